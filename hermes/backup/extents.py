@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 from hermes.errors import StorageError
 from hermes.storage.files import FileLayer
-from hermes.storage.kafka_0_7 import KAFKA_0_7
+from hermes.storage.kafka_format import format_of
 from hermes.storage.loading import arrange
+from hermes.storage.log_format import LogFormat
 from hermes.storage.segment import UNFLUSHED_SUFFIX, Segment, choose_names
 from hermes.storage.segment_files import LoadingSegment
 
@@ -31,7 +32,9 @@ class Extent(NamedTuple):
     tail: int = 0
 
 
-def open_segment(directory: str, base: int, files: FileLayer) -> tuple[int, Segment] | None:
+def open_segment(
+    directory: str, base: int, files: FileLayer, log_format: LogFormat
+) -> tuple[int, Segment] | None:
     """Open a segment for reading, under either of its names: it may be renamed at any moment.
 
     Returns:
@@ -40,8 +43,8 @@ def open_segment(directory: str, base: int, files: FileLayer) -> tuple[int, Segm
     Raises:
         OSError: it can't be opened.
     """
-    for suffix in (KAFKA_0_7.suffix, UNFLUSHED_SUFFIX, KAFKA_0_7.suffix):
-        segment = Segment(files, KAFKA_0_7, directory, base, suffix)
+    for suffix in (log_format.suffix, UNFLUSHED_SUFFIX, log_format.suffix):
+        segment = Segment(files, log_format, directory, base, suffix)
         with suppress(FileNotFoundError):
             return files.open_read(segment.path), segment
     return None
@@ -62,7 +65,8 @@ def flushed_extent(directory: str, high_watermark: int, files: FileLayer) -> Ext
         StorageError: the high watermark is of another log.
         OSError: the directory, or a file in it, can't be read.
     """
-    bases = list(choose_names(files.listdir(directory))[0])
+    log_format = format_of(directory, files)
+    bases = list(choose_names(files.listdir(directory), log_format.suffix)[0])
     if not bases:
         return None
     if high_watermark < bases[0]:
@@ -73,20 +77,21 @@ def flushed_extent(directory: str, high_watermark: int, files: FileLayer) -> Ext
     end = high_watermark
     for number, base in enumerate(bases):
         if number + 1 == len(bases) or bases[number + 1] > high_watermark:
-            end = max(end, _proven(directory, base, files))
+            end = max(end, _proven(directory, base, files, log_format))
     # The last segment that begins at the end may be empty; alone it still says where the log is.
     kept = [base for base in bases if base < end] or [base for base in bases if base == end]
     return Extent(kept, end)
 
 
-def _proven(directory: str, base: int, files: FileLayer) -> int:
+def _proven(directory: str, base: int, files: FileLayer, log_format: LogFormat) -> int:
     """Up to where a segment is on disk for certain, as its time index says; 0 if it tells none."""
-    opened = open_segment(directory, base, files)
+    opened = open_segment(directory, base, files, log_format)
     if opened is None:
         return 0
     descriptor, segment = opened
     try:
-        segment.index.load(descriptor, base + files.fstat(descriptor).st_size)
+        size = files.fstat(descriptor).st_size
+        segment.index.load(descriptor, log_format.end_of(files, segment, size))
     finally:
         files.close(descriptor)
     last = segment.index.last
@@ -108,9 +113,10 @@ def stopped_extent(directory: str, files: FileLayer, *, clean: bool) -> Extent |
         CorruptLogError: something in the directory isn't a file.
         OSError: the directory, or a file in it, can't be read.
     """
-    suffixes, _ = choose_names(files.listdir(directory))
+    log_format = format_of(directory, files)
+    suffixes, _ = choose_names(files.listdir(directory), log_format.suffix)
     parts = [
-        LoadingSegment.of(Segment(files, KAFKA_0_7, directory, base, suffix), files)
+        LoadingSegment.of(Segment(files, log_format, directory, base, suffix), files)
         for base, suffix in suffixes.items()
     ]
     found = arrange(parts)
@@ -118,5 +124,22 @@ def stopped_extent(directory: str, files: FileLayer, *, clean: bool) -> Extent |
     if not log:
         return None
     tail = 1 + len(found.reached)
+    if not log_format.is_dense and not clean:
+        tail += _count_unproven(found.settled[:-1], files)
     needs_recovery = not clean or tail + len(found.unreached) > 1
     return Extent([part.base_offset for part in log], log[-1].end, tail if needs_recovery else 0)
+
+
+def _count_unproven(parts: Sequence[LoadingSegment], files: FileLayer) -> int:
+    """How many of the last segments before the tail recovery would look at as well."""
+    unproven = 0
+    for part in reversed(parts):
+        descriptor = files.open_read(part.segment.path)
+        try:
+            part.segment.index.load(descriptor, part.end)
+        finally:
+            files.close(descriptor)
+        if part.segment.index.ends_at(part.end):
+            break
+        unproven += 1
+    return unproven

@@ -7,10 +7,14 @@ from hermes.backup.copying import Copier
 from hermes.backup.extents import Extent, open_segment
 from hermes.backup.manifest import DATA, StoredFile
 from hermes.errors import StorageError
+from hermes.storage.checkpoints import KAFKA_NAMES, METADATA_NAME
 from hermes.storage.files import FileLayer, Identity, identity, read_exactly
 from hermes.storage.index_entries import ENTRY_BYTES, decode_entry
-from hermes.storage.segment import INDEX_SUFFIX, segment_name
+from hermes.storage.kafka_format import format_of
+from hermes.storage.segment import BESIDE, Segment, segment_name
 from hermes.storage.source_positions import POSITIONS_NAME
+
+_SNAPSHOT_SUFFIX = ".snapshot"
 
 
 class ChangedError(Exception):
@@ -42,6 +46,7 @@ class PartitionCopy:
         self._directory = directory
         self._name = name
         self.extent = extent
+        self._format = format_of(directory, files)
         self.stored: dict[str, StoredFile] = {}
         self.changing: set[str] = set()
         self.faults: list[str] = []
@@ -59,10 +64,13 @@ class PartitionCopy:
         """
         bases, end, tail = self.extent
         self._add_sources()
+        if not self._format.is_dense:
+            for own in KAFKA_NAMES:
+                self._add_whole(own, will_change=own != METADATA_NAME and tail > 0)
         with ExitStack() as stack:
             newest = -1
             for number in reversed(range(len(bases))):
-                opened = open_segment(self._directory, bases[number], self._files)
+                opened = open_segment(self._directory, bases[number], self._files, self._format)
                 if opened is None:
                     self._check_was_oldest(bases[number])
                     break
@@ -73,7 +81,7 @@ class PartitionCopy:
                 # What recovery has to look at keeps its name; all else is on disk.
                 suffix = os.path.splitext(segment.path)[1] if number >= len(bases) - tail else ""
                 try:
-                    self._segment(descriptor, bases[number], end, suffix)
+                    self._segment(descriptor, segment, end, suffix)
                 finally:
                     if descriptor != newest:
                         self._files.close(descriptor)
@@ -99,27 +107,50 @@ class PartitionCopy:
         finally:
             self._files.close(descriptor)
 
-    def _segment(self, descriptor: int, base: int, end: int, suffix: str) -> None:
-        size, length = self._files.fstat(descriptor).st_size, end - base
-        if base == self.extent.bases[-1]:
-            if size < length:
+    def _segment(self, descriptor: int, segment: Segment, end: int, suffix: str) -> None:
+        base, size = segment.base_offset, self._files.fstat(descriptor).st_size
+        is_last = base == self.extent.bases[-1]
+        if is_last:
+            found = self._format.end_of(self._files, segment, size)
+            if found < end:
                 raise StorageError(
-                    f"{self._directory} ends at offset {base + size}, but the broker says that it "
+                    f"{self._directory} ends at offset {found}, but the broker says that it "
                     f"has flushed up to {end}: is it the broker that uses this directory?"
                 )
-        elif size != length:
+            length = self._format.locate(segment, self._files, descriptor, end, end)[0]
+            if self._format.is_dense:
+                length = end - base
+        else:
+            length = end - base if self._format.is_dense else size
+        if not is_last and size != length:
             self.faults.append(
                 f"{self._name}: the segment at {base} has {size} bytes, not {length}: "
                 "hermes check-log tells more"
             )
             length = size
-        name = segment_name(base, suffix) if suffix else segment_name(base)
+        name = segment_name(base, suffix or self._format.suffix)
         self._add(descriptor, name, length, will_change=bool(suffix))
         self._add_index(base, end)
+        for beside in BESIDE[self._format.suffix]:
+            # What Kafka keeps of the last one is made again; it may be about more than is copied.
+            if beside != self._format.index_suffix and (not is_last or beside == _SNAPSHOT_SUFFIX):
+                self._add_whole(segment_name(base, beside), will_change=self.extent.tail > 0)
+
+    def _add_whole(self, name: str, *, will_change: bool) -> None:
+        """Copy a file beside the segments, if there is one."""
+        try:
+            descriptor = self._files.open_read(os.path.join(self._directory, name))
+        except FileNotFoundError:
+            return
+        try:
+            size = self._files.fstat(descriptor).st_size
+            self._add(descriptor, name, size, will_change=will_change)
+        finally:
+            self._files.close(descriptor)
 
     def _add_index(self, base: int, end: int) -> None:
         """Copy the entries of a time index that are about what was copied of its segment."""
-        name = segment_name(base, INDEX_SUFFIX)
+        name = segment_name(base, self._format.index_suffix)
         try:
             descriptor = self._files.open_read(os.path.join(self._directory, name))
         except FileNotFoundError:
@@ -158,7 +189,7 @@ class PartitionCopy:
             raise ChangedError(f"its segment at {base} was deleted")
 
     def _look(self, base: int) -> Identity | None:
-        opened = open_segment(self._directory, base, self._files)
+        opened = open_segment(self._directory, base, self._files, self._format)
         if opened is None:
             return None
         try:

@@ -30,8 +30,10 @@ from hermes.backup.partition import ChangedError, PartitionCopy
 from hermes.backup.repository import Repository, remove_tree
 from hermes.errors import CorruptLogError, DataDirectoryLockedError, StorageError
 from hermes.quoting import quoted
+from hermes.storage.checkpoints import STARTS_NAME
 from hermes.storage.descriptors import DescriptorCache
 from hermes.storage.files import FileLayer, exists, storage_error
+from hermes.storage.kafka_format import format_of
 from hermes.storage.layout import (
     CLEAN_SHUTDOWN_MARKER,
     LOCK_NAME,
@@ -225,7 +227,7 @@ class _Taking:
         path = os.path.join(self._source.log_dir, name)
         with suppress(FileNotFoundError):
             mode = self._files.lstat(path).st_mode
-            if name.startswith(_PREFIX) and S_ISREG(mode):
+            if name.startswith((_PREFIX, STARTS_NAME)) and S_ISREG(mode):
                 if not (self._is_running and name in self._source.live_names):
                     self._copy(path, f"{DATA}/{name}")
             elif name != "lost+found":
@@ -308,7 +310,11 @@ class _Taking:
         relative = f"{DATA}/{partition_directory(topic, partition)}"
         directory = self._copier.path(relative)
         descriptors = DescriptorCache(self._files, 16)
-        log = Log(topic, partition, directory, self._source.settings, self._files, descriptors)
+        log_format = format_of(directory, self._files)
+        settings = self._source.settings
+        log = Log(
+            topic, partition, directory, settings, self._files, descriptors, log_format=log_format
+        )
         earliest, end = copying.extent.bases[0], copying.extent.end
         try:
             report = log.open(clean=False, now_ms=self._now_ms)

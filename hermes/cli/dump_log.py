@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from hermes.cli.dump_batches import dump_batches
 from hermes.cli.exits import EXIT_FAILURE
 from hermes.cli.formats import payload_json
 from hermes.cli.options import JSON_OPTION, MAX_EXPANDED_OPTION, MAX_MESSAGE_OPTION
@@ -13,6 +14,7 @@ from hermes.cli.terminal import note, write_json, write_line
 from hermes.protocol import Codec, Message
 from hermes.protocol.expansion import Expansion
 from hermes.protocol.messages import CODEC_MASK
+from hermes.storage.batch_inspection import is_kafka_segment
 from hermes.storage.inspection import BadRange, Limits, SegmentFile, StoredMessage
 
 # By the two bits of the attributes.
@@ -42,7 +44,9 @@ def command(
     max_expanded_bytes: int,
     as_json: bool,
 ) -> None:
-    """Show the messages in segment FILEs, of Hermes or of Kafka 0.7.
+    """Show the messages in segment FILEs, of Hermes or of Kafka.
+
+    Of files that end in .log, which hold record batches, a line stands for a batch.
 
     Offsets count from the one in a file's name. Whatever is not a valid message is shown with the
     reason and where the next valid one starts; then the exit status is 1.
@@ -50,6 +54,9 @@ def command(
     limits = Limits(max_message_bytes, max_expanded_bytes)
     damaged = 0
     for path in paths:
+        if is_kafka_segment(path):
+            damaged += dump_batches(path, limits, deep=deep, payloads=payloads, as_json=as_json)
+            continue
         with SegmentFile(path, limits) as segment:
             if not as_json:
                 size = segment.end_offset - segment.base_offset

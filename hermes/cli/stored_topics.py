@@ -24,6 +24,8 @@ from hermes.protocol import (
     TopicMetadata,
 )
 from hermes.storage.files import FileLayer, read_exactly
+from hermes.storage.kafka_0_7 import KAFKA_0_7
+from hermes.storage.kafka_format import format_of
 from hermes.storage.layout import list_partitions, partition_directory
 
 _LONGEST_BYTES: Final = 64 * 1024 * 1024
@@ -108,6 +110,11 @@ class StoredTopics:
         key = topic, partition
         if key not in self._extents:
             directory = self._directory(topic, partition)
+            if format_of(directory, self._files) is not KAFKA_0_7:
+                raise ClientError(
+                    f"{directory} holds Kafka's record batches, which aren't read from files here: "
+                    "`hermes dump-log` shows them, or start a broker on the directory"
+                )
             self._extents[key] = stopped_extent(directory, self._files, clean=True)
         return self._extents[key]
 
@@ -116,7 +123,7 @@ class StoredTopics:
 
     def _end_at(self, topic: str, partition: int, base: int, time_ms: int) -> int | None:
         """Where a segment ended at a time; None if it began later."""
-        opened = open_segment(self._directory(topic, partition), base, self._files)
+        opened = open_segment(self._directory(topic, partition), base, self._files, KAFKA_0_7)
         if opened is None:
             return None
         descriptor, segment = opened
@@ -150,7 +157,7 @@ class StoredTopics:
     def _read(self, request: FetchRequest, base: int, size: int) -> bytes:
         """Up to `max_size` bytes, or the first message if that is larger."""
         directory = self._directory(request.topic, request.partition)
-        opened = open_segment(directory, base, self._files)
+        opened = open_segment(directory, base, self._files, KAFKA_0_7)
         if opened is None:
             raise ClientError(f"{directory}: the segment at {base} was deleted while it was read")
         descriptor, _ = opened

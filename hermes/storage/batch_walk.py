@@ -179,6 +179,23 @@ def scan_batches(reader: BatchReader, position: int, offset: int) -> ScanReport:
         position, offset = found.position, found.header.base_offset
 
 
+def next_valid(reader: BatchReader, position: int, expected: int) -> Place | None:
+    """Find the first valid batch behind a bad one; see the module for what counts.
+
+    Args:
+        reader: reads the segment.
+        position: where the bad one starts.
+        expected: the smallest offset that may follow.
+
+    Returns:
+        It; None when none follows.
+
+    Raises:
+        OSError: the segment can't be read.
+    """
+    return _Search(reader).next_valid(position, expected)
+
+
 class _Search:
     """Looks for the next valid batch behind damage."""
 

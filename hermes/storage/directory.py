@@ -26,15 +26,14 @@ from uuid import UUID, uuid4
 
 from hermes.errors import StorageError
 from hermes.storage.checkpoints import (
-    METADATA_NAME,
     Checkpoints,
     read_topic_id,
     write_topic_id,
 )
 from hermes.storage.descriptors import DescriptorCache
-from hermes.storage.files import FileLayer, Identity, exists, identity, storage_error
+from hermes.storage.files import FileLayer, Identity, identity, storage_error
 from hermes.storage.kafka_0_7 import KAFKA_0_7
-from hermes.storage.kafka_format import KAFKA
+from hermes.storage.kafka_format import KAFKA, format_of
 from hermes.storage.layout import (
     CLEAN_SHUTDOWN_MARKER,
     CLUSTER_ID_NAME,
@@ -275,7 +274,7 @@ class DataDirectory:
         is_kafka = False
         # What can't be looked at can't be opened either, and says why then.
         with suppress(OSError):
-            is_kafka = exists(os.path.join(directory, METADATA_NAME), self._files)
+            is_kafka = format_of(directory, self._files) is KAFKA
             if is_kafka or self._settings_for(topic).format == KAFKA.name:
                 is_whole = is_kafka and self._has_topic_id(directory)
                 if not is_whole and is_unused(directory, self._files):

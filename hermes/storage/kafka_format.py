@@ -8,9 +8,13 @@ segments. So after an unclean stop every segment is looked at that our own index
 be on disk, and segments needn't follow each other exactly.
 """
 
+import os
+
 from hermes.protocol.record_batches import LENGTH_END
 from hermes.storage.batch_walk import BatchReader, scan_batches
-from hermes.storage.files import FileLayer, read_exactly
+from hermes.storage.checkpoints import METADATA_NAME
+from hermes.storage.files import FileLayer, exists, read_exactly
+from hermes.storage.kafka_0_7 import KAFKA_0_7
 from hermes.storage.kafka_index import APPENDS_SUFFIX, KafkaIndex
 from hermes.storage.log_format import LogFormat, NamedSegment, OpenSegment, ScanReport
 
@@ -90,3 +94,12 @@ class KafkaFormat:
 
 
 KAFKA: LogFormat = KafkaFormat()
+
+
+def format_of(directory: str, files: FileLayer) -> LogFormat:
+    """Say of which format a partition's directory is.
+
+    Raises:
+        OSError: it can't be looked at.
+    """
+    return KAFKA if exists(os.path.join(directory, METADATA_NAME), files) else KAFKA_0_7

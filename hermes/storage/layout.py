@@ -38,6 +38,7 @@ __all__ = [
     "OWN_FILES",
     "RESTORE_MARKER",
     "TopicPartition",
+    "is_own_name",
     "is_unused",
     "list_partitions",
     "parse_partition_directory",

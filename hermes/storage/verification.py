@@ -20,12 +20,16 @@ from typing import Final
 
 from hermes.errors import CorruptEntriesError, ProtocolError
 from hermes.protocol import check_message_set, check_topic_name
+from hermes.storage.batch_verification import BatchesCheck
+from hermes.storage.checkpoints import METADATA_NAME
 from hermes.storage.files import FileLayer, read_exactly
 from hermes.storage.inspection import BadRange, Limits, SegmentFile, StoredMessage, index_faults
+from hermes.storage.kafka_format import SEGMENT_SUFFIX as KAFKA_SUFFIX
 from hermes.storage.layout import (
     CLEAN_SHUTDOWN_MARKER,
     OWN_FILES,
     RESTORE_MARKER,
+    is_own_name,
     list_partitions,
     partition_directory,
 )
@@ -136,7 +140,7 @@ class DirectoryCheck:
             yield finding
 
     def _check_root(self) -> Iterator[Finding]:
-        if any(parse_segment_name(name) for name in os.listdir(self._root)):
+        if any(is_own_name(name) for name in os.listdir(self._root)):
             yield from self._check_partition(self._root)
             return
         try:
@@ -162,6 +166,9 @@ class DirectoryCheck:
             yield self._notice(directory, "was deleted during the check")
             return
         self.totals.partitions += 1
+        if METADATA_NAME in names or any(name.endswith(KAFKA_SUFFIX) for name in names):
+            yield from self._check_batches(directory, names)
+            return
         sources = self._read(directory / POSITIONS_NAME)
         suffixes, unrecognized = choose_names(names)
         yield from self._check_names(directory, names, suffixes, unrecognized)
@@ -194,6 +201,20 @@ class DirectoryCheck:
             is_unclean = _is_unclean(directory)
             for fault in source_faults(sources, end, will_be_recovered=is_unclean):
                 yield Finding(fault.kind, self._relative(directory / POSITIONS_NAME), fault.text)
+
+    def _check_batches(self, directory: Path, names: Sequence[str]) -> Iterator[Finding]:
+        """Check a partition of Kafka's format."""
+        if any(map(_is_0_7_segment, names)):
+            text = "holds segments of Kafka 0.7 beside Kafka's record batches: it stays offline"
+            yield self._problem(directory, text)
+            return
+        check = BatchesCheck(directory, self._limits, self._pause, self._advance)
+        for found in check.run():
+            path = self._relative(found.path)
+            yield Finding(found.kind, path, found.text, found.offset, found.next_offset)
+        self.totals.segments += check.segments
+        self.totals.messages += check.messages
+        self.totals.size_bytes += check.size_bytes
 
     def _check_names(
         self,
@@ -368,7 +389,7 @@ def data_bytes(root: Path) -> int:
     total = 0
     for directory, _, names in os.walk(root):
         for name in names:
-            if name.endswith((SEGMENT_SUFFIX, UNFLUSHED_SUFFIX)):
+            if name.endswith((SEGMENT_SUFFIX, KAFKA_SUFFIX, UNFLUSHED_SUFFIX)):
                 with suppress(FileNotFoundError):
                     total += os.lstat(os.path.join(directory, name)).st_size
     return total
@@ -406,6 +427,11 @@ def _end_now(entry: _ListedSegment) -> int:
     with suppress(OSError):
         return entry.base_offset + max(os.lstat(entry.path).st_size, entry.end - entry.base_offset)
     return entry.end
+
+
+def _is_0_7_segment(name: str) -> bool:
+    parsed = parse_segment_name(name)
+    return parsed is not None and parsed[1] == SEGMENT_SUFFIX
 
 
 def _is_unclean(partition: Path) -> bool:

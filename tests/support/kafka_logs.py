@@ -154,7 +154,7 @@ def raw_batches(data: bytes, offset: int) -> Iterator[Batch]:
         position = end
 
 
-def check_indexes(path: Path, earliest: int = 0) -> None:
+def check_indexes(path: Path) -> None:
     """Hold the indexes of a closed log's segment against it, as Kafka's DumpLogSegments does."""
     data, base = path.read_bytes(), int(path.stem)
     batches, position = {}, 0

@@ -1,0 +1,135 @@
+"""`hermes dump-log` of segments of Kafka's record batches."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from hermes.cli.formats import payload_json
+from hermes.cli.terminal import write_json, write_line
+from hermes.errors import InvalidMessageError
+from hermes.protocol.record_compression import RecordCodec
+from hermes.protocol.records import Record
+from hermes.storage.batch_inspection import BadBytes, BatchFile, StoredBatch
+from hermes.storage.inspection import Limits
+
+_HEADINGS = f"{'OFFSET':>12} {'SIZE':>9} {'COUNT':>7} {'CODEC':<7} {'CRC':<10}  STATE"
+
+
+def dump_batches(path: Path, limits: Limits, *, deep: bool, payloads: bool, as_json: bool) -> int:
+    """Show a segment.
+
+    Args:
+        path: its file.
+        limits: how far batches may expand.
+        deep: whether their messages are shown, too.
+        payloads: whether those are shown with their keys and payloads.
+        as_json: whether to write JSON.
+
+    Returns:
+        How many places are damaged.
+
+    Raises:
+        OSError: it can't be read.
+    """
+    damaged = 0
+    with BatchFile(path, limits) as segment:
+        if not as_json:
+            write_line(f"{path}: {segment.size_bytes} bytes from offset {segment.base_offset}")
+            write_line(_HEADINGS)
+        for found in segment.walk():
+            row = _row(found)
+            damaged += not row["valid"]
+            if as_json:
+                write_json({"file": str(path), **row})
+            else:
+                _write(row)
+            if isinstance(found, StoredBatch) and (deep or payloads):
+                for record in _records(segment, found):
+                    _write_record(path, record, payloads=payloads, as_json=as_json)
+    return damaged
+
+
+def _records(segment: BatchFile, batch: StoredBatch) -> Iterator[Record]:
+    if batch.problem is None:
+        try:
+            yield from segment.records(batch)
+        except InvalidMessageError:  # shown with the batch
+            return
+
+
+def _row(found: StoredBatch | BadBytes) -> dict[str, Any]:
+    """What `--json` shows of a place."""
+    if isinstance(found, BadBytes):
+        return {
+            "offset": found.offset,
+            "next_offset": found.next_offset,
+            "position": found.position,
+            "size_bytes": found.end_position - found.position,
+            "valid": False,
+            "problem": found.reason,
+        }
+    header = found.header
+    names = [codec.name.lower() for codec in RecordCodec]
+    return {
+        "offset": header.base_offset,
+        "next_offset": header.next_offset,
+        "position": found.position,
+        "size_bytes": header.size_bytes,
+        "valid": found.problem is None,
+        **({"problem": found.problem} if found.problem else {}),
+        "magic": 2,
+        "attributes": header.attributes,
+        "codec": names[header.codec] if header.codec < len(names) else f"codec-{header.codec}",
+        "crc": header.crc,
+        "message_count": header.record_count,
+        "leader_epoch": header.leader_epoch,
+        "max_timestamp_ms": header.max_timestamp_ms,
+        "producer_id": header.producer_id,
+        "producer_epoch": header.producer_epoch,
+        "base_sequence": header.base_sequence,
+    }
+
+
+def _write(row: dict[str, Any]) -> None:
+    state = "ok" if row["valid"] else f"BAD: {row['problem']}"
+    start = f"{row['offset']:>12} {row['size_bytes']:>9}"
+    if "magic" not in row:
+        following = row["next_offset"]
+        way_on = "no good batch follows"
+        if following is not None:
+            way_on = f"the next good batch starts at {following}"
+        write_line(f"{start} {state}; {way_on}")
+        return
+    if row["producer_id"] >= 0:
+        state += f", producer {row['producer_id']} epoch {row['producer_epoch']}"
+        state += f" from {row['base_sequence']}"
+    count, codec = row["message_count"], row["codec"]
+    write_line(f"{start} {count:>7} {codec:<7} {row['crc']:#010x}  {state}")
+
+
+def _write_record(path: Path, record: Record, *, payloads: bool, as_json: bool) -> None:
+    if as_json:
+        row: dict[str, Any] = {
+            "file": str(path),
+            "inside": True,
+            "offset": record.offset,
+            "timestamp_ms": record.timestamp_ms,
+            "key_bytes": None if record.key is None else len(record.key),
+            "payload_bytes": None if record.value is None else len(record.value),
+            "headers": len(record.headers),
+        }
+        if payloads and record.key is not None:
+            row["key"] = payload_json(record.key)
+        if payloads and record.value is not None:
+            row |= payload_json(record.value)
+        write_json(row)
+        return
+    size = "none" if record.value is None else str(len(record.value))
+    shown = f"{record.offset:>12} {size:>9} inside, at {record.timestamp_ms} ms"
+    if payloads:
+        key, value = (
+            "none" if each is None else repr(each.decode("utf-8", "backslashreplace"))
+            for each in (record.key, record.value)
+        )
+        shown += f", key {key}: {value}"
+    write_line(shown)

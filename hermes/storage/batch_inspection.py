@@ -1,0 +1,167 @@
+"""One segment of record batches, read-only: its batches, one by one, and what is wrong.
+
+It is for record batches what `hermes.storage.inspection` is for Kafka 0.7's messages: what
+`dump-log` shows and `check-log` judges. Which bytes are batches is decided by
+`hermes.storage.batch_walk`, as in recovery. Added to that is what a CRC can't see: whether a batch
+holds the messages that its header says.
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Self
+
+from hermes.errors import InvalidBatchError, InvalidMessageError
+from hermes.protocol.record_batches import HEADER_BYTES, BatchHeader, decode_header
+from hermes.protocol.records import Record, iterate_records
+from hermes.storage.batch_walk import BatchReader, Place, next_valid
+from hermes.storage.checkpoints import METADATA_NAME
+from hermes.storage.files import FileLayer
+from hermes.storage.inspection import Limits
+from hermes.storage.kafka_format import SEGMENT_SUFFIX
+
+_NAME: Final = re.compile(r"([0-9]{1,20})\.[a-z]+")
+
+
+def is_kafka_segment(path: Path) -> bool:
+    """Whether a file is a segment of record batches, by its name and by what lies beside it."""
+    return path.name.endswith(SEGMENT_SUFFIX) or (path.parent / METADATA_NAME).exists()
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBatch:
+    """A batch whose header and CRC are right.
+
+    Attributes:
+        position: where it starts in the file.
+        header: its header.
+        problem: why its messages can't be consumed nevertheless; None when they can.
+    """
+
+    position: int
+    header: BatchHeader
+    problem: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class BadBytes:
+    """Bytes that aren't a valid batch.
+
+    Attributes:
+        position, end_position: where they lie in the file.
+        offset: the offset that was to follow.
+        next_offset: that of the next valid batch; None when none follows.
+        reason: what is wrong with the first of them.
+    """
+
+    position: int
+    end_position: int
+    offset: int
+    next_offset: int | None
+    reason: str
+
+
+class BatchFile:
+    """A segment's file, opened for reading; a context manager.
+
+    Args:
+        path: the file, or a link to it. The base offset is taken from its name; 0 when that has
+            none.
+        limits: how far compressed batches may expand.
+
+    Attributes:
+        path, base_offset: as given.
+        size_bytes: how large it was when `refresh` (or the constructor) last looked.
+
+    Raises:
+        OSError: it can't be opened.
+    """
+
+    def __init__(self, path: Path, limits: Limits) -> None:
+        named = _NAME.fullmatch(path.name)
+        self.path = path
+        self.base_offset = int(named[1]) if named else 0
+        self._limits = limits
+        self._files = FileLayer()
+        self._descriptor = self._files.open_read(os.path.realpath(path))
+        self.refresh()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._files.close(self._descriptor)
+
+    def refresh(self) -> int:
+        """Look how large the file is now."""
+        self.size_bytes = os.fstat(self._descriptor).st_size
+        return self.size_bytes
+
+    def walk(
+        self, position: int = 0, offset: int | None = None
+    ) -> Iterator[StoredBatch | BadBytes]:
+        """Walk through the segment.
+
+        Args:
+            position: where to begin, the start of a batch.
+            offset: the smallest that may lie there; the base offset unless given.
+
+        Yields:
+            Batches and bad bytes, in order and without gaps.
+
+        Raises:
+            OSError: it can't be read.
+        """
+        offset = self.base_offset if offset is None else offset
+        reader = BatchReader(self._files, self._descriptor, self.base_offset, self.size_bytes)
+        while position < reader.end:
+            header = reader.header_at(position, offset)
+            if header is not None and reader.is_intact(Place(position, header)):
+                yield StoredBatch(position, header, self._problem_of(position, header))
+                position, offset = position + header.size_bytes, header.next_offset
+                continue
+            reason = self._reason(reader, position, offset)
+            found = next_valid(reader, position, offset)
+            end = reader.end if found is None else found.position
+            following = None if found is None else found.header.base_offset
+            yield BadBytes(position, end, offset, following, reason)
+            position = end
+
+    def records(self, batch: StoredBatch) -> Iterator[Record]:
+        """The messages of a batch.
+
+        Raises:
+            InvalidMessageError: they can't be read.
+            OSError: the file can't be read.
+        """
+        data = self._read(batch.position, batch.header.size_bytes)
+        limit = self._limits.max_expanded_bytes
+        return iterate_records(data, batch.header, max_expanded_bytes=limit)
+
+    def _read(self, position: int, length: int) -> bytes:
+        reader = BatchReader(self._files, self._descriptor, self.base_offset, self.size_bytes)
+        return reader.read(position, length)
+
+    def _problem_of(self, position: int, header: BatchHeader) -> str | None:
+        try:
+            for record in self.records(StoredBatch(position, header, None)):
+                if not header.base_offset <= record.offset <= header.last_offset:
+                    return f"it holds a message of offset {record.offset}"
+        except InvalidMessageError as error:
+            return str(error)
+        return None
+
+    def _reason(self, reader: BatchReader, position: int, expected: int) -> str:
+        """What is wrong with the batch at a position."""
+        try:
+            header = decode_header(reader.read(position, HEADER_BYTES))
+        except InvalidBatchError as error:
+            return str(error)
+        beyond = position + header.size_bytes - reader.end
+        if beyond > 0:
+            return f"its length is {header.size_bytes}, which is {beyond} bytes beyond the end"
+        if header.base_offset < expected:
+            return f"its offset is {header.base_offset}, less than {expected}"
+        return f"its CRC is not {header.crc:#010x}, or its offsets can't be"

@@ -1,0 +1,211 @@
+"""Verifies a partition of Kafka's format without changing it, even while a broker is using it.
+
+It is for record batches what `hermes.storage.verification` is for Kafka 0.7's messages, and finds
+the same kinds of things. What Kafka keeps beside segments is checked entry by entry, as Kafka's own
+DumpLogSegments does; a fault there costs time and no message, so it is a notice.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from itertools import pairwise
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from hermes.errors import CorruptLogError
+from hermes.storage.batch_inspection import BadBytes, BatchFile, StoredBatch
+from hermes.storage.checkpoints import KAFKA_NAMES, read_topic_id
+from hermes.storage.files import FileLayer
+from hermes.storage.inspection import Limits
+from hermes.storage.kafka_format import KAFKA
+from hermes.storage.kafka_index import (
+    OFFSET_ENTRY,
+    OFFSETS_SUFFIX,
+    TIME_ENTRY,
+    TIMES_SUFFIX,
+)
+from hermes.storage.loading import arrange
+from hermes.storage.segment import Segment, choose_names, parse_segment_name, segment_name
+from hermes.storage.segment_files import LoadingSegment
+
+_APPEND_CHECKS: Final = 10
+_ADVANCE_BYTES: Final = 1024 * 1024
+
+
+class Found(NamedTuple):
+    """What was found: of what kind (`problem`, `notice`), about which file, what, and where."""
+
+    kind: str
+    path: Path
+    text: str
+    offset: int | None = None
+    next_offset: int | None = None
+
+
+class BatchesCheck:
+    """One check of a partition's directory.
+
+    Args:
+        directory: the directory; only read.
+        limits: how far compressed batches may expand.
+        pause: called to let a broker finish an append: waits for some 50 ms.
+        advance: called with the number of bytes checked since the last call.
+
+    Attributes:
+        segments, messages, size_bytes: how much was checked so far.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        limits: Limits,
+        pause: Callable[[], None],
+        advance: Callable[[int], None],
+    ) -> None:
+        self._directory = directory
+        self._limits = limits
+        self._pause = pause
+        self._advance = advance
+        self._files = FileLayer()
+        self.segments = self.messages = self.size_bytes = 0
+
+    def run(self) -> Iterator[Found]:
+        """Check everything.
+
+        Yields:
+            What is found, as it is found.
+
+        Raises:
+            OSError: something can't be read.
+        """
+        directory = self._directory
+        names = sorted(os.listdir(directory))
+        try:
+            if read_topic_id(os.fspath(directory), self._files) is None:
+                text = "has no partition.metadata: the partition stays offline"
+                yield Found("problem", directory, text)
+        except CorruptLogError as error:
+            yield Found("problem", directory, str(error))
+        suffixes, others = choose_names(names, KAFKA.suffix)
+        for name in others:
+            if name not in KAFKA_NAMES:
+                yield Found("notice", directory / name, "not a file of this log; left alone")
+        for name in names:
+            parsed = parse_segment_name(name, KAFKA.suffix)
+            # Producers' states may be of any offset.
+            if parsed and parsed[0] not in suffixes and parsed[1] != ".snapshot":
+                yield Found("notice", directory / name, "an index without its segment")
+        parts = []
+        for base, suffix in suffixes.items():
+            segment = Segment(self._files, KAFKA, os.fspath(directory), base, suffix)
+            try:
+                parts.append(LoadingSegment.of(segment, self._files))
+            except FileNotFoundError:  # deleted, or renamed by a flush
+                continue
+            except CorruptLogError as error:
+                yield Found("problem", directory / segment_name(base, suffix), str(error))
+        found = arrange(parts)
+        for part in (*found.leftovers, *found.unreached):
+            text = "a leftover that no segment leads to; nothing in it was visible"
+            yield Found("notice", Path(part.segment.path), text)
+        log = [*found.settled, *found.reached]
+        if not log:
+            yield Found("notice", directory, "holds no segment; the broker starts it at 0")
+        for part, following in pairwise(log):
+            if part.end > following.base_offset:
+                text = f"ends at {part.end}, but the next segment starts at {following.base_offset}"
+                path = Path(part.segment.path)
+                yield Found("problem", path, f"{text}: they overlap", following.base_offset)
+        for part in log:
+            yield from self._check_segment(part, is_last=part is log[-1])
+
+    def _check_segment(self, part: LoadingSegment, *, is_last: bool) -> Iterator[Found]:
+        opened = None
+        for path in (part.segment.path, os.path.splitext(part.segment.path)[0] + KAFKA.suffix):
+            with suppress(FileNotFoundError):
+                opened = BatchFile(Path(path), self._limits)
+                break
+        if opened is None:
+            return
+        with opened as segment:
+            self.segments += 1
+            self.size_bytes += segment.size_bytes
+            indexes = {
+                suffix: self._read(segment.path.with_suffix(suffix))
+                for suffix in (OFFSETS_SUFFIX, TIMES_SUFFIX)
+            }
+            batches: dict[int, tuple[int, int]] = {}  # position -> (last offset, timestamp)
+            reported = damaged = 0
+            for found in segment.walk():
+                if isinstance(found, StoredBatch):
+                    header = found.header
+                    self.messages += header.record_count
+                    batches[found.position] = header.last_offset, header.max_timestamp_ms
+                    if found.problem:
+                        yield Found(
+                            "problem",
+                            segment.path,
+                            found.problem,
+                            header.base_offset,
+                            header.next_offset,
+                        )
+                    if found.position - reported >= _ADVANCE_BYTES:
+                        self._advance(found.position - reported)
+                        reported = found.position
+                    continue
+                is_tail = is_last and found.next_offset is None
+                if is_tail and self._is_being_appended(segment, found):
+                    break
+                damaged += 1
+                text = f"{found.reason}: {found.end_position - found.position} bytes are lost"
+                if is_tail:
+                    text += "; the broker cuts them off when it recovers"
+                yield Found("problem", segment.path, text, found.offset, found.next_offset)
+            self._advance(segment.size_bytes - reported)
+            # What is damaged is in the indexes still.
+            if not damaged:
+                yield from _index_faults(segment, indexes, batches)
+
+    def _is_being_appended(self, segment: BatchFile, tail: BadBytes) -> bool:
+        """Whether the tail becomes a batch (or is cut off) during the check."""
+        for _ in range(_APPEND_CHECKS):
+            self._pause()
+            if segment.refresh() <= tail.position:
+                return True
+            found = next(segment.walk(tail.position, tail.offset), None)
+            if found is None or isinstance(found, StoredBatch):
+                return True
+        return False
+
+    def _read(self, path: Path) -> bytes:
+        with suppress(FileNotFoundError):
+            return path.read_bytes()
+        return b""
+
+
+def _index_faults(
+    segment: BatchFile, indexes: dict[str, bytes], batches: dict[int, tuple[int, int]]
+) -> Iterator[Found]:
+    """What Kafka's indexes say that isn't so."""
+    base = segment.base_offset
+    entries = _entries(indexes[OFFSETS_SUFFIX], OFFSET_ENTRY.size)
+    pairs = [OFFSET_ENTRY.unpack(each) for each in entries]
+    wrong = sum(batches.get(where, (-1, 0))[0] != base + offset for offset, where in pairs)
+    if wrong:
+        text = f"{wrong} of {len(pairs)} entries lead to no batch; the broker goes around them"
+        yield Found("notice", segment.path.with_suffix(OFFSETS_SUFFIX), text)
+    timestamps = dict(batches.values())
+    entries = _entries(indexes[TIMES_SUFFIX], TIME_ENTRY.size)
+    times = [TIME_ENTRY.unpack(each) for each in entries]
+    wrong = sum(timestamps.get(base + offset) != time_ms for time_ms, offset in times)
+    wrong += sum(later[0] <= earlier[0] for earlier, later in pairwise(times))
+    if wrong:
+        text = f"{wrong} of {len(times)} entries are wrong; times may be found inaccurately"
+        yield Found("notice", segment.path.with_suffix(TIMES_SUFFIX), text)
+
+
+def _entries(data: bytes, size: int) -> list[bytes]:
+    """The entries of an index; Kafka fills what it hasn't used with zeros."""
+    used = len(data.rstrip(b"\0"))
+    count = min((used + size - 1) // size, len(data) // size)
+    return [data[number * size : (number + 1) * size] for number in range(count)]

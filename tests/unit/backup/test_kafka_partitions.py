@@ -1,0 +1,79 @@
+"""Backups of partitions of Kafka's format: of a broker that runs, was stopped, or was killed."""
+
+from pathlib import Path
+
+import pytest
+from kafka_logs import append_values, check_indexes, read_records
+from storage_fakes import UnsyncedFiles
+from storage_logs import NOW_MS, settings
+
+from hermes.backup import Repository, Source, restore, take_backup, verify
+from hermes.storage import DataDirectory, Log
+
+SMALL = settings(segment_bytes=3000, format="kafka")
+
+
+def opened(path: Path) -> DataDirectory:
+    directory = DataDirectory(path, lambda topic: SMALL, UnsyncedFiles())
+    assert directory.open(NOW_MS).offline == {}
+    return directory
+
+
+def fill(log: Log, count: int) -> None:
+    for _ in range(count):
+        append_values(log, b"%d" % log.end_offset, b"x" * 300)
+    log.flush()
+
+
+@pytest.mark.parametrize("state", ["running", "stopped", "killed"])
+def test_what_is_flushed_is_in_a_backup(tmp_path: Path, state: str) -> None:
+    directory = opened(tmp_path / "data")
+    log = directory.create("k", 0)
+    fill(log, 40)
+    log.delete_records(11)
+    fill(log, 3)
+    end, topic_id = log.high_watermark, log.topic_id
+    kept = read_records(log)
+    assert log.segment_count > 3
+    append_values(log, b"not flushed")
+    flushed = None
+    if state == "running":
+        flushed = lambda topic: {0: end}  # noqa: E731
+    elif state == "stopped":
+        directory.close()
+        end += 1
+    else:
+        directory._lock.release()  # type: ignore[union-attr]
+        end += 1
+    repository = Repository(tmp_path / "backups", UnsyncedFiles())
+    source = Source(str(tmp_path / "data"), flushed, SMALL)
+    for number in range(2):  # the second one links what the first one has
+        taken = take_backup(
+            repository,
+            source,
+            now_ms=NOW_MS + 1000 * number,
+            version="1",
+            pause=lambda: None,
+            files=UnsyncedFiles(),
+        )
+        assert taken.manifest.faults == []
+    assert taken.linked_bytes > 0
+    assert taken.manifest.partitions[0].end == end
+    backup = repository.directory(taken.name)
+    assert list(verify(backup, taken.manifest)) == []
+    restore(backup, taken.manifest, str(tmp_path / "restored"), files=UnsyncedFiles())
+    again = opened(tmp_path / "restored")
+    found = again.logs["k", 0]
+    assert (found.earliest, found.high_watermark, found.topic_id) == (11, end, topic_id)
+    records = read_records(found)
+    assert records[: len(kept)] == kept
+    assert [each.value for each in records[len(kept) :]] == [b"not flushed"] * (
+        end - len(kept) - 11
+    )
+    fill(found, 20)
+    assert len(read_records(found)) == end - 11 + 40
+    again.close()
+    for path in sorted((tmp_path / "restored" / "k-0").glob("*.log")):
+        check_indexes(path)
+    if state == "running":
+        directory.close()
