@@ -69,7 +69,7 @@ class TopicChanges:
         self._cluster: TopicCluster | None = None
         self._known: list[Deferred[None]] = []  # wait until it is known what there is
         self._nodes: Mapping[str, TopicNode] = {}
-        self._deleting: set[UUID] = set()
+        self._deleting: dict[UUID, list[Deferred[None]]] = {}  # and who waits for it
         self._lines = LimitedLog(self._log, shared.clock.seconds)
 
     # -- checks ---------------------------------------------------------------------------------
@@ -249,6 +249,10 @@ class TopicChanges:
 
         if await self._cluster.do(delete) is None:
             raise UnknownTopicError(f"there is no topic {quoted(name)}")
+        if topic.id in self._deleting:
+            gone: Deferred[None] = Deferred()
+            self._deleting[topic.id].append(gone)
+            await gone
         self._lines.info("deleted", "deleted topic {topic} for {client}", topic=name, client=client)
 
     def _found(self, name: str) -> KafkaTopic:
@@ -333,7 +337,7 @@ class TopicChanges:
         self._topics.use(seen.contents.topics, seen.brokers)
         for topic_id, deleted in seen.contents.deleted.items():
             if self._topics.broker_id in deleted.brokers and topic_id not in self._deleting:
-                self._deleting.add(topic_id)
+                self._deleting[topic_id] = []
                 share = self._share_of(deleted.name)
                 is_here = share is not None and share.is_of(topic_id, deleted)
                 Deferred.fromCoroutine(self._delete_here(deleted.name, topic_id, is_here))
@@ -360,6 +364,9 @@ class TopicChanges:
         try:
             if is_here:
                 await self._deletions.delete_topic(name, UNKNOWN_CLIENT)
+            for gone in self._deleting[topic_id]:
+                gone.callback(None)
+            self._deleting[topic_id] = []
             broker_id = self._topics.broker_id
             await self._cluster.do(lambda tree: tree.has_deleted(topic_id, broker_id))
         except HermesError as error:
@@ -367,7 +374,8 @@ class TopicChanges:
                 "not deleted", "{topic} is not deleted yet: {error}", topic=name, error=error
             )
         finally:
-            self._deleting.discard(topic_id)
+            for gone in self._deleting.pop(topic_id):
+                gone.callback(None)
 
     async def _do_part(self, name: str) -> None:
         """Use a topic's settings, and make the directories of this broker's partitions."""

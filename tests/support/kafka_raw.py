@@ -11,7 +11,7 @@ from kio.static.primitive import i32Timedelta
 from hermes.protocol.record_batches import decode_header
 from hermes.protocol.records import Record, encode_batch, iterate_records
 
-__all__ = ["KafkaConversation", "parts", "topics_of"]
+__all__ = ["KafkaConversation", "ask_once", "parts", "topics_of"]
 
 
 class KafkaConversation:
@@ -131,3 +131,9 @@ def topics_of(client: KafkaConversation, *names: str) -> tuple[Any, ...]:
         include_topic_authorized_operations=False,
     ).topics
     return found
+
+
+def ask_once(address: str, name: str, version: int, **fields: Any) -> Any:
+    """Send one request on a connection of its own; the response."""
+    with KafkaConversation(address) as conversation:
+        return conversation.ask(name, version, **fields)

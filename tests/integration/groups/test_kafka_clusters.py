@@ -1,0 +1,282 @@
+"""Topics of Kafka's clients in a cluster, on both servers: numbered through, and by all alike."""
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    ResourceType,
+)
+from kafka_raw import ask_once, parts
+
+from hermes.client import SyncProducer
+from hermes.protocol import encode_message_set
+from hermes.testing import RunningBroker, running_broker
+
+
+@pytest.fixture
+def start(connect: str, tmp_path: Path) -> Iterator[Callable[..., RunningBroker]]:
+    """Starts a broker of the cluster; it can be stopped by its `stop`, and be started again."""
+    with ExitStack() as stack:
+
+        def begin(broker_id: int, **settings: Any) -> RunningBroker:
+            own = stack.enter_context(ExitStack())
+            log_dir = tmp_path / f"log-{broker_id}"
+            base = {
+                "broker_id": broker_id,
+                "coordination": "zookeeper",
+                "zookeeper_connect": connect,
+                "kafka_listen": "tcp:0:interface=127.0.0.1",
+            }
+            broker = own.enter_context(running_broker(log_dir, {**base, **settings}))
+            stops[id(broker)] = own
+            return broker
+
+        stops: dict[int, ExitStack] = {}
+        begin.stop = lambda broker: stops[id(broker)].close()  # type: ignore[attr-defined]
+        yield begin
+
+
+def admin(broker: RunningBroker) -> AdminClient:
+    return AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
+
+
+def create(broker: RunningBroker, name: str, partitions: int, **config: str) -> None:
+    client = admin(broker)  # which must live until it has been answered
+    client.create_topics([NewTopic(name, partitions, 1, config=config)])[name].result(60)
+
+
+def topic(broker: RunningBroker, name: str) -> tuple[UUID, tuple[int, ...]] | None:
+    """A topic's UUID, and which broker leads each partition, as a broker tells it."""
+    told = ask_once(
+        str(broker.bootstrap_servers),
+        "Metadata",
+        12,
+        topics=None,
+        allow_auto_topic_creation=False,
+        include_topic_authorized_operations=False,
+    )
+    for each in told.topics:
+        if each.name == name:
+            leaders = {part.partition_index: part.leader_id for part in each.partitions}
+            return each.topic_id, tuple(leaders[number] for number in range(len(leaders)))
+    return None
+
+
+def produce_to_each(bootstrap: str, name: str, partitions: int) -> None:
+    producer = Producer(
+        {"bootstrap.servers": bootstrap, "enable.idempotence": True, "log_level": 0}
+    )
+    errors: list[Any] = []
+    for number in range(partitions):
+        producer.produce(
+            name,
+            b"in %d" % number,
+            partition=number,
+            on_delivery=lambda error, _: errors.append(error),
+        )
+    assert producer.flush(60) == 0
+    assert errors == [None] * partitions
+
+
+def consume_from_each(bootstrap: str, name: str, partitions: int) -> dict[int, bytes]:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "g",
+            "enable.auto.commit": False,
+            "log_level": 0,
+        }
+    )
+    consumer.assign([TopicPartition(name, n, OFFSET_BEGINNING) for n in range(partitions)])
+    found = {}
+    for _ in range(600):
+        for message in consumer.consume(partitions, 0.1):
+            assert message.error() is None, message.error()
+            found[message.partition()] = message.value()
+        if len(found) == partitions:
+            break
+    consumer.close()
+    return found
+
+
+def test_a_topic_lies_on_all_brokers_and_each_tells_the_same_of_it(
+    start: Any, make_session: Any, connect: str, eventually: Any
+) -> None:
+    one, two = start(1), start(2)
+    eventually(lambda: len(admin(one).list_topics(timeout=30).brokers) == 2)
+    create(one, "clicks", 5)
+
+    found = eventually(lambda: topic(two, "clicks"))
+    assert found == topic(one, "clicks")
+    assert set(found[1]) == {1, 2}
+    assert all(a != b for a, b in zip(found[1], found[1][1:], strict=False)), "in turns"
+    produce_to_each(str(two.bootstrap_servers), "clicks", 5)
+    values = consume_from_each(str(one.bootstrap_servers), "clicks", 5)
+    assert values == {number: b"in %d" % number for number in range(5)}
+    session = make_session(connect)
+    assert session.children("/brokers/topics") == [], "0.7's clients must not see it"
+
+
+def test_numbers_stay_when_brokers_come_and_a_topic_grows(start: Any, eventually: Any) -> None:
+    one, two = start(1), start(2)
+    eventually(lambda: len(admin(one).list_topics(timeout=30).brokers) == 2)
+    create(one, "clicks", 3)
+    before = topic(one, "clicks")
+    assert before is not None
+    three = start(3)
+    eventually(lambda: len(admin(two).list_topics(timeout=30).brokers) == 3)
+
+    client = admin(two)
+    client.create_partitions([NewPartitions("clicks", 7)])["clicks"].result(60)
+
+    after = eventually(
+        lambda: (topic(three, "clicks") or ((), ()))[1][6:] and topic(three, "clicks")
+    )
+    assert after[0] == before[0]
+    assert after[1][:3] == before[1]
+    assert set(after[1]) == {1, 2, 3}
+    produce_to_each(str(one.bootstrap_servers), "clicks", 7)
+    start.stop(three)
+    start.stop(two)
+    start.stop(one)
+    again = start(1), start(2), start(3)
+    assert eventually(lambda: topic(again[0], "clicks")) == after
+    eventually(lambda: len(admin(again[0]).list_topics(timeout=30).brokers) == 3)
+    assert len(consume_from_each(str(again[0].bootstrap_servers), "clicks", 7)) == 7
+
+
+def test_of_two_brokers_that_create_a_topic_at_once_one_does(start: Any, eventually: Any) -> None:
+    brokers = start(1), start(2)
+    barrier = threading.Barrier(2)
+
+    def create_all(broker: RunningBroker) -> list[int]:
+        client = admin(broker)
+        client.list_topics(timeout=30)
+        barrier.wait()
+        made = client.create_topics([NewTopic(f"t{n}", 4, 1) for n in range(10)])
+        return [
+            0 if future.exception(60) is None else future.exception().args[0].code()
+            for future in made.values()
+        ]
+
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(create_all, brokers)
+
+    exists = KafkaError.TOPIC_ALREADY_EXISTS
+    assert all({a, b} == {0, exists} for a, b in zip(first, second, strict=True)), (first, second)
+    for number in range(10):
+        name = f"t{number}"
+        eventually(lambda name=name: topic(brokers[0], name) == topic(brokers[1], name))
+
+
+def test_a_topic_of_0_7_has_numbers_too_and_keeps_them(start: Any, eventually: Any) -> None:
+    one, two = start(1, num_partitions=2), start(2, num_partitions=2)
+
+    def produce(broker: RunningBroker, partition: int) -> None:
+        with SyncProducer(broker.host, broker.port) as producer:
+            producer.send("old", partition, encode_message_set([b"x"]))
+
+    produce(one, 0)
+    first = eventually(lambda: topic(two, "old"))
+    assert first[1] == (1, 1)
+    produce(two, 1)
+    both = eventually(lambda: len((topic(one, "old") or ((), ()))[1]) == 4 and topic(one, "old"))
+
+    assert both == (first[0], (1, 1, 2, 2))
+    eventually(lambda: topic(two, "old") == both)
+
+
+def test_settings_are_the_clusters(start: Any, eventually: Any) -> None:
+    one, two = start(1), start(2)
+    create(one, "clicks", 2, **{"retention.ms": "3600000"})
+    where = ConfigResource(ResourceType.TOPIC, "clicks")
+
+    def retention(broker: RunningBroker) -> str:
+        client = admin(broker)
+        (described,) = client.describe_configs([where]).values()
+        return str(described.result(60)["retention.ms"].value)
+
+    eventually(lambda: topic(two, "clicks"))
+    eventually(lambda: retention(two) == "3600000")
+    entry = ConfigEntry("retention.ms", "-1", incremental_operation=AlterConfigOpType.SET)
+    change = ConfigResource(ResourceType.TOPIC, "clicks", incremental_configs=[entry])
+    client = admin(two)
+    (altered,) = client.incremental_alter_configs([change]).values()
+    altered.result(60)
+    assert retention(two) == "-1"
+    eventually(lambda: retention(one) == "-1")
+
+
+def test_a_deleted_topic_goes_everywhere_also_where_no_broker_runs(
+    start: Any, tmp_path: Path, eventually: Any
+) -> None:
+    one, two = start(1), start(2)
+    eventually(lambda: len(admin(one).list_topics(timeout=30).brokers) == 2)
+    create(one, "clicks", 4)
+    eventually(lambda: topic(two, "clicks"))
+    produce_to_each(str(one.bootstrap_servers), "clicks", 4)
+    before = topic(one, "clicks")
+    start.stop(two)
+    directory = tmp_path / "log-2"
+    assert list(directory.glob("clicks-*"))
+
+    client = admin(one)
+    client.delete_topics(["clicks"])["clicks"].result(60)
+    create(one, "clicks", 4)
+
+    two = start(2)
+    after = eventually(lambda: topic(two, "clicks"))
+    assert before is not None
+    assert after[0] != before[0]
+    assert set(after[1]) == {1}, "made while the other was down"
+    eventually(lambda: not list(directory.glob("clicks-*")))
+    assert consume_from_each(str(two.bootstrap_servers), "clicks", 0) == {}
+    produce_to_each(str(two.bootstrap_servers), "clicks", 4)
+
+
+def test_producer_ids_are_unique_in_the_cluster_and_over_restarts(start: Any) -> None:
+    def take(broker: RunningBroker, count: int) -> list[int]:
+        return [
+            ask_once(
+                str(broker.bootstrap_servers),
+                "InitProducerId",
+                1,
+                transactional_id=None,
+                transaction_timeout=parts("InitProducerId", 1).timeout(0),
+            ).producer_id
+            for _ in range(count)
+        ]
+
+    one, two = start(1), start(2)
+    taken = take(one, 3) + take(two, 3)
+    start.stop(one)
+    taken += take(start(1), 3)
+
+    assert len(set(taken)) == 9
+    assert min(taken) >= 0
+
+
+def test_a_topic_that_is_written_to_is_created_once_by_all(start: Any, eventually: Any) -> None:
+    one, two = start(1, num_partitions=3), start(2, num_partitions=3)
+    eventually(lambda: len(admin(one).list_topics(timeout=30).brokers) == 2)
+
+    with ThreadPoolExecutor(2) as pool:
+        places = [str(each.bootstrap_servers) for each in (one, two)]
+        list(pool.map(lambda place: produce_to_each(place, "new", 3), places))
+
+    found = eventually(lambda: topic(two, "new"))
+    assert found == topic(one, "new")
+    assert len(found[1]) == 3
