@@ -40,7 +40,7 @@ def mount_kafka(run: ServingBroker, around: Around | None = None) -> FactoryOf:
         cluster = _cluster(run, topic_changes)
         claim = partial(run.directory.claim_producer_ids, elsewhere=cluster.claim_producer_ids)
     producer_ids = ProducerIds(claim, run.in_thread)
-    groups = mount_groups(run, lambda: topics.broker_ids)
+    groups = mount_groups(run, topics)
     server = KafkaServer(run.shared, topics, topic_changes, producer_ids, groups)
     run.on_stopping.append(server.waits.end)
     dispatcher = Dispatcher(server, around)

@@ -66,6 +66,7 @@ class KafkaTopics:
     Attributes:
         is_known: whether it is known what there is.
         has_cluster: whether the topics are those of coordination.
+        on_gone: told the name of a topic that is deleted, or is another one by now.
     """
 
     def __init__(
@@ -84,6 +85,7 @@ class KafkaTopics:
         self._topics: dict[str, KafkaTopic] = {}
         self._by_id: dict[UUID, KafkaTopic] = {}
         self._brokers: Mapping[int, BrokerListeners] = {}
+        self.on_gone: Callable[[str], None] = lambda name: None
         self.has_cluster = has_cluster
         self.is_known = not has_cluster
         if not has_cluster:
@@ -210,10 +212,14 @@ class KafkaTopics:
         self.is_known = True
         for name in self._topics.keys() - nodes.keys():
             self._forget(name)
+            self.on_gone(name)
         for name, node in nodes.items():
             found = KafkaTopic(name, node.id, node.format, node.partitions)
-            if self._topics.get(name) != found:
+            before = self._topics.get(name)
+            if before != found:
                 self._know(found)
+                if before is not None and before.id != found.id:
+                    self.on_gone(name)
 
     def _know(self, topic: KafkaTopic) -> None:
         self._forget(topic.name)
@@ -232,6 +238,8 @@ class KafkaTopics:
             places = tuple(BrokerPartition(self._broker_id, each) for each in range(count))
             found = KafkaTopic(name, self._id_of(name), self._registry.format(name), places)
             self._know(found)
+        else:
+            self.on_gone(name)
 
     def _id_of(self, name: str) -> UUID:
         for log in self._registry.partitions(name):

@@ -12,6 +12,7 @@ from random import Random
 from typing import Any
 
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 from hermes_testkit import BrokerProcess
 from server_process import free_port
 
@@ -64,13 +65,15 @@ class Member:
 
 
 class KilledGroup:
-    """A broker, a group, and what is killed of them.
+    """Brokers, a group, and what is killed of them.
 
     Args:
         start_broker: the fixture.
-        settings: further settings of the broker.
         assignor: of all members.
         static: how many of the four have an instance id.
+        directory: for the brokers' data.
+        count: how many brokers there are.
+        settings: further settings of all of them.
     """
 
     def __init__(
@@ -78,24 +81,37 @@ class KilledGroup:
         start_broker: Callable[..., BrokerProcess],
         assignor: str,
         static: int,
+        directory: Path,
+        count: int = 1,
         **settings: Any,
     ) -> None:
-        self.port = free_port()
-        self.servers = f"127.0.0.1:{self.port}"
-        self.broker = start_broker(
-            kafka_listen=f"tcp:{self.port}:interface=127.0.0.1",
-            topics={TOPIC: {"partitions": PARTITIONS, "format": "kafka"}},
-            group_initial_rebalance_delay="0s",
-            group_min_session_timeout="500ms",
-            **settings,
-        )
-        self.assignor = assignor
-        self.members = [
-            self._member(f"static{each}" if each < static else "-") for each in range(4)
+        self.ports = [free_port() for _ in range(count)]
+        self.servers = ",".join(f"127.0.0.1:{each}" for each in self.ports)
+        topics: dict[str, Any] = {TOPIC: {"partitions": PARTITIONS, "format": "kafka"}}
+        self.brokers = [
+            start_broker(
+                broker_id=number,
+                log_dir=str(directory / f"data-{number}"),
+                kafka_listen=f"tcp:{port}:interface=127.0.0.1",
+                topics=topics if count == 1 else {},
+                group_initial_rebalance_delay="0s",
+                group_min_session_timeout="500ms",
+                **settings,
+            )
+            for number, port in enumerate(self.ports)
         ]
-        self.ended: list[Member] = []
+        if count > 1:
+            admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
+            end = time.monotonic() + _DEADLINE_SECONDS
+            while len(admin.list_topics(timeout=30).brokers) < count:
+                assert time.monotonic() < end, "the brokers don't find each other"
+            admin.create_topics([NewTopic(TOPIC, PARTITIONS)])[TOPIC].result(_DEADLINE_SECONDS)
+        self.assignor = assignor
         self.committed: dict[int, int] = {}
         self.produced: list[str] = []
+        self.ended: list[Member] = []
+        ids = [f"static{each}" if each < static else "-" for each in range(4)]
+        self.members = [self._member(each) for each in ids]
 
     def _member(self, instance_id: str) -> Member:
         return Member(self.servers, "g", self.assignor, instance_id)
@@ -119,10 +135,11 @@ class KilledGroup:
         else:
             del self.members[place]
 
-    def kill_broker(self) -> None:
-        """Kill the broker, and start it again."""
-        self.broker.kill()
-        self.broker.start()
+    def kill_broker(self, number: int = 0, *, pause: Callable[[], None] = lambda: None) -> None:
+        """Kill a broker, and start it again after a pause."""
+        self.brokers[number].kill()
+        pause()
+        self.brokers[number].start()
 
     def look(self) -> dict[int, int]:
         """Read what is committed; it never goes back, nor behind what a member was told."""
@@ -130,19 +147,45 @@ class KilledGroup:
         for member in [*self.ended, *self.members]:
             for partition, offset in list(member.done):
                 told[partition] = max(told.get(partition, 0), offset)
-        with KafkaAsker("127.0.0.1", self.port) as asker:
-            answer = asker.ask("OffsetFetch", 8, groups=[{"group_id": "g", "topics": None}])
-        found = {
-            place.partition_index: place.committed_offset
-            for topic in answer.groups[0].topics
-            for place in topic.partitions
-        }
+        found = self._fetched()
         for partition, offset in self.committed.items():
             assert found.get(partition, -1) >= offset, f"partition {partition} went back"
         for partition, offset in told.items():
             assert found.get(partition, -1) >= offset, f"a commit of {partition} is lost"
         self.committed = found
         return found
+
+    def _fetched(self) -> dict[int, int]:
+        """Ask the coordinator. Raises ClientError when there is none now."""
+        for port in self.ports:
+            with suppress(ClientError), KafkaAsker("127.0.0.1", port) as asker:
+                (home,) = asker.ask("FindCoordinator", 4, coordinator_keys=["g"]).coordinators
+                if home.error_code:
+                    continue
+                with KafkaAsker(home.host, home.port) as asker_of_home:
+                    groups = [{"group_id": "g", "topics": None}]
+                    (group,) = asker_of_home.ask("OffsetFetch", 8, groups=groups).groups
+                if not group.error_code:
+                    return {
+                        place.partition_index: place.committed_offset
+                        for topic in group.topics
+                        for place in topic.partitions
+                    }
+        raise ClientError("no broker coordinates the group now")
+
+    def home(self) -> int:
+        """The place of the broker that coordinates the group."""
+        with KafkaAsker("127.0.0.1", self.ports[0]) as asker:
+            (home,) = asker.ask("FindCoordinator", 4, coordinator_keys=["g"]).coordinators
+        return self.ports.index(home.port)
+
+    def is_led(self) -> bool:
+        """Whether some broker coordinates the group and knows what it has committed."""
+        try:
+            self._fetched()
+        except ClientError:
+            return False
+        return True
 
     def seen(self) -> set[str]:
         """What anybody has got so far."""

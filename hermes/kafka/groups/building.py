@@ -1,7 +1,7 @@
 """How a broker gets a coordinator: its settings, its store, its metrics."""
 
 import os
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 from hermes.broker.serving import ServingBroker
@@ -14,6 +14,7 @@ from hermes.kafka.groups.offset_tree import OffsetTree
 from hermes.kafka.groups.offsets import GroupStore
 from hermes.kafka.groups.own_groups import CoordinatorSettings
 from hermes.kafka.groups.values import GroupSettings, State
+from hermes.kafka.topics import KafkaTopics
 from hermes.logs import ModuleLogger
 from hermes.metrics import Family, Series
 from hermes.storage import FileLayer
@@ -24,12 +25,12 @@ FILE_NAME: Final = ".hermes_kafka_groups"
 _log = ModuleLogger()
 
 
-def mount_groups(run: ServingBroker, brokers: Callable[[], Collection[int]]) -> GroupCoordinator:
+def mount_groups(run: ServingBroker, topics: KafkaTopics) -> GroupCoordinator:
     """Make the coordinator of a broker.
 
     Args:
         run: the broker, whose ports are about to open.
-        brokers: tells the ids of those that may coordinate groups.
+        topics: the topics, and the brokers that may coordinate groups.
 
     Raises:
         StorageError: what is kept of groups in the data directory can't be read.
@@ -38,12 +39,13 @@ def mount_groups(run: ServingBroker, brokers: Callable[[], Collection[int]]) -> 
     groups = GroupCoordinator(
         _store(run),
         run.config.broker_id,
-        brokers,
+        lambda: topics.broker_ids,
         lambda: _bounds(settings),
         run.reactor,
         run.now_ms,
         run.in_thread,
     )
+    topics.on_gone = groups.topic_gone
     run.on_stopping.append(groups.stop)
     run.more_series.append(lambda: series(groups))
     return groups

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, ensureDeferred
 
 from hermes.kafka.errors import Code
 from hermes.kafka.groups.offsets import Change, Committed, TopicPartition, weight
@@ -180,10 +180,32 @@ class GroupCoordinator(OwnGroups):
             code = await self._write(kept, Change(name, offsets=dict.fromkeys(gone)))
         return code, codes
 
-    async def forget_topic(self, topic: str) -> None:
-        """Forget all groups' offsets of a topic that was deleted."""
+    def topic_gone(self, topic: str) -> None:
+        """Forget all groups' offsets of a topic that is deleted, soon."""
+        gone_ms = self._now_ms()
+
+        def failed(failure: Any) -> None:
+            if failure.check(RefusedError) is None:
+                self._log.failure("forgetting the offsets of {topic} failed", failure, topic=topic)
+
+        ensureDeferred(self.forget_topic(topic, gone_ms)).addErrback(failed)
+
+    async def forget_topic(self, topic: str, gone_ms: int) -> None:
+        """Forget all groups' offsets of a topic that are from up to some time.
+
+        Args:
+            topic: its name; another one may have it by now.
+            gone_ms: when it was deleted, in ms since 1970.
+
+        Raises:
+            RefusedError: groups can't be read now.
+        """
         for kept in await self._all():
-            gone = [each for each in kept.offsets if each.topic == topic]
+            gone = [
+                place
+                for place, committed in kept.offsets.items()
+                if place.topic == topic and committed.commit_ms <= gone_ms
+            ]
             if gone:
                 await self._write(kept, Change(kept.group.name, offsets=dict.fromkeys(gone)))
 

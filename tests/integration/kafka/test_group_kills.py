@@ -2,25 +2,19 @@
 
 from collections.abc import Callable
 from contextlib import closing
+from pathlib import Path
 from random import Random
 
-import pytest
+from coordination_servers import ServerProcess
 from hermes_testkit import BrokerProcess
 from kafka_group_kills import KilledGroup
 
 
-@pytest.mark.parametrize(
-    ("assignor", "static", "coordination"),
-    [("range", 0, "none"), ("cooperative-sticky", 2, "embedded")],
-)
-def test_kills(
-    start_broker: Callable[..., BrokerProcess], assignor: str, static: int, coordination: str
+def test_kills_of_a_broker_and_of_members(
+    start_broker: Callable[..., BrokerProcess], tmp_path: Path
 ) -> None:
-    settings = {"coordination": coordination}
-    if coordination == "embedded":
-        settings["coordination_listen"] = "tcp:0:interface=127.0.0.1"
-    random = Random(assignor)
-    with closing(KilledGroup(start_broker, assignor, static, **settings)) as group:
+    random = Random(1)
+    with closing(KilledGroup(start_broker, "cooperative-sticky", 2, tmp_path)) as group:
         group.produce(300)
         group.wait_for_progress(random)
         group.kill_member(0)
@@ -31,4 +25,25 @@ def test_kills(
         group.kill_member(3, kill=False)
         group.kill_member(1, replace=False)
         group.kill_broker()
+        group.finish()
+
+
+def test_another_broker_goes_on_where_the_killed_one_was(
+    start_broker: Callable[..., BrokerProcess],
+    coordination_server: Callable[[str], ServerProcess],
+    tmp_path: Path,
+) -> None:
+    settings = {
+        "coordination": "zookeeper",
+        "zookeeper_connect": f"{coordination_server('embedded').address}/killed-groups",
+        "zookeeper_session_timeout": "2s",
+    }
+    random = Random(2)
+    with closing(KilledGroup(start_broker, "range", 0, tmp_path, 2, **settings)) as group:
+        group.produce(200)
+        group.wait_for_progress(random)
+        # Its partitions wait for it; the group must not.
+        leads = lambda: group.wait_until(group.is_led, "nobody coordinates it")  # noqa: E731
+        group.kill_broker(group.home(), pause=leads)
+        group.produce(50)
         group.finish()
