@@ -67,7 +67,7 @@ from hermes.storage.message_times import TimestampedOffset
 from hermes.storage.reader import LogReader
 from hermes.storage.recovery import RecoveryReport, TailRecovery
 from hermes.storage.segment import LogView, Segment
-from hermes.storage.segment_files import find_again
+from hermes.storage.segment_files import LoadingSegment, find_again
 from hermes.storage.settings import LogSettings
 from hermes.storage.source_positions import DAMAGED_NAME, SourcePositions
 from hermes.storage.source_spans import SourceRange
@@ -809,6 +809,10 @@ class Log:
         first = view.position_of(view.high_watermark)
         self._directory.sync_parent()
         try:
+            if first and not self._format.is_dense:
+                # The flush that failed was to complete what is kept beside it.
+                complete = [LoadingSegment.of(segments[first - 1], self._files)]
+                self._recovery(now_ms, self._sources).mend_indexes(complete)
             kept, report = self._recovery(now_ms, self._sources).after_failure(
                 segments[first:],
                 view.high_watermark,

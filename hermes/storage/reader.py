@@ -24,6 +24,7 @@ from hermes.storage.descriptors import DescriptorCache, LogSlice
 from hermes.storage.files import FileLayer
 from hermes.storage.index_entries import IndexReader, unreadable_is_empty
 from hermes.storage.kafka_format import KAFKA
+from hermes.storage.kafka_index import KafkaIndex
 from hermes.storage.log_format import LogFormat, OpenSegment
 from hermes.storage.message_times import TimestampedOffset, latest_timestamp, offset_at_time
 from hermes.storage.segment import LogView, Segment
@@ -232,10 +233,14 @@ class LogReader:
         return tuple(infos)
 
     def _last_append_ms(self, view: LogView, position: int, end: int) -> int:
-        last = self._index(view, position).last
+        index = self._index(view, position)
+        last = index.last
         # An index that doesn't reach to the end says nothing of the last append.
         if last is not None and last.end_offset == end:
             return last.time_ms
+        # What Kafka wrote is as old as its newest message, as it is for Kafka.
+        if isinstance(index, KafkaIndex) and index.newest[0] >= 0:
+            return index.newest[0]
         return self._modified_ms(view.segments[position])
 
 

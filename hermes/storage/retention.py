@@ -38,11 +38,17 @@ class AppendAges:
         self._end_offset = end_offset
         self._seen: dict[int, tuple[int, int]] = {}  # base -> (end, when it was first seen so), ms
 
-    def look(self, infos: Sequence[SegmentInfo], monotonic_ms: int) -> None:
-        """Note how large the log's segments are now, by a clock that can't be set."""
+    def look(self, infos: Sequence[SegmentInfo], monotonic_ms: int, log_end: int) -> None:
+        """Note where the log's segments end now, by a clock that can't be set.
+
+        Args:
+            infos: the segments.
+            monotonic_ms: that clock.
+            log_end: where the log ends, or ended shortly before.
+        """
         seen: dict[int, tuple[int, int]] = {}
-        for info in infos:
-            end = info.base_offset + info.size_bytes
+        ends = [*(info.base_offset for info in infos[1:]), log_end]
+        for info, end in zip(infos, ends, strict=True):
             if end > self._end_offset:
                 known = self._seen.get(info.base_offset)
                 same = known is not None and known[0] == end
@@ -81,11 +87,12 @@ def apply_retention(
         StorageError: the files could not be looked at or deleted; try again later.
     """
     log.check_directory()
+    # If it grows before its segments are described, the active one just stays.
+    end = log.end_offset
     infos = log.segment_infos()
-    end = infos[-1].base_offset + infos[-1].size_bytes
     times = _believable(infos, now_ms)
     if ages is not None:
-        ages.look(infos, monotonic_ms)
+        ages.look(infos, monotonic_ms, end)
         times = tuple(_no_older(info, now_ms, ages.age_ms(info, monotonic_ms)) for info in times)
     return log.delete_oldest(_expired(policy, times, now_ms), expected_end=end)
 
