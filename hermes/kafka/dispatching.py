@@ -31,7 +31,7 @@ from hermes.kafka.schemas import Schema, load_schema
 from hermes.kafka.serving import KafkaServer
 
 #: A larger body is decoded in a thread: some ms of work.
-LARGE_BYTES: Final = 64 * 1024
+LARGE_BYTES: Final = 16 * 1024
 
 Handler = Callable[[Any, Call], Any]
 Around = Callable[[Callable[[], Any], Callable[[], Any], Call], Any]
@@ -193,6 +193,6 @@ def _decode(frame: Frame, schema: Schema) -> Any:
         position = frame.body
         if schema.is_flexible:
             position = after_tags(frame.data, position)
-        return schema.read(frame.data, position)[0]
+        return schema.read(frame.data, position)
     except Exception as error:  # kio has many
         raise _UnreadableError(str(error) or type(error).__name__) from None

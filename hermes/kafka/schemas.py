@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from hermes.kafka.apis import Api
+from hermes.kafka.claims import Claims
 from hermes.protocol.wire import Buffer
 
 _NO_TIME: Final = timedelta(0)
@@ -32,8 +33,6 @@ class Schema:
         version: one of its versions.
 
     Attributes:
-        read: decodes a request: called with a buffer and a position, it returns the entity and how
-            many bytes it takes.
         is_flexible: whether the version has tags, in the request's header, too.
     """
 
@@ -45,7 +44,8 @@ class Schema:
         request = getattr(import_module(f"{package}.request"), f"{api.name}Request")
         self._module: ModuleType = import_module(f"{package}.response")
         response = getattr(self._module, f"{api.name}Response")
-        self.read: Callable[[Buffer, int], tuple[Any, int]] = entity_reader(request)
+        self._claims = Claims(request)
+        self._read: Callable[[Buffer, int], tuple[Any, int]] = entity_reader(request)
         self._write: Callable[[Any, Any], None] = entity_writer(response)
         self.is_flexible: bool = request.__flexible__
         self._has_response_tags: bool = response.__header_schema__.__version__ > 0
@@ -56,6 +56,20 @@ class Schema:
         maker = _maker(getattr(self._module, name, None))
         setattr(self, name, maker)
         return maker
+
+    def read(self, data: Buffer, position: int) -> Any:
+        """Decode a request.
+
+        Args:
+            data: its frame.
+            position: where its body begins.
+
+        Raises:
+            RemoteProtocolError: it claims what can't be.
+            Exception: it can't be read; `kio` has many.
+        """
+        self._claims.check(data, position)
+        return self._read(data, position)[0]
 
     def response_to(self, correlation_id: int, entity: Any) -> bytes:
         """Encode a response: its size, its header, and itself."""

@@ -1,0 +1,223 @@
+"""Whether what a request says of itself can be true: counts of arrays, before they are believed.
+
+The readers of `kio` make room for as many things as a count says, and look whether these are there
+afterwards. A few bytes would so end the process. `Claims` walks the same schema over the same bytes
+beforehand, and keeps nothing: no array may claim more than the bytes that are left can hold.
+
+A walk costs some tenths of a microsecond for each string and array; what has a fixed size is
+stepped over at once.
+"""
+
+from dataclasses import fields
+from enum import IntEnum, auto
+from typing import Any, Final, TypeAlias, get_args, get_origin, get_type_hints
+
+from hermes.errors import RemoteProtocolError
+from hermes.protocol.wire import Buffer
+
+#: How many bytes values of a fixed size take, by their type in kio's schemas.
+_SIZES: Final = {
+    "bool": 1,
+    "int8": 1,
+    "uint8": 1,
+    "int16": 2,
+    "uint16": 2,
+    "error_code": 2,
+    "int32": 4,
+    "uint32": 4,
+    "timedelta_i32": 4,
+    "int64": 8,
+    "uint64": 8,
+    "float64": 8,
+    "timedelta_i64": 8,
+    "datetime_i64": 8,
+    "uuid": 16,
+}
+
+
+class _Kind(IntEnum):
+    """What stands next."""
+
+    FIXED = auto()  # that many bytes
+    SIZED = auto()  # a length of that many bytes, then as many bytes
+    COMPACT = auto()  # a varint of one more, then as many bytes
+    ARRAY = auto()  # a count of that many bytes (0: a compact one), then as many parts
+    OPTIONAL = auto()  # a byte that says whether it is there, then parts
+    TAGS = auto()  # a count, then of each its number, its size, and its parts if they are known
+
+
+_Step: TypeAlias = tuple[_Kind, Any]
+
+# Looked up for each step.
+_FIXED, _SIZED, _COMPACT, _ARRAY, _OPTIONAL, _TAGS = _Kind
+
+
+class Claims:
+    """Checks the requests of one kind and version.
+
+    Args:
+        entity: kio's class of the request.
+    """
+
+    def __init__(self, entity: Any) -> None:
+        self._steps = _steps_of(entity)
+
+    def check(self, data: Buffer, position: int) -> None:
+        """Refuse a request whose arrays claim more than there is.
+
+        Args:
+            data: its frame.
+            position: where its body begins.
+
+        Raises:
+            RemoteProtocolError: it does, or ends early.
+        """
+        try:
+            end = _walk(self._steps, data, position)
+        except IndexError:
+            end = len(data) + 1
+        if end > len(data):
+            raise RemoteProtocolError("it ends early")
+
+
+def _steps_of(entity: Any) -> list[_Step]:
+    is_flexible = entity.__flexible__
+    hints = get_type_hints(entity)
+    steps: list[_Step] = []
+    tagged: dict[int, list[_Step]] = {}
+    for field in fields(entity):
+        found = _steps_for(field, hints[field.name], is_flexible)
+        tag = field.metadata.get("tag")
+        if tag is not None:
+            tagged[tag] = found
+        elif steps and found[0][0] is _FIXED and steps[-1][0] is _FIXED:
+            steps[-1] = (_FIXED, steps[-1][1] + found[0][1])
+        else:
+            steps += found
+    if is_flexible:
+        known = {tag: found for tag, found in tagged.items() if _has_arrays(found)}
+        steps.append((_TAGS, known))
+    return steps
+
+
+def _steps_for(field: Any, hint: Any, is_flexible: bool) -> list[_Step]:
+    """The steps over one field; one but for a part that must be there."""
+    options = [each for each in get_args(hint) if each is not type(None)]
+    is_optional = get_origin(hint) is not tuple and len(options) < len(get_args(hint))
+    inner = options[0] if is_optional else hint
+    wire = field.metadata.get("kafka_type")
+    if get_origin(inner) is tuple:
+        part = get_args(inner)[0]
+        parts = _steps_of(part) if wire is None else [_step_for(wire, is_flexible)]
+        return [(_ARRAY, (0 if is_flexible else 4, parts, _least(parts)))]
+    if wire is not None:
+        return [_step_for(wire, is_flexible)]
+    parts = _steps_of(inner)
+    return [(_OPTIONAL, parts)] if is_optional else parts
+
+
+def _step_for(wire: str, is_flexible: bool) -> _Step:
+    if wire in _SIZES:
+        return _FIXED, _SIZES[wire]
+    if is_flexible:
+        return _COMPACT, None
+    return _SIZED, 2 if wire == "string" else 4
+
+
+def _has_arrays(steps: list[_Step]) -> bool:
+    return any(
+        kind is _ARRAY
+        or (kind is _OPTIONAL and _has_arrays(what))
+        or (kind is _TAGS and any(map(_has_arrays, what.values())))
+        for kind, what in steps
+    )
+
+
+def _least(steps: list[_Step]) -> int:
+    """How many bytes steps take at least; 1 or more."""
+    least = 0
+    for kind, what in steps:
+        if kind is _FIXED or kind is _SIZED:
+            least += what
+        else:
+            least += max(1, what[0]) if kind is _ARRAY else 1
+    return max(1, least)
+
+
+def _walk(steps: list[_Step], data: Buffer, position: int) -> int:
+    """The position after some steps, which may be beyond the end.
+
+    Raises:
+        IndexError: it ends within a number.
+        RemoteProtocolError: an array claims more than there is.
+    """
+    for kind, what in steps:
+        if kind is _FIXED:
+            position += what
+        elif kind is _COMPACT:
+            length = data[position]
+            position += 1
+            if length > 0x7F:
+                length, position = _varint(data, position - 1)
+            if length > 1:
+                position += length - 1
+        elif kind is _SIZED:
+            length = int.from_bytes(data[position : position + what], signed=True)
+            position += what + max(length, 0)
+        elif kind is _ARRAY:
+            position = _walk_array(what, data, position)
+        elif kind is _OPTIONAL:
+            position += 1
+            if data[position - 1] < 0x80:  # -1 says that it isn't there
+                position = _walk(what, data, position)
+        else:
+            count = data[position]
+            position += 1
+            if count:
+                position = _walk_tags(what, data, position - 1)
+    return position
+
+
+def _walk_array(what: tuple[int, list[_Step], int], data: Buffer, position: int) -> int:
+    width, parts, least = what
+    if width:
+        count = int.from_bytes(data[position : position + width], signed=True)
+        position += width
+    else:
+        count, position = _varint(data, position)
+        count -= 1
+    if count <= 0:
+        return position
+    if count * least > len(data) - position:
+        raise RemoteProtocolError(
+            f"an array claims {count} things where {max(len(data) - position, 0)} bytes are left"
+        )
+    if len(parts) == 1 and parts[0][0] is _FIXED:
+        size: int = parts[0][1]
+        return position + count * size
+    for _ in range(count):
+        position = _walk(parts, data, position)
+    return position
+
+
+def _walk_tags(known: dict[int, list[_Step]], data: Buffer, position: int) -> int:
+    count, position = _varint(data, position)
+    for _ in range(count):
+        tag, position = _varint(data, position)
+        size, position = _varint(data, position)
+        if tag in known:
+            _walk(known[tag], data, position)
+        position += size
+    return position
+
+
+def _varint(data: Buffer, position: int) -> tuple[int, int]:
+    value = shift = 0
+    while shift < 35:
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+        shift += 7
+    raise RemoteProtocolError("a number that doesn't end")

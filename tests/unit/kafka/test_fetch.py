@@ -1,0 +1,284 @@
+"""Fetch, ListOffsets and OffsetForLeaderEpoch: what is visible, as soon as there is enough."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from broker_bench import answers
+from kafka_bench import KafkaBench, decode_answer, encode_request, messages
+from kafka_logs import append_batch, append_values
+
+from hermes.kafka.apis import APIS
+from hermes.protocol.record_batches import next_in
+from hermes.protocol.records import Record, encode_batch, iterate_records
+from hermes.storage import Log
+
+VERSIONS = range(APIS[1].lowest, APIS[1].highest + 1)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[KafkaBench]:
+    bench = KafkaBench(tmp_path, topics={"new": {"format": "kafka", "partitions": 3}})
+    bench.shared.topics.create_declared("new")
+    yield bench
+    bench.close()
+
+
+def log_of(bench: KafkaBench, partition: int = 0) -> Log:
+    return bench.shared.topics.for_produce("new", partition)
+
+
+def append(bench: KafkaBench, *values: bytes, partition: int = 0) -> None:
+    """Append a batch and flush it, as a producer's would be."""
+    log = log_of(bench, partition)
+    append_values(log, *values)
+    log.flush()
+    for observer in bench.flusher._flushed:
+        observer(log)
+
+
+def request(bench: KafkaBench, version: int, **options: Any) -> bytes:
+    """A request for `places`: (partition, offset) or (partition, offset, most bytes)."""
+    kinds = messages("Fetch", version, "request")
+    found = bench.server.topics.get("new")
+    assert found is not None
+    named = {"topic_id": found.id} if version >= 13 else {"topic": "new"}
+    places = options.pop("places", ((0, 0),))
+    epoch = options.pop("epoch", -1)
+    partitions = []
+    for partition, offset, *most in places:
+        values = {
+            "partition": partition,
+            "fetch_offset": offset,
+            "partition_max_bytes": most[0] if most else 1 << 20,
+        }
+        if version >= 9:
+            values["current_leader_epoch"] = epoch
+        partitions.append(kinds.FetchPartition(**values))
+    fields: dict[str, Any] = {
+        "max_wait": timedelta(milliseconds=options.pop("wait_ms", 0)),
+        "min_bytes": 1,
+        "topics": (kinds.FetchTopic(**named, partitions=tuple(partitions)),),
+        **options,
+    }
+    if version < 15:
+        fields["replica_id"] = -1
+    if version >= 7:
+        fields["forgotten_topics_data"] = ()
+    return encode_request("Fetch", version, **fields)
+
+
+def fetch(bench: KafkaBench, version: int = 12, **options: Any) -> list[Any]:
+    connection, transport = bench.connect_kafka()
+    connection.dataReceived(request(bench, version, **options))
+    bench.turns(transport)
+    (answer,) = answers(transport)
+    (topic,) = decode_answer("Fetch", version, answer).responses
+    return list(topic.partitions)
+
+
+def values_in(data: bytes) -> list[bytes | None]:
+    """The values of whole batches."""
+    found: list[bytes | None] = []
+    position = 0
+    while (header := next_in(data, position)) is not None:
+        found += [each.value for each in iterate_records(data, header, position)]
+        position += header.size_bytes
+    return found
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_each_version_reads_what_is_there(bench: KafkaBench, version: int) -> None:
+    append(bench, b"one", b"two")
+    append(bench, b"three")
+    (found, empty) = fetch(bench, version, places=((0, 0), (1, 0)))
+    assert (found.error_code, found.high_watermark, found.last_stable_offset) == (0, 3, 3)
+    assert getattr(found, "log_start_offset", 0) == 0
+    assert values_in(found.records) == [b"one", b"two", b"three"]
+    assert (empty.error_code, empty.high_watermark, empty.records) == (0, 0, b"")
+
+
+@pytest.mark.parametrize("level", [0, 1])
+def test_no_transaction_was_ever_aborted(bench: KafkaBench, level: int) -> None:
+    append(bench, b"one")
+    (found,) = fetch(bench, isolation_level=level)
+    assert found.aborted_transactions == (() if level else None)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(("offset", "code"), [(-1, 1), (4, 1), (3, 0)])
+def test_offsets_beyond_the_log_are_out_of_range(
+    bench: KafkaBench, version: int, offset: int, code: int
+) -> None:
+    append(bench, b"one", b"two", b"three")
+    (found,) = fetch(bench, version, places=((0, offset),))
+    assert (found.error_code, found.records) == (code, b"")
+    assert found.high_watermark == (-1 if code else 3)
+
+
+def test_what_is_not_flushed_is_not_there_yet(bench: KafkaBench) -> None:
+    append(bench, b"one")
+    append_values(log_of(bench), b"two")
+    (found,) = fetch(bench, places=((0, 1),))
+    assert (found.error_code, found.records, found.high_watermark) == (0, b"", 1)
+    (found,) = fetch(bench, places=((0, 2),))  # where a producer was told that it wrote
+    assert (found.error_code, found.records) == (0, b"")
+
+
+def test_a_batch_that_is_too_large_comes_whole_if_it_is_the_first(bench: KafkaBench) -> None:
+    append(bench, b"x" * 1000)
+    append(bench, b"y" * 1000, partition=1)
+    first, second = fetch(bench, places=((0, 0, 10), (1, 0, 10)))
+    assert values_in(first.records) == [b"x" * 1000]
+    assert values_in(second.records) == []
+
+
+def test_a_response_is_no_larger_than_it_may_be(bench: KafkaBench) -> None:
+    for partition in range(3):
+        append(bench, b"x" * 1000, partition=partition)
+    found = fetch(bench, places=((0, 0), (1, 0), (2, 0)), max_bytes=1100)
+    assert [len(values_in(each.records)) for each in found] == [1, 0, 0]
+    assert sum(len(each.records) for each in found) < 2300
+
+
+@pytest.mark.parametrize(("epoch", "code"), [(-1, 0), (0, 0), (1, 75)])
+def test_who_knows_another_leader_is_told(bench: KafkaBench, epoch: int, code: int) -> None:
+    append(bench, b"one")
+    (found,) = fetch(bench, epoch=epoch)
+    assert found.error_code == code
+
+
+def test_what_is_not_there_is_an_error_of_its_partition(bench: KafkaBench) -> None:
+    append(bench, b"one")
+    found, missing = fetch(bench, places=((0, 0), (9, 0)), wait_ms=1000)
+    assert (found.error_code, values_in(found.records)) == (0, [b"one"])
+    assert missing.error_code == 3
+    kinds = messages("Fetch", 13, "request")
+    (gone,) = fetch(
+        bench,
+        13,
+        topics=(
+            kinds.FetchTopic(
+                topic_id=None,
+                partitions=(
+                    kinds.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1),
+                ),
+            ),
+        ),
+    )
+    assert gone.error_code == 100
+
+
+@pytest.mark.parametrize(
+    ("session", "epoch", "code"), [(0, 0, 0), (0, -1, 0), (7, 1, 70), (7, -1, 0)]
+)
+def test_sessions_are_refused_as_kafka_does(
+    bench: KafkaBench, session: int, epoch: int, code: int
+) -> None:
+    append(bench, b"one")
+    connection, transport = bench.connect_kafka()
+    connection.dataReceived(request(bench, 12, session_id=session, session_epoch=epoch))
+    bench.turns(transport)
+    (answer,) = answers(transport)
+    answered = decode_answer("Fetch", 12, answer)
+    assert (answered.error_code, answered.session_id) == (code, 0)
+    assert bool(answered.responses) is (code == 0)
+
+
+# -- waiting ------------------------------------------------------------------------------------
+
+
+def test_a_fetch_waits_for_a_message(bench: KafkaBench) -> None:
+    fetch(bench)  # which has loaded what carries it out
+    connection, transport = bench.connect_kafka()
+    connection.dataReceived(request(bench, 12, wait_ms=10_000, places=((0, 0), (1, 0))))
+    bench.turns(transport)
+    assert transport.value() == b""
+    assert len(bench.server.waits) == 1
+    append(bench, b"one", partition=1)
+    bench.turns(transport)
+    (answer,) = answers(transport)
+    _, found = decode_answer("Fetch", 12, answer).responses[0].partitions
+    assert values_in(found.records) == [b"one"]
+    assert len(bench.server.waits) == 0
+
+
+def test_a_fetch_waits_for_enough_or_until_its_time_is_up(bench: KafkaBench) -> None:
+    fetch(bench)
+    connection, transport = bench.connect_kafka()
+    connection.dataReceived(request(bench, 12, wait_ms=1000, min_bytes=100_000))
+    append(bench, b"one")
+    bench.turns(transport)
+    assert transport.value() == b""
+    bench.clock.advance(1.1)
+    bench.turns(transport)
+    (answer,) = answers(transport)
+    (found,) = decode_answer("Fetch", 12, answer).responses[0].partitions
+    assert values_in(found.records) == [b"one"]
+
+
+def test_who_leaves_waits_no_longer(bench: KafkaBench) -> None:
+    fetch(bench)
+    connection, _ = bench.connect_kafka()
+    connection.dataReceived(request(bench, 12, wait_ms=10_000))
+    assert len(bench.server.waits) == 1
+    connection.connectionLost()
+    assert len(bench.server.waits) == 0
+    assert connection not in bench.connections._unfinished
+
+
+def test_a_broker_that_stops_answers_what_waits(bench: KafkaBench) -> None:
+    fetch(bench)
+    connection, transport = bench.connect_kafka()
+    connection.dataReceived(request(bench, 12, wait_ms=10_000))
+    bench.server.waits.end()
+    bench.turns(transport)
+    assert len(answers(transport)) == 1
+
+
+# -- questions ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", range(APIS[2].lowest, APIS[2].highest + 1))
+def test_offsets_by_time(bench: KafkaBench, version: int) -> None:
+    times = [Record(n, time_ms, None, b"") for n, time_ms in enumerate((1000, 3000, 2000))]
+    append_batch(log_of(bench), encode_batch(times))
+    log_of(bench).flush()
+    kinds = messages("ListOffsets", version, "request")
+    asked = {-2: (0, -1), -1: (3, -1), 500: (0, 1000), 1001: (1, 3000), 3001: (-1, -1)}
+    if version >= 7:
+        asked[-3] = (1, 3000)
+    for time_ms, expected in asked.items():
+        partition = kinds.ListOffsetsPartition(partition_index=0, timestamp=time_ms)
+        topic = kinds.ListOffsetsTopic(name="new", partitions=(partition,))
+        fields = {"isolation_level": 0} if version >= 2 else {}
+        if version >= 10:
+            fields["timeout"] = timedelta(seconds=1)  # type: ignore[assignment]
+        answer = bench.ask("ListOffsets", version, replica_id=-1, topics=(topic,), **fields)
+        (found,) = answer.topics[0].partitions
+        assert (found.error_code, found.offset, found.timestamp) == (0, *expected)
+
+
+def test_a_partition_that_is_asked_about_twice_is_refused(bench: KafkaBench) -> None:
+    kinds = messages("ListOffsets", 5, "request")
+    partitions = tuple(
+        kinds.ListOffsetsPartition(partition_index=each, timestamp=-1) for each in (0, 1, 0, 9)
+    )
+    topic = kinds.ListOffsetsTopic(name="new", partitions=partitions)
+    answer = bench.ask("ListOffsets", 5, replica_id=-1, isolation_level=0, topics=(topic,))
+    assert [each.error_code for each in answer.topics[0].partitions] == [42, 0, 42, 3]
+
+
+@pytest.mark.parametrize(("epoch", "expected"), [(0, (0, 0, 2)), (1, (0, -1, -1))])
+def test_the_leaders_only_term_ends_where_the_log_does(
+    bench: KafkaBench, epoch: int, expected: tuple[int, int, int]
+) -> None:
+    append(bench, b"one", b"two")
+    kinds = messages("OffsetForLeaderEpoch", 4, "request")
+    partition = kinds.OffsetForLeaderPartition(partition=0, leader_epoch=epoch)
+    topic = kinds.OffsetForLeaderTopic(topic="new", partitions=(partition,))
+    answer = bench.ask("OffsetForLeaderEpoch", 4, replica_id=-1, topics=(topic,))
+    (found,) = answer.topics[0].partitions
+    assert (found.error_code, found.leader_epoch, found.end_offset) == expected

@@ -1,0 +1,200 @@
+"""Produce: batches are appended as they are, or refused with Kafka's own error."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from broker_bench import answers
+from kafka_bench import KafkaBench, decode_answer, encode_request, messages
+from kafka_logs import read_records
+from twisted.internet.defer import Deferred, maybeDeferred
+
+from hermes.kafka.apis import APIS
+from hermes.protocol.record_compression import RecordCodec
+from hermes.protocol.records import Record, encode_batch
+from hermes.storage import Log
+
+VERSIONS = range(APIS[0].lowest, APIS[0].highest + 1)
+BATCH = encode_batch([Record(0, 5, b"key", b"one"), Record(1, 6, None, b"two")])
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[KafkaBench]:
+    bench = KafkaBench(tmp_path, topics={"new": {"format": "kafka"}}, max_request_bytes="8MiB")
+    bench.shared.topics.create_declared("new")
+    yield bench
+    bench.close()
+
+
+def log_of(bench: KafkaBench) -> Log:
+    return bench.shared.topics.for_produce("new", 0)
+
+
+def request(bench: KafkaBench, version: int, *records: bytes | None, **fields: Any) -> bytes:
+    """A request for partition 0 of `new`, once for each of `records`."""
+    kinds = messages("Produce", version, "request")
+    found = bench.server.topics.get("new")
+    assert found is not None
+    named = {"topic_id": found.id} if version >= 13 else {"name": "new"}
+    named.update(fields.pop("named", {}))
+    partition = fields.pop("partition", 0)
+    data = tuple(kinds.PartitionProduceData(index=partition, records=each) for each in records)
+    values = {"transactional_id": None, "acks": -1, "timeout": timedelta(seconds=30), **fields}
+    topic = kinds.TopicProduceData(**named, partition_data=data)
+    return encode_request("Produce", version, topic_data=(topic,), **values)
+
+
+def produce(bench: KafkaBench, version: int, *records: bytes | None, **fields: Any) -> Any:
+    connection, transport = bench.connect_kafka()
+    connection.dataReceived(request(bench, version, *records, **fields))
+    bench.turns(transport)
+    (answer,) = answers(transport)
+    (topic,) = decode_answer("Produce", version, answer).responses
+    return topic.partition_responses[0]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_each_version_appends(bench: KafkaBench, version: int) -> None:
+    for base in (0, 2):
+        answer = produce(bench, version, BATCH)
+        assert (answer.error_code, answer.base_offset) == (0, base)
+        assert getattr(answer, "log_start_offset", 0) == 0
+    kept = read_records(log_of(bench))
+    assert [(each.offset, each.key, each.value) for each in kept] == [
+        (0, b"key", b"one"),
+        (1, None, b"two"),
+        (2, b"key", b"one"),
+        (3, None, b"two"),
+    ]
+    assert log_of(bench).high_watermark == 4
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_each_version_is_told_what_is_wrong(bench: KafkaBench, version: int) -> None:
+    bad = bytearray(BATCH)
+    bad[-1] ^= 1
+    answer = produce(bench, version, bytes(bad))
+    assert (answer.error_code, answer.base_offset) == (2, -1)
+    assert "CRC" in getattr(answer, "error_message", "CRC")
+    assert log_of(bench).end_offset == 0
+
+
+@pytest.mark.parametrize(
+    ("code", "fields"),
+    [
+        (3, {"named": {"name": "gone"}}),
+        (3, {"partition": 1}),
+        (3, {"partition": -1}),
+        (21, {"acks": 2}),
+        (100, {"version": 13, "named": {"topic_id": None}}),
+    ],
+)
+def test_what_is_not_there_is_an_error_of_its_partition(
+    bench: KafkaBench, code: int, fields: dict[str, Any]
+) -> None:
+    version = fields.pop("version", 9)
+    assert produce(bench, version, BATCH, **fields).error_code == code
+
+
+@pytest.mark.parametrize(
+    ("code", "records"),
+    [
+        (87, None),
+        (87, b""),
+        (87, BATCH + BATCH),
+        (2, BATCH[:-1]),
+        (2, BATCH[:40]),
+        (10, encode_batch([Record(0, 5, None, bytes(1_048_588))])),
+        (87, BATCH[:16] + b"\1" + BATCH[17:]),  # a message of an older format
+    ],
+)
+def test_what_is_no_single_batch_is_refused(
+    bench: KafkaBench, code: int, records: bytes | None
+) -> None:
+    assert produce(bench, 9, records).error_code == code
+    assert log_of(bench).end_offset == 0
+
+
+def test_zstd_is_for_clients_that_know_it(bench: KafkaBench) -> None:
+    batch = encode_batch([Record(0, 5, None, b"one")], RecordCodec.ZSTD)
+    assert produce(bench, 6, batch).error_code == 76
+    assert produce(bench, 7, batch).error_code == 0
+
+
+def test_one_entry_is_refused_and_the_others_are_kept(bench: KafkaBench) -> None:
+    connection, transport = bench.connect_kafka()
+    connection.dataReceived(request(bench, 9, BATCH, b"?", BATCH))
+    bench.turns(transport)
+    (answer,) = answers(transport)
+    (topic,) = decode_answer("Produce", 9, answer).responses
+    assert [each.error_code for each in topic.partition_responses] == [0, 2, 0]
+    assert [each.base_offset for each in topic.partition_responses] == [0, -1, 2]
+
+
+def test_acks_0_is_answered_by_silence_or_by_a_close(bench: KafkaBench) -> None:
+    connection, transport = bench.connect_kafka()
+    connection.dataReceived(request(bench, 9, BATCH, acks=0))
+    assert transport.value() == b""
+    assert log_of(bench).end_offset == 2
+    connection.dataReceived(request(bench, 9, b"?", acks=0))
+    assert transport.value() == b""
+    assert transport.disconnecting
+
+
+def test_many_more_partitions_than_there_can_be_close(bench: KafkaBench) -> None:
+    """Each would take memory: no more are looked at than are believed."""
+    connection, transport = bench.connect_kafka()
+    # acks | timeout | one topic `new` of 1,000,000 partitions, each of 6 bytes
+    body = (
+        bytes.fromhex("00 ffff 00007530 02 046e6577")
+        + b"\xc1\x84\x3d"
+        + b"\0\0\0\0\0\0" * 1_000_000
+    )
+    header = bytes.fromhex("0000 0009 00000007 ffff 00")
+    data = header + body + b"\0\0"
+    connection.dataReceived(len(data).to_bytes(4) + data)
+    bench.turns(transport)
+    assert transport.disconnecting
+
+
+def test_produces_are_taken_while_others_wait_for_their_flush(tmp_path: Path) -> None:
+    """Kafka's own broker would take one after the other."""
+    waiting: list[Deferred[None]] = []
+
+    bench = KafkaBench(tmp_path, topics={"new": {"format": "kafka"}})
+    bench.shared.topics.create_declared("new")
+    produce(bench, 9, BATCH)  # which has loaded what carries it out
+
+    def later(function: Any, *args: Any) -> Any:
+        held: Deferred[None] = Deferred()
+        waiting.append(held)
+        return held.addCallback(lambda _: maybeDeferred(function, *args))
+
+    bench.flusher._in_thread = later
+    connection, transport = bench.connect_kafka()
+    for _ in range(3):
+        connection.dataReceived(request(bench, 9, BATCH))
+    assert log_of(bench).end_offset == 8
+    assert transport.value() == b""
+    while waiting:
+        waiting.pop(0).callback(None)
+        bench.clock.advance(1)
+    found = [decode_answer("Produce", 9, each) for each in answers(transport)]
+    assert [each.responses[0].partition_responses[0].base_offset for each in found] == [2, 4, 6]
+    bench.close()
+
+
+def test_a_flush_that_is_late_is_an_error_that_clients_repeat(tmp_path: Path) -> None:
+    bench = KafkaBench(tmp_path, topics={"new": {"format": "kafka"}})
+    bench.shared.topics.create_declared("new")
+    produce(bench, 9, BATCH)
+    bench.flusher._in_thread = lambda function, *args: Deferred()
+    connection, transport = bench.connect_kafka()
+    connection.dataReceived(request(bench, 9, BATCH, timeout=timedelta(seconds=5)))
+    bench.clock.advance(4.9)
+    assert transport.value() == b""
+    bench.clock.advance(0.2)
+    (answer,) = answers(transport)
+    assert decode_answer("Produce", 9, answer).responses[0].partition_responses[0].error_code == 7
