@@ -6,6 +6,7 @@ import sys
 import click
 import pytest
 from click.testing import CliRunner
+from loaded_topic import LoadedTopic
 from planted_secrets import leaks, planted
 
 from hermes import Producer, ProducerConfig
@@ -66,6 +67,11 @@ def test_nothing_new_is_no_failure(broker, tmp_path) -> None:
         (["-b", "BROKER", "-Z", "127.0.0.1:1", "clicks"], 2, "exclude each other"),
         (["-b", "BROKER", "clack"], 1, "there is no topic 'clack' on the brokers; there are: cl"),
         (["-b", "BROKER", "--conf", "x", "clicks"], 2, "--conf: expected KEY=VALUE, got 'x'"),
+        (["--expire", "30d", "--compact"], 2, "--expire and --compact exclude each other"),
+        (["--verify", "--dry-run"], 2, "--dry-run is for loads and --expire, not for --verify"),
+        (["--expire", "30d"], 1, "nothing was ever loaded into this"),
+        (["--compact"], 1, "nothing was ever loaded into this"),
+        (["--verify"], 1, "nothing was ever loaded into this"),
         (["-b", "BROKER", "--clean-up", "clicks"], 1, "nothing was ever loaded into this"),
     ],
 )
@@ -164,3 +170,61 @@ def test_tasks_read_the_password_of_a_file_themselves(tmp_path, monkeypatch) -> 
         {"user": "me", "password": "x"},
         {"tls": "false"},
     ]
+
+
+@pytest.mark.parametrize("sink", ["parquet", "delta"])
+def test_what_was_loaded_is_compacted_verified_and_expires(tmp_path, sink) -> None:
+    topic, store = LoadedTopic(), LocalStore(tmp_path / "t")
+    for topic.count in range(5, 21, 5):
+        topic.load(store, TargetSettings(sink))
+    ran = hermes("--to", tmp_path / "t", "--compact")
+    assert (ran.exit_code, ran.stderr) == (0, "")
+    assert ran.stdout.splitlines()[0].split() == ["TOPIC", "PERIOD", "FILES", "NOW", "BYTES", "NOW"]
+    assert ran.stdout.splitlines()[1].split()[:4] == ["clicks", "2023-11-01", "2", "1"]
+    assert hermes("--to", tmp_path / "t", "--compact").stdout == "nothing to compact\n"
+    ran = hermes("--to", tmp_path / "t", "--verify")
+    assert (ran.exit_code, ran.stdout[:34]) == (0, "20 messages of 4 loads in 2 files ")
+    assert ran.stdout.endswith(": no problems\n")
+    arguments = ("--to", tmp_path / "t", "--expire", "2023-11-02")
+    assert (
+        "would remove what is before 2023-11-02: 10 messages"
+        in hermes(*arguments, "--dry-run").stdout
+    )
+    told = json.loads(hermes(*arguments, "--json").stdout)
+    assert (told["messages"], told["before"], told["dry_run"]) == (10, "2023-11-02", False)
+    assert told["folders"] == [{"topic": "clicks", "period": "2023-11-01"}]
+    next((tmp_path / "t" / "data").rglob("*.parquet")).unlink() if sink == "parquet" else None
+    if sink == "parquet":
+        ran = hermes("--to", tmp_path / "t", "--verify")
+        assert (ran.exit_code, ran.stdout.startswith("PROBLEM: a file that counts")) == (1, True)
+        told = json.loads(hermes("--to", tmp_path / "t", "--verify", "--json").stdout)
+        assert told["problems"][0].startswith("a file that counts is missing")
+
+
+def test_a_wrong_age_is_said_in_one_line(tmp_path) -> None:
+    topic = LoadedTopic()
+    topic.count = 5
+    topic.load(LocalStore(tmp_path / "t"))
+    ran = hermes("--to", tmp_path / "t", "--expire", "yesterday")
+    assert (ran.exit_code, ran.stderr.count("\n")) == (1, 1)
+    assert "expected an age such as 30d, or a day" in ran.stderr
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_new_target_is_a_delta_table_where_it_can_be(
+    broker, tmp_path, monkeypatch, is_there
+) -> None:
+    from hermes.spark.load import job
+
+    if not is_there:
+        monkeypatch.setitem(sys.modules, "deltalake", None)
+    sinks = []
+    monkeypatch.setattr(
+        job,
+        "open_commits",
+        lambda target: sinks.append(target.settings.sink) or JournalCommits(target),
+    )
+    assert hermes("--to", tmp_path / "t", "-b", broker, "--dry-run", "clicks").exit_code == 0
+    odd = tmp_path / "50%25"  # which deltalake would take for another path
+    assert hermes("--to", odd, "-b", broker, "--dry-run", "clicks").exit_code == 0
+    assert sinks == ["delta" if is_there else "parquet", "parquet"]

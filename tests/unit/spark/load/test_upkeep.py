@@ -277,3 +277,19 @@ def test_an_entry_that_does_not_follow_is_refused(store, topic) -> None:
     assert store.create(f"_hermes/manifests/{3:020d}.json", wrong.encode())
     with pytest.raises(LoadTargetError, match="is to be removed, and doesn't count"):
         Journal(store).read()
+
+
+def test_who_was_away_for_long_commits_nothing_by_mistake(store, topic, monkeypatch) -> None:
+    """The name of its entry is free again: a summary has replaced the one that had it."""
+    monkeypatch.setattr(journal_module, "SUMMARY_INTERVAL", 2)
+    load_all(store, topic, 2, 2)
+    slow = Journal(store)
+    slow.read()
+    load_all(store, topic, 20, 2)
+    assert f"{2:020d}.json" not in store.names("_hermes/manifests")
+    fence = Entry("fence", fenced=("_hermes/attempts/none",))
+    assert slow.commit(lambda state: fence if state.load == 1 else None) is None
+    assert rows_of(loaded_files(store.path)) == list(range(20))
+    load_all(store, topic, 24, 2)
+    assert rows_of(in_a_glob(store)) == list(range(24))
+    assert verify(store.path).problems == []
