@@ -31,7 +31,7 @@ def describe_cluster(request: Any, call: Call) -> Any:
     brokers = topics.brokers(call.client.listener) if code is Code.NONE else ()
     allowed = _NOT_ASKED
     if request.include_cluster_authorized_operations and code is Code.NONE:
-        allowed = _operations(call)
+        allowed = cluster_operations(call)
     return make.DescribeClusterResponse(
         error_code=code,
         error_message=message,
@@ -48,7 +48,8 @@ def describe_cluster(request: Any, call: Call) -> Any:
     )
 
 
-def _operations(call: Call) -> int:
+def cluster_operations(call: Call) -> int:
+    """What a client may do to the cluster, as the bits of Kafka's numbers."""
     refusals = call.server.shared.refusals
     return sum(
         1 << number

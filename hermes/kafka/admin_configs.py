@@ -146,9 +146,8 @@ def _incremental(asked: Any, topic: KafkaTopic) -> tuple[dict[str, str], set[str
     for each in asked.configs:
         name, change = each.name, each.config_operation
         if change == _Change.DELETE:
-            if name not in TOPIC_CONFIGS:
-                raise ConfigError("", f"Unknown topic config name: {name}")
-            reset.add(TOPIC_CONFIGS[name].key)
+            row = TOPIC_CONFIGS.get(name)
+            reset.add("" if row is None else row.key)  # as Kafka: what isn't there is reset
         elif change == _Change.SET:
             given |= topic_setting(name, each.value)
         elif change in (_Change.APPEND, _Change.SUBTRACT):

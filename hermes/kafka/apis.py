@@ -71,7 +71,7 @@ _ALL: Final = (
     Api(21, "DeleteRecords", 0, 2, "hermes.kafka.admin_records:delete_records"),
     Api(32, "DescribeConfigs", 1, 4, "hermes.kafka.admin_configs:describe_configs"),
     Api(33, "AlterConfigs", 0, 2, "hermes.kafka.admin_configs:alter_configs"),
-    Api(35, "DescribeLogDirs", 1, 4, "hermes.kafka.admin_cluster:describe_log_dirs"),
+    Api(35, "DescribeLogDirs", 1, 5, "hermes.kafka.admin_cluster:describe_log_dirs"),
     Api(37, "CreatePartitions", 0, 3, "hermes.kafka.admin_topics:create_partitions"),
     Api(44, "IncrementalAlterConfigs", 0, 1, "hermes.kafka.admin_configs:change_configs"),
     Api(60, "DescribeCluster", 0, 2, "hermes.kafka.admin_cluster:describe_cluster"),

@@ -13,6 +13,7 @@ from hermes.broker.fairness import cooperatively
 from hermes.broker.outcomes import settled
 from hermes.coordination.layout import BrokerPartition
 from hermes.errors import HermesError
+from hermes.kafka.admin_cluster import cluster_operations
 from hermes.kafka.calls import LARGE_ENTRIES, Call
 from hermes.kafka.epochs import LEADER_EPOCH
 from hermes.kafka.errors import Code, code_of
@@ -62,7 +63,9 @@ async def metadata(request: Any, call: Call) -> Any:
         cluster_id=topics.cluster_id or None,
         controller_id=topics.controller_id,
         topics=tuple(described),
-        cluster_authorized_operations=_NOT_ASKED,
+        cluster_authorized_operations=cluster_operations(call)
+        if getattr(request, "include_cluster_authorized_operations", False)
+        else _NOT_ASKED,
         error_code=Code.NONE,
     )
 
