@@ -26,6 +26,8 @@ if TYPE_CHECKING:
         Producer,
         ProducerConfig,
         ProducerData,
+        RecordData,
+        RecordSet,
         SimpleConsumer,
     )
     from hermes.client.groups import Consumer, ConsumerConfig
@@ -46,6 +48,8 @@ __all__ = [
     "Producer",
     "ProducerConfig",
     "ProducerData",
+    "RecordData",
+    "RecordSet",
     "RetryMessage",
     "RetryingConsumer",
     "SimpleConsumer",

@@ -325,7 +325,10 @@ class NotAuthorizedError(BrokerError):
 
 
 class WrongFormatError(BrokerError):
-    """Code 81: the topic has the format of today's Kafka, whose clients read and write it."""
+    """Code 81: the topic's format takes other bytes; nothing was done.
+
+    Topics of Kafka's format hold record batches, those of 0.7's messages.
+    """
 
     code = 81
 

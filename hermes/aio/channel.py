@@ -103,6 +103,7 @@ class AsyncChannel:
 
     Attributes:
         refused: explains what the broker refuses.
+        broker_versions: which requests the broker answers.
     """
 
     def __init__(
@@ -110,15 +111,15 @@ class AsyncChannel:
     ) -> None:
         self.connection = connection
         self.refused = Refused(connection.address, connection.security)
-        self._versions = BrokerVersions(supports_hermes_requests)
+        self.broker_versions = BrokerVersions(supports_hermes_requests)
 
     async def versions(self) -> Mapping[int, int]:
         """The request types that the broker answers; asked for once."""
-        return await self.run(self._versions.learn())
+        return await self.run(self.broker_versions.learn())
 
     async def require(self, request_type: int, purpose: str) -> None:
         """See `BrokerVersions.require`."""
-        await self.run(self._versions.require(request_type, purpose))
+        await self.run(self.broker_versions.require(request_type, purpose))
 
     async def run(self, conversation: Conversation[R]) -> R:
         """Hold a conversation and return what it returns, or raise what it raises."""

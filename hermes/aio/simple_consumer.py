@@ -19,6 +19,7 @@ from hermes.client.connection import DEFAULT_MAX_RESPONSE_BYTES
 from hermes.client.conversations import Conversation
 from hermes.client.fetching import (
     DEFAULT_MAX_FETCH_BYTES,
+    FetchedSet,
     FetchResult,
     FetchRules,
     fetch,
@@ -35,14 +36,13 @@ from hermes.protocol import (
     BrokerMetadata,
     FetchRequest,
     MessageAndOffset,
-    MessageSet,
     MetadataRequest,
     WaitingFetchRequest,
     core,
 )
 from hermes.security import ClientSecurity
 
-_Fetched = TypeVar("_Fetched", MessageSet, list[FetchResult])
+_Fetched = TypeVar("_Fetched", FetchedSet, list[FetchResult])
 
 
 class BaseConsumer(AsyncAdministration):
@@ -65,6 +65,7 @@ class BaseConsumer(AsyncAdministration):
             options.max_expanded_bytes,
             self._count_skipped,
             self._channel.refused,
+            self._channel.broker_versions,
         )
 
     @property
@@ -76,7 +77,7 @@ class BaseConsumer(AsyncAdministration):
         """See `hermes.SimpleConsumer.metrics`."""
         return self._counters.snapshot()
 
-    async def fetch(self, request: FetchRequest) -> MessageSet:
+    async def fetch(self, request: FetchRequest) -> FetchedSet:
         """See `hermes.SimpleConsumer.fetch`. Iterating over the result needs no awaiting."""
         return await self._fetched(fetch(request, self._rules))
 
@@ -194,7 +195,7 @@ class _Following(core.AsyncSupply[MessageAndOffset]):
         self._sleep = sleep
         self._request = first
         self._max_wait_ms = max_wait_ms
-        self._messages: MessageSet | None = None
+        self._messages: FetchedSet | None = None
         self._is_over = False
 
     async def aclose(self) -> None:

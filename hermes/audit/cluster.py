@@ -20,7 +20,7 @@ from typing import Final, Literal
 
 from hermes.audit.counting import DEFAULT_WINDOW_MS, OWN_TOPICS, TierCounter
 from hermes.audit.publishing import SendsEvents
-from hermes.client.fetching import FetchResult
+from hermes.client.fetching import FetchedSet, FetchResult
 from hermes.client.groups.claims import Claim
 from hermes.client.groups.config import ConsumerConfig
 from hermes.client.groups.fetchers import BrokerFetcher
@@ -31,8 +31,8 @@ from hermes.client.metrics import ConsumerCounters
 from hermes.coordination.filters import Blacklist, TopicFilter
 from hermes.coordination.layout import BrokerPartition, Subscription, make_consumer_id
 from hermes.coordination.sessions import Lease, Session
-from hermes.errors import HermesError, InvalidMessageError
-from hermes.protocol import LATEST, MessageSet
+from hermes.errors import HermesError, InvalidMessageError, WrongFormatError
+from hermes.protocol import LATEST, RecordSet
 from hermes.protocol.damage import resume_beyond
 from hermes.security import PLAIN, ClientSecurity
 
@@ -101,10 +101,13 @@ class CountingClaim(Claim):
         """See `Claim`; it never holds anything."""
         return 0 if self.is_revoked or self.failure is not None else fetch_bytes
 
-    def add(self, messages: MessageSet, epoch: int) -> None:
+    def add(self, messages: FetchedSet, epoch: int) -> None:
         """Count what was fetched at `fetch_offset`."""
         with self.lock:
             if epoch != self.epoch or self.is_revoked or not len(messages):
+                return
+            if isinstance(messages, RecordSet):
+                self.fail(WrongFormatError(f"{self}: audits count messages of 0.7 only"))
                 return
             start, end = messages.base_offset, messages.next_offset
             if end == start:  # its first length is damaged

@@ -19,13 +19,13 @@ from zope.interface import implementer
 from hermes.audit.counting import DEFAULT_WINDOW_MS, TierCounter
 from hermes.audit.publishing import Publisher
 from hermes.client import ProducerConfig
+from hermes.client.fetching import FetchedSet
 from hermes.client.groups.claims import MADE_AT_ONCE, Claim, StreamMessage
 from hermes.client.groups.config import ConsumerConfig
 from hermes.client.groups.connector import Connector, RebalanceListener
 from hermes.coordination.layout import BrokerPartition
 from hermes.interfaces import IDecoder
 from hermes.plugins.discovery import load_plugin, verify_plugin
-from hermes.protocol import MessageSet
 from hermes.protocol.loops import ListedRows
 from hermes.protocol.stamps import without_stamp
 
@@ -102,7 +102,7 @@ class AuditedClaim(Claim):
         if not self.is_lost:
             self._note(self._counted)
 
-    def _runs(self, messages: MessageSet) -> Iterator[ListedRows[StreamMessage]]:
+    def _runs(self, messages: FetchedSet) -> Iterator[ListedRows[StreamMessage]]:
         # Lists, since their payloads are counted when they are finished with.
         for run in super()._runs(messages):
             while some := list(islice(run.items, MADE_AT_ONCE)):

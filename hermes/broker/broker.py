@@ -33,6 +33,7 @@ from hermes.broker.metrics import RequestKind
 from hermes.broker.mirroring import Mirroring
 from hermes.broker.outcomes import DeferredResponse, Outcome
 from hermes.broker.producing import Produces
+from hermes.broker.record_produces import RecordProduces
 from hermes.broker.shared import Shared
 from hermes.coordination.listeners import ListenerNode
 from hermes.errors import HermesError
@@ -61,6 +62,8 @@ from hermes.protocol import (
     ProduceRequest,
     ProduceRun,
     RecentLogLinesRequest,
+    RecordFetchRequest,
+    RecordProduceRequest,
     ReloadConfigRequest,
     SourcePositionsRequest,
     UnsupportedRequest,
@@ -82,6 +85,8 @@ _KINDS: dict[type, str] = {
     FetchRequest: "fetch",
     MultiFetchRequest: "multifetch",
     WaitingFetchRequest: "waiting_fetch",
+    RecordFetchRequest: "waiting_fetch",
+    RecordProduceRequest: "acknowledged_produce",
 }
 
 
@@ -98,6 +103,7 @@ class Broker:
         append_run: appends a run of plain sets; see `Produces.append_run`. Another function while
             there are access rules, which a reload may change.
         produces: carries out produce requests.
+        record_produces: those of record batches.
         fetches: carries out fetch requests.
         waiting: the fetches that wait for more.
         scheduler: shares the reactor among connections.
@@ -118,6 +124,7 @@ class Broker:
         self.coordination_address: Callable[[], str] = lambda: ""
         self.tell_brokers: Callable[[ListenerNode], Outcome] = _tell_nobody
         self.produces = Produces(shared)
+        self.record_produces = RecordProduces(shared)
         self._settings_changed()
         shared.settings.on_change(self._settings_changed)
         self.fetches = Fetches(shared)
@@ -146,6 +153,8 @@ class Broker:
             FetchRequest: self.fetches.fetch,
             MultiFetchRequest: self.fetches.multifetch,
             WaitingFetchRequest: self.fetches.waiting_fetch,
+            RecordFetchRequest: self.fetches.waiting_fetch,
+            RecordProduceRequest: self.record_produces.acknowledged,
             MetadataRequest: self._descriptions.metadata,
             LongRequest: self._long,
         }

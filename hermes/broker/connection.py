@@ -57,6 +57,7 @@ from hermes.protocol import (
     MultiProduceRequest,
     ProduceRequest,
     ProduceRun,
+    RecordProduceRequest,
     RequestReceiver,
 )
 
@@ -71,6 +72,7 @@ _PRODUCES = (
     ProduceRequest,
     MultiProduceRequest,
     AcknowledgedProduceRequest,
+    RecordProduceRequest,
     MirroredProduceRequest,
     LongProduce,
 )

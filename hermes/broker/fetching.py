@@ -20,7 +20,13 @@ from hermes.broker.fairness import cooperatively
 from hermes.broker.metrics import reason_of
 from hermes.broker.outcomes import CloseConnection, Outcome, cancellable, then
 from hermes.broker.refusals import fetch_code
-from hermes.broker.sends import FileSend, MessageSetSend, MultiMessageSetSend, WaitingFetchSend
+from hermes.broker.sends import (
+    FileSend,
+    MessageSetSend,
+    MultiMessageSetSend,
+    RecordFetchSend,
+    WaitingFetchSend,
+)
 from hermes.broker.shared import Shared
 from hermes.broker.topics import wrong_format
 from hermes.broker.waiting import WaitingFetches
@@ -33,9 +39,11 @@ from hermes.errors import (
 )
 from hermes.protocol import (
     LONG_ENTRIES,
+    ContentFormat,
     ErrorCode,
     FetchRequest,
     MultiFetchRequest,
+    RecordFetchRequest,
     WaitingFetchRequest,
     encode_error_response,
 )
@@ -92,7 +100,12 @@ class Fetches:
     # -- one ------------------------------------------------------------------------------------
 
     def fetch(
-        self, request: FetchRequest, client: Client, refusal: ErrorCode | None = None
+        self,
+        request: FetchRequest,
+        client: Client,
+        refusal: ErrorCode | None = None,
+        *,
+        takes_records: bool = False,
     ) -> MessageSetSend:
         """Answer with messages from the requested offset on, or with an error code.
 
@@ -100,13 +113,14 @@ class Fetches:
             request: what is asked for.
             client: who asks.
             refusal: the code for those who may not; None for that of 0.7's requests.
+            takes_records: whether the answer may be record batches.
         """
         metrics = self._metrics
         metrics.fetches += 1
         if self._refuses and not self._may(request, client):
             return MessageSetSend(fetch_code(client) if refusal is None else refusal)
         try:
-            messages = self._read(request)
+            messages = self._read(request, takes_records)
         except HermesError as error:
             return MessageSetSend(self._code(request, error, client, refusal is not None))
         if messages is not None:
@@ -120,14 +134,18 @@ class Fetches:
         self._refusals.of(client, _CONSUME, Resource.topic(request.topic), "fetch")
         return False
 
-    def _read(self, request: FetchRequest) -> LogSlice | None:
+    def _read(self, request: FetchRequest, takes_records: bool) -> LogSlice | None:
         log = self._find(request.topic, request.partition)
         if log is None:
             self._topics.for_fetch(request.topic, request.partition)
             return None
+        size = min(max(request.max_size, 0), _LARGEST_FETCH_BYTES)
         if log.counts_messages:
-            raise wrong_format(request.topic)
-        messages = log.read(request.offset, min(max(request.max_size, 0), _LARGEST_FETCH_BYTES))
+            if not takes_records:
+                raise wrong_format(request.topic)
+            messages = log.read(request.offset, size, whole_first=True)
+        else:
+            messages = log.read(request.offset, size)
         if request.max_size < 0 and request.offset < log.high_watermark:
             messages.release()
             text = f"a fetch with a negative maximum size, {request.max_size}"
@@ -234,7 +252,7 @@ class Fetches:
         )
 
     def _fetch_with_high_watermarks(self, request: WaitingFetchRequest, client: Client) -> Any:
-        def join(sends: list[MessageSetSend]) -> bytes | WaitingFetchSend:
+        def join(sends: list[MessageSetSend]) -> bytes | FileSend:
             if not _fits(sends):
                 return encode_error_response(ErrorCode.ANSWER_TOO_LARGE)
             logs = [self._find(fetch.topic, fetch.partition) for fetch in request.fetches]
@@ -243,10 +261,20 @@ class Fetches:
                 -1 if log is None or send.error is ErrorCode.NOT_AUTHORIZED else log.high_watermark
                 for send, log in zip(sends, logs, strict=True)
             ]
+            if takes_records:
+                contents = [
+                    ContentFormat.RECORD_BATCHES
+                    if log is not None and log.counts_messages
+                    else ContentFormat.MESSAGES
+                    for log in logs
+                ]
+                return RecordFetchSend(list(zip(sends, marks, contents, strict=True)))
             return WaitingFetchSend(list(zip(sends, marks, strict=True)))
 
+        takes_records = isinstance(request, RecordFetchRequest)
+
         def fetch(each: FetchRequest) -> MessageSetSend:
-            return self.fetch(each, client, ErrorCode.NOT_AUTHORIZED)
+            return self.fetch(each, client, ErrorCode.NOT_AUTHORIZED, takes_records=takes_records)
 
         return then(self._fetch_all(request.fetches, fetch), join)
 
@@ -260,15 +288,17 @@ class Fetches:
                 return None
             return 0
         behind = log.high_watermark - fetch.offset
-        if log.counts_messages or behind < 0 or fetch.offset < log.earliest or fetch.max_size < 0:
+        if behind < 0 or fetch.offset < log.earliest or fetch.max_size < 0:
             return None
+        if log.format.counts_messages:  # how many bytes they are isn't known: any are enough
+            return fetch.max_size if behind else 0
         return min(behind, fetch.max_size)
 
 
 def _fits(sends: list[MessageSetSend]) -> bool:
     """Whether a waiting fetch's entries fit into one response; if not, they are released."""
-    # An entry has 8 bytes more than the response to a single fetch: the high watermark.
-    if sum(send.size_bytes + 8 for send in sends) <= _LARGEST_SIZE - _MARGIN_BYTES:
+    # An entry has 9 bytes more than the response to a single fetch: high watermark and content.
+    if sum(send.size_bytes + 9 for send in sends) <= _LARGEST_SIZE - _MARGIN_BYTES:
         return True
     for send in sends:
         send.release()

@@ -198,7 +198,7 @@ class Produces:
     ) -> Appended[ProducedEntry]:
         produce, check = pair
         try:
-            if not isinstance(check, SetCheck):
+            if isinstance(check, HermesError):
                 raise check
             log, offset = self._append(produce, check, client)
         except HermesError as error:
@@ -388,12 +388,15 @@ class Produces:
         counts.messages_in += messages
         self._flusher.appended(log)
 
-    def log_for(self, topic: str, partition: int, client: Client) -> Log:
+    def log_for(
+        self, topic: str, partition: int, client: Client, *, takes_records: bool = False
+    ) -> Log:
         """Find or create a partition's log; see `TopicRegistry.for_produce`.
 
         Raises:
             NotAuthorizedError: the client may not create the topic.
-            WrongFormatError: it has the format of today's Kafka.
+            WrongFormatError: its log doesn't take what is to be appended: messages of 0.7, or
+                with `takes_records` record batches.
         """
         is_new = not self._topics.exists(topic)
         if is_new and self._refusals.is_on:
@@ -401,8 +404,8 @@ class Produces:
             if error is not None:
                 raise error
         log = self._topics.for_produce(topic, partition)
-        if log.counts_messages:
-            raise wrong_format(topic)
+        if log.counts_messages is not takes_records:
+            raise wrong_format(topic, holds_records=log.counts_messages)
         if is_new:
             self._lines.info(
                 "created",

@@ -20,9 +20,11 @@ from hermes.broker.carriers import Carrier
 from hermes.broker.fairness import FairScheduler
 from hermes.broker.pages import PageCache
 from hermes.protocol import (
+    ContentFormat,
     ErrorCode,
     fetch_response_header,
     multifetch_response_header,
+    record_fetch_entry_header,
     waiting_fetch_entry_header,
     waiting_fetch_response_header,
 )
@@ -350,6 +352,28 @@ class WaitingFetchSend(FileSend):
             parts.append(waiting_fetch_entry_header(send.error, high_watermark, size))
             if messages is not None:
                 parts.append(messages)
+        body = sum(_size(part) for part in parts)
+        header = waiting_fetch_response_header(body, len(entries))
+        super().__init__(_joined([header, *parts]))
+
+
+class RecordFetchSend(FileSend):
+    """The response to a record fetch: as a waiting fetch, each entry with what its bytes are.
+
+    Args:
+        entries: each fetch's response, its partition's high watermark (-1: none), its content.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, entries: Sequence[tuple[MessageSetSend, int, ContentFormat]]) -> None:
+        parts: list[bytes | LogSlice] = []
+        for send, high_watermark, content in entries:
+            data = send.messages
+            size = data.length if data is not None else 0
+            parts.append(record_fetch_entry_header(send.error, high_watermark, content, size))
+            if data is not None:
+                parts.append(data)
         body = sum(_size(part) for part in parts)
         header = waiting_fetch_response_header(body, len(entries))
         super().__init__(_joined([header, *parts]))

@@ -415,8 +415,10 @@ class TopicRegistry:
             insort(written, partition)
 
 
-def wrong_format(topic: str) -> WrongFormatError:
-    """The error of who wants messages of 0.7 where there are none."""
-    return WrongFormatError(
-        f"topic {quoted(topic)} has the format of today's Kafka: use a client of Kafka's"
-    )
+def wrong_format(topic: str, *, holds_records: bool = True) -> WrongFormatError:
+    """The error of who wants messages of 0.7 where there are records, or the other way around."""
+    if holds_records:
+        return WrongFormatError(
+            f"topic {quoted(topic)} has Kafka's format: use a client that knows record batches"
+        )
+    return WrongFormatError(f"topic {quoted(topic)} has 0.7's format, which has no record batches")

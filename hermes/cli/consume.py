@@ -32,8 +32,9 @@ from hermes.cli.topic_source import OffsetRange, TopicSource
 from hermes.cli.zookeeper import coordination_of
 from hermes.client.fetching import DEFAULT_MAX_FETCH_BYTES
 from hermes.client.groups import Consumer, ConsumerConfig, StreamMessage
+from hermes.client.groups.claims import StreamRecord
 from hermes.errors import ClientError
-from hermes.protocol import Message
+from hermes.protocol import Message, RecordMessage
 from hermes.protocol.stamps import STAMP_START, without_stamp
 from hermes.security import ClientSecurity
 
@@ -283,10 +284,11 @@ def _first(chunks: Iterator[Chunk], count: int) -> Iterator[Chunk]:
 
 
 def _without_stamps(chunk: Chunk) -> Chunk:
-    if not any(message.payload[:5] == STAMP_START for message, _ in chunk.messages):
+    # Only messages of 0.7 are stamped.
+    if not any((message[0] or b"")[:5] == STAMP_START for message, _ in chunk.messages):
         return chunk
     messages = [
-        (Message((without_stamp(message[0]), *message[1:])), following)
+        (type(message)((message[0] and without_stamp(message[0]), *message[1:])), following)
         for message, following in chunk.messages
     ]
     return chunk._replace(messages=messages)
@@ -338,4 +340,6 @@ def _consume_as_member(
 
 def _chunk_of(each: StreamMessage) -> Chunk:
     message = Message((each.message, 1, 0, 0))
+    if isinstance(each, StreamRecord):
+        message = RecordMessage.of_record(each.message, each.key, each.headers, each.timestamp_ms)
     return Chunk(each.topic, each.partition, each.offset, [(message, each.next_offset)])

@@ -11,6 +11,8 @@ from typing import Final, NamedTuple
 from hermes.cli.options import option_type
 from hermes.cli.reading import Chunk
 from hermes.cli.terminal import harmless
+from hermes.protocol import RecordMessage
+from hermes.protocol.records import Headers
 
 
 class ConsumedMessage(NamedTuple):
@@ -22,16 +24,21 @@ class ConsumedMessage(NamedTuple):
         offset: where the message starts; inside a compressed set, where that set starts.
         next_offset: where to resume reading after it; inside a compressed set, where the set starts
             for all messages but the last.
-        payload: the message's bytes.
-        time_ms: when the broker appended it, in ms since 1970; -1 when that is not known.
+        payload: the message's bytes; None for a tombstone.
+        time_ms: a record's time, or when the broker appended the message, in ms since 1970; -1
+            when that is not known.
+        key: a record's; None if it has none.
+        headers: a record's.
     """
 
     topic: str
     partition: int
     offset: int
     next_offset: int
-    payload: bytes
+    payload: bytes | None
     time_ms: int = -1
+    key: bytes | None = None
+    headers: Headers = ()
 
 
 class Renderer(NamedTuple):
@@ -72,17 +79,23 @@ def choose_renderer(template: str | None, as_json: bool, *, has_values: bool = F
     )
 
 
-def payload_json(payload: bytes) -> dict[str, str]:
+def payload_json(payload: bytes | None) -> dict[str, str | None]:
     """A payload, which may be any bytes, as `payload` or `payload_base64` in JSON."""
+    return _bytes_json("payload", payload)
+
+
+def _bytes_json(name: str, value: bytes | None) -> dict[str, str | None]:
+    if value is None:
+        return {name: None}
     try:
-        return {"payload": payload.decode()}
+        return {name: value.decode()}
     except UnicodeDecodeError:
-        return {"payload_base64": base64.b64encode(payload).decode()}
+        return {f"{name}_base64": base64.b64encode(value).decode()}
 
 
 def _payload_lines(chunk: Chunk) -> bytes:
     # A message is a tuple that begins with its payload.
-    payloads = [message[0] for message, _ in chunk.messages]
+    payloads = [message[0] or b"" for message, _ in chunk.messages]
     payloads.append(b"")
     return b"\n".join(payloads)
 
@@ -95,21 +108,44 @@ def consumed_messages(chunk: Chunk) -> Iterator[ConsumedMessage]:
         while span is not None and span.end_offset <= offset:
             span = next(times, None)
         time_ms = -1 if span is None or span.time_ms is None else span.time_ms
+        if isinstance(message, RecordMessage):
+            offset = following - 1  # compaction leaves gaps before records
+            time_ms = -1 if message.timestamp_ms is None else message.timestamp_ms
         yield ConsumedMessage(
-            chunk.topic, chunk.partition, offset, following, message.payload, time_ms
+            chunk.topic,
+            chunk.partition,
+            offset,
+            following,
+            message.payload,
+            time_ms,
+            message.key,
+            message.headers,
         )
         offset = following
 
 
 def json_line(message: ConsumedMessage) -> bytes:
     """A message as `--json` writes it: an object on a line of its own."""
-    return json.dumps({**_place(message), **payload_json(message.payload)}).encode() + b"\n"
+    shown = {**_place(message), **_record(message), **payload_json(message.payload)}
+    return json.dumps(shown).encode() + b"\n"
 
 
 def _value_line(message: ConsumedMessage) -> bytes:
     """The same where the payload is JSON."""
-    place = json.dumps(_place(message)).encode().removesuffix(b"}")
-    return place + b', "value": ' + message.payload + b"}\n"
+    place = json.dumps({**_place(message), **_record(message)}).encode().removesuffix(b"}")
+    return place + b', "value": ' + (message.payload or b"null") + b"}\n"
+
+
+def _record(message: ConsumedMessage) -> dict[str, object]:
+    """What only records have: key and headers."""
+    shown: dict[str, object] = {}
+    if message.key is not None:
+        shown |= _bytes_json("key", message.key)
+    if message.headers:
+        shown["headers"] = [
+            {"name": name, **_bytes_json("value", value)} for name, value in message.headers
+        ]
+    return shown
 
 
 def _place(message: ConsumedMessage) -> dict[str, object]:
@@ -127,24 +163,33 @@ def _place(message: ConsumedMessage) -> dict[str, object]:
 FORMAT_HELP: Final = (
     "%s payload, %S its size, %R its size as 4 bytes (big-endian), %t topic, %p partition, "
     "%o offset, %O the next message's offset, %% a percent sign; \\n \\r \\t \\\\ \\0 \\xHH. "
-    "%T when the broker appended it (ms since 1970, -1 if unknown). Messages have neither keys nor "
-    "headers: %k and %h are empty, %K is -1."
+    "%T the time of a record, or when the broker appended a message (ms since 1970, -1 if "
+    "unknown). Of topics of Kafka's format: %k key, %K its size, %h headers; of others these are "
+    "empty, -1 and empty. The size of a tombstone, or of no key, is -1."
 )
+
+
+def _size(value: bytes | None) -> int:
+    return -1 if value is None else len(value)
+
 
 _ESCAPES: Final = {"n": b"\n", "r": b"\r", "t": b"\t", "\\": b"\\", "0": b"\0"}
 
 _TOKENS: Final[dict[str, Callable[[ConsumedMessage], bytes]]] = {
-    "s": lambda message: message.payload,
-    "S": lambda message: b"%d" % len(message.payload),
-    "R": lambda message: struct.pack(">i", len(message.payload)),
+    "s": lambda message: message.payload or b"",
+    "S": lambda message: b"%d" % _size(message.payload),
+    "R": lambda message: struct.pack(">i", _size(message.payload)),
     "t": lambda message: message.topic.encode(),
     "p": lambda message: b"%d" % message.partition,
     "o": lambda message: b"%d" % message.offset,
     "O": lambda message: b"%d" % message.next_offset,
-    "k": lambda _message: b"",
-    "K": lambda _message: b"-1",
+    "k": lambda message: message.key or b"",
+    "K": lambda message: b"%d" % _size(message.key),
     "T": lambda message: b"%d" % message.time_ms,
-    "h": lambda _message: b"",
+    "h": lambda message: b",".join(
+        name.encode() + b"=" + (b"NULL" if value is None else value)
+        for name, value in message.headers
+    ),
     "%": lambda _message: b"%",
 }
 

@@ -53,7 +53,7 @@ _LINGER_SECONDS: Final = 0.005
     type=DELIMITER,
     metavar="TEXT",
     help="A line begins with a key, which ends here. Equal keys go to the same partition, the one "
-    "that producers of Kafka 0.7 choose; the key itself isn't stored.",
+    "that producers of Kafka 0.7 choose. Topics of Kafka's format store the key itself, too.",
 )
 @click.option(
     "-D",

@@ -12,8 +12,8 @@ import click
 
 from hermes.cli.reading import Chunk
 from hermes.cli.terminal import note
-from hermes.client import Message
 from hermes.errors import ClientError, ConfigError, EncodingError
+from hermes.protocol import Message, RecordMessage
 from hermes.protocol.stamps import without_stamp
 from hermes.security import ClientSecurity
 
@@ -132,8 +132,7 @@ class RecordShower:
             good: list[tuple[Message, int]] = []
             for message, following in chunk.messages:
                 try:
-                    shown = self._read(without_stamp(message[0]))
-                    good.append((Message((shown, 1, 0, 0)), following))
+                    good.append((self._shown(message), following))
                 except EncodingError as error:
                     if good:
                         yield chunk._replace(offset=start, messages=good)
@@ -142,6 +141,16 @@ class RecordShower:
                 offset = following
             if good:
                 yield chunk._replace(offset=start, messages=good)
+
+    def _shown(self, message: Message) -> Message:
+        """The message with JSON as its payload; a tombstone as it is."""
+        if isinstance(message, RecordMessage):
+            payload = message.payload
+            shown = None if payload is None else self._read(payload)
+            return RecordMessage.of_record(
+                shown, message.key, message.headers, message.timestamp_ms
+            )
+        return Message((self._read(without_stamp(message.payload)), 1, 0, 0))
 
     def _refuse(self, chunk: Chunk, offset: int, error: EncodingError) -> None:
         where = f"partition {chunk.partition} of topic {chunk.topic}, message at offset {offset}"

@@ -9,12 +9,14 @@ from hermes.cli.security import require_known
 from hermes.cli.terminal import note
 from hermes.client import SyncProducer
 from hermes.client.conversations import metadata
+from hermes.client.topic_formats import encode_records
 from hermes.errors import (
     BrokerError,
     ClientError,
     EncodingError,
     HermesError,
     MessageTooLargeError,
+    WrongFormatError,
 )
 from hermes.interfaces import IPartitioner
 from hermes.plugins import load_plugin
@@ -98,6 +100,8 @@ class BatchSender:
         self._noun = noun
         self._encode = encode
         self._key_delimiter: bytes | None = None
+        # Whether the topic has Kafka's format, and so keeps keys; its broker says so.
+        self._sends_records = False
         self._sent_count = 0
         self.stored_count = 0
         self.max_message_bytes = self._ask_max_message_bytes()
@@ -134,11 +138,11 @@ class BatchSender:
         keys, lines = self._split(batch.lines)
         lines, fault = self._encoded(lines)
         if keys is None:
-            for count in self._send_lines(self._partition, lines):
+            for count in self._send_lines(self._partition, lines, ()):
                 self._count(count)
         else:
-            for partition, payloads in self._by_partition(keys, lines).items():
-                for _ in self._send_lines(partition, payloads):
+            for partition, (chosen, payloads) in self._by_partition(keys, lines).items():
+                for _ in self._send_lines(partition, payloads, chosen):
                     pass
             # Only now is it known of all lines up to some number that they are stored.
             self._count(len(lines))
@@ -162,15 +166,35 @@ class BatchSender:
             payloads.append(payload)
         return payloads, None
 
-    def _send_lines(self, partition: int, lines: list[bytes]) -> Iterator[int]:
+    def _send_lines(
+        self, partition: int, lines: list[bytes], keys: Sequence[str | None]
+    ) -> Iterator[int]:
         """Send lines; yields how many, after each message set."""
         limit = self.max_message_bytes
+        number = 0
         for sent, encoded in encode_fitting(lines, self._codec, max_message_bytes=limit):
             try:
-                self._send_set(partition, encoded)
+                self._send(partition, sent, keys[number : number + len(sent)], encoded)
             except HermesError as error:
                 raise self._failure(error) from error
+            number += len(sent)
             yield len(sent)
+
+    def _send(
+        self, partition: int, lines: list[bytes], keys: Sequence[str | None], encoded: bytes
+    ) -> None:
+        """Send lines as a message set, or, where the topic wants those, as record batches."""
+        if not self._sends_records:
+            try:
+                self._send_set(partition, encoded)
+                return
+            except WrongFormatError:
+                self._sends_records = True
+        stored = [None if key is None else key.encode("utf-8", "surrogateescape") for key in keys]
+        batches = encode_records(
+            lines, stored, (), self._codec, max_batch_bytes=self.max_message_bytes
+        )
+        self._send_set(partition, batches.data)
 
     def _failure(self, error: HermesError) -> ClientError:
         return ClientError(f"{error}; {self.progress_text()}")
@@ -194,14 +218,16 @@ class BatchSender:
 
     def _by_partition(
         self, keys: Sequence[str | None], payloads: Sequence[bytes]
-    ) -> dict[int, list[bytes]]:
-        """Payloads by where they go; there may be fewer of them than keys."""
-        grouped: dict[int, list[bytes]] = {}
+    ) -> dict[int, tuple[list[str | None], list[bytes]]]:
+        """Keys and payloads by where they go; there may be fewer payloads than keys."""
+        grouped: dict[int, tuple[list[str | None], list[bytes]]] = {}
         for key, payload in zip(keys, payloads, strict=False):
             partition = RANDOM_PARTITION
             if key is not None:
                 partition = self._partitioner.partition(self._topic, key, self._partition_count)
-            grouped.setdefault(partition, []).append(payload)
+            chosen, payloads_there = grouped.setdefault(partition, ([], []))
+            chosen.append(key)
+            payloads_there.append(payload)
         return grouped
 
     def finish(self) -> None:
@@ -224,15 +250,21 @@ class BatchSender:
         return f"no {self._noun} is known to be stored"
 
     def _send_set(self, partition: int, encoded: bytes) -> None:
-        if self._acks is None:
+        if self._acks is None and not self._sends_records:
             self._producer.send(self._topic, partition, encoded)
             return
         while True:
             try:
                 request = ProduceRequest(self._topic, partition, encoded)
-                (outcome,) = self._producer.send_acknowledged([request], self._acks)
+                acks = self._acks or Acks.WRITTEN  # records always want an answer
+                send = self._producer.send_acknowledged
+                if self._sends_records:
+                    send = self._producer.send_records
+                (outcome,) = send([request], acks)
                 if isinstance(outcome, BrokerError):
                     raise outcome
+            except WrongFormatError:
+                raise
             except HermesError as error:
                 self._retrying.failed(error)
             else:

@@ -178,7 +178,7 @@ def _chosen(
     unwanted: Sequence[re.Pattern[bytes]],
 ) -> Iterator[ConsumedMessage]:
     for message in messages:
-        payload = message.payload
+        payload = message.payload or b""
         if wanted and not any(each.search(payload) for each in wanted):
             continue
         if not any(each.search(payload) for each in unwanted):
@@ -219,7 +219,7 @@ class _Lines:
         if self._times:
             known = message.time_ms >= 0
             where = f"{format_time_ms(message.time_ms) if known else '-':24} {where}"
-        payload = message.payload
+        payload = message.payload or b""
         shown = self._highlighted(payload) if self._is_coloured else self._shown(payload)
         return b"%s  %s\n" % (where.encode("utf-8", "surrogateescape"), shown)
 

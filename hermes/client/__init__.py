@@ -18,9 +18,9 @@ reading:
     producer        many brokers. A message passes sending_queue (of batching's batches), sending
                     (the only loop of retries) and sync_producer; sending asks grouping for message
                     sets and routing for their targets. handlers stand around sending when there
-                    are any. Beside the way: producer_config, payloads (encoding), retries (when to
-                    try again), failures (that nobody has heard of), metrics,
-                    and the collector of those for prometheus_client
+                    are any. Beside the way: producer_config, payloads (encoding), topic_formats
+                    (who keeps keys and headers), retries (when to try again), failures (that nobody
+                    has heard of), metrics, and the collector of those for prometheus_client
     mirrored        appends of a mirror, which happen once; pipelining: several on their way;
                     translation: of offsets between clusters
     discovery       brokers and partitions from ZooKeeper, in place of a list
@@ -42,7 +42,16 @@ from hermes.client.producer import Producer
 from hermes.client.producer_config import ProducerConfig
 from hermes.client.simple_consumer import SimpleConsumer
 from hermes.client.sync_producer import SendResult, SyncProducer
-from hermes.protocol import EARLIEST, LATEST, FetchRequest, Message, MessageAndOffset, MessageSet
+from hermes.client.topic_formats import RecordData
+from hermes.protocol import (
+    EARLIEST,
+    LATEST,
+    FetchRequest,
+    Message,
+    MessageAndOffset,
+    MessageSet,
+    RecordSet,
+)
 
 __all__ = [
     "EARLIEST",
@@ -63,6 +72,8 @@ __all__ = [
     "ProducerConfig",
     "ProducerData",
     "ProducerMetrics",
+    "RecordData",
+    "RecordSet",
     "RetryMetrics",
     "SendHandle",
     "SendResult",

@@ -24,6 +24,7 @@ class Channel:
 
     Attributes:
         refused: explains what the broker refuses.
+        broker_versions: which requests the broker answers.
     """
 
     def __init__(
@@ -32,7 +33,7 @@ class Channel:
         self.connection = connection
         self.refused = Refused(connection.address, connection.security)
         self._closed = threading.Event()
-        self._versions = BrokerVersions(supports_hermes_requests)
+        self.broker_versions = BrokerVersions(supports_hermes_requests)
 
     def versions(self) -> Mapping[int, int]:
         """The request types that the broker answers; asked for once.
@@ -40,11 +41,11 @@ class Channel:
         Raises:
             ClientError: the broker can't be reached or understood.
         """
-        return self.run(self._versions.learn())
+        return self.run(self.broker_versions.learn())
 
     def require(self, request_type: int, purpose: str) -> None:
         """See `BrokerVersions.require`."""
-        self.run(self._versions.require(request_type, purpose))
+        self.run(self.broker_versions.require(request_type, purpose))
 
     def run(self, conversation: Conversation[R], *, timeout_seconds: float | None = None) -> R:
         """Hold a conversation and return what it returns, or raise what it raises.

@@ -6,12 +6,12 @@ the next good one is looked for); only more requests tell which.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 from hermes.client.arguments import check_fetch, check_fetches, check_number
-from hermes.client.conversations import Conversation, Exchange, Pause, named
+from hermes.client.conversations import BrokerVersions, Conversation, Exchange, Pause, named
 from hermes.client.refusals import UNKNOWN, Refused
 from hermes.errors import (
     BrokerError,
@@ -23,25 +23,37 @@ from hermes.errors import (
 from hermes.protocol import (
     DEFAULT_MAX_EXPANDED_BYTES,
     Buffer,
+    ContentFormat,
     ErrorCode,
     FetchedEntry,
     FetchRequest,
     MessageAndOffset,
     MessageSet,
     MultiFetchRequest,
+    RecordFetchedEntry,
+    RecordFetchRequest,
+    RecordSet,
     WaitingFetchRequest,
     decode_fetch_response,
     decode_multifetch_response,
+    decode_record_fetch_response,
     decode_waiting_fetch_response,
     error_for,
 )
 from hermes.protocol.damage import next_good
 from hermes.protocol.loops import ListedRows
+from hermes.protocol.records import Record
 
 _T = TypeVar("_T")
 _R = TypeVar("_R", bound=tuple[Any, ...])
 
+#: What a fetch brings: messages of 0.7, or records where the topic is of Kafka's format.
+FetchedSet: TypeAlias = MessageSet | RecordSet
+
 DEFAULT_MAX_FETCH_BYTES: Final = 64 * 1024 * 1024
+
+# How a fetch of 0.7's from a topic of Kafka's format is answered.
+_OTHER_FORMAT: Final = (ErrorCode.INVALID_MESSAGE, ErrorCode.WRONG_FORMAT)
 
 _SIZE_BYTES: Final = 4
 # What to ask for when not even the first message's length came.
@@ -58,6 +70,7 @@ class FetchRules:
         max_expanded_bytes: what one compressed message may expand to.
         count_skipped: called with the number of damaged stretches that an iteration skipped.
         refused: explains what the broker refuses.
+        versions: which requests the broker answers.
     """
 
     max_fetch_bytes: int = DEFAULT_MAX_FETCH_BYTES
@@ -65,6 +78,7 @@ class FetchRules:
     max_expanded_bytes: int = DEFAULT_MAX_EXPANDED_BYTES
     count_skipped: Callable[[int], None] | None = None
     refused: Refused = UNKNOWN
+    versions: BrokerVersions = field(default_factory=partial(BrokerVersions, False))
 
     def message_set(self, data: Buffer, offset: int) -> MessageSet:
         """Make the set that the application iterates over."""
@@ -75,6 +89,16 @@ class FetchRules:
             counted.tell = self.count_skipped
             return counted
         return MessageSet(data, offset, max_expanded_bytes=self.max_expanded_bytes)
+
+    def record_set(self, data: Buffer, offset: int) -> RecordSet:
+        """Make the set that the application iterates over, of record batches."""
+        made = RecordSet if self.on_corrupt == "raise" else _CountingRecordSet
+        fetched = made(
+            data, offset, on_corrupt=self.on_corrupt, max_expanded_bytes=self.max_expanded_bytes
+        )
+        if isinstance(fetched, _CountingRecordSet):
+            fetched.tell = self.count_skipped
+        return fetched
 
 
 class _CountingMessageSet(MessageSet):
@@ -99,6 +123,20 @@ class _CountingMessageSet(MessageSet):
                 self.tell(self.skipped_count)
 
 
+class _CountingRecordSet(RecordSet):
+    """As `_CountingMessageSet`."""
+
+    __slots__ = ("tell",)
+    tell: Callable[[int], None] | None
+
+    def records(self) -> Iterator[Record]:
+        try:
+            yield from super().records()
+        finally:
+            if self.tell is not None and self.skipped_count:
+                self.tell(self.skipped_count)
+
+
 @dataclass(frozen=True, slots=True)
 class FetchResult:
     """What became of one fetch among several. Iterating it raises its error, if any.
@@ -112,7 +150,7 @@ class FetchResult:
     """
 
     request: FetchRequest
-    messages: MessageSet
+    messages: FetchedSet
     high_watermark: int | None = None
     error: HermesError | None = None
 
@@ -122,7 +160,7 @@ class FetchResult:
         return iter(self.messages)
 
 
-def fetch(request: FetchRequest, rules: FetchRules) -> Conversation[MessageSet]:
+def fetch(request: FetchRequest, rules: FetchRules) -> Conversation[FetchedSet]:
     """See `SimpleConsumer.fetch`."""
     check_fetch(request)
     _check_size(request)
@@ -131,6 +169,11 @@ def fetch(request: FetchRequest, rules: FetchRules) -> Conversation[MessageSet]:
     while True:
         asked = replace(request, max_size=size)
         entry: FetchedEntry = yield Exchange(asked.encode(), _decoded_entry)
+        if entry.error in _OTHER_FORMAT and (yield from _knows_records(rules)):
+            (result,) = yield from _fetch_records([request], 0, 0, rules)
+            if result.error is not None:
+                raise result.error
+            return result.messages
         if entry.error != ErrorCode.NONE:
             raise error_for(entry.error, _detail(request))
         needed = _bytes_needed(entry.messages)
@@ -152,6 +195,11 @@ def multifetch(
     results = []
     for request, entry in zip(requests, entries, strict=True):
         results.append((yield from _result(request, entry.error, entry.messages, None, rules)))
+    odd = [number for number, entry in enumerate(entries) if entry.error in _OTHER_FORMAT]
+    if odd and (yield from _knows_records(rules)):
+        again = yield from _fetch_records([requests[number] for number in odd], 0, 0, rules)
+        for number, result in zip(odd, again, strict=True):
+            results[number] = replace(result, high_watermark=None)
     return results
 
 
@@ -162,6 +210,8 @@ def waiting_fetch(
     _check_fetches(requests)
     check_number("max_wait_ms", max_wait_ms)
     check_number("min_bytes", min_bytes)
+    if (yield from _knows_records(rules)):
+        return (yield from _fetch_records(requests, max_wait_ms, min_bytes, rules))
     entries = yield Exchange(
         WaitingFetchRequest(max_wait_ms, min_bytes, tuple(requests)).encode(),
         partial(_decoded, decode_waiting_fetch_response, len(requests)),
@@ -170,6 +220,31 @@ def waiting_fetch(
     results = []
     for request, (error, high_watermark, messages) in zip(requests, entries, strict=True):
         results.append((yield from _result(request, error, messages, high_watermark, rules)))
+    return results
+
+
+def _knows_records(rules: FetchRules) -> Conversation[bool]:
+    """Whether the broker can say what format a topic has."""
+    return RecordFetchRequest.TYPE in (yield from rules.versions.learn())
+
+
+def _fetch_records(
+    requests: Sequence[FetchRequest], max_wait_ms: int, min_bytes: int, rules: FetchRules
+) -> Conversation[list[FetchResult]]:
+    """Fetch whatever the topics hold: messages or record batches."""
+    entries: Sequence[RecordFetchedEntry] = yield Exchange(
+        RecordFetchRequest(max_wait_ms, min_bytes, tuple(requests)).encode(),
+        partial(_decoded, decode_record_fetch_response, len(requests)),
+        extra_seconds=max(max_wait_ms, 0) / 1000,
+    )
+    results = []
+    for request, (error, high_watermark, content, data) in zip(requests, entries, strict=True):
+        if error == ErrorCode.NONE and content == ContentFormat.RECORD_BATCHES:
+            fetched = rules.record_set(data, request.offset)
+            result = FetchResult(request, fetched, high_watermark)
+        else:
+            result = yield from _result(request, error, data, high_watermark, rules)
+        results.append(result)
     return results
 
 
@@ -220,7 +295,8 @@ def _decoded(decode: Callable[[Buffer], Sequence[Any]], count: int, body: Buffer
     entries = decode(body)
     if len(entries) != count:
         raise RemoteProtocolError(f"{count} fetches were answered with {len(entries)} entries")
-    return [each._replace(messages=bytes(each.messages)) for each in entries]
+    last = entries[0]._fields[-1] if entries else ""
+    return [each._replace(**{last: bytes(each[-1])}) for each in entries]
 
 
 def _result(
@@ -235,6 +311,7 @@ def _result(
     if error != ErrorCode.NONE:
         failure = rules.refused.explain_code(error_for(error, _detail(request)))
         return FetchResult(request, nothing, high_watermark, failure)
+    fetched: FetchedSet
     if not _bytes_needed(messages):
         fetched = rules.message_set(messages, request.offset)
         return FetchResult(request, fetched, high_watermark)

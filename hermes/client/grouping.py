@@ -13,8 +13,16 @@ from hermes.client.batching import Batch, Keys, Outcome
 from hermes.client.retries import is_retriable
 from hermes.client.routing import Router, Target
 from hermes.client.sync_producer import SendResult
-from hermes.errors import ClientError, HermesError
+from hermes.client.topic_formats import (
+    Details,
+    EncodedRecords,
+    RecordData,
+    TopicFormats,
+    encode_records,
+)
+from hermes.errors import ClientError, HermesError, WrongFormatError
 from hermes.protocol import Codec, encode_fitting, encode_message_set
+from hermes.quoting import quoted
 
 # What a message takes in a set beside its payload.
 _OVERHEAD_BYTES: Final = 10
@@ -26,12 +34,15 @@ class SetRules(NamedTuple):
     Attributes:
         codec_of: the codec for a topic.
         max_set_bytes: a set with more than one message is no larger, before compression.
-        max_message_bytes: no payload is larger, compressed ones included.
+        max_message_bytes: no payload is larger, compressed ones included; no record batch with
+            more than one record, either.
+        formats: which topics hold records.
     """
 
     codec_of: Callable[[str], Codec]
     max_set_bytes: int
     max_message_bytes: int
+    formats: TopicFormats
 
 
 class OutgoingSet:
@@ -43,6 +54,9 @@ class OutgoingSet:
         has_key: whether a key chose the target.
         key: the first of the keys that did; None if none did.
         payloads: the messages, in order.
+        keys: of each its key, or None; empty when none has one.
+        records: of each what it has beside, or None; empty when none has anything.
+        is_records: whether `encoded` is record batches.
         size_bytes: what they take in the log, before compression.
         encoded: the set as bytes.
         outcome: where it went, or why it didn't; None while that is open.
@@ -51,11 +65,15 @@ class OutgoingSet:
     __slots__ = (
         "_is_compressed",
         "_parts",
+        "_starts",
         "encoded",
         "has_key",
+        "is_records",
         "key",
+        "keys",
         "outcome",
         "payloads",
+        "records",
         "size_bytes",
         "target",
         "topic",
@@ -67,14 +85,66 @@ class OutgoingSet:
         self.has_key = has_key
         self.key = key
         self.payloads: list[bytes] = []
+        self.keys: list[Any] = []
+        self.records: list[RecordData | None] = []
+        self.is_records = False
+        self._starts: EncodedRecords | None = None
         self.size_bytes = 0
         self.encoded = b""
         self.outcome: Outcome | None = None
         self._is_compressed = False
         self._parts: Sequence[OutgoingSet] | None = None
 
+    def keep(self, keys: Sequence[Any], records: Sequence[RecordData | None]) -> None:
+        """Keep keys, and what else records have, of messages that are added next."""
+        missing: list[None] = [None] * (len(self.payloads) - len(self.keys))
+        self.keys += missing
+        self.keys += keys
+        if self.records or any(records):
+            self.records += [None] * (len(self.payloads) - len(self.records))
+            self.records += records
+
+    def encode_again(self, codec: Codec, rules: SetRules) -> bool:
+        """Encode the set for the other format, after a broker has said that the topic has it.
+
+        Returns:
+            Whether that is possible; if not, `outcome` says why.
+        """
+        holds_records = not self.is_records
+        known = rules.formats.holds_records(self.topic)
+        rules.formats.note(self.topic, holds_records)
+        if holds_records and known is False and self.has_key:
+            return False  # its keys were not kept
+        try:
+            (again,) = self.encode(codec, rules)
+        except HermesError as error:
+            self.outcome = error
+            return False
+        except ValueError:
+            return False  # in parts now, of which nobody knows
+        return again is self
+
     def encode(self, codec: Codec, rules: SetRules) -> "Sequence[OutgoingSet]":
         """Encode the set; what is to be sent in its place, in order: itself, or its parts."""
+        self.is_records = rules.formats.holds_records(self.topic) or bool(
+            self.records and rules.formats.holds_records(self.topic) is None
+        )
+        if self.is_records:
+            self._starts = encode_records(
+                self.payloads,
+                self.keys,
+                self.records,
+                codec,
+                max_batch_bytes=rules.max_message_bytes,
+                message_overhead=_OVERHEAD_BYTES,
+            )
+            self.encoded = self._starts.data
+            return (self,)
+        if self.records:
+            raise WrongFormatError(
+                f"topic {quoted(self.topic)} has 0.7's format, which keeps no headers, times or "
+                "tombstones: send plain values, or create the topic with `format: kafka`"
+            )
         fitting = encode_fitting(
             self.payloads,
             codec,
@@ -86,7 +156,11 @@ class OutgoingSet:
         if len(sets) == 1:
             ((_, self.encoded),) = sets
             return (self,)
-        self._parts = [self._part(*each) for each in sets]
+        first, parts = 0, []
+        for payloads, encoded in sets:
+            parts.append(self._part(first, payloads, encoded))
+            first += len(payloads)
+        self._parts = parts
         self.payloads = []
         return self._parts
 
@@ -103,29 +177,36 @@ class OutgoingSet:
         if not isinstance(outcome, SendResult):
             return outcome or ClientError("the messages were not sent")
         topic, partition, offset = outcome
+        if self._starts is not None and offset is not None:
+            return SendResult(topic, partition, offset + self._starts.number_at(position))
         if not position or offset is None or self._is_compressed or self._parts is not None:
             return outcome
         return tuple.__new__(SendResult, (topic, partition, offset + position))  # once per message
 
-    def _part(self, payloads: list[bytes], encoded: bytes) -> "OutgoingSet":
+    def _part(self, first: int, payloads: list[bytes], encoded: bytes) -> "OutgoingSet":
         part = OutgoingSet(self.topic, self.target, self.has_key, self.key)
         part.payloads = payloads
+        part.keys = self.keys[first : first + len(payloads)]
         part.size_bytes = sum(map(len, payloads)) + _OVERHEAD_BYTES * len(payloads)
         part.encoded = encoded
         return part
 
 
 class _Spread:
-    """The sets that hold the messages of one item, in the order of their first ones."""
+    """The sets that hold the messages of one item, in the order of their first ones.
+
+    Args:
+        sets: each with the bytes before the item's first message in it.
+    """
 
     __slots__ = ("_sets",)
 
-    def __init__(self, sets: Sequence[OutgoingSet]) -> None:
+    def __init__(self, sets: Sequence[tuple[OutgoingSet, int]]) -> None:
         self._sets = sets
 
-    def outcome_at(self, position: int) -> Outcome:
+    def outcome_at(self, _: int) -> Outcome:
         """What became of the item: the first failure, or where its first message went."""
-        outcomes = [each.outcome_at(position) for each in self._sets]
+        outcomes = [each.outcome_at(position) for each, position in self._sets]
         return next((each for each in outcomes if isinstance(each, Exception)), outcomes[0])
 
 
@@ -153,6 +234,8 @@ class Delivery(Sequence[Outcome]):
         self._router = router
         self._rules = rules
         self._codec = rules.codec_of(batch.topic)
+        # Messages of 0.7 have no keys; while it isn't known that a topic holds them, keys are kept.
+        self._keeps_keys = rules.formats.holds_records(batch.topic) is not False
         target = self._only_target()
         self._places: Sequence[_Place | Exception]
         if target is not None:
@@ -198,7 +281,7 @@ class Delivery(Sequence[Outcome]):
         """Keep the outcomes only: handles may live long, and must not hold the messages."""
         del self._batch
         for each in self.sets:
-            each.payloads, each.encoded = [], b""
+            each.payloads, each.encoded, each.keys, each.records = [], b"", [], []
 
     def _deal(self, indices: Sequence[int]) -> list[_Place | Exception]:
         """Deal items into new sets; where each went, or why it could not be placed."""
@@ -208,15 +291,19 @@ class Delivery(Sequence[Outcome]):
         places: list[_Place | Exception] = []
         choose, max_bytes = self._router.choose, self._rules.max_set_bytes
         topic, items, keys = self._batch.topic, self._batch.items, self._batch.keys
+        keeps_keys = self._keeps_keys
         for index in indices:
             if refused is not None:
                 places.append(refused)
                 self.unplaced.append(index)
                 continue
             messages, key = items[index], None if keys is None else keys[index]
+            records: Sequence[RecordData | None] = ()
+            if type(key) is Details:
+                key, records = key
             try:
                 if type(key) is Keys:
-                    places.append(self._spread(messages, key, filling, sets))
+                    places.append(self._spread(messages, key, records, filling, sets))
                     continue
                 target = choose(topic, key)
             except HermesError as error:
@@ -236,19 +323,30 @@ class Delivery(Sequence[Outcome]):
             elif key is not None and not current.has_key:
                 current.has_key, current.key = True, key
             places.append((current, current.size_bytes))
+            if records or (keeps_keys and (key is not None or current.keys)):
+                count = 1 if type(messages) is bytes else len(messages)
+                current.keep([key] * count, records or (None,) * count)
             if type(messages) is bytes:
                 current.payloads.append(messages)
             else:
                 current.payloads += messages
             current.size_bytes += size
         for each in sets:
-            self.sets += each.encode(self._codec, self._rules)
+            self.sets += self._encoded(each)
         return places
+
+    def _encoded(self, made: OutgoingSet) -> Sequence[OutgoingSet]:
+        try:
+            return made.encode(self._codec, self._rules)
+        except HermesError as error:
+            made.outcome = error
+            return ()
 
     def _spread(
         self,
         messages: list[bytes],
         keys: Keys,
+        records: Sequence[RecordData | None],
         filling: dict[Target, OutgoingSet],
         sets: list[OutgoingSet],
     ) -> _Place:
@@ -259,8 +357,9 @@ class Delivery(Sequence[Outcome]):
         """
         topic, max_bytes = self._batch.topic, self._rules.max_set_bytes
         targets = self._router.choose_all(topic, keys)
-        used: dict[OutgoingSet, None] = {}
-        for payload, key, target in zip(messages, keys, targets, strict=True):
+        used: dict[OutgoingSet, int] = {}
+        keeps_keys = self._keeps_keys
+        for number, (payload, key, target) in enumerate(zip(messages, keys, targets, strict=True)):
             size = len(payload) + _OVERHEAD_BYTES
             current = filling.get(target)
             if current is None or current.size_bytes + size > max_bytes:
@@ -268,10 +367,12 @@ class Delivery(Sequence[Outcome]):
                 sets.append(current)
             elif key is not None and not current.has_key:
                 current.has_key, current.key = True, key
-            used[current] = None
+            used.setdefault(current, current.size_bytes)
+            if keeps_keys or records:
+                current.keep((key,), (records[number] if records else None,))
             current.payloads.append(payload)
             current.size_bytes += size
-        return _Spread(tuple(used)), 0
+        return _Spread(tuple(used.items())), 0
 
     def _only_target(self) -> Target | None:
         """The one partition that `_deal_to` can send everything to; None if there is more to it."""
@@ -280,6 +381,8 @@ class Delivery(Sequence[Outcome]):
             return None
         if batch.message_count != len(batch.items) or len(batch.items) == 1:
             return None  # there are lists, or nothing is gained
+        if self._rules.formats.holds_records(batch.topic):
+            return None
         return self._router.only_target(batch.topic)
 
     def _deal_to(self, target: Target) -> Sequence[_Place]:

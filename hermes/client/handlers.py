@@ -143,7 +143,7 @@ class Handlers:
         observed: list[tuple[str, bytes | list[bytes], SendHandle]] = []
         for topic, messages, key in items:
             try:
-                payloads, count, _ = self._payloads.of(topic, messages)
+                payloads, key, count, _ = self._payloads.of(topic, messages, key)
                 if observer is not None:
                     payloads = observer.after_encode(topic, payloads)
                     self._payloads.check_sizes(payloads)

@@ -3,6 +3,7 @@
 from typing import Any
 
 from hermes.client.batching import Keys
+from hermes.client.topic_formats import Details, RecordData
 from hermes.errors import ArgumentError, EncodingError, HermesError, MessageTooLargeError
 
 
@@ -36,11 +37,12 @@ class Payloads:
         self._passes_bytes = passes_bytes
         self._max_message_bytes = max_message_bytes
 
-    def of(self, topic: str, messages: Any) -> tuple[bytes | list[bytes], int, int]:
+    def of(self, topic: str, messages: Any, key: Any) -> tuple[bytes | list[bytes], Any, int, int]:
         """Encode one value, or a list of values.
 
         Returns:
-            The payload, or a new list of two payloads or more; how many messages; how many bytes.
+            The payload, or a new list of two payloads or more; the key, or `Details` with it; how
+            many messages; how many bytes.
 
         Raises:
             ArgumentError: the list is empty.
@@ -49,21 +51,27 @@ class Payloads:
         """
         if type(messages) is not list:
             payload = messages
-            if not (self._passes_bytes and type(messages) is bytes):
+            if type(messages) is RecordData:
+                key = Details(key, (_without_value(messages),))
+                payload = self._value_of(topic, messages)
+            elif not (self._passes_bytes and type(messages) is bytes):
                 payload = self._encoded(topic, messages)
             size_bytes = len(payload)
             if size_bytes > self._max_message_bytes:
                 raise MessageTooLargeError(size_bytes, self._max_message_bytes)
-            return payload, 1, size_bytes
+            return payload, key, 1, size_bytes
         check_messages(messages)
         if self._passes_bytes and set(map(type, messages)) <= {bytes}:
             payloads = messages.copy()  # the caller may continue to use its own
+        elif RecordData in map(type, messages):
+            key = Details(key, [_without_value(each) for each in messages])
+            payloads = [self._value_of(topic, each) for each in messages]
         else:
             payloads = [self._encoded(topic, each) for each in messages]
         sizes = list(map(len, payloads))
         if max(sizes, default=0) > self._max_message_bytes:
             raise MessageTooLargeError(max(sizes), self._max_message_bytes)
-        return payloads if len(payloads) > 1 else payloads[0], len(payloads), sum(sizes)
+        return payloads if len(payloads) > 1 else payloads[0], key, len(payloads), sum(sizes)
 
     def check_sizes(self, payloads: bytes | list[bytes]) -> None:
         """Refuse what somebody made too large after it was encoded.
@@ -74,6 +82,12 @@ class Payloads:
         largest = len(payloads) if isinstance(payloads, bytes) else max(map(len, payloads))
         if largest > self._max_message_bytes:
             raise MessageTooLargeError(largest, self._max_message_bytes)
+
+    def _value_of(self, topic: str, message: Any) -> bytes:
+        """The payload of a value that may be in a `RecordData`; none at all of a tombstone."""
+        if type(message) is not RecordData:
+            return self._encoded(topic, message)
+        return b"" if message.value is None else self._encoded(topic, message.value)
 
     def _encoded(self, topic: str, value: Any) -> bytes:
         try:
@@ -87,3 +101,10 @@ class Payloads:
         if type(payload) is not bytes:
             raise EncodingError(f"{self._name} made a {type(payload).__name__} instead of bytes")
         return payload
+
+
+def _without_value(message: Any) -> RecordData | None:
+    """What a record has beside its value, of which only remains whether there is none."""
+    if type(message) is not RecordData:
+        return None
+    return message._replace(value=message.value is None)

@@ -31,6 +31,7 @@ from hermes.client.routing import BrokerListMetadata, Brokers, MetadataProvider,
 from hermes.client.sending import MAX_ACKNOWLEDGED_SET_BYTES, MAX_SET_BYTES, Sender
 from hermes.client.sending_queue import NoRoomNowError, SendingQueue
 from hermes.client.sync_producer import SyncProducer
+from hermes.client.topic_formats import TopicFormats
 from hermes.errors import ClientError, HermesError, QueueFullError
 from hermes.forks import FORKED, watch_forks
 from hermes.interfaces import ICallbackHandler, IEncoder, IEventHandler, IPartitioner
@@ -82,7 +83,9 @@ class Producer:
         self._sender = Sender(
             self._brokers,
             Router(self._metadata, partitioner),
-            SetRules(config.codec_of, _max_set_bytes(config), config.max_message_bytes),
+            SetRules(
+                config.codec_of, _max_set_bytes(config), config.max_message_bytes, TopicFormats()
+            ),
             config.required_acks(),
             RetryRules(
                 config.seconds("delivery_timeout"),
@@ -293,7 +296,7 @@ class Producer:
             if len(self._known_topics) < 10_000:  # names may come from data: bounded
                 self._known_topics.add(topic)
         if self._handlers is None:
-            payloads, count, size_bytes = self._payloads.of(topic, messages)
+            payloads, key, count, size_bytes = self._payloads.of(topic, messages, key)
             return topic, payloads, key, count, size_bytes
         check_messages(messages)
         item = self._handlers.before_enqueue(ProducerData(topic, messages, key))

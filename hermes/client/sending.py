@@ -22,6 +22,7 @@ from hermes.errors import (
     BrokerUnavailableError,
     HermesError,
     OutcomeUnknownError,
+    WrongFormatError,
     WrongPartitionError,
 )
 from hermes.protocol import Acks, ProduceRequest
@@ -85,6 +86,9 @@ class Sender:
         uncertain: dict[OutgoingSet, HermesError] = {}
         while True:
             self._attempt(pending, retries)
+            again = [each for each in pending if self._has_other_format(each)]
+            if again:
+                self._attempt(again, retries)
             failed = [each for each in pending if not isinstance(each.outcome, SendResult)]
             for each in failed:
                 if _is_uncertain(each.outcome):
@@ -102,6 +106,12 @@ class Sender:
             self._choose_again(pending)
             for delivery in deliveries:
                 pending += delivery.place_again()
+
+    def _has_other_format(self, each: OutgoingSet) -> bool:
+        """Whether a set was refused for its format, and has the other one now."""
+        return isinstance(each.outcome, WrongFormatError) and each.encode_again(
+            self._rules.codec_of(each.topic), self._rules
+        )
 
     def abandon(self) -> None:
         """Let sends end without further tries."""
@@ -150,10 +160,14 @@ class Sender:
             for each in sets:
                 each.outcome = error
         else:
+            records = [each for each in sets if each.is_records]
+            messages = [each for each in sets if not each.is_records] if records else sets
+            if records:  # of which none goes without an answer
+                self._send_acknowledged(broker, records, acks or Acks.WRITTEN, retries)
             if acks is None:
-                self._send_unanswered(broker, sets)
-            else:
-                self._send_acknowledged(broker, sets, acks, retries)
+                self._send_unanswered(broker, messages)
+            elif messages:
+                self._send_acknowledged(broker, messages, acks, retries)
         for each in sets:
             if isinstance(each.outcome, WrongPartitionError | BrokerUnavailableError):
                 self._router.forget(each.topic)
@@ -196,13 +210,15 @@ class Sender:
                 timeout = min(longest, max(retries.seconds_left, _LEAST_SECONDS))
                 try:
                     outcomes: Sequence[SendResult | HermesError]
-                    outcomes = broker.send_acknowledged(
-                        _produces(request), acks, timeout_seconds=timeout
-                    )
+                    is_records = request[0].is_records
+                    send = broker.send_records if is_records else broker.send_acknowledged
+                    outcomes = send(_produces(request), acks, timeout_seconds=timeout)
                 except HermesError as error:
                     outcomes = [error] * len(request)
                 for each, outcome in zip(request, outcomes, strict=True):
                     each.outcome = outcome
+                    if not is_records and isinstance(outcome, SendResult):
+                        self._rules.formats.note(each.topic, False)
 
 
 def _is_uncertain(outcome: object) -> TypeGuard[HermesError]:

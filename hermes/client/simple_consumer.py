@@ -12,6 +12,7 @@ from hermes.client.connection import DEFAULT_MAX_RESPONSE_BYTES, BrokerConnectio
 from hermes.client.conversations import Conversation
 from hermes.client.fetching import (
     DEFAULT_MAX_FETCH_BYTES,
+    FetchedSet,
     FetchResult,
     FetchRules,
     fetch,
@@ -29,13 +30,12 @@ from hermes.protocol import (
     CoordinationRequest,
     DeleteTopicRequest,
     FetchRequest,
-    MessageSet,
     MetadataRequest,
     WaitingFetchRequest,
 )
 from hermes.security import ClientSecurity
 
-_Fetched = TypeVar("_Fetched", MessageSet, list[FetchResult])
+_Fetched = TypeVar("_Fetched", FetchedSet, list[FetchResult])
 
 
 class SimpleConsumer(Administration):
@@ -126,6 +126,7 @@ class SimpleConsumer(Administration):
             max_expanded_bytes,
             self._count_skipped,
             self._channel.refused,
+            self._channel.broker_versions,
         )
 
     @property
@@ -146,7 +147,7 @@ class SimpleConsumer(Administration):
         """Whether the broker answers a type of request; asks it once."""
         return request_type in self._channel.versions()
 
-    def fetch(self, request: FetchRequest) -> MessageSet:
+    def fetch(self, request: FetchRequest) -> FetchedSet:
         """Fetch messages from one partition.
 
         Example:

@@ -23,6 +23,7 @@ from hermes.protocol import (
     MultiProduceRequest,
     ProducedEntry,
     ProduceRequest,
+    RecordProduceRequest,
     decode_acknowledged_produce_response,
     error_for,
 )
@@ -179,6 +180,34 @@ class SyncProducer:
         conversation = _produce(produces, acks, timeout, self._channel.refused)
         return self._channel.run(conversation, timeout_seconds=timeout)
 
+    def send_records(
+        self,
+        produces: Sequence[ProduceRequest],
+        acks: Acks = Acks.WRITTEN,
+        *,
+        timeout_seconds: float | None = None,
+    ) -> list[SendResult | BrokerError]:
+        """Send record batches to topics of Kafka's format, and wait as `send_acknowledged` does.
+
+        Args:
+            produces: up to 1,024; each one's set is record batches.
+            acks: as there.
+            timeout_seconds: as there.
+
+        Returns:
+            As there; an offset is that of the first record.
+
+        Raises:
+            UnsupportedRequestVersionError: the broker knows no record batches.
+            BrokerError: the request as a whole was refused.
+        """
+        self._channel.require(RecordProduceRequest.TYPE, "record batches")
+        _check(produces)
+        timeout = timeout_seconds or self._channel.connection.timeout_seconds
+        kind = RecordProduceRequest
+        conversation = _produce(produces, acks, timeout, self._channel.refused, kind)
+        return self._channel.run(conversation, timeout_seconds=timeout)
+
     def barrier(self) -> None:
         """Return when the broker has read, and carried out, everything sent so far.
 
@@ -202,12 +231,16 @@ class SyncProducer:
 
 
 def _produce(
-    produces: Sequence[ProduceRequest], acks: Acks, timeout_seconds: float, refused: Refused
+    produces: Sequence[ProduceRequest],
+    acks: Acks,
+    timeout_seconds: float,
+    refused: Refused,
+    kind: type[AcknowledgedProduceRequest] = AcknowledgedProduceRequest,
 ) -> Conversation[list[SendResult | BrokerError]]:
     """The conversation of `SyncProducer.send_acknowledged`."""
     timeout_ms = max(int(timeout_seconds * 1000 * _BROKERS_SHARE), 1)
     entries: list[ProducedEntry] = yield Exchange(
-        AcknowledgedProduceRequest(acks, timeout_ms, tuple(produces)).encode(),
+        kind(acks, timeout_ms, tuple(produces)).encode(),
         partial(_decode, produces),
         repeatable=False,
         changes=True,

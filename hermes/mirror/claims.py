@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
+from hermes.client.fetching import FetchedSet
 from hermes.client.groups.claims import Claim
 from hermes.coordination.layout import BrokerPartition
 from hermes.coordination.sessions import Lease
@@ -31,7 +32,7 @@ from hermes.errors import (
 from hermes.mirror.batches import Stretch, boundaries, stretches
 from hermes.mirror.routing import Plan
 from hermes.mirror.state import PartitionFigures
-from hermes.protocol import Buffer, MessageSet
+from hermes.protocol import Buffer, RecordSet
 
 #: How long a partition rests when only somebody's help, or new data, can get it further.
 LONG_REST_SECONDS: Final = 15.0
@@ -289,9 +290,12 @@ class SourceClaim(Claim):
         room = share_bytes - self._in_flight_bytes
         return min(room, most) if 2 * room >= most or not self._pieces else 0
 
-    def add(self, messages: MessageSet, epoch: int) -> None:
+    def add(self, messages: FetchedSet, epoch: int) -> None:
         """Take what was fetched at `fetch_offset`, and have it sent."""
         if not len(messages) or epoch != self.epoch:
+            return
+        if isinstance(messages, RecordSet):
+            self.rest("its topic has Kafka's format, and mirrors copy messages of 0.7 only")
             return
         try:
             for stretch in self._careful(stretches(messages.data, messages.base_offset)):

@@ -109,6 +109,17 @@ from hermes.protocol.own_requests import (
     WaitingFetchRequest,
 )
 from hermes.protocol.receiver import ProduceRun, RequestReceiver, ResponseReceiver
+from hermes.protocol.record_requests import (
+    MAX_RECORD_PRODUCES,
+    ContentFormat,
+    RecordFetchedEntry,
+    RecordFetchRequest,
+    RecordProduceRequest,
+    decode_record_fetch_response,
+    encode_record_fetch_response,
+    record_fetch_entry_header,
+)
+from hermes.protocol.record_set import RecordMessage, RecordSet
 from hermes.protocol.requests import (
     EARLIEST,
     LATEST,
@@ -173,6 +184,7 @@ __all__ = [
     "LONG_ENTRIES",
     "MAX_MIRRORED_SETS",
     "MAX_NESTING",
+    "MAX_RECORD_PRODUCES",
     "MAX_SOURCE_BYTES",
     "MIN_CHARGE_BYTES",
     "RANDOM_PARTITION",
@@ -192,6 +204,7 @@ __all__ = [
     "ClusterIdRequest",
     "Codec",
     "ConfigChange",
+    "ContentFormat",
     "CoordinationRequest",
     "CreateTopicRequest",
     "DeleteTopicRequest",
@@ -222,6 +235,11 @@ __all__ = [
     "ProduceRun",
     "ProducedEntry",
     "RecentLogLinesRequest",
+    "RecordFetchRequest",
+    "RecordFetchedEntry",
+    "RecordMessage",
+    "RecordProduceRequest",
+    "RecordSet",
     "ReloadConfigRequest",
     "Request",
     "RequestReceiver",
@@ -259,6 +277,7 @@ __all__ = [
     "decode_multifetch_response",
     "decode_offsets_response",
     "decode_partitions_response",
+    "decode_record_fetch_response",
     "decode_refusable_response",
     "decode_reload_response",
     "decode_request",
@@ -286,6 +305,7 @@ __all__ = [
     "encode_partitions_metadata",
     "encode_partitions_response",
     "encode_produced_entries",
+    "encode_record_fetch_response",
     "encode_refusal",
     "encode_reload_response",
     "encode_settings_response",
@@ -298,6 +318,7 @@ __all__ = [
     "join_produced_entries",
     "metadata_response_header",
     "multifetch_response_header",
+    "record_fetch_entry_header",
     "waiting_fetch_entry_header",
     "waiting_fetch_response_header",
 ]

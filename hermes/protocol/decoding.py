@@ -37,6 +37,7 @@ from hermes.protocol.own_requests import (
     UnsupportedRequest,
     WaitingFetchRequest,
 )
+from hermes.protocol.record_requests import RecordFetchRequest, RecordProduceRequest
 from hermes.protocol.requests import (
     FetchRequest,
     MultiFetchRequest,
@@ -61,6 +62,7 @@ _COUNT_AT: Final = {
     MultiProduceRequest.TYPE: 2,
     AcknowledgedProduceRequest.TYPE: 10,
     WaitingFetchRequest.TYPE: 12,
+    RecordFetchRequest.TYPE: 12,
     MetadataRequest.TYPE: 4,
 }
 _INT16: Final = struct.Struct(">h")
@@ -92,6 +94,8 @@ Request: TypeAlias = (
     | ClusterIdRequest
     | AuthenticateRequest
     | ClusterBrokersRequest
+    | RecordFetchRequest
+    | RecordProduceRequest
     | UnsupportedRequest
 )
 
@@ -122,6 +126,8 @@ _OWN: Final[dict[int, Callable[[ByteReader], Request]]] = {
     ClusterIdRequest.TYPE: ClusterIdRequest.decode,
     AuthenticateRequest.TYPE: AuthenticateRequest.decode,
     ClusterBrokersRequest.TYPE: ClusterBrokersRequest.decode,
+    RecordFetchRequest.TYPE: RecordFetchRequest.decode,
+    RecordProduceRequest.TYPE: RecordProduceRequest.decode,
 }
 
 

@@ -9,9 +9,11 @@ from typing import Final
 
 from hermes.errors import (
     AnswerTooLargeError,
+    BatchTooLargeError,
     BrokerError,
     BrokerStoppingError,
     ConfigError,
+    InvalidBatchError,
     InvalidFetchSizeError,
     InvalidMessageBrokerError,
     InvalidMessageError,
@@ -140,7 +142,8 @@ _ERRORS: Final[dict[ErrorCode, tuple[type[BrokerError], str]]] = {
     ),
     ErrorCode.WRONG_FORMAT: (
         WrongFormatError,
-        "the topic has the format of today's Kafka, and is read and written by its clients",
+        "the topic's format takes other bytes: record batches for one of Kafka's, messages for "
+        "one of 0.7's; nothing was written",
     ),
 }
 
@@ -150,6 +153,8 @@ _CODES: Final[tuple[tuple[type[BaseException], ErrorCode], ...]] = (
     (OffsetOutOfRangeError, ErrorCode.OFFSET_OUT_OF_RANGE),
     (MessageTooLargeError, ErrorCode.MESSAGE_TOO_LARGE),
     (InvalidMessageError, ErrorCode.INVALID_MESSAGE),
+    (BatchTooLargeError, ErrorCode.MESSAGE_TOO_LARGE),
+    (InvalidBatchError, ErrorCode.INVALID_MESSAGE),
     (InvalidTopicError, ErrorCode.INVALID_TOPIC),
     (UncertainAppendError, ErrorCode.OUTCOME_UNKNOWN),
     (StorageError, ErrorCode.STORAGE_UNAVAILABLE),

@@ -55,9 +55,14 @@ class Message(tuple[bytes, int, int, int]):
         magic: 0 or 1.
         attributes: 0 to 255; 0 for magic 0, which has none.
         crc: the CRC-32 that the message carries, right or wrong.
+        key, headers, timestamp_ms: what records of Kafka's format have beside a payload; none here.
     """
 
     __slots__ = ()
+
+    key: bytes | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    timestamp_ms: int | None = None
 
     # A named tuple's own descriptors: a property takes twice as long.
     payload: bytes = _Fields.payload

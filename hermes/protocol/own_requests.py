@@ -5,7 +5,8 @@ is 0 so far; `hermes.protocol.decoding` turns any other into an `UnsupportedRequ
 newer clients can ask older brokers. docs/wire-protocol.md has the byte tables. The requests for
 operators are in `hermes.protocol.admin_requests`, those for mirrors in
 `hermes.protocol.mirror_requests`, the one that says who asks in `hermes.protocol.authenticating`,
-the one for the cluster's brokers in `hermes.protocol.cluster_brokers`.
+the one for the cluster's brokers in `hermes.protocol.cluster_brokers`, those for topics of Kafka's
+format in `hermes.protocol.record_requests`.
 """
 
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from hermes.protocol.wire import ByteReader, encode_string, frame, own_frame, pa
 #: Every request type that is supported, with its highest version.
 REQUEST_VERSIONS: Final[tuple[tuple[int, int], ...]] = (
     *((request_type, 0) for request_type in range(5)),
-    *((request_type, 0) for request_type in range(64, 82)),
+    *((request_type, 0) for request_type in range(64, 84)),
 )
 
 _ALL_TOPICS: Final = -1

@@ -34,6 +34,8 @@ from hermes.protocol import (
     OffsetsRequest,
     ProduceRequest,
     RecentLogLinesRequest,
+    RecordFetchRequest,
+    RecordProduceRequest,
     ReloadConfigRequest,
     SourceFlags,
     SourcePositionsRequest,
@@ -42,15 +44,18 @@ from hermes.protocol import (
     decode_metadata_response,
     decode_mirrored_produce_response,
     decode_multifetch_response,
+    decode_record_fetch_response,
     decode_waiting_fetch_response,
     encode_message_set,
 )
+from hermes.protocol.records import Record, encode_batch
 
 #: How long an answer may take before a test fails; never waited for in vain.
 DEADLINE_SECONDS: Final = 60.0
 
 FORGED: Final = b"forged payload"
 _SET: Final = bytes(encode_message_set([FORGED]))
+_BATCH: Final = encode_batch([Record(0, 0, None, FORGED)])
 
 
 def _mirrored(topic: str) -> bytes:
@@ -70,6 +75,10 @@ REQUESTS: Final[Mapping[int, Callable[[str], bytes]]] = {
     ).encode(),
     65: lambda topic: WaitingFetchRequest(1000, 1, (FetchRequest(topic, 0, 0, 1 << 20),)).encode(),
     66: lambda topic: MetadataRequest((topic,)).encode(),
+    82: lambda topic: RecordFetchRequest(1000, 1, (FetchRequest(topic, 0, 0, 1 << 20),)).encode(),
+    83: lambda topic: RecordProduceRequest(
+        Acks.FLUSHED, 30_000, (ProduceRequest(topic, 0, _BATCH),)
+    ).encode(),
     67: lambda topic: BoundaryRequest(topic, 0, 5).encode(),
     68: lambda topic: DeleteTopicRequest(topic).encode(),
     69: lambda topic: AppendTimesRequest(topic, 0, 0, 10, 1).encode(),
@@ -176,7 +185,7 @@ def is_refused(request_type: int, answer: bytes) -> bool:
     if request_type == 2:
         fetched = decode_multifetch_response(answer)
         return all(each.error in _REFUSALS_OF_07 and not each.messages for each in fetched)
-    if request_type == 64:
+    if request_type in (64, 83):
         produced = decode_acknowledged_produce_response(answer)
         return all(each.error in _REFUSALS for each in produced)
     if request_type == 65:
@@ -184,6 +193,12 @@ def is_refused(request_type: int, answer: bytes) -> bool:
         return all(
             each.error in _REFUSALS and each.high_watermark == -1 and not each.messages
             for each in waited
+        )
+    if request_type == 82:
+        brought = decode_record_fetch_response(answer)
+        return all(
+            each.error in _REFUSALS and each.high_watermark == -1 and not each.data
+            for each in brought
         )
     if request_type == 66:
         return not any(each.partitions for each in decode_metadata_response(answer).topics)

@@ -8,19 +8,20 @@ import threading
 from collections.abc import Callable, Iterator
 
 from hermes.protocol import (
+    ContentFormat,
+    RecordFetchedEntry,
     encode_message_set,
-    waiting_fetch_entry_header,
-    waiting_fetch_response_header,
+    encode_record_fetch_response,
 )
 
 __all__ = ["MODES", "HostileBroker"]
 
 
 def answer(payload: bytes, count: int = 1) -> bytes:
-    """A right answer to a waiting fetch of `count` entries, with one message each."""
+    """A right answer to a record fetch of `count` entries, with one message each."""
     messages = encode_message_set([payload])
-    entry = waiting_fetch_entry_header(0, 1 << 40, len(messages)) + messages
-    return bytes(waiting_fetch_response_header(len(entry) * count, count) + entry * count)
+    entry = RecordFetchedEntry(0, 1 << 40, ContentFormat.MESSAGES, messages)
+    return encode_record_fetch_response([entry] * count)
 
 
 def framed(body: bytes) -> bytes:

@@ -18,9 +18,10 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
+from hermes.client.fetching import FetchedSet
 from hermes.coordination.layout import BrokerPartition
 from hermes.coordination.sessions import Lease
-from hermes.protocol import MessageSet
+from hermes.protocol import RecordSet
 from hermes.protocol.loops import ListedRows
 
 # How many messages are made at once, where that is not done one by one. Few enough for the garbage
@@ -38,6 +39,7 @@ class StreamMessage(NamedTuple):
         offset: where it starts in the partition; those within a compressed message share one.
         next_offset: where to resume after it.
         broker_id: the broker that has the partition.
+        key, headers, timestamp_ms: see `StreamRecord`; none for messages of 0.7.
     """
 
     message: Any
@@ -47,13 +49,53 @@ class StreamMessage(NamedTuple):
     next_offset: int
     broker_id: int
 
+    @property
+    def key(self) -> bytes | None:
+        """None."""
+        return None
+
+    @property
+    def headers(self) -> tuple[tuple[str, bytes | None], ...]:
+        """None at all."""
+        return ()
+
+    @property
+    def timestamp_ms(self) -> int | None:
+        """None."""
+        return None
+
+    def with_value(self, value: Any) -> "StreamMessage":
+        """The same message with its payload decoded."""
+        return StreamMessage(value, *self[1:])
+
+
+class StreamRecord(StreamMessage):
+    """A record of a topic of Kafka's format.
+
+    Attributes:
+        message: its value, decoded; None for a tombstone.
+        key: its key; None if it has none.
+        headers: pairs of a name and a value.
+        timestamp_ms: ms since 1970; None if it has none.
+    """
+
+    key: bytes | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    timestamp_ms: int | None = None
+
+    def with_value(self, value: Any) -> "StreamRecord":
+        """The same record with its value decoded."""
+        made = StreamRecord(value, *self[1:])
+        made.__dict__.update(self.__dict__)
+        return made
+
 
 class _Chunk:
     """Fetched messages: an iteration under way, and the memory they take."""
 
     __slots__ = ("messages", "runs", "size_bytes")
 
-    def __init__(self, messages: MessageSet, runs: Iterator[ListedRows[StreamMessage]]) -> None:
+    def __init__(self, messages: FetchedSet, runs: Iterator[ListedRows[StreamMessage]]) -> None:
         self.messages = messages
         self.runs = runs
         self.size_bytes = len(messages)
@@ -172,7 +214,7 @@ class Claim:
         most = min(fetch_bytes, share_bytes)
         return min(room, most) if 2 * room >= most or not self._chunks else 0
 
-    def add(self, messages: MessageSet, epoch: int) -> None:
+    def add(self, messages: FetchedSet, epoch: int) -> None:
         """Take what was fetched at `fetch_offset`."""
         if not len(messages):
             return
@@ -245,9 +287,11 @@ class Claim:
         else:
             self.start_at(self._in_hands_start)
 
-    def _runs(self, messages: MessageSet) -> Iterator[ListedRows[StreamMessage]]:
+    def _runs(self, messages: FetchedSet) -> Iterator[ListedRows[StreamMessage]]:
         """The runs in which the messages of a set are handed out."""
         source = (self.topic, self.partition.partition, self.partition.broker_id)
+        if isinstance(messages, RecordSet):
+            return messages.rows(StreamRecord, source, MADE_AT_ONCE)
         return messages.rows(StreamMessage, source, MADE_AT_ONCE)
 
     def _start_run(self, run: ListedRows[StreamMessage]) -> None:

@@ -235,7 +235,7 @@ class MessageStream(core.Supply[StreamMessage]):
                 self.lock.notify_all()
 
     def _decoded(self, message: StreamMessage) -> StreamMessage:
-        if self._decode is None:
+        if self._decode is None or message.message is None:  # a tombstone has nothing to decode
             return message
         try:
             value = self._decode(message.topic, message.message)
@@ -247,7 +247,7 @@ class MessageStream(core.Supply[StreamMessage]):
                 f"the decoder {name} failed on a message of topic {message.topic!r}: "
                 f"{type(error).__name__}: {error}"
             ) from error
-        return StreamMessage(value, *message[1:])
+        return message.with_value(value)
 
     def _poll(self) -> StreamMessage | None:
         if self._is_forked:

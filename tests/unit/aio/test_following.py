@@ -12,9 +12,10 @@ import pytest
 from hermes.aio.simple_consumer import BaseConsumer, ConsumerOptions
 from hermes.errors import InvalidMessageError
 from hermes.protocol import (
+    ContentFormat,
+    RecordFetchedEntry,
     encode_message_set,
-    waiting_fetch_entry_header,
-    waiting_fetch_response_header,
+    encode_record_fetch_response,
 )
 from hermes.security import PLAIN
 
@@ -38,7 +39,7 @@ class Silent:
 
     async def call(self, request: bytes, timeout_seconds: float) -> bytes:
         self.calls += 1
-        return bytes.fromhex("0000 0001 0000 0000000000000007 00000000")
+        return bytes.fromhex("0000 0001 0000 0000000000000007 00 00000000")
 
     async def sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
@@ -79,8 +80,8 @@ class Sets(Silent):
             raise EnoughError
         await asyncio.sleep(0)
         data = self.sets.pop(0)
-        entry = waiting_fetch_entry_header(0, 1 << 40, len(data)) + data
-        return bytes(waiting_fetch_response_header(len(entry), 1) + entry)[4:]  # the body
+        entry = RecordFetchedEntry(0, 1 << 40, ContentFormat.MESSAGES, data)
+        return encode_record_fetch_response([entry])[4:]  # the body
 
 
 def following(connection: Sets) -> BaseConsumer:

@@ -20,6 +20,7 @@ from hermes.protocol import (
     AcknowledgedProduceRequest,
     BoundaryRequest,
     BrokerMetadata,
+    ContentFormat,
     DeleteTopicRequest,
     ErrorCode,
     FetchRequest,
@@ -31,6 +32,9 @@ from hermes.protocol import (
     PartitionMetadata,
     ProducedEntry,
     ProduceRequest,
+    RecordFetchedEntry,
+    RecordFetchRequest,
+    RecordProduceRequest,
     TopicMetadata,
     WaitingFetchRequest,
     decode_request,
@@ -39,11 +43,13 @@ from hermes.protocol import (
     encode_error_response,
     encode_metadata_response,
     encode_offsets_response,
+    encode_record_fetch_response,
     fetch_response_header,
     multifetch_response_header,
     waiting_fetch_entry_header,
     waiting_fetch_response_header,
 )
+from hermes.protocol.record_batches import check_batches, placed
 from hermes.security import PLAIN, ClientSecurity
 
 READ = "read one request"
@@ -248,6 +254,9 @@ class MemoryBroker(Server):
         self.logs: dict[tuple[str, int], bytearray] = {}
         self.earliest: dict[tuple[str, int], int] = {}
         self.errors: list[int] = []
+        #: The topics of Kafka's format, and the batches that were appended to each.
+        self.records: dict[str, bytearray] = {}
+        self.record_count = 0
         self.drop: list[int] = []
         self.paused = threading.Event()
         self.paused.set()
@@ -279,9 +288,12 @@ class MemoryBroker(Server):
             return None if self.append(request).error else b""
         if isinstance(request, MultiProduceRequest):
             return None if any(self.append(each).error for each in request.produces) else b""
+        if isinstance(request, RecordProduceRequest):
+            produced = [self.append_records(each) for each in request.produces]
+            return encode_acknowledged_produce_response(produced)
         if isinstance(request, AcknowledgedProduceRequest):
-            entries = [self.append(each) for each in request.produces]
-            return encode_acknowledged_produce_response(entries)
+            produced = [self.append(each) for each in request.produces]
+            return encode_acknowledged_produce_response(produced)
         if isinstance(request, FetchRequest):
             error, data, _ = self.read(request)
             return fetch_response_header(len(data), error) + data
@@ -291,6 +303,12 @@ class MemoryBroker(Server):
                 error, data, _ = self.read(fetch)
                 parts += fetch_response_header(len(data), error) + data
             return multifetch_response_header(len(parts)) + parts
+        if isinstance(request, RecordFetchRequest):
+            entries = [
+                RecordFetchedEntry(error, high_watermark, ContentFormat.MESSAGES, data)
+                for error, data, high_watermark in map(self.read, request.fetches)
+            ]
+            return encode_record_fetch_response(entries)
         if isinstance(request, WaitingFetchRequest):
             parts = b""
             for fetch in request.fetches:
@@ -309,7 +327,22 @@ class MemoryBroker(Server):
             del self.logs[key]
         return encode_error_response(0 if mine else ErrorCode.UNKNOWN_TOPIC)
 
+    def append_records(self, request: ProduceRequest) -> ProducedEntry:
+        if request.topic not in self.records:
+            return ProducedEntry(request.partition, ErrorCode.WRONG_FORMAT, -1)
+        error = self.errors.pop(0) if self.errors else 0
+        if error:
+            return ProducedEntry(request.partition, error, -1)
+        headers = check_batches(request.message_set, 1_000_000)
+        first = self.record_count
+        for part in placed(request.message_set, headers, first, 0):
+            self.records[request.topic] += part
+        self.record_count += sum(each.record_count for each in headers)
+        return ProducedEntry(0, 0, first)
+
     def append(self, request: ProduceRequest) -> ProducedEntry:
+        if request.topic in self.records:
+            return ProducedEntry(request.partition, ErrorCode.WRONG_FORMAT, -1)
         partition = 0 if request.partition == -1 else request.partition
         error = self.errors.pop(0) if self.errors else 0
         if not 0 <= partition < self.partition_count:

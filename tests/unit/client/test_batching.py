@@ -11,12 +11,13 @@ from hermes.client.batching import Batch, SendHandle
 from hermes.client.grouping import Delivery, OutgoingSet, SetRules
 from hermes.client.routing import Target
 from hermes.client.sync_producer import SendResult
+from hermes.client.topic_formats import TopicFormats
 from hermes.errors import BrokerTimeoutError, RoutingError, StorageUnavailableError
 from hermes.protocol import Codec, MessageSet
 
 
 def rules(codec: Codec = Codec.NONE, max_set: int = 1000, max_message: int = 1000) -> SetRules:
-    return SetRules(lambda topic: codec, max_set, max_message)
+    return SetRules(lambda topic: codec, max_set, max_message, TopicFormats())
 
 
 class ByKey:

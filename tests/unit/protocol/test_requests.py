@@ -25,6 +25,8 @@ from hermes.protocol import (
     OffsetsRequest,
     ProduceRequest,
     RecentLogLinesRequest,
+    RecordFetchRequest,
+    RecordProduceRequest,
     ReloadConfigRequest,
     SourceFlags,
     SourcePositionsRequest,
@@ -71,6 +73,14 @@ REQUESTS = {
     "waiting fetch": (
         WaitingFetchRequest(5000, 1, (FetchRequest("t1", 0, 3, 30),)),
         "00000022 0041 0000 00001388 00000001 00010002 7431 00000000 0000000000000003 0000001e",
+    ),
+    "record fetch": (
+        RecordFetchRequest(5000, 1, (FetchRequest("t1", 0, 3, 30),)),
+        "00000022 0052 0000 00001388 00000001 00010002 7431 00000000 0000000000000003 0000001e",
+    ),
+    "record produce": (
+        RecordProduceRequest(Acks.FLUSHED, 1500, (ProduceRequest("t1", 0, b"batch"),)),
+        "0000001d 0053 0000 0002 000005dc 0001 0002 7431 00000000 00000005 6261746368",
     ),
     "metadata": (MetadataRequest(("t1", "")), "0000000c 0042 0000 0002 0002 7431 0000"),
     "metadata of no topic": (MetadataRequest(()), "00000006 0042 0000 0000"),

@@ -1,0 +1,109 @@
+"""Hermes' own requests for topics of Kafka's format: types 82 and 83.
+
+They are the waiting fetch and the acknowledged produce, for which a topic's bytes are messages of
+0.7. Clients that know record batches use these instead: a fetch brings whatever a topic has, and
+says what it is; a produce brings record batches. docs/wire-protocol.md has the byte tables.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from struct import Struct
+from typing import ClassVar, Final, NamedTuple, Self
+
+from hermes.errors import RemoteProtocolError
+from hermes.protocol.error_codes import ErrorCode
+from hermes.protocol.own_requests import AcknowledgedProduceRequest, WaitingFetchRequest
+from hermes.protocol.requests import ProduceRequest
+from hermes.protocol.responses import checked_reader
+from hermes.protocol.wire import Buffer, ByteReader, frame, pack
+
+#: How many partitions a `RecordProduceRequest` may have batches for.
+MAX_RECORD_PRODUCES: Final = 1024
+
+#: Of an entry of a record fetch: error, high watermark, content, size.
+_ENTRY: Final = Struct(">hqbi")
+
+
+class ContentFormat(IntEnum):
+    """What fetched bytes are."""
+
+    MESSAGES = 0
+    RECORD_BATCHES = 1
+
+
+@dataclass(frozen=True, slots=True)
+class RecordFetchRequest(WaitingFetchRequest):
+    """Type 82: a waiting fetch from topics of any format; the body is that of type 65.
+
+    From topics of Kafka's format come whole batches, but for the last one: the first may start
+    before the offset, and is whole even if it is larger than the fetch's maximum.
+    """
+
+    TYPE: ClassVar[int] = 82
+
+
+@dataclass(frozen=True, slots=True)
+class RecordProduceRequest(AcknowledgedProduceRequest):
+    """Type 83: append record batches to topics of Kafka's format; the body is that of type 64.
+
+    Its response is that of type 64, too. It has up to `MAX_RECORD_PRODUCES` entries.
+    """
+
+    TYPE: ClassVar[int] = 83
+
+    @classmethod
+    def decode(cls, reader: ByteReader) -> Self:
+        """Read a body."""
+        acks, timeout_ms, count = reader.int16(), reader.int32(), reader.int16()
+        if not 0 <= count <= MAX_RECORD_PRODUCES:
+            raise RemoteProtocolError(f"{count} entries of record batches in a request")
+        produces = tuple(ProduceRequest.decode(reader) for _ in range(count))
+        return cls(acks, timeout_ms, produces)
+
+
+class RecordFetchedEntry(NamedTuple):
+    """The response to one fetch of a `RecordFetchRequest`.
+
+    Attributes:
+        error: an `ErrorCode`, or a number that is not known.
+        high_watermark: up to where the partition was readable; -1 when it does not exist.
+        content: a `ContentFormat`, or a number that is not known.
+        data: the bytes, often ending within a message or a batch; decoded, a view of the response.
+    """
+
+    error: int
+    high_watermark: int
+    content: int
+    data: Buffer
+
+
+def record_fetch_entry_header(error: int, high_watermark: int, content: int, size: int) -> bytes:
+    """Encode what precedes the bytes of an entry: `int16 | int64 | int8 content | int32 size`."""
+    return _ENTRY.pack(error, high_watermark, content, size)
+
+
+def encode_record_fetch_response(entries: Sequence[RecordFetchedEntry]) -> bytes:
+    """Encode the response to a `RecordFetchRequest`; a broker sends its bytes from files."""
+    parts = [pack(">hh", ErrorCode.NONE, len(entries))]
+    for error, high_watermark, content, data in entries:
+        parts.append(record_fetch_entry_header(error, high_watermark, content, len(data)))
+        parts.append(bytes(data))
+    return frame(*parts)
+
+
+def decode_record_fetch_response(body: Buffer, *, detail: str = "") -> list[RecordFetchedEntry]:
+    """Decode the response to a `RecordFetchRequest`, in the order of the fetches.
+
+    Raises:
+        BrokerError: the code is not 0.
+        RemoteProtocolError: the response is truncated.
+    """
+    reader = checked_reader(body, detail)
+    count = reader.count(reader.int16())
+    entries = []
+    for _ in range(count):
+        error, high_watermark, content, size = reader.numbers(_ENTRY)
+        data = reader.take(size)
+        entries.append(RecordFetchedEntry(error, high_watermark, content, data))
+    return entries

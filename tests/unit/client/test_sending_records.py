@@ -1,0 +1,103 @@
+"""What a producer sends to topics that keep keys, headers and times."""
+
+import pytest
+
+from hermes.client import Keys, Producer, ProducerConfig, RecordData
+from hermes.client.topic_formats import encode_records
+from hermes.errors import EncodingError, WrongFormatError
+from hermes.protocol import Codec, RecordSet
+
+
+def start(memory_broker, *topics: str):
+    broker = memory_broker()
+    broker.records = {topic: bytearray() for topic in topics}
+    return broker
+
+
+def producer_of(broker, **settings) -> Producer:
+    return Producer(ProducerConfig(broker_list=f"7:{broker.host}:{broker.port}", **settings))
+
+
+def stored(broker, topic: str = "orders") -> list[tuple]:
+    found = RecordSet(bytes(broker.records[topic]))
+    return [(each.key, each.payload, each.headers) for each, _ in found]
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+@pytest.mark.parametrize("compression", ["none", "gzip", "snappy"])
+def test_a_topic_of_records_gets_what_was_sent_with_its_keys(
+    memory_broker, kind: str, compression: str
+) -> None:
+    broker = start(memory_broker, "orders")
+    with producer_of(broker, producer_type=kind, compression=compression) as producer:
+        handles = [
+            producer.send("orders", b"plain"),
+            producer.send("orders", [b"a", b"b"], key="user-7"),
+            producer.send("orders", [b"c", b"d"], key=Keys([b"\xff", None])),
+            producer.send("orders", RecordData(b"more", (("h", b"1"), ("h", None)), 17), key=b"k"),
+            producer.send("orders", RecordData(None), key=b"gone"),
+        ]
+        assert [handle.result().offset for handle in handles] == [0, 1, 3, 5, 6]
+    assert stored(broker) == [
+        (None, b"plain", ()),
+        (b"user-7", b"a", ()),
+        (b"user-7", b"b", ()),
+        (b"\xff", b"c", ()),
+        (None, b"d", ()),
+        (b"k", b"more", (("h", b"1"), ("h", None))),
+        (b"gone", None, ()),
+    ]
+    times = [each.timestamp_ms for each, _ in RecordSet(bytes(broker.records["orders"]))]
+    assert times[5] == 17
+    assert min(times[:5]) > 1_700_000_000_000
+
+
+def test_only_the_first_set_is_sent_twice(memory_broker) -> None:
+    broker = start(memory_broker, "orders")
+    with producer_of(broker, producer_type="sync") as producer:
+        for _ in range(3):
+            producer.send("orders", b"x")
+    assert [kind for kind in broker.request_types() if kind in (64, 83)] == [64, 83, 83, 83]
+
+
+def test_a_topic_of_messages_keeps_no_headers_and_says_so(memory_broker) -> None:
+    broker = start(memory_broker)
+    with producer_of(broker, producer_type="sync") as producer:
+        for _ in range(2):
+            with pytest.raises(WrongFormatError, match="format: kafka"):
+                producer.send("clicks", RecordData(b"x", (("h", b"1"),)))
+        producer.send("clicks", b"plain", key=7)
+    assert broker.payloads("clicks") == [b"plain"]
+
+
+def test_a_topic_that_has_become_one_of_records_loses_no_key(memory_broker) -> None:
+    broker = start(memory_broker)
+    with producer_of(broker, producer_type="sync") as producer:
+        producer.send("orders", b"before", key=b"k")
+        assert broker.payloads("orders") == [b"before"]
+        broker.records["orders"] = bytearray()
+        producer.send("orders", b"without a key")
+        producer.send("orders", b"after", key=b"k")
+    assert stored(broker) == [(None, b"without a key", ()), (b"k", b"after", ())]
+
+
+def test_a_key_that_cannot_be_kept_is_refused(memory_broker) -> None:
+    broker = start(memory_broker, "orders")
+    with producer_of(broker, producer_type="sync") as producer:
+        with pytest.raises((EncodingError, WrongFormatError), match="int"):
+            producer.send("orders", b"x", key=7)
+        with pytest.raises(EncodingError, match="int"):
+            producer.send("orders", b"x", key=7)
+        with pytest.raises(EncodingError, match="headers"):
+            producer.send("orders", RecordData(b"x", headers={"h": 1}.items()))
+    assert stored(broker) == []
+
+
+def test_batches_are_cut_to_what_a_broker_takes() -> None:
+    payloads = [b"%05d" % number * 100 for number in range(100)]
+    encoded = encode_records(payloads, (), (), Codec.NONE, max_batch_bytes=5_000)
+    found = RecordSet(encoded.data)
+    assert [header.size_bytes <= 5_000 for _, header in found.batches()].count(True) > 10
+    records = [each.payload for each, _ in RecordSet(encoded.data)]
+    assert records[:9] == payloads[:9]
+    assert sum(header.record_count for _, header in found.batches()) == 100
