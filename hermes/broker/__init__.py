@@ -6,7 +6,8 @@ order of a reading:
 
     broker       which module carries out which request; outcomes: how one ends
     producing    the life of a produce; set_checker, acknowledging: parts of it
-    mirroring    produces of mirrors, which happen once
+    record_produces
+                 the same with record batches; mirroring: produces of mirrors, which happen once
     fetching     the life of a fetch; waiting: until there is enough to fetch
     lookups      questions about a partition; describing: the broker itself
     topics       which there are; flushing: when logs are flushed, and flush_queue: which first

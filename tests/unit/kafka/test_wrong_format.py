@@ -29,7 +29,7 @@ def test_a_fetch_is_answered_with_0_7s_error_and_one_line(bench: KafkaBench) -> 
     with log_lines() as lines:
         connection.dataReceived(fetch("new", 0, 0))
     assert [each.hex() for each in answers(transport)] == ["0002"]
-    assert len([line for line in lines if "format of today's Kafka" in line]) == 1
+    assert len([line for line in lines if "has Kafka's format" in line]) == 1
     connection.dataReceived(produce("old", 0, message(b"x")) + fetch("old", 0, 0))
     assert [each[:2] for each in answers(transport)] == [b"\0\0"]
 
