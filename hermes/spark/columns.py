@@ -18,7 +18,9 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
+    ArrayType,
     BinaryType,
+    DataType,
     IntegerType,
     LongType,
     StringType,
@@ -43,11 +45,16 @@ SCHEMA: Final = (
     .add("index", IntegerType())
     .add("value", BinaryType())
 )
-_WITH_TIMESTAMP: Final = StructType([*SCHEMA.fields]).add("timestamp", TimestampType())
+
+_HEADER: Final = StructType().add("key", StringType()).add("value", BinaryType())
+_TYPES: Final[dict[str, DataType]] = {
+    "timestamp": TimestampType(),
+    "key": BinaryType(),
+    "headers": ArrayType(_HEADER),
+}
 
 # Spark compares these with its own, to the letter.
 _ARROW: Final = to_arrow_schema(SCHEMA, timezone="UTC")
-_ARROW_WITH_TIMESTAMP: Final = to_arrow_schema(_WITH_TIMESTAMP, timezone="UTC")
 
 _INTEGER: Final = pa.int32()
 _LONG: Final = pa.int64()
@@ -58,14 +65,30 @@ _SAME_ROWS: Final = 8192
 MAX_BATCH_BYTES: Final = 16 * 1024 * 1024
 
 
-def spark_schema(*, timestamp: bool) -> StructType:
-    """The columns of a source; with `timestamp`, also the time of the broker's append."""
-    return _WITH_TIMESTAMP if timestamp else SCHEMA
+class Extras(NamedTuple):
+    """Which columns follow those of `SCHEMA`, in this order."""
 
+    timestamp: bool = False
+    key: bool = False
+    headers: bool = False
 
-def arrow_schema(*, timestamp: bool) -> pa.Schema:
-    """As `spark_schema`, for Arrow."""
-    return _ARROW_WITH_TIMESTAMP if timestamp else _ARROW
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Their names."""
+        return tuple(name for name, wanted in zip(self._fields, self, strict=True) if wanted)
+
+    @property
+    def schema(self) -> StructType:
+        """All columns of the source."""
+        made = StructType([*SCHEMA.fields])
+        for name in self.names:
+            made = made.add(name, _TYPES[name])
+        return made
+
+    @property
+    def arrow_schema(self) -> pa.Schema:
+        """The same for Arrow. Spark compares it with its own, to the letter."""
+        return to_arrow_schema(self.schema, timezone="UTC")
 
 
 class Batch(NamedTuple):

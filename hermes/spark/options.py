@@ -16,6 +16,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 from hermes.config.units import parse_size
 from hermes.errors import ConfigError
 from hermes.regex import JavaPattern, compile_java
+from hermes.spark.columns import Extras
 from hermes.spark.identity import NOBODY, Identity
 from hermes.spark.offsets import Offsets, TopicPartition, parse_offsets, parse_partitions
 
@@ -322,7 +323,21 @@ SOURCE_OPTIONS: Final = (
         "includeTimestamp",
         parse_flag,
         False,
-        "add the column `timestamp`: when the broker appended, null where it does not know",
+        "add the column `timestamp`: when the broker appended, null where it does not know; of "
+        "topics of Kafka's format the record's own time",
+    ),
+    Option(
+        "includeKey",
+        parse_flag,
+        False,
+        "add the column `key`: of topics of Kafka's format, null in others",
+    ),
+    Option(
+        "includeHeaders",
+        parse_flag,
+        False,
+        "add the column `headers`: of topics of Kafka's format, null in others, as Spark's source "
+        "for Kafka has it",
     ),
     Option(
         "fetchOffset.numRetries",
@@ -432,7 +447,7 @@ class SourceOptions:
     push_filters: bool
     fail_on_data_loss: bool
     group: str | None
-    include_timestamp: bool
+    extras: Extras
     retries: Retries
     max_fetch_bytes: int
 
@@ -475,7 +490,7 @@ class SourceOptions:
             values["pushFilters"],
             values["failOnDataLoss"],
             values["groupId"],
-            values["includeTimestamp"],
+            Extras(values["includeTimestamp"], values["includeKey"], values["includeHeaders"]),
             Retries(values["fetchOffset.numRetries"], values["fetchOffset.retryIntervalMs"] / 1000),
             values["maxFetchBytes"],
         )

@@ -20,9 +20,9 @@ from hermes.client import (
     LATEST,
     AppendTime,
     FetchRequest,
-    MessageSet,
     SimpleConsumer,
 )
+from hermes.client.fetching import FetchedSet
 from hermes.client.retries import is_retriable
 from hermes.errors import (
     BrokerUnavailableError,
@@ -32,12 +32,13 @@ from hermes.errors import (
     InvalidMessageError,
     OffsetOutOfRangeBrokerError,
 )
-from hermes.protocol import AppendTimesRequest
+from hermes.protocol import AppendTimesRequest, RecordSet
 from hermes.spark.arrays import as_numbers, numbers
 from hermes.spark.cluster import Cluster
-from hermes.spark.columns import Batch, arrow_schema, record_batches
+from hermes.spark.columns import Batch, Extras, record_batches
 from hermes.spark.offsets import TopicPartition
 from hermes.spark.options import Retries, SourceOptions
+from hermes.spark.records import record_rows, with_nulls
 
 _log = logging.getLogger(__name__)
 
@@ -179,6 +180,9 @@ class _RangeReader:
         self._offset = wanted.start
         self._end = wanted.end
         self._address = (wanted.host, wanted.port)
+        self._extras = options.extras
+        # Whether offsets count records, which is known after the first fetch.
+        self._holds_records = False
 
     @property
     def is_finished(self) -> bool:
@@ -188,7 +192,9 @@ class _RangeReader:
     def fetch(self) -> Iterator[pa.RecordBatch]:
         """Fetch once and yield what came."""
         topic, number = self.partition.topic, self.partition.partition
-        size = min(self._end - self._offset, FETCH_BYTES)
+        size = FETCH_BYTES
+        if not self._holds_records:
+            size = min(self._end - self._offset, FETCH_BYTES)
         try:
             fetched = self._connected().fetch(FetchRequest(topic, number, self._offset, size))
             if not len(fetched):
@@ -199,8 +205,11 @@ class _RangeReader:
         except InvalidMessageError as error:
             self._skip_damage(error)
 
-    def _batches(self, fetched: MessageSet) -> Iterator[pa.RecordBatch]:
+    def _batches(self, fetched: FetchedSet) -> Iterator[pa.RecordBatch]:
         before = self._offset
+        if isinstance(fetched, RecordSet):
+            yield from self._records(fetched)
+            return
         if fetched.base_offset > before:  # the consumer has skipped the first one
             self._warn_of_damage(before, fetched.base_offset)
         for batch in record_batches(
@@ -212,6 +221,8 @@ class _RangeReader:
             for start, end in batch.skipped:
                 self._warn_of_damage(start, end)
             rows = self._timed(self._within(batch), batch.next_offset)
+            if self._extras.key or self._extras.headers:
+                rows = with_nulls(rows, self._extras)
             self._offset = batch.next_offset
             if rows.num_rows:
                 yield rows
@@ -220,6 +231,20 @@ class _RangeReader:
                 f"{self.partition}: no message starts at offset {before}, or it is larger than "
                 f"maxFetchBytes ({self._options.max_fetch_bytes})"
             )
+
+    def _records(self, fetched: RecordSet) -> Iterator[pa.RecordBatch]:
+        """Yield what came from a topic of Kafka's format, whose batches come whole."""
+        self._holds_records = True
+        for rows in record_rows(self.partition, fetched, self._end, self._extras):
+            yield rows
+            self._offset = int(rows.column("next_offset")[-1].as_py())
+        if fetched.skipped_count:
+            self._warn_of_damage(fetched.base_offset, fetched.next_offset)
+        if fetched.next_offset <= fetched.base_offset:
+            raise DataLossError(
+                f"{self.partition}: no batch at offset {self._offset} can be read as a whole"
+            )
+        self._offset = max(self._offset, fetched.next_offset)
 
     def _within(self, batch: Batch) -> pa.RecordBatch:
         """Leave out what follows the range: a fetch grows when a length is damaged."""
@@ -230,7 +255,7 @@ class _RangeReader:
 
     def _timed(self, rows: pa.RecordBatch, next_offset: int) -> pa.RecordBatch:
         """Add the times of appending, if they are wanted."""
-        if not self._options.include_timestamp:
+        if not self._extras.timestamp:
             return rows
         ranges = self._append_times(next_offset)
         ends = np.array([each.end_offset for each in ranges], np.int64)
@@ -238,7 +263,7 @@ class _RangeReader:
         unknown = np.array([each.time_ms is None for each in ranges] or [True])
         offsets = as_numbers(rows.column("offset"))
         places = np.minimum(np.searchsorted(ends, offsets, side="right"), len(times) - 1)
-        schema = arrow_schema(timestamp=True)
+        schema = Extras(timestamp=True).arrow_schema
         column = numbers(times[places] * 1000, schema.field(-1).type, unknown[places])
         return pa.RecordBatch.from_arrays([*rows.columns, column], schema=schema)
 

@@ -24,7 +24,6 @@ from hermes.spark.catalog import (
     without_options,
 )
 from hermes.spark.cluster import Cluster
-from hermes.spark.columns import spark_schema
 from hermes.spark.micro_batches import StreamReader
 from hermes.spark.offsets import Offsets
 from hermes.spark.options import SourceOptions
@@ -61,7 +60,7 @@ class HermesDataSource(DataSource):
         """The columns of a read, see `hermes.spark.columns`; checks the options."""
         table = new_table(self.options)
         options = SourceOptions.parse(self.options if table is None else to_read(table), None)
-        schema = spark_schema(timestamp=options.include_timestamp)
+        schema = options.extras.schema
         return schema if table is None else keeping(schema, table)
 
     @plain_errors
@@ -100,7 +99,7 @@ class HermesDataSource(DataSource):
         given = {**to_read(kept(schema)), **self.options}
         require_options(given)
         options = SourceOptions.parse(given, "stream" if use == "stream" else "batch")
-        expected = spark_schema(timestamp=options.include_timestamp)
+        expected = options.extras.schema
         if without_options(schema) != expected:
             raise ConfigError(
                 "schema",

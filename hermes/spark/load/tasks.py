@@ -16,7 +16,7 @@ from pyspark.sql.types import DateType, IntegerType, LongType, StructType
 
 from hermes.spark.arrays import repeated
 from hermes.spark.cluster import Cluster
-from hermes.spark.columns import spark_schema
+from hermes.spark.columns import Extras
 from hermes.spark.load.records import Granularity, Piece, Plan
 from hermes.spark.offsets import Offsets
 from hermes.spark.options import SourceOptions
@@ -38,7 +38,7 @@ FOLDERS: Final[dict[Granularity, tuple[str, ...]]] = {
 def loaded_schema(partition_by: Granularity) -> StructType:
     """The columns of loaded data: `load`, those of the source with `timestamp`, the period."""
     schema = StructType().add("load", LongType())
-    for field in spark_schema(timestamp=True).fields:
+    for field in Extras(timestamp=True).schema.fields:
         schema = schema.add(field)
     schema = schema.add("day", DateType())
     return schema.add("hour", IntegerType()) if partition_by == "hour" else schema
@@ -112,7 +112,7 @@ class LoadReader(DataSourceReader):
         """Read what one task copies; runs in a worker."""
         if not isinstance(partition, LoadTask):
             return  # with nothing to read, Spark asks once, for nothing
-        options = replace(self._options, include_timestamp=True)
+        options = replace(self._options, extras=Extras(timestamp=True))
         for batch in read_ranges(partition.ranges, options):
             yield _with_folder(batch, partition)
 

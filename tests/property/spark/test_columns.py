@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hermes.errors import InvalidMessageError
 from hermes.protocol import Codec, MessageSet, encode_message_set
 from hermes.spark import columns
-from hermes.spark.columns import arrow_schema, record_batches
+from hermes.spark.columns import Extras, record_batches
 from hermes.spark.offsets import TopicPartition
 
 PARTITION = TopicPartition("clicks", 3, 1)
@@ -31,7 +31,7 @@ def entries(draw: st.DrawFn) -> tuple[bytes, list[bytes], bool]:
 def rows(fetched: MessageSet) -> list[tuple[object, ...]]:
     found = []
     for batch in record_batches(PARTITION, fetched):
-        assert batch.rows.schema.equals(arrow_schema(timestamp=False))
+        assert batch.rows.schema.equals(Extras().arrow_schema)
         found += [tuple(row.values()) for row in batch.rows.to_pylist()]
     return found
 

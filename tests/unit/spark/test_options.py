@@ -17,7 +17,7 @@ def test_what_stands_for_what_was_not_said() -> None:
     assert batch.selection.topics == ("clicks",)
     assert (batch.starting, batch.ending) == ("earliest", "latest")
     assert batch.fail_on_data_loss
-    assert not batch.include_timestamp
+    assert not batch.extras.timestamp
     assert (batch.max_bytes, batch.min_partitions, batch.group) == (None, None, None)
     assert SourceOptions.parse(LEAST, "stream").starting == "latest"
 
@@ -51,7 +51,7 @@ def test_every_option_is_read() -> None:
     assert parsed.starting == {TopicPartition("clicks", 0, 1): -2}
     assert (parsed.max_bytes, parsed.min_partitions) == (64 * 1024 * 1024, 8)
     assert not parsed.fail_on_data_loss
-    assert (parsed.group, parsed.include_timestamp) == ("watched", True)
+    assert (parsed.group, parsed.extras.timestamp) == ("watched", True)
     assert parsed.retries == (0, 0.25)
     assert parsed.max_fetch_bytes == 1_000_000
 

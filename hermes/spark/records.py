@@ -1,0 +1,106 @@
+"""Records of Kafka's format as rows: the columns of `columns`, and those that only records have.
+
+    key        binary                                    null for records without one
+    headers    array<struct<key: string, value: binary>> null for records without any
+    timestamp  timestamp                                 the record's own
+
+As Spark's source for Kafka has them. Messages of 0.7 have no keys and headers: they are null. A
+record is decoded in Python, so this is slower than reading messages.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+import pyarrow as pa
+
+from hermes.protocol import RecordSet
+from hermes.protocol.records import Record
+from hermes.spark.columns import Extras
+from hermes.spark.offsets import TopicPartition
+
+#: How many records become one Arrow batch.
+_ROWS: Final = 16_384
+
+
+def record_rows(
+    partition: TopicPartition, fetched: RecordSet, end: int, extras: Extras
+) -> Iterator[pa.RecordBatch]:
+    """Turn fetched records into rows.
+
+    Args:
+        partition: where they were fetched from.
+        fetched: the records.
+        end: the offset at which to stop.
+        extras: which columns to add.
+
+    Yields:
+        Rows, in order, that together hold every record before `end` once.
+
+    Raises:
+        InvalidMessageError: a batch is damaged. The records before it have been yielded.
+        ExpandedTooLargeError: a batch is too large when it is expanded.
+    """
+    schema = extras.arrow_schema
+    some: list[Record] = []
+    records = fetched.records()
+    while True:
+        failure: Exception | None = None
+        try:
+            for record in records:
+                if record.offset < end:
+                    some.append(record)
+                if len(some) == _ROWS:
+                    break
+            else:
+                records = iter(())
+        except Exception as error:
+            failure = error
+        if some:
+            yield _rows(partition, some, extras, schema)
+        if failure is not None:
+            raise failure
+        if len(some) < _ROWS:
+            return
+        some = []
+
+
+def with_nulls(rows: pa.RecordBatch, extras: Extras) -> pa.RecordBatch:
+    """Add the columns that messages of 0.7 have nothing for to rows that have their timestamp."""
+    schema = extras.arrow_schema
+    missing = [
+        pa.nulls(rows.num_rows, schema.field(name).type)
+        for name in ("key", "headers")
+        if name in extras.names
+    ]
+    return pa.RecordBatch.from_arrays([*rows.columns, *missing], schema=schema)
+
+
+def _rows(
+    partition: TopicPartition, records: list[Record], extras: Extras, schema: pa.Schema
+) -> pa.RecordBatch:
+    offsets, times, keys, values, headers = zip(*records, strict=True)
+    count = len(records)
+
+    def made(name: str) -> pa.Array:
+        kind = schema.field(name).type
+        if name == "timestamp":
+            return pa.array([None if each < 0 else each * 1000 for each in times], kind)
+        if name == "key":
+            return pa.array(keys, kind)
+        pairs = (
+            [{"key": name, "value": value} for name, value in each] if each else None
+            for each in headers
+        )
+        return pa.array(list(pairs), kind)
+
+    columns = [
+        pa.repeat(pa.scalar(partition.topic, pa.string()), count),
+        pa.repeat(pa.scalar(partition.broker_id, pa.int32()), count),
+        pa.repeat(pa.scalar(partition.partition, pa.int32()), count),
+        pa.array(offsets, pa.int64()),
+        pa.array([offset + 1 for offset in offsets], pa.int64()),
+        pa.repeat(pa.scalar(0, pa.int32()), count),
+        pa.array(values, pa.binary()),
+        *map(made, extras.names),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
