@@ -13,7 +13,7 @@ the order of a read:
     planning    which ranges of offsets are read, and by how many tasks
     pushdown    what a query's filters leave of them
     reading     what a task does: fetches a range, whatever breaks
-    columns, arrays
+    columns, kafka_records, arrays
                 message sets become Arrow record batches, out of buffers
 
 Of a write:

@@ -13,8 +13,8 @@ from typing import Final
 from pyspark.sql.types import StructField, StructType
 
 from hermes.errors import ConfigError
-from hermes.spark.columns import Extras
-from hermes.spark.options import ADDRESS_OPTIONS, SOURCE_OPTIONS, SourceOptions
+from hermes.spark.columns import spark_schema
+from hermes.spark.options import ADDRESS_OPTIONS, SOURCE_OPTIONS, Extras, SourceOptions
 from hermes.spark.sink_options import SINK_OPTIONS, SinkOptions
 
 _METADATA: Final = "hermes.options"
@@ -27,7 +27,7 @@ _READ: Final = frozenset(option.name.lower() for option in SOURCE_OPTIONS)
 _WRITE: Final = frozenset(option.name.lower() for option in SINK_OPTIONS)
 
 #: The columns of a table that say where a message is: a write doesn't choose that.
-PLACES: Final = frozenset(Extras(timestamp=True).schema.names) - {"topic", "value"}
+PLACES: Final = frozenset(spark_schema(Extras(timestamp=True)).names) - {"topic", "value"}
 
 
 def new_table(given: Mapping[str, str]) -> dict[str, str] | None:

@@ -33,6 +33,7 @@ from hermes.protocol import DEFAULT_MAX_EXPANDED_BYTES, MessageSet, core
 from hermes.protocol.messages import SIZE
 from hermes.spark.arrays import binaries, numbers, packed_binaries, repeated
 from hermes.spark.offsets import TopicPartition
+from hermes.spark.options import Extras
 
 #: The columns of `spark.read.format("hermes")`.
 SCHEMA: Final = (
@@ -65,30 +66,17 @@ _SAME_ROWS: Final = 8192
 MAX_BATCH_BYTES: Final = 16 * 1024 * 1024
 
 
-class Extras(NamedTuple):
-    """Which columns follow those of `SCHEMA`, in this order."""
+def spark_schema(extras: Extras) -> StructType:
+    """All columns of the source."""
+    made = StructType([*SCHEMA.fields])
+    for name in extras.names:
+        made = made.add(name, _TYPES[name])
+    return made
 
-    timestamp: bool = False
-    key: bool = False
-    headers: bool = False
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Their names."""
-        return tuple(name for name, wanted in zip(self._fields, self, strict=True) if wanted)
-
-    @property
-    def schema(self) -> StructType:
-        """All columns of the source."""
-        made = StructType([*SCHEMA.fields])
-        for name in self.names:
-            made = made.add(name, _TYPES[name])
-        return made
-
-    @property
-    def arrow_schema(self) -> pa.Schema:
-        """The same for Arrow. Spark compares it with its own, to the letter."""
-        return to_arrow_schema(self.schema, timezone="UTC")
+def arrow_schema(extras: Extras) -> pa.Schema:
+    """The same for Arrow. Spark compares it with its own, to the letter."""
+    return to_arrow_schema(spark_schema(extras), timezone="UTC")
 
 
 class Batch(NamedTuple):

@@ -16,7 +16,6 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 from hermes.config.units import parse_size
 from hermes.errors import ConfigError
 from hermes.regex import JavaPattern, compile_java
-from hermes.spark.columns import Extras
 from hermes.spark.identity import NOBODY, Identity
 from hermes.spark.offsets import Offsets, TopicPartition, parse_offsets, parse_partitions
 
@@ -429,6 +428,19 @@ def address_of(values: Mapping[str, Any]) -> ClusterAddress:
         )
     identity = Identity(*(values[option.name] for option in IDENTITY_OPTIONS))
     return ClusterAddress(bootstrap or (), zookeeper or "", identity)
+
+
+class Extras(NamedTuple):
+    """Which columns follow those that every read has, in this order."""
+
+    timestamp: bool = False
+    key: bool = False
+    headers: bool = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Their names."""
+        return tuple(name for name, wanted in zip(self._fields, self, strict=True) if wanted)
 
 
 @dataclass(frozen=True, slots=True)

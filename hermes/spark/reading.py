@@ -35,10 +35,10 @@ from hermes.errors import (
 from hermes.protocol import AppendTimesRequest, RecordSet
 from hermes.spark.arrays import as_numbers, numbers
 from hermes.spark.cluster import Cluster
-from hermes.spark.columns import Batch, Extras, record_batches
+from hermes.spark.columns import Batch, arrow_schema, record_batches
+from hermes.spark.kafka_records import record_rows, with_nulls
 from hermes.spark.offsets import TopicPartition
-from hermes.spark.options import Retries, SourceOptions
-from hermes.spark.records import record_rows, with_nulls
+from hermes.spark.options import Extras, Retries, SourceOptions
 
 _log = logging.getLogger(__name__)
 
@@ -263,7 +263,7 @@ class _RangeReader:
         unknown = np.array([each.time_ms is None for each in ranges] or [True])
         offsets = as_numbers(rows.column("offset"))
         places = np.minimum(np.searchsorted(ends, offsets, side="right"), len(times) - 1)
-        schema = Extras(timestamp=True).arrow_schema
+        schema = arrow_schema(Extras(timestamp=True))
         column = numbers(times[places] * 1000, schema.field(-1).type, unknown[places])
         return pa.RecordBatch.from_arrays([*rows.columns, column], schema=schema)
 

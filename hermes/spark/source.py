@@ -24,6 +24,7 @@ from hermes.spark.catalog import (
     without_options,
 )
 from hermes.spark.cluster import Cluster
+from hermes.spark.columns import spark_schema
 from hermes.spark.micro_batches import StreamReader
 from hermes.spark.offsets import Offsets
 from hermes.spark.options import SourceOptions
@@ -60,7 +61,7 @@ class HermesDataSource(DataSource):
         """The columns of a read, see `hermes.spark.columns`; checks the options."""
         table = new_table(self.options)
         options = SourceOptions.parse(self.options if table is None else to_read(table), None)
-        schema = options.extras.schema
+        schema = spark_schema(options.extras)
         return schema if table is None else keeping(schema, table)
 
     @plain_errors
@@ -99,7 +100,7 @@ class HermesDataSource(DataSource):
         given = {**to_read(kept(schema)), **self.options}
         require_options(given)
         options = SourceOptions.parse(given, "stream" if use == "stream" else "batch")
-        expected = options.extras.schema
+        expected = spark_schema(options.extras)
         if without_options(schema) != expected:
             raise ConfigError(
                 "schema",

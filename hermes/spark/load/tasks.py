@@ -16,10 +16,10 @@ from pyspark.sql.types import DateType, IntegerType, LongType, StructType
 
 from hermes.spark.arrays import repeated
 from hermes.spark.cluster import Cluster
-from hermes.spark.columns import Extras
+from hermes.spark.columns import spark_schema
 from hermes.spark.load.records import Granularity, Piece, Plan
 from hermes.spark.offsets import Offsets
-from hermes.spark.options import SourceOptions
+from hermes.spark.options import Extras, SourceOptions
 from hermes.spark.planning import check_available, check_planned, cuts, packed
 from hermes.spark.reading import ReadRange, read_ranges
 
@@ -38,7 +38,7 @@ FOLDERS: Final[dict[Granularity, tuple[str, ...]]] = {
 def loaded_schema(partition_by: Granularity) -> StructType:
     """The columns of loaded data: `load`, those of the source with `timestamp`, the period."""
     schema = StructType().add("load", LongType())
-    for field in Extras(timestamp=True).schema.fields:
+    for field in spark_schema(Extras(timestamp=True)).fields:
         schema = schema.add(field)
     schema = schema.add("day", DateType())
     return schema.add("hour", IntegerType()) if partition_by == "hour" else schema

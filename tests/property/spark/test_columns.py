@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from hermes.errors import InvalidMessageError
 from hermes.protocol import Codec, MessageSet, encode_message_set
 from hermes.spark import columns
-from hermes.spark.columns import Extras, record_batches
+from hermes.spark.columns import arrow_schema, record_batches
 from hermes.spark.offsets import TopicPartition
+from hermes.spark.options import Extras
 
 PARTITION = TopicPartition("clicks", 3, 1)
 PAYLOADS = st.binary(max_size=40)
@@ -31,7 +32,7 @@ def entries(draw: st.DrawFn) -> tuple[bytes, list[bytes], bool]:
 def rows(fetched: MessageSet) -> list[tuple[object, ...]]:
     found = []
     for batch in record_batches(PARTITION, fetched):
-        assert batch.rows.schema.equals(Extras().arrow_schema)
+        assert batch.rows.schema.equals(arrow_schema(Extras()))
         found += [tuple(row.values()) for row in batch.rows.to_pylist()]
     return found
 

@@ -15,8 +15,9 @@ import pyarrow as pa
 
 from hermes.protocol import RecordSet
 from hermes.protocol.records import Record
-from hermes.spark.columns import Extras
+from hermes.spark.columns import arrow_schema
 from hermes.spark.offsets import TopicPartition
+from hermes.spark.options import Extras
 
 #: How many records become one Arrow batch.
 _ROWS: Final = 16_384
@@ -40,7 +41,7 @@ def record_rows(
         InvalidMessageError: a batch is damaged. The records before it have been yielded.
         ExpandedTooLargeError: a batch is too large when it is expanded.
     """
-    schema = extras.arrow_schema
+    schema = arrow_schema(extras)
     some: list[Record] = []
     records = fetched.records()
     while True:
@@ -66,7 +67,7 @@ def record_rows(
 
 def with_nulls(rows: pa.RecordBatch, extras: Extras) -> pa.RecordBatch:
     """Add the columns that messages of 0.7 have nothing for to rows that have their timestamp."""
-    schema = extras.arrow_schema
+    schema = arrow_schema(extras)
     missing = [
         pa.nulls(rows.num_rows, schema.field(name).type)
         for name in ("key", "headers")
