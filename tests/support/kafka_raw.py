@@ -1,6 +1,7 @@
 """A client of Kafka's protocol that does what it is told: one request, one response, no retries."""
 
 import socket
+from dataclasses import fields
 from datetime import timedelta
 from typing import Any
 
@@ -19,11 +20,12 @@ class KafkaConversation:
 
     Args:
         address: `host:port`.
+        timeout_seconds: how long an answer may take.
     """
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, timeout_seconds: float = 60) -> None:
         host, port = address.rsplit(":", 1)
-        self._socket = socket.create_connection((host, int(port)), timeout=60)
+        self._socket = socket.create_connection((host, int(port)), timeout=timeout_seconds)
         self._file = self._socket.makefile("rb")
 
     def close(self) -> None:
@@ -37,13 +39,13 @@ class KafkaConversation:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def ask(self, name: str, version: int, **fields: Any) -> Any:
+    def ask(self, name: str, version: int, **given: Any) -> Any:
         """Send a request, and read its response.
 
         Raises:
             ConnectionError: the connection was closed instead.
         """
-        return self.ask_encoded(name, version, encode_request(name, version, **fields))
+        return self.ask_encoded(name, version, encode_request(name, version, **given))
 
     def ask_encoded(self, name: str, version: int, frame: bytes) -> Any:
         """The same with a request that is encoded already."""
@@ -105,13 +107,18 @@ class KafkaConversation:
 
 
 class parts:  # noqa: N801 - it stands for a module
-    """The parts of a request in one version: `parts("Fetch", 12).FetchTopic(...)`."""
+    """The parts of a request in one version: `parts("Fetch", 12).FetchTopic(...)`.
+
+    What the version doesn't have is dropped.
+    """
 
     def __init__(self, name: str, version: int) -> None:
         self._module = messages(name, version, "request")
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._module, name)
+        kind = getattr(self._module, name)
+        known = {each.name for each in fields(kind)}
+        return lambda **given: kind(**{key: given[key] for key in given if key in known})
 
     @staticmethod
     def timeout(milliseconds: int) -> Any:

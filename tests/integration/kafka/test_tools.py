@@ -79,6 +79,49 @@ def test_the_console_consumer_shows_what_the_console_producer_read(
         assert f"Partition:0\tOffset:{2 * number + 1}\th:2\tkey\tanother\n" in printed
 
 
+def test_topics_are_created_described_grown_and_deleted(tool: Callable[..., str]) -> None:
+    tool("kafka-topics", "--create", "--topic", "made", "--partitions", "3")
+    assert "made" in tool("kafka-topics", "--list").split()
+    described = tool("kafka-topics", "--describe", "--topic", "made")
+    assert "PartitionCount: 3" in described
+    assert "ReplicationFactor: 1" in described
+    tool("kafka-topics", "--alter", "--topic", "made", "--partitions", "5")
+    assert "PartitionCount: 5" in tool("kafka-topics", "--describe", "--topic", "made")
+    tool("kafka-topics", "--delete", "--topic", "made")
+    assert "made" not in tool("kafka-topics", "--list").split()
+
+
+def test_a_topics_settings_are_shown_and_altered(tool: Callable[..., str]) -> None:
+    topic = ("--entity-type", "topics", "--entity-name", "set")
+    tool("kafka-topics", "--create", "--topic", "set", "--config", "retention.ms=3600000")
+    assert "retention.ms=3600000" in tool("kafka-configs", *topic, "--describe")
+    tool("kafka-configs", *topic, "--alter", "--add-config", "retention.ms=7200000")
+    assert "retention.ms=7200000" in tool("kafka-configs", *topic, "--describe")
+    tool("kafka-configs", *topic, "--alter", "--delete-config", "retention.ms")
+    assert "retention.ms=" not in tool("kafka-configs", *topic, "--describe")
+
+
+def test_offsets_are_told_and_records_deleted(
+    bootstrap: str, tool: Callable[..., str], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    kcat(bootstrap, "-P", "-t", "counted", given=b"x\n" * 10)
+    assert "counted:0:10" in tool("kafka-get-offsets", "--topic", "counted")
+    wanted = tmp_path_factory.mktemp("offsets") / "wanted.json"
+    wanted.write_text('{"partitions": [{"topic": "counted", "partition": 0, "offset": 4}]}')
+    tool("kafka-delete-records", "--offset-json-file", str(wanted))
+    earliest = tool("kafka-get-offsets", "--topic", "counted", "--time", "earliest")
+    assert "counted:0:4" in earliest
+    left = kcat(bootstrap, "-C", "-t", "counted", "-e", "-q", "-o", "beginning", "-f", "%o ")
+    assert left.split() == [b"4", b"5", b"6", b"7", b"8", b"9"]
+
+
+def test_the_directories_of_logs_are_told(bootstrap: str, tool: Callable[..., str]) -> None:
+    kcat(bootstrap, "-P", "-t", "placed", given=b"x\n")
+    assert '"partition":"placed-0"' in tool(
+        "kafka-log-dirs", "--describe", "--topic-list", "placed"
+    )
+
+
 def test_a_groups_offsets_are_shown_reset_and_deleted(
     bootstrap: str, tool: Callable[..., str]
 ) -> None:

@@ -1,0 +1,48 @@
+"""The same requests to Hermes as were sent to a real Kafka 4, and the same answers.
+
+The soak asks Kafka itself again (tests/soak/test_kafka_conformance.py), which writes the recording.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conformance import DIFFERENCES, SCENES, answers
+from kafka_4 import kafka_version
+
+from hermes.testing import running_kafka
+
+ROOT = Path(__file__).parents[3]
+RECORDED: dict[str, Any] = json.loads(
+    (ROOT / "tests" / "vectors" / "kafka-4-answers.json").read_text(encoding="utf-8")
+)
+
+
+@pytest.fixture(scope="module")
+def bootstrap() -> Iterator[str]:
+    with running_kafka() as running:
+        yield running.bootstrap_servers
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_hermes_answers_as_kafka_does(name: str, bootstrap: str) -> None:
+    answered, expected = answers(name, bootstrap), RECORDED["answers"][name]
+    assert list(answered) == list(expected)
+    different = {label for label in expected if answered[label] != expected[label]}
+    known = {label for scene, label in DIFFERENCES if scene == name}
+    for label in sorted(different - known):
+        assert answered[label] == expected[label], label
+    assert known == different, "these are alike by now"
+
+
+def test_the_recording_is_of_the_kafka_that_the_tests_have() -> None:
+    assert RECORDED["source"] == f"Kafka {kafka_version()}"
+
+
+def test_the_page_has_every_difference() -> None:
+    page = (ROOT / "docs" / "kafka.md").read_text(encoding="utf-8")
+    for (_, label), reason in DIFFERENCES.items():
+        row = f"| {label.partition(', v')[0]} |"
+        assert any(row in line and reason in line for line in page.splitlines()), label

@@ -1,0 +1,27 @@
+"""What a real Kafka answers today is what was recorded of it."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from conformance import SCENES, answers
+from kafka_4 import KafkaProcess, kafka_version
+
+RECORDING = Path(__file__).parents[1] / "vectors" / "kafka-4-answers.json"
+
+
+@pytest.mark.soak
+def test_kafka_still_answers_so(tmp_path: Path) -> None:
+    """With `HERMES_RECORD=1` it writes the recording anew."""
+    kafka = KafkaProcess(tmp_path / "kafka")
+    kafka.start()
+    try:
+        answered = {name: answers(name, kafka.address) for name in SCENES}
+    finally:
+        kafka.kill()
+    recorded = {"source": f"Kafka {kafka_version()}", "answers": answered}
+    if os.environ.get("HERMES_RECORD"):
+        text = json.dumps(recorded, ensure_ascii=False, separators=(",", ":"))
+        RECORDING.write_text(text.replace('"},"', '"},\n"').replace("]},", "]},\n") + "\n")
+    assert json.loads(RECORDING.read_text(encoding="utf-8")) == recorded
