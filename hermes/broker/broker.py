@@ -244,6 +244,8 @@ class Broker:
             assert failure.value is not None
             return encode_error_response(code_for(failure.value))
 
-        deleted = self.deletions.delete_topic(request.topic, client)
+        deleted = self.deletions.delete_elsewhere(request.topic, client)
+        if deleted is None:
+            deleted = self.deletions.delete_topic(request.topic, client)
         none = encode_error_response(ErrorCode.NONE)
         return DeferredResponse(deleted.addCallbacks(lambda _: none, refused))

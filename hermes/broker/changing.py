@@ -61,9 +61,17 @@ class Changes:
 
     Args:
         shared: the broker's logs and settings.
+
+    Attributes:
+        create_elsewhere, alter_elsewhere: take what is asked of topics that are a cluster's as a
+            whole; given the request and who asks, they return None where it is this broker's.
     """
 
     def __init__(self, shared: Shared) -> None:
+        self.create_elsewhere: Callable[[CreateTopicRequest, Client], Deferred[Any] | None]
+        self.create_elsewhere = lambda request, client: None
+        self.alter_elsewhere: Callable[[AlterTopicRequest, Client], Deferred[Any] | None]
+        self.alter_elsewhere = lambda request, client: None
         self._shared = shared
         self._settings = shared.settings
         self._topics = shared.topics
@@ -74,6 +82,9 @@ class Changes:
 
     def create(self, request: CreateTopicRequest, client: Client) -> DeferredResponse:
         """Create a topic."""
+        elsewhere = self.create_elsewhere(request, client)
+        if elsewhere is not None:
+            return _answered(elsewhere)
         return _answered(self.create_topic(request.topic, dict(request.settings), client))
 
     def create_topic(
@@ -117,7 +128,8 @@ class Changes:
 
     def alter(self, request: AlterTopicRequest, client: Client) -> DeferredResponse:
         """Set or reset settings of a topic."""
-        return _answered(self.alter_topic(request, client))
+        elsewhere = self.alter_elsewhere(request, client)
+        return _answered(self.alter_topic(request, client) if elsewhere is None else elsewhere)
 
     def alter_topic(self, request: AlterTopicRequest, client: Client) -> "Deferred[None]":
         """Set or reset settings of a topic.

@@ -89,7 +89,11 @@ class TopicRegistry:
     def missing(self) -> list[str]:
         """The declared topics that don't exist: of broker.yaml, or created and lost in a crash."""
         config = self._config
-        return [each for each in {**config.topics, **config.altered} if each not in self._counts]
+        missing = [each for each in {**config.topics, **config.altered} if each not in self._counts]
+        if config.kafka_listen and config.coordination != "none":
+            # Those of Kafka's format are the cluster's.
+            return [each for each in missing if config.topic(each).format == FORMAT_0_7]
+        return missing
 
     def create_declared(self, topic: str) -> str:
         """Create one of `missing`; its name, or "" if that fails: its first produce tries again."""

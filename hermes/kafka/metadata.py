@@ -27,6 +27,9 @@ _UNNAMED_VERSION: Final = 12
 #: How Kafka writes that it was not asked what a client may do.
 _NOT_ASKED: Final = -(2**31)
 
+#: Instead of a leader: its broker doesn't live.
+_NOBODY: Final = -1
+
 #: Kafka's numbers of what a client may do to a topic, by ours.
 _OPERATIONS: Final = (
     (Operation.CONSUME, (3,)),
@@ -118,6 +121,7 @@ def _describe(
         log = find(found.name, place.partition)
         return LEADER_EPOCH if log is None else log.leader_epoch
 
+    live = call.server.topics.live
     return make.MetadataResponseTopic(
         error_code=Code.NONE,
         name=found.name,
@@ -125,13 +129,13 @@ def _describe(
         is_internal=False,
         partitions=tuple(
             part(
-                error_code=Code.NONE,
+                error_code=Code.NONE if place.broker_id in live else Code.LEADER_NOT_AVAILABLE,
                 partition_index=number,
-                leader_id=place.broker_id,
+                leader_id=place.broker_id if place.broker_id in live else _NOBODY,
                 leader_epoch=epoch_of(place),
                 replica_nodes=(place.broker_id,),
-                isr_nodes=(place.broker_id,),
-                offline_replicas=(),
+                isr_nodes=(place.broker_id,) if place.broker_id in live else (),
+                offline_replicas=() if place.broker_id in live else (place.broker_id,),
             )
             for number, place in enumerate(found.partitions)
         ),

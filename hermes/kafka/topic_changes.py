@@ -21,6 +21,7 @@ from hermes.broker.fairness import cooperatively
 from hermes.broker.outcomes import settled
 from hermes.broker.shared import Shared
 from hermes.config.kinds import FORMAT_KAFKA
+from hermes.config.topic import TOPIC_SETTINGS
 from hermes.coordination.kafka_topics import TopicNode
 from hermes.coordination.layout import BrokerPartition
 from hermes.coordination.topic_tree import TopicTree
@@ -37,7 +38,7 @@ from hermes.kafka.cluster import Seen, Share, TopicCluster
 from hermes.kafka.topics import KafkaTopic, KafkaTopics
 from hermes.limited_log import LimitedLog
 from hermes.logs import ModuleLogger
-from hermes.protocol import AlterTopicRequest, check_kafka_topic_name
+from hermes.protocol import AlterTopicRequest, CreateTopicRequest, check_kafka_topic_name
 from hermes.quoting import quoted
 from hermes.storage import Log
 
@@ -298,8 +299,45 @@ class TopicChanges:
     def use_cluster(self, cluster: TopicCluster) -> None:
         """Change topics in a cluster from now on, and tell it what this broker has."""
         self._cluster = cluster
+        self._changes.create_elsewhere = self._create_asked
+        self._changes.alter_elsewhere = self._alter_asked
+        self._deletions.delete_elsewhere = self._delete_asked
         self._registry.on_change(lambda _: self._tell_shares())
         self._tell_shares()
+
+    def _create_asked(self, request: CreateTopicRequest, client: Client) -> "Deferred[Any] | None":
+        """Create a topic for one of Hermes' own clients, if it has Kafka's format."""
+        texts = dict(request.settings)
+        if texts.pop(_FORMAT, "").strip("'\"") != FORMAT_KAFKA:
+            return None
+        count = texts.pop(_PARTITIONS, "-1")
+        if not count.removeprefix("-").isdecimal():
+            return None  # which refuses it
+        return Deferred.fromCoroutine(self.create(request.topic, int(count), texts, client))
+
+    def _alter_asked(self, request: AlterTopicRequest, client: Client) -> "Deferred[Any] | None":
+        """The same for what is set."""
+        found = self._topics.get(request.topic)
+        if found is None or found.format != FORMAT_KAFKA:
+            return None
+        given = dict(request.settings)
+        count = given.pop(_PARTITIONS, "")
+        reset = TOPIC_SETTINGS.keys() if request.reset is None else request.reset
+
+        async def alter() -> None:
+            if given or reset:
+                await self.alter(found, given, reset, client)
+            if count.isdecimal() and int(count) > len(found.partitions):
+                await self.grow(found, int(count), client)
+
+        return Deferred.fromCoroutine(alter())
+
+    def _delete_asked(self, topic: str, client: Client) -> "Deferred[None] | None":
+        """The same for a topic that is to go."""
+        found = self._topics.get(topic)
+        if found is None or found.format != FORMAT_KAFKA:
+            return None
+        return Deferred.fromCoroutine(self.delete(found, client))
 
     def known(self) -> "Deferred[None] | None":
         """Fires when it is known what there is; None when it is."""
@@ -334,6 +372,7 @@ class TopicChanges:
     def seen(self, seen: Seen) -> None:
         """What stands in coordination may have changed: do this broker's part of it."""
         before, self._nodes = self._nodes, seen.contents.topics
+        is_first = not self._topics.is_known
         self._topics.use(seen.contents.topics, seen.brokers)
         for topic_id, deleted in seen.contents.deleted.items():
             if self._topics.broker_id in deleted.brokers and topic_id not in self._deleting:
@@ -347,10 +386,30 @@ class TopicChanges:
         for name in before.keys() - self._nodes.keys():
             if not self._registry.exists(name):
                 Deferred.fromCoroutine(self._forget(name))
+        if is_first:
+            Deferred.fromCoroutine(self._create_declared())
         known, self._known = self._known, []
         for each in known:
             if not each.called:
                 each.callback(None)
+
+    async def _create_declared(self) -> None:
+        """Create the topics of Kafka's format that broker.yaml declares; one broker is first."""
+        config = self._shared.config
+        for name in config.topics:
+            settings = config.topic(name)
+            if settings.format == FORMAT_KAFKA and self._topics.get(name) is None:
+                try:
+                    await self.create(name, settings.partitions, {}, UNKNOWN_CLIENT)
+                except TopicExistsError:
+                    pass
+                except HermesError as error:
+                    self._lines.error(
+                        "declared",
+                        "can't create {topic}, which broker.yaml declares: {error}",
+                        topic=name,
+                        error=error,
+                    )
 
     def _share_of(self, name: str) -> Share | None:
         logs = self._registry.partitions(name) if self._registry.exists(name) else []

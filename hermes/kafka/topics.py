@@ -86,6 +86,7 @@ class KafkaTopics:
         self._by_id: dict[UUID, KafkaTopic] = {}
         self._brokers: Mapping[int, BrokerListeners] = {}
         self.on_gone: Callable[[str], None] = lambda name: None
+        self.live = frozenset({self._broker_id})
         self.has_cluster = has_cluster
         self.is_known = not has_cluster
         if not has_cluster:
@@ -113,8 +114,7 @@ class KafkaTopics:
     @property
     def broker_ids(self) -> list[int]:
         """The brokers that live and serve Kafka's clients, ascending."""
-        live = {each for each, listeners in self._brokers.items() if listeners.kafka}
-        return sorted(live | {self._broker_id})
+        return sorted(self.live)
 
     def brokers(self, asked: ListenerNode) -> list[KafkaBroker]:
         """List the brokers that live, by their ids, as clients of a listener reach them."""
@@ -209,6 +209,8 @@ class KafkaTopics:
             brokers: where the brokers that live listen, by id.
         """
         self._brokers = brokers
+        serving = {each for each, listeners in brokers.items() if listeners.kafka}
+        self.live = frozenset({self._broker_id, *serving})
         self.is_known = True
         for name in self._topics.keys() - nodes.keys():
             self._forget(name)

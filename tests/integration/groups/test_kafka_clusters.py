@@ -21,7 +21,7 @@ from confluent_kafka.admin import (
 )
 from kafka_raw import ask_once, parts
 
-from hermes.client import SyncProducer
+from hermes.client import SimpleConsumer, SyncProducer
 from hermes.protocol import encode_message_set
 from hermes.testing import RunningBroker, running_broker
 
@@ -280,3 +280,39 @@ def test_a_topic_that_is_written_to_is_created_once_by_all(start: Any, eventuall
     found = eventually(lambda: topic(two, "new"))
     assert found == topic(one, "new")
     assert len(found[1]) == 3
+
+
+def test_partitions_of_a_broker_that_is_down_have_no_leader(start: Any, eventually: Any) -> None:
+    one, two = start(1), start(2)
+    eventually(lambda: len(admin(one).list_topics(timeout=30).brokers) == 2)
+    create(one, "clicks", 2)
+    start.stop(two)
+
+    def leaders() -> set[int]:
+        found = topic(one, "clicks")
+        assert found is not None
+        return set(found[1])
+
+    eventually(lambda: leaders() == {-1, 1})
+    start(2)
+    eventually(lambda: leaders() == {1, 2})
+
+
+def test_what_hermes_own_clients_ask_of_such_a_topic_is_done_in_the_cluster(
+    start: Any, eventually: Any
+) -> None:
+    declared = {"declared": {"format": "kafka", "partitions": 2}}
+    one, two = start(1, topics=declared), start(2, topics=declared)
+    eventually(lambda: len(admin(one).list_topics(timeout=30).brokers) == 2)
+    first = eventually(lambda: topic(two, "declared"))
+    assert len(first[1]) == 2
+    eventually(lambda: topic(one, "declared") == first)
+    with SimpleConsumer(one.host, one.port) as client:
+        client.create_topic("clicks", {"format": "kafka", "partitions": "4"})
+        assert len(topic(one, "clicks")[1]) == 4
+        client.alter_topic("clicks", {"partitions": "5", "retention_time": "1h"})
+        assert len(topic(one, "clicks")[1]) == 5
+        eventually(lambda: len((topic(two, "clicks") or ((), ()))[1]) == 5)
+        client.delete_topic("clicks")
+    assert topic(one, "clicks") is None
+    eventually(lambda: topic(two, "clicks") is None)
