@@ -13,7 +13,7 @@ from typing import Final
 from pyspark.sql.types import StructField, StructType
 
 from hermes.errors import ConfigError
-from hermes.spark.columns import spark_schema
+from hermes.spark.columns import nullable, spark_schema
 from hermes.spark.options import ADDRESS_OPTIONS, SOURCE_OPTIONS, Extras, SourceOptions
 from hermes.spark.sink_options import SINK_OPTIONS, SinkOptions
 
@@ -53,10 +53,10 @@ def new_table(given: Mapping[str, str]) -> dict[str, str] | None:
 
 
 def keeping(schema: StructType, options: Mapping[str, str]) -> StructType:
-    """The columns of a table, with its options."""
+    """The columns of a table, with its options; nullable, since INSERT leaves out most of them."""
     first = schema.fields[0]
-    kept = StructField(first.name, first.dataType, first.nullable, {_METADATA: json.dumps(options)})
-    return StructType([kept, *schema.fields[1:]])
+    kept = StructField(first.name, first.dataType, True, {_METADATA: json.dumps(options)})
+    return nullable(StructType([kept, *schema.fields[1:]]))
 
 
 def kept(schema: StructType) -> dict[str, str]:

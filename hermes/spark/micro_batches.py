@@ -58,8 +58,9 @@ class _Beginning(Enum):
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans micro-batches and reads their ranges."""
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: SourceOptions, rows: pa.Schema | None = None) -> None:
         self._options = options
+        self._rows = rows
         self._cluster: Cluster | None = None
         self._target: Offsets | None = None
         self._seen: Offsets = {}
@@ -156,7 +157,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Read one range; runs in a worker."""
         if not isinstance(partition, ReadTask):
             return iter(())
-        return read_ranges(partition.ranges, self._options)
+        return read_ranges(partition.ranges, self._options, self._rows)
 
     # -- within ---------------------------------------------------------------------------------
 

@@ -109,11 +109,21 @@ class _Connections:
         self._open.clear()
 
 
-def read_ranges(ranges: Iterable[ReadRange], options: SourceOptions) -> Iterator[pa.RecordBatch]:
-    """Read ranges one after the other; see `read_range`."""
+def read_ranges(
+    ranges: Iterable[ReadRange], options: SourceOptions, schema: pa.Schema | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Read ranges one after the other; see `read_range`.
+
+    Args:
+        ranges: what to read.
+        options: of the source.
+        schema: the same columns as Spark has them, to the letter: they may be nullable there.
+    """
     with closing(_Connections(options)) as connections:
         for each in ranges:
-            yield from _read(_RangeReader(each, options, connections), options)
+            for rows in _read(_RangeReader(each, options, connections), options):
+                columns = rows.columns
+                yield pa.RecordBatch.from_arrays(columns, schema=schema) if schema else rows
 
 
 def data_lost(log: logging.Logger, text: str, fail: bool, advice: str = _ADVICE) -> None:

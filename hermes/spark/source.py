@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from hermes.errors import ConfigError
@@ -24,7 +25,7 @@ from hermes.spark.catalog import (
     without_options,
 )
 from hermes.spark.cluster import Cluster
-from hermes.spark.columns import spark_schema
+from hermes.spark.columns import nullable, spark_schema
 from hermes.spark.micro_batches import StreamReader
 from hermes.spark.offsets import Offsets
 from hermes.spark.options import SourceOptions
@@ -67,13 +68,13 @@ class HermesDataSource(DataSource):
     @plain_errors
     def reader(self, schema: StructType) -> "BatchReader":
         """Read what exists now."""
-        options = self._checked("batch", schema)
-        return FilteringReader(options) if options.push_filters else BatchReader(options)
+        options, rows = self._checked("batch", schema)
+        return (FilteringReader if options.push_filters else BatchReader)(options, rows)
 
     @plain_errors
     def streamReader(self, schema: StructType) -> StreamReader:
         """Read what exists and what will arrive."""
-        return StreamReader(self._checked("stream", schema))
+        return StreamReader(*self._checked("stream", schema))
 
     @plain_errors
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
@@ -96,29 +97,36 @@ class HermesDataSource(DataSource):
         require_options(given)
         return SinkOptions.parse(given, stream=stream), PLACES if table else frozenset()
 
-    def _checked(self, use: str, schema: StructType) -> SourceOptions:
+    def _checked(self, use: str, schema: StructType) -> tuple[SourceOptions, pa.Schema]:
+        """The options of a read, and the columns as Spark compares those that come."""
         given = {**to_read(kept(schema)), **self.options}
         require_options(given)
         options = SourceOptions.parse(given, "stream" if use == "stream" else "batch")
         expected = spark_schema(options.extras)
-        if without_options(schema) != expected:
+        wanted = without_options(schema)
+        if nullable(wanted) != nullable(expected):
             raise ConfigError(
                 "schema",
                 "the columns of this source are fixed, leave out .schema(...): "
                 + expected.simpleString(),
             )
-        return options
+        return options, to_arrow_schema(wanted, timezone="UTC")
 
 
 class BatchReader(DataSourceReader):
     """Reads from the starting to the ending offsets, both settled when Spark plans the query.
 
+    Args:
+        options: of the source.
+        rows: the columns as Spark has them, which may be nullable there.
+
     Attributes:
         narrowing: what the query's filters leave.
     """
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: SourceOptions, rows: pa.Schema | None = None) -> None:
         self._options = options
+        self._rows = rows
         self.narrowing = Narrowing()
 
     @plain_errors
@@ -140,7 +148,7 @@ class BatchReader(DataSourceReader):
         """Read what one task reads; runs in a worker."""
         if not isinstance(partition, ReadTask):
             return iter(())  # without tasks, Spark asks once, for nothing
-        return read_ranges(partition.ranges, self._options)
+        return read_ranges(partition.ranges, self._options, self._rows)
 
 
 class _TakesFilters:

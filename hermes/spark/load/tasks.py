@@ -12,7 +12,8 @@ from typing import Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.types import DateType, IntegerType, LongType, StructType
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import DateType, IntegerType, LongType, StructField, StructType
 
 from hermes.spark.arrays import repeated
 from hermes.spark.cluster import Cluster
@@ -39,9 +40,18 @@ def loaded_schema(partition_by: Granularity) -> StructType:
     """The columns of loaded data: `load`, those of the source with `timestamp`, the period."""
     schema = StructType().add("load", LongType())
     for field in spark_schema(Extras(timestamp=True)).fields:
-        schema = schema.add(field)
+        schema = schema.add(field.name, field.dataType)
     schema = schema.add("day", DateType())
     return schema.add("hour", IntegerType()) if partition_by == "hour" else schema
+
+
+def _as_read(partition_by: Granularity) -> StructType:
+    """The same, as they are read: where a message is and goes to is never null."""
+    fields = loaded_schema(partition_by).fields
+    may_be_null = {"value", "timestamp"}
+    return StructType(
+        [StructField(each.name, each.dataType, each.name in may_be_null) for each in fields]
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +81,7 @@ class LoadSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns, see `loaded_schema`."""
-        return loaded_schema(self._plan().partition_by)
+        return _as_read(self._plan().partition_by)
 
     def reader(self, schema: StructType) -> "LoadReader":
         """Read the pieces of the plan."""
@@ -113,8 +123,9 @@ class LoadReader(DataSourceReader):
         if not isinstance(partition, LoadTask):
             return  # with nothing to read, Spark asks once, for nothing
         options = replace(self._options, extras=Extras(timestamp=True))
+        schema = to_arrow_schema(_as_read(self._plan.partition_by), timezone="UTC")
         for batch in read_ranges(partition.ranges, options):
-            yield _with_folder(batch, partition)
+            yield _with_folder(batch, partition, schema)
 
 
 def tasks(cluster: Cluster, plan: Plan, starts: Offsets, task_bytes: int) -> Iterator[LoadTask]:
@@ -153,16 +164,14 @@ def _folder(piece: Piece) -> tuple[str, str]:
     return piece.partition.topic, piece.period
 
 
-def _with_folder(batch: pa.RecordBatch, task: LoadTask) -> pa.RecordBatch:
+def _with_folder(batch: pa.RecordBatch, task: LoadTask, schema: pa.Schema) -> pa.RecordBatch:
     """Add the columns that are the same for all messages of a task."""
     count = batch.num_rows
-    names = ["load", *batch.schema.names, "day"]
     columns = [
         repeated(task.number, pa.int64(), count),
         *batch.columns,
         repeated((task.day - _EPOCH).days, pa.date32(), count),
     ]
     if task.hour is not None:
-        names.append("hour")
         columns.append(repeated(task.hour, pa.int32(), count))
-    return pa.RecordBatch.from_arrays(columns, names=names)
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

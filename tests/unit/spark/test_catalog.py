@@ -5,6 +5,7 @@ import pytest
 from hermes.errors import ConfigError
 from hermes.spark import SCHEMA, HermesDataSource
 from hermes.spark.catalog import keeping, kept, new_table, to_read, to_write, without_options
+from hermes.spark.columns import nullable
 
 GIVEN = {"hermes.bootstrap.servers": "localhost:1", "subscribe": "clicks"}
 
@@ -24,7 +25,7 @@ def created(options: dict[str, str]) -> dict[str, str]:
 def test_a_new_table_keeps_its_options_and_nothing_of_sparks() -> None:
     schema = HermesDataSource(created(GIVEN)).schema()
     assert schema != SCHEMA
-    assert without_options(schema) == SCHEMA
+    assert without_options(schema) == nullable(SCHEMA)
     assert kept(schema) == GIVEN
 
 
@@ -36,7 +37,8 @@ def test_any_other_use_keeps_nothing() -> None:
 
 def test_a_table_is_read_with_its_options_and_those_of_the_query() -> None:
     schema = keeping(SCHEMA, {**GIVEN, "minPartitions": "4", "acks": "written"})
-    options = HermesDataSource({"minpartitions": "8"})._checked("batch", schema)
+    options, rows = HermesDataSource({"minpartitions": "8"})._checked("batch", schema)
+    assert all(field.nullable for field in rows)
     assert options.selection.topics == ("clicks",)
     assert options.min_partitions == 8
 
