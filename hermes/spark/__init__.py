@@ -38,6 +38,7 @@ And of DataFrames of any source:
 
     decoding    JSON, Avro and text become columns; what can't be decoded is reported
     streams     windows, joins, ranking, de-duplication
+    starting    streams that start together
     progress    how far streams are behind, for programs and for Prometheus
     arguments   what these check before Spark plans
     versions, plain_errors
@@ -53,8 +54,16 @@ try:
     from hermes.spark.envelope import split_id
     from hermes.spark.offsets import TopicPartition, format_offsets
     from hermes.spark.source import HermesDataSource
+    from hermes.spark.starting import prepare_streams
 except ImportError:
     check_spark()  # says what an older one lacks
     raise
 
-__all__ = ["SCHEMA", "HermesDataSource", "TopicPartition", "format_offsets", "split_id"]
+__all__ = [
+    "SCHEMA",
+    "HermesDataSource",
+    "TopicPartition",
+    "format_offsets",
+    "prepare_streams",
+    "split_id",
+]

@@ -34,6 +34,7 @@ from hermes.spark.delta.table import (
 )
 from hermes.spark.files import above, sync_all
 from hermes.spark.parquet import check_rows, data_files, write_parquet
+from hermes.spark.starting import prepare_streams
 from hermes.spark.stores import Store, is_s3, open_store
 
 # Types whose values are the same text as the name of Spark's folder and as Delta's partition value.
@@ -99,6 +100,7 @@ def write_stream_to_delta(
         store.prepare()
     offsets = _checkpoint_store(checkpoint, df.sparkSession, storage)
     write = _batch_writer(store, offsets, tuple(partition_by), started, merge_schema)
+    prepare_streams(df.sparkSession)
     writer = df.writeStream.option("checkpointLocation", str(checkpoint)).foreachBatch(write)
     writer = writer.trigger(**trigger) if trigger else writer
     query = (writer.queryName(name) if name else writer).start()
