@@ -28,7 +28,7 @@ from hermes.config import (
     parse_topic_settings,
     reloaded,
 )
-from hermes.config.topic import TOPIC_SETTINGS, check_untrimmed
+from hermes.config.topic import TOPIC_SETTINGS, check_compaction, check_untrimmed
 from hermes.errors import BrokerStoppingError, ConfigError, HermesError
 from hermes.limited_log import LimitedLog
 from hermes.logs import ModuleLogger
@@ -246,6 +246,7 @@ class Changes:
             return config.with_altered(altered)
         check_untrimmed(topic, entry)
         changed = config.with_altered({**altered, topic: entry})
+        check_compaction(changed.topic(topic))
         try:
             retention_policy(changed, topic)
         except ConfigError as error:

@@ -7,13 +7,22 @@ tried again at the next pass, and never stops the others.
 from collections.abc import Callable
 from typing import Any
 
-from twisted.internet.defer import Deferred, inlineCallbacks
+from twisted.internet.defer import Deferred, inlineCallbacks, succeed
+from twisted.internet.interfaces import IDelayedCall
 
 from hermes.broker.clocks import BelievedClock
-from hermes.errors import LogOfflineError
+from hermes.config.kinds import FORMAT_KAFKA
+from hermes.errors import HermesError, LogOfflineError
 from hermes.interfaces import IRetentionPolicy
 from hermes.logs import ModuleLogger
 from hermes.storage import AppendAges, DataDirectory, Log, apply_retention
+from hermes.storage.compaction import STEP_BYTES, CompactionReport, compaction, is_due
+
+#: How fast logs are compacted: bytes that are read, in a second.
+COMPACTION_BYTES_PER_SECOND = 16 * 1024 * 1024
+
+
+_OVER = object()
 
 
 class Maintenance:
@@ -26,8 +35,12 @@ class Maintenance:
         seconds: a clock that can't be set.
         in_thread: calls a function in a worker thread and returns its Deferred.
         on_reopened: called with each log that is online again.
+        compacts: whether a topic is compacted, and how long its tombstones stay, in ms.
+        call_later: calls a function after some seconds, as a reactor does.
 
     Attributes:
+        compactions: how often a log was compacted.
+        compacted_bytes: by how much they became smaller.
         retention_deletes: how often retention has deleted something of a log.
         retention_deleted_bytes: what it has deleted.
         retention_failures: how often a log could not be looked at, or its policy failed.
@@ -44,6 +57,8 @@ class Maintenance:
         seconds: Callable[[], float],
         in_thread: Callable[..., "Deferred[Any]"],
         on_reopened: Callable[[Log], None] = lambda log: None,
+        compacts: Callable[[str], tuple[bool, int]] = lambda topic: (False, 0),
+        call_later: Callable[..., IDelayedCall] | None = None,
     ) -> None:
         self._directory = directory
         self._policy_for = policy_for
@@ -55,6 +70,12 @@ class Maintenance:
         self.retention_deletes = self.retention_deleted_bytes = self.retention_failures = 0
         self.reopened = 0
         self._failed_reopens: dict[Log, int] = {}
+        self._compacts = compacts
+        self._call_later = call_later
+        self._pause: tuple[IDelayedCall, Deferred[None]] | None = None
+        self._is_stopped = False
+        self._compacted_to: dict[Log, int] = {}
+        self.compactions = self.compacted_bytes = 0
 
     def watch_clock(self) -> None:
         """Look whether the wall clock was set; call it every minute or so."""
@@ -100,6 +121,57 @@ class Maintenance:
                     log=log.name,
                     earliest=log.earliest,
                 )
+
+    @inlineCallbacks
+    def compact(self) -> "Any":
+        """Compact the logs that need it, one after the other, at a bounded rate."""
+        logs = [log for log in self._directory.logs.values() if log.format.name == FORMAT_KAFKA]
+        self._compacted_to = {log: self._compacted_to.get(log, 0) for log in logs}
+        for log in logs:
+            is_compacted, tombstone_ms = self._compacts(log.topic)
+            if not is_compacted or log.is_offline:
+                continue
+            report = CompactionReport()
+            try:
+                if not (yield self._in_thread(is_due, log, self._compacted_to[log])):
+                    continue
+                done = self._compacted_to[log]
+                steps = compaction(log, done, self._clock.now_ms(), tombstone_ms, report)
+                while (yield self._in_thread(next, steps, _OVER)) is not _OVER:
+                    yield self._wait(STEP_BYTES / COMPACTION_BYTES_PER_SECOND)
+                    if self._is_stopped:
+                        steps.close()
+                        return
+            except HermesError as error:
+                if not log.is_closed:  # closed: its topic was deleted meanwhile
+                    self._logger.error(
+                        "{log} could not be compacted: {error}", log=log.name, error=error
+                    )
+                continue
+            self._compacted_to[log] = report.end
+            self.compactions += 1
+            self.compacted_bytes += report.freed_bytes
+            self._logger.info(
+                "compaction freed {bytes} bytes of {log}, up to offset {end}",
+                bytes=report.freed_bytes,
+                log=log.name,
+                end=report.end,
+            )
+
+    def _wait(self, seconds: float) -> "Deferred[None]":
+        waited: Deferred[None] = Deferred()
+        if self._call_later is None or self._is_stopped:
+            return succeed(None)
+        self._pause = self._call_later(seconds, waited.callback, None), waited
+        return waited
+
+    def stop(self) -> None:
+        """End a compaction under way; what is done of it stays done."""
+        self._is_stopped = True
+        pause, self._pause = self._pause, None
+        if pause is not None and pause[0].active():
+            pause[0].cancel()
+            pause[1].callback(None)
 
     @inlineCallbacks
     def reopen_offline(self) -> "Any":

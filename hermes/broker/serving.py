@@ -66,6 +66,9 @@ FactoryOf: TypeAlias = Callable[[ListenerPolicy], ServerFactory]
 #: Retention passes begin this long after the start, as in 0.7.
 FIRST_RETENTION_SECONDS = 60.0
 
+#: How often it is looked whether a log is to be compacted, as Kafka's cleaner does.
+_COMPACTION_SECONDS = 15.0
+
 #: How often reopening offline logs is retried.
 _REOPEN_SECONDS = 5.0
 
@@ -244,6 +247,8 @@ class ServingBroker:
                 reactor.seconds,
                 in_thread,
                 self.flusher.reopened,
+                self._compaction_of,
+                reactor.callLater,
             )
             self.coordination.start()
             self._ports: list[IListeningPort] = []
@@ -383,6 +388,7 @@ class ServingBroker:
         self.stopping = True
         for _, task in self._tasks.values():
             task.stop()
+        self.maintenance.stop()
         seconds = self.config.stop_timeout_ms / 1000
         self._patience.begin(seconds, _DISK_PATIENCE * seconds)
         stopped = [call() for call in self.on_stopping]
@@ -506,6 +512,7 @@ class ServingBroker:
             (self.maintenance.reopen_offline, _REOPEN_SECONDS, None),
             (self.maintenance.watch_clock, _WATCH_SECONDS, None),
             (self.maintenance.apply_retention, retention, first),
+            (self.maintenance.compact, _COMPACTION_SECONDS, None),
             (self._log_metrics, config.metrics_interval_ms / 1000, None),
             (self.authentication.look_again, _USERS_SECONDS if config.knows_users else 0, None),
         ):
@@ -532,6 +539,10 @@ class ServingBroker:
             max_message_bytes=max(self.config.max_message_bytes, _BELIEVED_MESSAGE_BYTES),
             format=settings.format,
         )
+
+    def _compaction_of(self, topic: str) -> tuple[bool, int]:
+        settings = self.config.topic(topic)
+        return settings.is_compacted, settings.tombstone_retention_ms
 
     def _flush_policy(self, topic: str) -> FlushPolicy:
         settings = self.config.topic(topic)

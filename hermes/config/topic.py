@@ -60,6 +60,21 @@ class TopicConfig:
             replaces=("topic.log.roll.hours",),
         ),
     ] = UNSET
+    cleanup_policy: Annotated[
+        str | Unset,
+        Setting(
+            kinds.choice("delete", "compact", "compact,delete"),
+            "What becomes of old messages of a topic whose `format` is `kafka`: segments are "
+            "deleted by its retention, or of each key only the latest message is kept, or both.",
+        ),
+    ] = UNSET
+    tombstone_retention_ms: Annotated[
+        int | Unset,
+        Setting(
+            kinds.duration(),
+            "How long compaction keeps a message without a value, which says that its key is gone.",
+        ),
+    ] = UNSET
     retention_policy: Annotated[str | Unset, Setting(kinds.TEXT, "What deletes old segments.")] = (
         UNSET
     )
@@ -110,6 +125,8 @@ class TopicSettings:
         format: what its partitions hold: `0.7` or `kafka`; what exists already keeps what it has.
         segment_bytes: above this size of its last segment, a log starts a new one.
         segment_age_ms: the same when that segment's first append is older than this.
+        cleanup_policy: `delete`, `compact` or `compact,delete`; 0.7's format knows the first only.
+        tombstone_retention_ms: how long compaction keeps messages without a value.
         retention_policy: entry point name in the group `hermes.retention`.
         retention_time_ms: None for no limit.
         retention_bytes: None for no limit.
@@ -122,12 +139,19 @@ class TopicSettings:
     format: str
     segment_bytes: int
     segment_age_ms: int
+    cleanup_policy: str
+    tombstone_retention_ms: int
     retention_policy: str
     retention_time_ms: int | None
     retention_bytes: int | None
     retention_options: Mapping[str, Any]
     flush_messages: int
     flush_interval_ms: int
+
+    @property
+    def is_compacted(self) -> bool:
+        """Whether of each key the latest message is kept."""
+        return self.cleanup_policy != DELETE
 
     @property
     def retention(self) -> RetentionSettings:
@@ -138,6 +162,9 @@ class TopicSettings:
             options=self.retention_options,
         )
 
+
+#: The cleanup policy by which nothing is compacted.
+DELETE: Final = "delete"
 
 #: The topic with the events of the schema registry.
 SCHEMAS_TOPIC: Final = "hermes-schemas"
@@ -152,6 +179,20 @@ def untrimmed(settings: TopicSettings) -> TopicSettings:
         retention_bytes=None,
         retention_options={},
     )
+
+
+def check_compaction(settings: TopicSettings) -> None:
+    """Refuse a compaction of a format whose messages have no keys.
+
+    Raises:
+        ConfigError: names the setting.
+    """
+    if settings.is_compacted and settings.format != kinds.FORMAT_KAFKA:
+        raise ConfigError(
+            "cleanup_policy",
+            f"{settings.cleanup_policy} needs `format: {kinds.FORMAT_KAFKA}`: messages of Kafka "
+            f"{settings.format} have no keys",
+        )
 
 
 def check_untrimmed(topic: str, entry: TopicConfig) -> None:
@@ -175,4 +216,8 @@ TOPIC_SETTINGS: Final[Mapping[str, Setting]] = table_of(TopicConfig)
 DEFAULT_OF: Final[Mapping[str, str]] = {"partitions": "num_partitions"}
 
 # By attribute, where the broker has no such setting: what applies unless the topic's is given.
-TOPIC_ONLY: Final[Mapping[str, Any]] = {"format": kinds.FORMAT_0_7}
+TOPIC_ONLY: Final[Mapping[str, Any]] = {
+    "format": kinds.FORMAT_0_7,
+    "cleanup_policy": DELETE,
+    "tombstone_retention_ms": 24 * 60 * 60 * 1000,
+}

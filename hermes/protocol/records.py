@@ -119,6 +119,23 @@ def encode_batch(
         raise LocalProtocolError(f"{header} doesn't fit into a batch: {error}") from error
 
 
+def encode_records(records: Sequence[Record], base_offset: int, base_timestamp_ms: int) -> bytes:
+    """Encode records as they stand in a batch that isn't compressed, without its header.
+
+    Args:
+        records: with ascending offsets.
+        base_offset: the batch's.
+        base_timestamp_ms: the batch's.
+
+    Returns:
+        A new bytes object.
+    """
+    out = bytearray()
+    for record in records:
+        _put_record(out, record, record.offset - base_offset, base_timestamp_ms)
+    return bytes(out)
+
+
 def iterate_records(
     buffer: Buffer,
     header: BatchHeader,

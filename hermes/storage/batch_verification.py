@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from hermes.errors import CorruptLogError
 from hermes.storage.batch_inspection import BadBytes, BatchFile, StoredBatch
-from hermes.storage.checkpoints import KAFKA_NAMES, read_topic_id
+from hermes.storage.checkpoints import CLEANED_SUFFIX, KAFKA_NAMES, read_topic_id
 from hermes.storage.files import FileLayer
 from hermes.storage.inspection import Limits
 from hermes.storage.kafka_format import KAFKA
@@ -88,7 +88,7 @@ class BatchesCheck:
             yield Found("problem", directory, str(error))
         suffixes, others = choose_names(names, KAFKA.suffix)
         for name in others:
-            if name not in KAFKA_NAMES:
+            if name not in KAFKA_NAMES and not name.endswith(CLEANED_SUFFIX):
                 yield Found("notice", directory / name, "not a file of this log; left alone")
         for name in names:
             parsed = parse_segment_name(name, KAFKA.suffix)

@@ -35,6 +35,9 @@ RECOVERY_POINTS_NAME: Final = "recovery-point-offset-checkpoint"
 #: The files of a partition of Kafka's that belong to no segment.
 KAFKA_NAMES: Final = (METADATA_NAME, EPOCHS_NAME)
 
+#: What a segment is called while compaction writes it anew.
+CLEANED_SUFFIX: Final = ".cleaned"
+
 _MAX_METADATA_BYTES: Final = 1000
 _MAX_CHECKPOINT_BYTES: Final = 64 << 20
 _LARGEST_OFFSET: Final = 2**63 - 1

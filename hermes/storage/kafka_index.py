@@ -96,6 +96,11 @@ class KafkaIndex(TimeIndex):
         self._synced_position = self._walked[1]
 
     @property
+    def paths(self) -> tuple[str, ...]:
+        """See `TimeIndex.paths`."""
+        return (self.path, self._offsets.path, self._times.path)
+
+    @property
     def newest(self) -> tuple[int, int]:
         """(the largest timestamp, the last offset of its batch) of what was walked so far.
 

@@ -67,7 +67,7 @@ from hermes.storage.message_times import TimestampedOffset
 from hermes.storage.reader import LogReader
 from hermes.storage.recovery import RecoveryReport, TailRecovery
 from hermes.storage.segment import LogView, Segment
-from hermes.storage.segment_files import LoadingSegment, find_again
+from hermes.storage.segment_files import LoadingSegment, find_again, remove_segment
 from hermes.storage.settings import LogSettings
 from hermes.storage.source_positions import DAMAGED_NAME, SourcePositions
 from hermes.storage.source_spans import SourceRange
@@ -898,6 +898,105 @@ class Log:
             removed = self._remove_from_view(count, expected_end)
         self._delete_removed()
         return sum(segment.size_bytes for segment in removed)
+
+    @property
+    def files(self) -> FileLayer:
+        """The file layer."""
+        return self._files
+
+    def complete_segments(self) -> tuple[Segment, ...]:
+        """The segments that nothing is appended to any more, all of them on disk."""
+        view = self._view
+        count = len(view.segments) - 1
+        while count > 0 and not (
+            view.segments[count].is_flushed_name and view.bases[count] <= view.high_watermark
+        ):
+            count -= 1
+        return view.segments[: max(0, count)]
+
+    @property
+    def complete_end(self) -> int:
+        """Where the last of `complete_segments` ends."""
+        count = len(self.complete_segments())
+        return self._view.bases[count] if count else self.earliest
+
+    def replace_segment(self, old: Segment, draft: str, size_bytes: int) -> int:
+        """Let a file take a complete segment's place, of Kafka's format. Blocks; worker threads.
+
+        Readers go on: slices of the old one stay readable until they are released.
+
+        Args:
+            old: one of `complete_segments`.
+            draft: the path of a file in the log's directory, synced: some of the segment's batches.
+                Without any, the segment goes, unless it is the first one.
+            size_bytes: how large that is.
+
+        Returns:
+            By how many bytes the log became smaller.
+
+        Raises:
+            LogOfflineError: the log is offline; nothing was changed.
+            StorageError: the disk refused, or the segment is none of the log's any more.
+        """
+        with self._flush_lock:
+            self._check_online()
+            self._check_directory()
+            if old not in self.complete_segments():
+                raise StorageError(f"{self.name}: {old.path} was deleted meanwhile")
+            try:
+                return self._replace_segment(old, draft, size_bytes)
+            except OSError as error:
+                raise storage_error(f"{self.name}: replace {old.path}", error) from error
+
+    def _replace_segment(self, old: Segment, draft: str, size_bytes: int) -> int:
+        last_ms = self._last_append_ms(old)
+        is_dropped = not size_bytes and old is not self._view.segments[0]
+        new = Segment(self._files, self._format, self.directory, old.base_offset)
+        new.size_bytes = size_bytes
+        for path in new.index.paths:
+            with suppress(FileNotFoundError):
+                self._files.unlink(path)
+        with self._lock:
+            if not is_dropped:
+                self._files.rename(draft, old.path)
+            view = self._view
+            segments = tuple(
+                new if each is old else each
+                for each in view.segments
+                if not (each is old and is_dropped)
+            )
+            self._view = LogView.of(segments, view.high_watermark, view.earliest)
+        self._retire([old])
+        if is_dropped:
+            remove_segment(old, self._files)
+        self._directory.sync()
+        if not is_dropped:
+            with suppress(OSError):  # no message depends on it
+                self._index_again(new, last_ms)
+        return old.size_bytes - size_bytes
+
+    def _last_append_ms(self, segment: Segment) -> int | None:
+        """When a complete segment was appended to last, if its index tells."""
+        descriptor = self._descriptors.acquire(segment.file)
+        try:
+            end = self._format.end_of(self._files, segment, segment.size_bytes)
+            segment.index.load(descriptor, end)
+        finally:
+            self._descriptors.release(segment.file)
+        return None if segment.index.last is None else segment.index.last.time_ms
+
+    def _index_again(self, segment: Segment, last_ms: int | None) -> None:
+        """Write what is kept beside a segment that has replaced another."""
+        base = segment.base_offset
+        descriptor = self._descriptors.acquire(segment.file)
+        try:
+            end = self._format.end_of(self._files, segment, segment.size_bytes)
+            segment.index.load(descriptor, end)
+            segment.index.settle(descriptor, base, end, complete=True)
+            if last_ms is not None and end > base:
+                segment.index.append([(last_ms, end)], descriptor, start=end, complete=True)
+        finally:
+            self._descriptors.release(segment.file)
 
     def delete_records(self, offset: int) -> int:
         """Let the log begin at an offset from now on. Blocks; any worker thread.

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from errno import ESTALE
 from stat import S_ISLNK
 
-from hermes.storage.checkpoints import KAFKA_NAMES
+from hermes.storage.checkpoints import CLEANED_SUFFIX, KAFKA_NAMES
 from hermes.storage.descriptors import DescriptorCache
 from hermes.storage.files import FileLayer, Identity, identity
 from hermes.storage.segment import BESIDE, SEGMENT_SUFFIX, Segment, parse_segment_name
@@ -166,4 +166,6 @@ class LogDirectory:
         sources = [name for name in (*POSITIONS_NAMES, DAMAGED_NAME) if name in names]
         # What says whose messages they are goes last.
         last = [name for name in KAFKA_NAMES if name in names and self._suffix != SEGMENT_SUFFIX]
+        if self._suffix != SEGMENT_SUFFIX:
+            sources += [name for name in names if name.endswith(CLEANED_SUFFIX)]
         return [*sources, *(name for _, _, name in sorted(parsed)), *last]

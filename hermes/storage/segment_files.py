@@ -172,8 +172,11 @@ def _check_is_whole(
     old: Segment, segment: Segment, least: int, limit: int, files: FileLayer
 ) -> None:
     """Refuse a file that doesn't hold a segment up to `least`, or is of another log."""
-    end = LoadingSegment.of(segment, files).end
-    if end < least:
+    loading = LoadingSegment.of(segment, files)
+    end = loading.end
+    # Compaction may have left a gap before the next segment: then its size tells.
+    is_gap = not old.format.is_dense and least == limit and loading.size_bytes == old.size_bytes
+    if end < least and not is_gap:
         raise CorruptLogError(f"{segment.path} ends at offset {end}, not {least}, {_LOST}")
     if old.file.identity in (None, segment.file.identity):
         return

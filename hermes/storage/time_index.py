@@ -77,6 +77,11 @@ class TimeIndex:
         self._synced_end = base_offset
         self.is_loaded = False
 
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The files of which it is made."""
+        return (self.path,)
+
     # -- beginning ------------------------------------------------------------------------------
 
     def begin(self) -> None:

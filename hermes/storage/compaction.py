@@ -1,0 +1,284 @@
+"""Compaction of a log of record batches: of each key the latest message is kept, at its offset.
+
+    1. The keys of what was appended since the last time are noted, each with its latest offset, as
+       many as fit into `MOST_KEYS`.
+    2. Every complete segment up to there is written anew without the messages that a later one of
+       their key has replaced, beside it, and takes its place by one rename. Whatever is interrupted
+       leaves the old segment or the new one.
+
+A message without a value is a tombstone: it stays for a while after it was first met here, which
+its batch's header says from then on (the delete horizon), and then goes, too. A message without a
+key is replaced by none. Batches of transactions, and those whose messages can't be read, stay as
+they are. The last batch of each producer stays, if need be without messages: what is known of the
+producer's sequence numbers comes from it. Batches that lose no message are not touched.
+
+It goes in steps of about a MiB, so that whoever drives it decides how fast; each step may run in
+another thread.
+
+Rules: Kafka 4 (`LogCleaner`, `MemoryRecords.filterTo`).
+"""
+
+from collections.abc import Generator, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Final
+
+from hermes.errors import InvalidMessageError
+from hermes.protocol.record_batches import (
+    DELETE_HORIZON_BIT,
+    HEADER_BYTES,
+    BatchHeader,
+    with_crc,
+)
+from hermes.protocol.record_compression import RecordCodec, compress_records
+from hermes.protocol.records import Record, encode_records, iterate_records
+from hermes.storage.batch_walk import BatchReader, walk
+from hermes.storage.checkpoints import CLEANED_SUFFIX
+from hermes.storage.files import storage_error, write_all
+from hermes.storage.log import Log
+from hermes.storage.segment import Segment
+
+#: How many keys are noted at once: with long ones, some 80 MB.
+MOST_KEYS: Final = 500_000
+
+#: How much is read in one step, or a batch more.
+STEP_BYTES: Final = 1024 * 1024
+
+_LONG_KEY: Final = 16
+_CODEC_BITS: Final = 0x07
+
+
+@dataclass(slots=True)
+class CompactionReport:
+    """What a compaction has done so far.
+
+    Attributes:
+        read_bytes: how much it has read.
+        freed_bytes: by how much the log became smaller.
+        end: up to which offset keys were noted.
+    """
+
+    read_bytes: int = 0
+    freed_bytes: int = 0
+    end: int = 0
+
+
+def is_due(log: Log, compacted_to: int) -> bool:
+    """Whether at least half of a log's complete segments was appended since it was compacted.
+
+    Args:
+        log: the log.
+        compacted_to: up to which offset it was.
+    """
+    total = dirty = 0
+    for segment in log.complete_segments():
+        total += segment.size_bytes
+        dirty += segment.size_bytes if segment.base_offset >= compacted_to else 0
+    return dirty > 0 and dirty * 2 >= total
+
+
+def compaction(
+    log: Log, compacted_to: int, now_ms: int, tombstone_retention_ms: int, report: CompactionReport
+) -> Generator[None, None, None]:
+    """Compact a log. Blocks in each step; for worker threads.
+
+    Args:
+        log: one of Kafka's format.
+        compacted_to: the `end` of the report of the last time; 0 at first.
+        now_ms: ms since 1970.
+        tombstone_retention_ms: how long a tombstone stays.
+        report: what is done is written here.
+
+    Yields:
+        After each step.
+
+    Raises:
+        LogOfflineError: the log is offline, or was deleted.
+        StorageError: the disk refused; what was compacted is.
+    """
+    work = _Compaction(log, now_ms, tombstone_retention_ms, report)
+    try:
+        yield from work.run(compacted_to)
+    except OSError as error:
+        raise storage_error(f"{log.name}: compact", error) from error
+    finally:
+        work.abandon()
+
+
+class _Compaction:
+    def __init__(
+        self, log: Log, now_ms: int, tombstone_retention_ms: int, report: CompactionReport
+    ) -> None:
+        self._log = log
+        self._now_ms = now_ms
+        self._retention_ms = tombstone_retention_ms
+        self._report = report
+        self._files = log.files
+        self._latest: dict[bytes, int] = {}
+        self._last_of_producer: dict[int, int] = {}
+        self._draft = ""
+        self._stepped = 0
+
+    def abandon(self) -> None:
+        """Remove what was begun and not finished."""
+        if self._draft:
+            with suppress(OSError):
+                self._files.unlink(self._draft)
+
+    def run(self, compacted_to: int) -> Iterator[None]:
+        """See `compaction`."""
+        segments = self._log.complete_segments()
+        self._report.end = compacted_to
+        for segment in segments:
+            end = self._end_of(segment, segments)
+            if end > compacted_to:
+                yield from self._note_keys(segment, compacted_to)
+            if len(self._latest) >= MOST_KEYS:
+                break
+            self._report.end = max(self._report.end, end)
+        # Producers may have gone on behind what is noted.
+        for segment in segments:
+            if segment.base_offset < self._report.end:
+                yield from self._clean(segment)
+
+    def _end_of(self, segment: Segment, segments: tuple[Segment, ...]) -> int:
+        place = segments.index(segment) + 1
+        return segments[place].base_offset if place < len(segments) else self._log.complete_end
+
+    def _batches(self, segment: Segment) -> Iterator[tuple[BatchHeader, bytes]]:
+        descriptor = self._files.open_read(segment.path)
+        try:
+            size = self._files.fstat(descriptor).st_size
+            reader = BatchReader(self._files, descriptor, segment.base_offset, size)
+            for place in walk(reader, 0, segment.base_offset, over_damage=True):
+                yield place.header, reader.read(place.position, place.header.size_bytes)
+        finally:
+            self._files.close(descriptor)
+
+    def _is_step_over(self, size_bytes: int) -> bool:
+        self._report.read_bytes += size_bytes
+        self._stepped += size_bytes
+        if self._stepped < STEP_BYTES:
+            return False
+        self._stepped = 0
+        return True
+
+    def _note_keys(self, segment: Segment, compacted_to: int) -> Iterator[None]:
+        for header, data in self._batches(segment):
+            records = _readable(header, data)
+            for record in records or ():
+                if record.key is not None and record.offset >= compacted_to:
+                    self._latest[_short(record.key)] = record.offset
+            if header.has_producer:
+                self._last_of_producer[header.producer_id] = header.last_offset
+            self._report.end = max(self._report.end, header.next_offset)
+            if self._is_step_over(header.size_bytes):
+                yield
+            if len(self._latest) >= MOST_KEYS:
+                return
+
+    def _clean(self, segment: Segment) -> Iterator[None]:
+        """Write a segment anew, if anything in it goes."""
+        self._draft = segment.path + CLEANED_SUFFIX
+        with suppress(FileNotFoundError):
+            self._files.unlink(self._draft)
+        descriptor = self._files.open_new(self._draft)
+        size, has_changed = 0, False
+        try:
+            pending: list[bytes] = []
+            for header, data in self._batches(segment):
+                kept = self._kept(header, data)
+                has_changed |= kept is not data
+                if kept is not None:
+                    pending.append(kept)
+                if self._is_step_over(header.size_bytes):
+                    size = self._write(descriptor, pending, size)
+                    yield
+            size = self._write(descriptor, pending, size)
+            if has_changed:
+                self._files.fdatasync(descriptor)
+        finally:
+            self._files.close(descriptor)
+        if has_changed:
+            self._report.freed_bytes += self._log.replace_segment(segment, self._draft, size)
+        self.abandon()
+        self._draft = ""
+
+    def _write(self, descriptor: int, pending: list[bytes], position: int) -> int:
+        write_all(self._files, descriptor, pending, position)
+        position += sum(map(len, pending))
+        pending.clear()
+        return position
+
+    def _kept(self, header: BatchHeader, data: bytes) -> bytes | None:
+        """What stays of a batch: itself when all does, another one, or None for nothing."""
+        records = _readable(header, data)
+        if records is None or not records:
+            is_needed = not records and self._is_last_of_producer(header)
+            return data if records is None or is_needed else None
+        horizon_ms = header.delete_horizon_ms
+        is_over = horizon_ms is not None and horizon_ms <= self._now_ms
+        kept = [each for each in records if self._stays(each, is_over=is_over)]
+        if not kept:
+            return _batch(header, [], None) if self._is_last_of_producer(header) else None
+        has_tombstones = any(each.value is None and each.key is not None for each in kept)
+        if horizon_ms is None and has_tombstones and header.last_offset < self._report.end:
+            return _batch(header, kept, self._now_ms + self._retention_ms)
+        return data if len(kept) == len(records) else _batch(header, kept, horizon_ms)
+
+    def _stays(self, record: Record, *, is_over: bool) -> bool:
+        if record.key is None or record.offset >= self._report.end:
+            return True
+        latest = self._latest.get(_short(record.key), -1)
+        return latest <= record.offset and not (is_over and record.value is None)
+
+    def _is_last_of_producer(self, header: BatchHeader) -> bool:
+        last = self._last_of_producer.get(header.producer_id, header.last_offset)
+        return header.has_producer and last <= header.last_offset
+
+
+def _readable(header: BatchHeader, data: bytes) -> list[Record] | None:
+    """The messages of a batch; None for one that must stay as it is."""
+    if header.is_control or header.is_transactional:
+        return None
+    try:
+        return list(iterate_records(data, header))
+    except InvalidMessageError:
+        return None
+
+
+def _short(key: bytes) -> bytes:
+    """A key, or what stands for a long one."""
+    return key if len(key) <= _LONG_KEY else b"." + blake2b(key, digest_size=_LONG_KEY).digest()
+
+
+def _batch(header: BatchHeader, records: list[Record], horizon_ms: int | None) -> bytes:
+    """A batch with some of another one's messages, at their offsets.
+
+    Args:
+        header: the other one's.
+        records: the messages; none makes an empty batch, which keeps the place.
+        horizon_ms: from when on its tombstones may go; None when it has none.
+    """
+    base_ms = header.base_timestamp_ms
+    attributes = header.attributes & ~DELETE_HORIZON_BIT
+    if horizon_ms is not None and records:
+        base_ms, attributes = horizon_ms, attributes | DELETE_HORIZON_BIT
+    newest_ms = max((each.timestamp_ms for each in records), default=-1)
+    if header.is_log_append_time:
+        newest_ms = header.max_timestamp_ms
+    if not records:
+        attributes &= ~_CODEC_BITS
+    codec = RecordCodec(attributes & _CODEC_BITS)
+    body = b""
+    if records:
+        body = compress_records(codec, encode_records(records, header.base_offset, base_ms))
+    changed = header._replace(
+        size_bytes=HEADER_BYTES + len(body),
+        attributes=attributes,
+        base_timestamp_ms=base_ms,
+        max_timestamp_ms=newest_ms,
+        record_count=len(records),
+    )
+    return with_crc(changed, body) + body

@@ -1,0 +1,107 @@
+"""A broker compacts its logs by itself, at a bounded rate, and stops when it does."""
+
+from pathlib import Path
+
+import pytest
+from kafka_logs import append_batch, read_records, sent
+from storage_fakes import UnsyncedFiles
+from storage_logs import NOW_MS, settings
+from twisted.internet.defer import maybeDeferred
+from twisted.internet.task import Clock
+
+from hermes.broker.maintenance import COMPACTION_BYTES_PER_SECOND, Maintenance
+from hermes.config import TopicConfig
+from hermes.config.topic import check_compaction
+from hermes.errors import ConfigError
+from hermes.protocol.records import Record
+from hermes.storage import DataDirectory
+from hermes.storage.compaction import STEP_BYTES
+
+
+class Compacting:
+    def __init__(self, path: Path) -> None:
+        self.directory = DataDirectory(
+            path, lambda topic: settings(1 << 20, format="kafka"), UnsyncedFiles()
+        )
+        self.directory.open(NOW_MS)
+        self.clock = Clock()
+        self.steps = 0
+        self.maintenance = Maintenance(
+            self.directory,
+            lambda topic: None,  # type: ignore[arg-type, return-value]
+            lambda: NOW_MS,
+            self.clock.seconds,
+            self.in_thread,
+            compacts=lambda topic: (topic == "compacted", 1000),
+            call_later=self.clock.callLater,
+        )
+
+    def in_thread(self, function, *args):  # type: ignore[no-untyped-def]
+        self.steps += 1
+        return maybeDeferred(function, *args)
+
+    def fill(self, topic: str):  # type: ignore[no-untyped-def]
+        log = self.directory.create(topic, 0)
+        for number in range(40):
+            value = b"%d" % number + b"x" * 100_000
+            append_batch(log, sent([Record(0, NOW_MS, b"k%d" % (number % 3), value)]))
+        log.flush()
+        return log
+
+
+def test_only_topics_that_want_it_are_compacted_a_step_at_a_time(tmp_path: Path) -> None:
+    compacting = Compacting(tmp_path)
+    log, other = compacting.fill("compacted"), compacting.fill("other")
+    ended: list[object] = []
+    compacting.maintenance.compact().addBoth(ended.append)
+    seconds = STEP_BYTES / COMPACTION_BYTES_PER_SECOND
+    pauses = 0
+    while not ended:
+        before = compacting.steps
+        compacting.clock.advance(seconds)
+        assert compacting.steps <= before + 2
+        pauses += 1
+    assert ended == [None]
+    assert pauses >= 4
+    assert len(read_records(other)) == 40
+    records = read_records(log)
+    assert len(records) < 20
+    assert {each.key for each in records} == {b"k0", b"k1", b"k2"}
+    assert compacting.maintenance.compactions == 1
+    assert compacting.maintenance.compacted_bytes > 10 * 100_000
+    compacting.maintenance.compact().addBoth(ended.append)
+    assert ended == [None, None]
+    assert compacting.maintenance.compactions == 1
+    compacting.directory.close()
+
+
+def test_a_stop_ends_it(tmp_path: Path) -> None:
+    compacting = Compacting(tmp_path)
+    log = compacting.fill("compacted")
+    before = read_records(log)
+    ended: list[object] = []
+    compacting.maintenance.compact().addBoth(ended.append)
+    assert ended == []
+    compacting.maintenance.stop()
+    assert ended == [None]
+    assert compacting.clock.getDelayedCalls() == []
+    assert read_records(log) == before
+    assert compacting.directory.close()
+    assert not list((tmp_path / "compacted-0").glob("*.cleaned"))
+
+
+def test_compaction_needs_keys() -> None:
+    from hermes.config import BrokerConfig
+
+    def composed(**given: str):  # type: ignore[no-untyped-def]
+        config = BrokerConfig(broker_id=0, log_dir="/x", topics={"t": TopicConfig(**given)})
+        return config.topic("t")
+
+    with pytest.raises(ConfigError, match="have no keys"):
+        check_compaction(composed(cleanup_policy="compact"))
+    check_compaction(composed(cleanup_policy="delete"))
+    settings = composed(cleanup_policy="compact", format="kafka")
+    check_compaction(settings)
+    assert (settings.retention_time_ms, settings.retention_bytes) == (None, None)
+    both = composed(cleanup_policy="compact,delete", format="kafka")
+    assert both.retention_time_ms is not None
