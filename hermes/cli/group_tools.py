@@ -10,7 +10,7 @@ from hermes.cli.exits import EXIT_FAILURE, fail_for
 from hermes.cli.terminal import write_line
 from hermes.cli.zookeeper import GROUP_ARGUMENT, Cluster, cluster_options
 from hermes.coordination.assignment import assign
-from hermes.coordination.cluster import OnFault, read_partition_counts, read_topics
+from hermes.coordination.cluster import OnFault, read_partitions, read_topics
 from hermes.coordination.group_state import GroupState, list_groups, read_group, store_offsets
 from hermes.coordination.layout import (
     BrokerPartition,
@@ -135,15 +135,16 @@ def _differences(session: Session, state: GroupState, on_fault: OnFault) -> tupl
     members = {
         name: wanted for name, wanted in state.members.items() if isinstance(wanted, Subscription)
     }
-    topics = read_topics(session)
-    counts = {topic: read_partition_counts(session, topic, on_fault) for topic in topics}
+    named = {topic for wanted in members.values() for topic in wanted.streams}
+    topics = sorted({*read_topics(session), *named})
+    partitions = {topic: read_partitions(session, topic, on_fault) for topic in topics}
     wrong, count = [], 0
     owners = dict(state.owners)
 
     def refuse(consumer_id: str, error: ConfigError) -> None:
         on_fault(InvalidNodeError(f"{consumer_id}: {error}"))
 
-    for topic, assigned in assign(counts, members, refuse).items():
+    for topic, assigned in assign(partitions, members, refuse).items():
         for partition, expected in assigned.items():
             count += 1
             owner = owners.pop((topic, partition), None)

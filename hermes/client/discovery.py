@@ -4,7 +4,7 @@ import logging
 import threading
 
 from hermes.client.routing import Brokers, Target, TopicPartitions
-from hermes.coordination.cluster import NodeFaults, read_brokers, read_partition_counts
+from hermes.coordination.cluster import NodeFaults, read_brokers, read_partitions
 from hermes.coordination.sessions import Session
 from hermes.errors import BrokerUnavailableError, CoordinationError
 from hermes.security import PLAIN, ClientSecurity
@@ -91,14 +91,14 @@ class ZooKeeperMetadata:
     def _read(self, topic: str) -> TopicPartitions:
         note = self._faults.note
         brokers = read_brokers(self._session, note, watch=True, security=self._security)
-        counts = read_partition_counts(self._session, topic, note, watch=True)
+        partitions = read_partitions(self._session, topic, note, watch=True)
         for broker_id, node in brokers.items():
             self._brokers.place(broker_id, node.host, node.port)
         targets = [
             Target(broker_id, number)
-            for broker_id, count in counts.items()
+            for broker_id, numbers in partitions.items()
             if broker_id in brokers
-            for number in range(count)
+            for number in numbers
         ]
         if not targets:
             targets = [Target(broker_id, 0) for broker_id in brokers]

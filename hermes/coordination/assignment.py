@@ -6,7 +6,7 @@ is that of *texts*: broker 10 comes before broker 2, and stream 10 before stream
 another what is whose; they agree because they see the same tree.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from hermes.coordination.layout import BrokerPartition, Subscription
 from hermes.errors import ConfigError
@@ -21,14 +21,14 @@ def stream_ids(consumer_id: str, count: int) -> list[str]:
 
 
 def assign(
-    partition_counts: Mapping[str, Mapping[int, int]],
+    partitions_of: Mapping[str, Mapping[int, Sequence[int]]],
     members: Mapping[str, Subscription],
     on_fault: Callable[[str, ConfigError], object],
 ) -> Assignment:
     """Compute the assignment of several topics.
 
     Args:
-        partition_counts: topic -> broker id -> its number of partitions, for every topic that
+        partitions_of: topic -> broker id -> the numbers of its partitions, for every topic that
             matters.
         members: consumer id -> what it wants, for every member of the group.
         on_fault: hears of a member whose filter nobody can evaluate; it is taken to want nothing.
@@ -39,11 +39,11 @@ def assign(
     wanted: dict[str, dict[str, int]] = {}
     for consumer_id, subscription in members.items():
         try:
-            wanted[consumer_id] = {t: subscription.streams_of(t) for t in partition_counts}
+            wanted[consumer_id] = {t: subscription.streams_of(t) for t in partitions_of}
         except ConfigError as error:
             on_fault(consumer_id, error)
     assignment: Assignment = {}
-    for topic, counts in partition_counts.items():
+    for topic, by_broker in partitions_of.items():
         streams = [
             stream
             for consumer_id, streams_of in wanted.items()
@@ -51,8 +51,8 @@ def assign(
         ]
         partitions = [
             BrokerPartition(broker_id, number)
-            for broker_id, count in counts.items()
-            for number in range(count)
+            for broker_id, numbers in by_broker.items()
+            for number in numbers
         ]
         if streams:
             assignment[topic] = assign_topic(partitions, streams)

@@ -5,8 +5,9 @@ is about, one broker or one broker's part of a topic; it is reported, and the ot
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from hermes.coordination.kafka_topics import fits_in_a_path, parse_topic, topic_node_path
 from hermes.coordination.layout import (
     BROKER_IDS,
     BROKER_TOPICS,
@@ -181,3 +182,36 @@ def read_partition_counts(
         except InvalidNodeError as fault:
             on_fault(fault)
     return dict(sorted(counts.items()))
+
+
+def read_partitions(
+    session: Session, topic: str, on_fault: OnFault, *, watch: bool = False
+) -> dict[int, Sequence[int]]:
+    """The numbers of a topic's partitions on each broker that lives, of either format.
+
+    Topics of Kafka's format don't stand where Kafka 0.7's clients look; they are looked for when
+    there is nothing.
+
+    Args:
+        session: where to read.
+        topic: the topic's name.
+        on_fault: hears of each entry that is left out.
+        watch: whether the session's `on_change` is called for changes.
+
+    Raises:
+        CoordinationUnavailableError: ZooKeeper does not answer.
+    """
+    counts = read_partition_counts(session, topic, on_fault, watch=watch)
+    if counts or not fits_in_a_path(topic):
+        return {broker_id: range(count) for broker_id, count in counts.items()}
+    path = topic_node_path(topic)
+    try:
+        node = session.get(path, watch=watch)
+        found = None if node is None else parse_topic(path, node.value)
+    except InvalidNodeError as fault:
+        on_fault(fault)
+        found = None
+    if found is None or found.format != "kafka":
+        return {}
+    living = set(_read_places(session, on_fault, watch=False))
+    return {broker_id: found.of(broker_id) for broker_id in sorted(found.brokers & living)}

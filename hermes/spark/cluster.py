@@ -6,7 +6,7 @@ ZooKeeper, or are all listed; what one can't answer within the retries is the ca
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
@@ -15,7 +15,7 @@ from hermes.client.retries import is_retriable
 from hermes.coordination.cluster import (
     NodeFaults,
     read_brokers,
-    read_partition_counts,
+    read_partitions,
     read_topics,
 )
 from hermes.coordination.group_state import store_offsets
@@ -103,19 +103,19 @@ class Cluster:
         Brokers that are listed are asked once for all topics.
         """
         topics = list(topics)
-        counts: dict[str, dict[int, int]] = {topic: {} for topic in topics}
+        found: dict[str, dict[int, Sequence[int]]] = {topic: {} for topic in topics}
         if self._address.zookeeper:
             for topic in topics:
-                counts[topic] = self._retried(partial(self._registered, topic))
+                found[topic] = self._retried(partial(self._registered, topic))
         elif topics:
             for number in self._retried(self._brokers):
                 for topic, count in self.ask(number, partial(_counts, topics=topics)).items():
-                    counts[topic][number] = count
+                    found[topic][number] = range(count)
         return {
             topic: [
                 TopicPartition(topic, broker_id, number)
-                for broker_id, count in sorted(counts[topic].items())
-                for number in range(count)
+                for broker_id, numbers in sorted(found[topic].items())
+                for number in numbers
             ]
             for topic in topics
         }
@@ -263,8 +263,8 @@ class Cluster:
             self._session = session
         return self._session
 
-    def _registered(self, topic: str) -> dict[int, int]:
-        return read_partition_counts(self._zookeeper(), topic, self._faults.note)
+    def _registered(self, topic: str) -> dict[int, Sequence[int]]:
+        return read_partitions(self._zookeeper(), topic, self._faults.note)
 
     def _brokers(self) -> dict[int, tuple[str, int]]:
         return self._known or self._learn()

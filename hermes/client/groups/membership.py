@@ -40,7 +40,7 @@ from hermes.coordination.assignment import assign, stream_ids
 from hermes.coordination.cluster import (
     NodeFaults,
     read_brokers,
-    read_partition_counts,
+    read_partitions,
     read_topics,
 )
 from hermes.coordination.layout import (
@@ -345,8 +345,8 @@ class Membership:
             topics = [
                 each for each in read_topics(self._session, watch=True) if chosen.allows(each)
             ]
-        counts = {
-            topic: read_partition_counts(self._session, topic, self._faults.note, watch=True)
+        partitions = {
+            topic: read_partitions(self._session, topic, self._faults.note, watch=True)
             for topic in topics
         }
         ours = {
@@ -355,7 +355,7 @@ class Membership:
         }
         return {
             (topic, partition): stream_id
-            for topic, assigned in assign(counts, members, self._note_filter).items()
+            for topic, assigned in assign(partitions, members, self._note_filter).items()
             for partition, stream_id in assigned.items()
             if stream_id in ours[topic]
         }
