@@ -51,6 +51,8 @@ class TopicRegistry:
 
     Attributes:
         stopping: set when the broker stops: nothing is created from then on.
+        owns: says whether a partition is this broker's; of topics that are numbered through over
+            a cluster, others are other brokers'.
     """
 
     _log = ModuleLogger()
@@ -71,6 +73,7 @@ class TopicRegistry:
         self._deleting: dict[str, list[Deferred[None]]] = {}  # waiting for each to be gone
         self._observers: list[Callable[[str], None]] = []
         self.stopping = False
+        self.owns: Callable[[str, int], bool] = lambda topic, partition: True
         for topic, partition in directory.logs:
             self._note(topic, partition)
 
@@ -199,7 +202,10 @@ class TopicRegistry:
             StorageError: the disk refused.
         """
         if partition == -1:
-            partition = random.randrange(self.partition_count(topic))
+            numbers = range(self.partition_count(topic))
+            partition = random.choice(numbers)
+            if not self.owns(topic, partition):
+                partition = random.choice([n for n in numbers if self.owns(topic, n)] or numbers)
         log = self._directory.get(topic, partition)
         if log is not None and topic not in self._deleting:
             return log
@@ -328,11 +334,23 @@ class TopicRegistry:
         return None
 
     def _create(self, topic: str, partition: int) -> Log:
-        """Create a partition, and announce the topic if it is new."""
+        """Create a partition, and announce the topic if it is new.
+
+        One of Kafka's format has all its partitions from the start: who numbers them through over
+        a cluster goes by those that there are.
+        """
         new = topic not in self._counts
         log = self._make(topic, partition)
-        if new:
-            self._announce(topic)
+        try:
+            if new and log.counts_messages:
+                for number in range(self._counts[topic]):
+                    if self._directory.get(topic, number) is None:
+                        self._make(topic, number)
+        finally:
+            if new:
+                self._announce(topic)
+            elif log.counts_messages:
+                self._tell(topic)
         return log
 
     def _announce(self, topic: str) -> None:
@@ -368,6 +386,10 @@ class TopicRegistry:
         self._check_free(topic)
         check_topic_name(topic, self._config.max_topic_name_length)
         self._check_partition(topic, partition)
+        if not self.owns(topic, partition):
+            raise WrongPartitionError(
+                f"partition {partition} of topic {quoted(topic)} is another broker's"
+            )
         new = topic not in self._counts
         config = self._config
         is_declared = topic in config.topics or topic in config.altered

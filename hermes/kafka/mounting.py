@@ -34,6 +34,7 @@ def mount_kafka(run: ServingBroker, around: Around | None = None) -> FactoryOf:
         run.broker.mirroring.cluster_id,
         has_cluster=run.coordination.is_wanted,
     )
+    run.shared.topics.owns = topics.owns
     topic_changes = TopicChanges(run.shared, topics, run.broker.changes, run.broker.deletions)
     claim: Callable[[int], int] = run.directory.claim_producer_ids
     if topics.has_cluster:

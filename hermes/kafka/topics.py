@@ -139,6 +139,13 @@ class KafkaTopics:
         """Find a topic by its UUID."""
         return self._by_id.get(topic_id)
 
+    def owns(self, topic: str, partition: int) -> bool:
+        """Whether a partition is this broker's, by its own number; so is one of no known topic."""
+        found = self._topics.get(topic)
+        if found is None or found.format != FORMAT_KAFKA:
+            return True
+        return BrokerPartition(self._broker_id, partition) in found.partitions
+
     def log(self, topic: str, number: int) -> Log:
         """Find the log of a partition by Kafka's number; make it if it wasn't written to yet.
 
