@@ -136,6 +136,8 @@ class TopicCluster:
         Raises:
             CoordinationError: it isn't done, or nobody knows.
         """
+        if self._tree is None:
+            await self.refreshed()  # right after a start: the first look is on its way
         tree = self._tree
         if tree is None or self._stopping:
             raise _unreachable()
