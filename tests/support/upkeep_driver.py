@@ -1,0 +1,47 @@
+"""Loads, compacts, lets expire and cleans up a target, in any order, until it is killed.
+
+Arguments: the target, a directory with the file `count`, the sink, and `drain` to do each once.
+"""
+
+import random
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from loaded_topic import LoadedTopic
+
+from hermes.errors import LoadError
+from hermes.spark.load import clean_up, compact, expire
+from hermes.spark.load.target import TargetSettings
+from hermes.spark.stores import open_store
+
+__all__ = ["FIRST_KEPT", "PER_DAY"]
+
+PER_DAY = 40
+FIRST_KEPT = "2023-11-03"
+
+
+def main(target: str, folder: Path, sink: str, is_last: bool) -> None:
+    store, topic = open_store(target), LoadedTopic(PER_DAY)
+
+    def load() -> None:
+        topic.count = int((folder / "count").read_text())
+        topic.load(store, TargetSettings(sink))  # type: ignore[arg-type]
+
+    works = [
+        load,
+        lambda: compact(target),
+        lambda: expire(target, FIRST_KEPT),
+        lambda: clean_up(target),
+    ]
+    chance = random.Random()
+    print("ready", flush=True)  # noqa: T201
+    while not is_last:
+        with suppress(LoadError):  # another one was first
+            chance.choices(works, (6, 2, 1, 1))[0]()
+    for work in [load, load, *works[1:]]:
+        work()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3], sys.argv[4:] == ["drain"])
