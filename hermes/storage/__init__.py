@@ -1,4 +1,4 @@
-"""Values <-> files: partitions' logs in Kafka 0.7's disk format. No Twisted, no socket, no clock.
+"""Values <-> files: partitions' logs in Kafka's disk formats. No Twisted, no socket, no clock.
 
 A newcomer reads in this order:
 
@@ -10,8 +10,12 @@ A newcomer reads in this order:
     tail         what isn't flushed, and the flush; log_directory: where it lies
     reader       reading through a view; append_times: the times of ranges; boundary: message
                  boundaries
-    log_format   what is known of the bytes in a segment, and where an offset lies; kafka_0_7: the
-                 one format there is
+    log_format   what is known of the bytes in a segment, and where an offset lies; kafka_0_7: that
+                 of Kafka 0.7
+    kafka_format Kafka's today: record batches; batch_walk: walking through them; kafka_index: what
+                 is kept beside them; sorted_file: files of entries; kafka_partition, checkpoints:
+                 Kafka's small files; message_times: looking by messages' own timestamps
+    compaction   of each key the latest message stays
     loading      from a directory's files to a log; segment_files: what they are; recovery: what a
                  crash can damage, made whole
     retention    what may go
@@ -23,7 +27,8 @@ A newcomer reads in this order:
                  producer_ids: which of them were given out
     layout       the names in a data directory; directory: all logs of a broker; lock: only one;
                  topic_entries: what was set for single topics; whole_files: how such are written
-    inspection   a segment as the tools see it, read-only; verification: a whole data directory
+    inspection   a segment as the tools see it, read-only; verification: a whole data directory;
+                 batch_inspection, batch_verification: the same of record batches
 
 docs/log-format.md has the byte tables.
 """
