@@ -2,7 +2,8 @@
 
 The readers of `kio` make room for as many things as a count says, and look whether these are there
 afterwards. A few bytes would so end the process. `Claims` walks the same schema over the same bytes
-beforehand, and keeps nothing: no array may claim more than the bytes that are left can hold.
+beforehand, and keeps nothing: no array may claim more than the bytes that are left can hold. Nor
+may one be null where the schema doesn't allow that, which they don't look at, either.
 
 A walk costs some tenths of a microsecond for each string and array; what has a fixed size is
 stepped over at once.
@@ -109,7 +110,7 @@ def _steps_for(field: Any, hint: Any, is_flexible: bool) -> list[_Step]:
     if get_origin(inner) is tuple:
         part = get_args(inner)[0]
         parts = _steps_of(part) if wire is None else [_step_for(wire, is_flexible)]
-        return [(_ARRAY, (0 if is_flexible else 4, parts, _least(parts)))]
+        return [(_ARRAY, (0 if is_flexible else 4, parts, _least(parts), is_optional))]
     if wire is not None:
         return [_step_for(wire, is_flexible)]
     parts = _steps_of(inner)
@@ -178,8 +179,8 @@ def _walk(steps: list[_Step], data: Buffer, position: int) -> int:
     return position
 
 
-def _walk_array(what: tuple[int, list[_Step], int], data: Buffer, position: int) -> int:
-    width, parts, least = what
+def _walk_array(what: tuple[int, list[_Step], int, bool], data: Buffer, position: int) -> int:
+    width, parts, least, is_optional = what
     if width:
         count = int.from_bytes(data[position : position + width], signed=True)
         position += width
@@ -187,6 +188,8 @@ def _walk_array(what: tuple[int, list[_Step], int], data: Buffer, position: int)
         count, position = _varint(data, position)
         count -= 1
     if count <= 0:
+        if count and not is_optional:
+            raise RemoteProtocolError("an array is null that must not be")
         return position
     if count * least > len(data) - position:
         raise RemoteProtocolError(

@@ -89,7 +89,10 @@ class Dispatcher:
         api = APIS.get(frame.key)
         if api is None or not api.lowest <= frame.version <= api.highest:
             name = f"type {frame.key}" if api is None else api.name
-            text = f"request {name} in version {frame.version} is not one that ApiVersions names"
+            text = (
+                f"request {name} in version {frame.version} is not one that ApiVersions names "
+                "(clients of Kafka 0.7 belong to the port of listen)"
+            )
             raise CloseConnection(text, "kafka", "unknown_request")
         call = Call(api, frame, client, self._server)
         response: Deferred[Response] = Deferred.fromCoroutine(self._carry_out(call))

@@ -65,6 +65,9 @@ _COUNT_AT: Final = {
     RecordFetchRequest.TYPE: 12,
     MetadataRequest.TYPE: 4,
 }
+#: How today's clients of Kafka begin: with a request of this type.
+_API_VERSIONS: Final = 18
+
 _INT16: Final = struct.Struct(">h")
 _ACKNOWLEDGED: Final = struct.Struct(">hhi")  # version, acks, timeout ms
 _LEAST_BYTES: Final = 2 * LONG_ENTRIES  # an entry is a string, or begins with one
@@ -150,7 +153,10 @@ def decode_request(frame: Buffer) -> Request:
         return kafka(reader)
     own = _OWN.get(request_type)
     if own is None:
-        raise RemoteProtocolError(f"there is no request type {request_type}")
+        text = f"there is no request type {request_type}"
+        if request_type == _API_VERSIONS:
+            text += ": it is how today's clients of Kafka begin, for which there is kafka_listen"
+        raise RemoteProtocolError(text)
     version = reader.int16()
     return own(reader) if version == 0 else UnsupportedRequest(request_type, version)
 

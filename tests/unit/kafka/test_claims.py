@@ -40,6 +40,8 @@ def test_the_walk_ends_where_each_request_does(api: Api, version: int) -> None:
         ("Metadata", 12, "ffffffffffff7f"),
         ("Metadata", 1, "00000002 0001"),
         ("Metadata", 12, ""),
+        ("DeleteTopics", 4, "00 000003e8 00"),
+        ("DeleteTopics", 1, "ffffffff 000003e8"),
     ],
 )
 def test_what_can_not_be_there_is_refused(name: str, version: int, body: str) -> None:
