@@ -20,7 +20,6 @@ from hermes.spark.files import Files
 from hermes.spark.load.entries import Addition, Entry, LoadedFile, folder_of
 from hermes.spark.load.journal import Journal
 from hermes.spark.load.loaded import open_target
-from hermes.spark.load.state import State
 from hermes.spark.load.target import ATTEMPTS, DATA
 from hermes.spark.stores import Session, Store
 
@@ -115,11 +114,9 @@ def compact(
     journal.migrate()
     done: list[Compacted] = []
     conflicts: list[tuple[str, str]] = []
-    for topic, period in journal.state.in_folders():
-        if topics and topic not in topics:
-            continue
-        small = _small(journal.state, topic, period, target_bytes)
-        if not small:
+    for (topic, period), listed in journal.state.in_folders().items():
+        small = _small(listed, target_bytes)
+        if not small or (topics and topic not in topics):
             continue
         new = _compact(opened.store, journal, small, target_bytes)
         if new is None:
@@ -130,9 +127,8 @@ def compact(
     return Compaction(tuple(done), tuple(conflicts))
 
 
-def _small(state: State, topic: str, period: str, target_bytes: int) -> list[LoadedFile]:
+def _small(listed: Sequence[LoadedFile], target_bytes: int) -> list[LoadedFile]:
     """The files of a folder that should become others; none if that would change nothing."""
-    listed = state.in_folders().get((topic, period), [])
     small = [each for each in listed if each.size_bytes < target_bytes or each.load is not None]
     is_worth_it = len(small) > 1 or any(each.load is not None for each in small)
     return small if is_worth_it else []

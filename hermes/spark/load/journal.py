@@ -191,19 +191,22 @@ class Journal:
 
         Entries of the first release are left out of the list.
         """
-        state, found = self.state, []
+        found = []
         while True:
-            name = manifest_name(state.sequence + 1)
+            name = manifest_name(self.state.sequence + 1)
             content = self._store.read(name)
             if content is None:
                 break
-            if self._newest(SUMMARIES) != self._summary:
-                return None
             place = str(self._store.place(name))
-            entry = decode_entry(content, place, _ADVICE)
-            if isinstance(entry, Manifest):
-                self._check_first(entry, place)
-            self._apply(entry)
+            try:
+                entry = decode_entry(content, place, _ADVICE)
+                if isinstance(entry, Manifest):
+                    self._check_first(entry, place)
+                self._apply(entry)
+            except LoadTargetError:
+                if self._newest(SUMMARIES) != self._summary:
+                    return None
+                raise
             if isinstance(entry, Entry):
                 found.append(entry)
         return found if self._newest(SUMMARIES) == self._summary else None

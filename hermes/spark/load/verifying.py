@@ -8,7 +8,7 @@ planned without a gap, and nothing twice.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 import pyarrow as pa
 
@@ -23,6 +23,9 @@ from hermes.spark.load.state import LoadRecord, State
 from hermes.spark.load.target import DATA, FIRST_ATTEMPT, LoadTarget, plan_name
 from hermes.spark.offsets import TopicPartition
 from hermes.spark.stores import Session
+
+#: Offsets by load and partition.
+_Ranges: TypeAlias = dict[tuple[int, TopicPartition], list[tuple[int, int]]]
 
 # How often a folder is looked at again because others have changed it meanwhile.
 _ATTEMPTS: Final = 10
@@ -104,7 +107,8 @@ class _Comparison:
         self._target = target
         self._read = read
         self._records = read()
-        self._plans: dict[int, Plan] = {}
+        self._planned: dict[tuple[str, str], _Ranges] = {}
+        self._folders_of: dict[int, set[tuple[str, str]]] = {}
         self._lacking: set[int] = set()
         self._found: dict[int, int] = {}
         self._outcome = Verification()
@@ -112,23 +116,34 @@ class _Comparison:
     def run(self) -> Verification:
         """Compare all of it."""
         loads = self._records.loads
+        last: Plan | None = None
         for number in sorted(loads):
             plan = self._plan(number)
             if plan is not None:
-                self._plans[number] = plan
-                self._compare_start(plan)
+                self._compare_start(plan, last)
+                self._take_in(plan)
+            last = plan
         planned = {
-            (piece.partition.topic, piece.period)
-            for number, plan in self._plans.items()
-            for piece in plan.pieces
-            if not self._is_expired(number, piece.partition.topic, piece.period)
+            folder
+            for number, folders in self._folders_of.items()
+            for folder in folders
+            if not self._is_expired(number, *folder)
         }
-        for folder in sorted(planned | self._records.folders.keys()):
-            self._compare_folder(*folder)
-        for number, plan in self._plans.items():
-            self._compare_count(number, loads[number], plan)
-        self._outcome.loads = len(self._plans)
+        for each in sorted(planned | self._records.folders.keys()):
+            self._compare_folder(*each)
+        for number in self._folders_of:
+            self._compare_count(number, loads[number])
+        self._outcome.loads = len(self._folders_of)
         return self._outcome
+
+    def _take_in(self, plan: Plan) -> None:
+        folders = self._folders_of.setdefault(plan.number, set())
+        for piece in plan.pieces:
+            folder = (piece.partition.topic, piece.period)
+            folders.add(folder)
+            ranges = self._planned.setdefault(folder, {})
+            key = (plan.number, piece.partition)
+            ranges.setdefault(key, []).append((piece.start, piece.end))
 
     def _plan(self, number: int) -> Plan | None:
         try:
@@ -141,10 +156,9 @@ class _Comparison:
             self._outcome.notes.append(f"load {number} can't be compared: {place} is missing")
         return plan
 
-    def _compare_start(self, plan: Plan) -> None:
+    def _compare_start(self, plan: Plan, before: Plan | None) -> None:
         """A load starts where the last one ended."""
-        before = self._plans.get(plan.number - 1)
-        if before is None:
+        if before is None or before.number != plan.number - 1:
             return
         for partition, (start, _) in plan.ranges.items():
             end = before.offsets.get(partition, start)
@@ -192,21 +206,18 @@ class _Comparison:
 
     def _compare_runs(self, topic: str, period: str, runs: Sequence[Run]) -> None:
         """Compare the messages of a folder with what was planned for it."""
-        planned: dict[tuple[int, TopicPartition], list[tuple[int, int]]] = {}
-        for number, plan in self._plans.items():
-            if self._is_expired(number, topic, period):
-                continue
-            for piece in plan.pieces:
-                if (piece.partition.topic, piece.period) == (topic, period):
-                    key = (number, piece.partition)
-                    planned.setdefault(key, []).append((piece.start, piece.end))
-        covered: dict[tuple[int, TopicPartition], list[tuple[int, int]]] = {}
+        planned = {
+            key: ranges
+            for key, ranges in self._planned.get((topic, period), {}).items()
+            if not self._is_expired(key[0], topic, period)
+        }
+        covered: _Ranges = {}
         for run in sorted(runs):
             self._found[run.load] = self._found.get(run.load, 0) + run.messages
             covered.setdefault((run.load, run.partition), []).append((run.start, run.end))
         for key in sorted(planned.keys() | covered.keys()):
             number, partition = key
-            if number not in self._plans:
+            if number not in self._folders_of:
                 continue
             self._compare_ranges(number, partition, period, planned.get(key), covered.get(key, []))
 
@@ -231,8 +242,8 @@ class _Comparison:
             text = f"{where}: offsets {start} to {end} are there, and were not planned"
             self._outcome.problems.append(text)
 
-    def _compare_count(self, number: int, load: LoadRecord, plan: Plan) -> None:
-        folders = {(piece.partition.topic, piece.period) for piece in plan.pieces}
+    def _compare_count(self, number: int, load: LoadRecord) -> None:
+        folders = self._folders_of[number]
         if number in self._lacking or any(self._is_expired(number, *each) for each in folders):
             return
         found = self._found.get(number, 0)
