@@ -1,4 +1,4 @@
-"""A driver process that others kill: two streams and loads, all from the same topic, until the end.
+"""A driver process that others kill: streams and loads, all from the same topic, until the end.
 
     python load_driver.py SETTINGS.json [drain]
 
@@ -10,10 +10,12 @@ import json
 import sys
 import threading
 import time
+from typing import Any
 
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming.listener import StreamingQueryListener
+from pyspark.sql.streaming.query import StreamingQuery
 
+from hermes.errors import HermesError, LoadConflictError
 from hermes.spark.delta import write_stream_to_delta
 from hermes.spark.load import load
 
@@ -23,26 +25,77 @@ def say(text: str) -> None:
     sys.stdout.flush()
 
 
-class Teller(StreamingQueryListener):
-    """Says which batches were done."""
+class Streams:
+    """A stream into each table; one that fails with the broker is started again."""
 
-    def __init__(self) -> None:
-        self.is_going = threading.Event()
+    def __init__(self, spark: SparkSession, settings: dict[str, Any], is_last: bool) -> None:
+        options = {"hermes.bootstrap.servers": settings["servers"], "subscribe": "clicks"}
+        reader = spark.readStream.format("hermes").options(**options)
+        limit = {} if is_last else {"maxBytesPerTrigger": "20kB"}
+        self._source = reader.options(startingOffsets="earliest", **limit).load()
+        self._trigger = {"availableNow": True} if is_last else {"processingTime": "0 seconds"}
+        self._settings = settings
+        self.queries: dict[str, StreamingQuery] = {}
 
-    def onQueryStarted(self, event) -> None: ...
+    def start(self) -> None:
+        """Start those that don't run, one after the other."""
+        for name, address in self._settings["sinks"].items():
+            query = self.queries.get(name)
+            if name.startswith("load") or (query is not None and query.isActive):
+                continue
+            if query is not None:
+                say(f"{name} starts again")
+            checkpoint = f"{self._settings['checkpoints']}/{name}"
+            if "delta" in name:
+                self.queries[name] = write_stream_to_delta(
+                    self._source, address, checkpoint, trigger=self._trigger
+                )
+            else:
+                writer = self._source.writeStream.format("parquet").trigger(**self._trigger)
+                url = address.replace("s3://", "s3a://")
+                self.queries[name] = writer.start(url, checkpointLocation=checkpoint)
 
-    def onQueryIdle(self, event) -> None: ...
-
-    def onQueryTerminated(self, event) -> None:
-        self.is_going.set()
-
-    def onQueryProgress(self, event) -> None:
-        self.is_going.set()
-        if event.progress.numInputRows:
-            say(f"batch {event.progress.batchId}")
+    def drain(self) -> None:
+        """Wait for their ends."""
+        for query in self.queries.values():
+            query.awaitTermination()
 
 
-def main(settings: dict[str, str], is_last: bool) -> None:
+def load_all(spark: SparkSession, settings: dict[str, Any], is_last: bool) -> None:
+    """Load into each target, in several threads each: one of them wins."""
+    options = {"hermes.bootstrap.servers": settings["servers"], "subscribe": "clicks"}
+
+    def run(name: str, address: str) -> None:
+        sink = "delta" if "delta" in name else "parquet"
+        again = True
+        while again:
+            try:
+                result = load(spark, address, options, sink=sink)
+            except LoadConflictError:
+                say(f"{name}: another was first")
+                return
+            except HermesError as error:
+                if is_last:
+                    raise
+                say(f"{name}: {error}")
+                return
+            if result.number is not None:
+                say(f"{name} {result.number} repeated={result.repeated}")
+            again = is_last and result.repeated
+
+    for name, address in settings["sinks"].items():
+        if not name.startswith("load"):
+            continue
+        count = 1 if is_last else settings["racing"]
+        others = [threading.Thread(target=run, args=(name, address)) for _ in range(count - 1)]
+        for thread in others:
+            thread.start()
+        run(name, address)
+        for thread in others:
+            thread.join()
+
+
+def main(settings: dict[str, Any], is_last: bool) -> None:
     builder = SparkSession.builder.master("local[2,4]").appName("killed")
     for key, value in {
         "spark.ui.enabled": "false",
@@ -50,6 +103,10 @@ def main(settings: dict[str, str], is_last: bool) -> None:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": "700m",
+        "spark.driver.extraClassPath": settings["class_path"],
+        # What the environment has no name for; Spark's own sink gets nothing from Hermes.
+        "spark.hadoop.fs.s3a.path.style.access": "true",
+        "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",
         "spark.log.level": "OFF",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
@@ -58,41 +115,20 @@ def main(settings: dict[str, str], is_last: bool) -> None:
     }.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
-    teller = Teller()
-    spark.streams.addListener(teller)
-    options = {"hermes.bootstrap.servers": settings["servers"], "subscribe": "clicks"}
-    reader = spark.readStream.format("hermes").options(**options)
-    limit = {} if is_last else {"maxBytesPerTrigger": "20kB"}
-    stream = reader.options(startingOffsets="earliest", **limit).load()
-    trigger = {"availableNow": True} if is_last else {"processingTime": "0 seconds"}
-    to_parquet = (
-        stream.writeStream.format("parquet")
-        .trigger(**trigger)
-        .start(settings["parquet"], checkpointLocation=settings["parquet"] + "-checkpoint")
-    )
-    # Streams that start at the same moment can break a map of Spark's that they share, see
-    # docs/spark-operate.md.
-    assert teller.is_going.wait(120)
-    to_delta = write_stream_to_delta(
-        stream, settings["delta"], settings["delta"] + "-checkpoint", trigger=trigger
-    )
+    streams = Streams(spark, settings, is_last)
+    streams.start()
     say("ready")
     pause = threading.Event()
     while True:
-        for target, sink in ((settings["load"], "parquet"), (settings["load-delta"], "delta")):
-            result = load(spark, target, options, sink=sink)
-            if result.number is not None:
-                say(f"load {result.number} repeated={result.repeated}")
-            while is_last and result.repeated:
-                result = load(spark, target, options, sink=sink)
+        load_all(spark, settings, is_last)
         if is_last:
             break
-        for query in (to_parquet, to_delta):
-            if query.exception() is not None:
-                raise query.exception()
+        for name, query in streams.queries.items():
+            if progress := query.lastProgress:
+                say(f"{name} batch {progress['batchId']}")
+        streams.start()
         pause.wait(0.05)
-    for query in (to_parquet, to_delta):
-        query.awaitTermination()
+    streams.drain()
     spark.stop()
 
 
