@@ -1,4 +1,4 @@
-"""Kills of loads and streams: fifty of each kind of sink, here and on S3, and of Spark's drivers."""
+"""Kills of loads and streams, fifty of each kind of sink, here and on S3; kills of drivers."""
 
 import random
 from collections.abc import Iterator

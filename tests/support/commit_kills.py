@@ -67,11 +67,11 @@ def _write(store: Store, directory: str, start: int, end: int) -> int:
     return end - start
 
 
-def _load(store: Store, sink: Any, count: int) -> bool:
+def _load(store: Store, sink: Any, topic: Path) -> bool:
     target = LoadTarget.find(store) or LoadTarget(store, TargetSettings(sink))
 
     def plan(last: Committed) -> Plan | None:
-        start = last.offsets.get(_CLICKS, 0)
+        start, count = last.offsets.get(_CLICKS, 0), topic.stat().st_size  # in this order
         if start == count:
             return None
         piece = Piece(_CLICKS, start, count, "2026-11-22")
@@ -84,7 +84,7 @@ def _load(store: Store, sink: Any, count: int) -> bool:
     return run_load(target, open_commits(target), plan, write).number is not None
 
 
-def _run_batches(store: Store, checkpoint: Path, count: int) -> bool:
+def _run_batches(store: Store, checkpoint: Path, topic: Path) -> bool:
     """As Spark runs a query: what a batch has is written down, then written, then committed."""
     commits = checkpoint / "commits"
     for each in (commits, checkpoint / "offsets"):
@@ -94,14 +94,14 @@ def _run_batches(store: Store, checkpoint: Path, count: int) -> bool:
     offsets = LocalStore(checkpoint / "offsets")
     before = offsets.read(f"{number - 1}") if number else b"0"
     assert before is not None
-    offsets.create(f"{number}", b"%d" % count)  # or it is there, from before a kill
+    offsets.create(f"{number}", b"%d" % topic.stat().st_size)  # or it is there, from before a kill
     end = int(offsets.read(f"{number}") or b"")
     started: Future[str] = Future()
     started.set_result("one")
     streams.write_parquet = lambda rows, url, *_: _write(  # type: ignore[assignment]
         store, url.removeprefix(f"{store.url()}/"), rows.start, rows.end
     )
-    write = streams._batch_writer(store, LocalStore(checkpoint), (), started)
+    write = streams._batch_writer(store, LocalStore(checkpoint), (), started, merge_schema=False)
     if end > int(before):
         write(_Rows(int(before), end), number)  # type: ignore[arg-type]
     LocalStore(commits).create(f"{number}", b"{}")
@@ -127,11 +127,11 @@ def _drive(
 
 
 def _once(kind: str, address: str, storage: dict[str, str], folder: Path) -> bool:
-    count = (folder / "count").stat().st_size
+    topic = folder / "count"
     store = _store(address, storage)
     if kind == "stream-delta":
-        return _run_batches(store, folder / f"checkpoint {address.partition(':')[0]}", count)
-    return _load(store, kind.removeprefix("load-"), count)
+        return _run_batches(store, folder / f"checkpoint {address.partition(':')[0]}", topic)
+    return _load(store, kind.removeprefix("load-"), topic)
 
 
 class _Topic:

@@ -9,7 +9,7 @@ from pathlib import Path
 from planted_secrets import planted
 from server_process import DEADLINE_SECONDS, ServerProcess
 
-__all__ = ["BUCKET", "S3Server", "s3a_class_path"]
+__all__ = ["BUCKET", "S3Server", "fetched", "s3a_class_path"]
 
 BUCKET = "loads"
 _ACCESS_KEY = "tests"
@@ -17,20 +17,21 @@ _CACHES = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 _CACHE = Path(os.environ.get("HERMES_CACHE") or _CACHES / "hermes")
 
 
-def _fetched(variable: str, pattern: str) -> Path:
+def fetched(variable: str, pattern: str, function: str = "ensure_s3") -> Path:
+    """What a function of scripts/environment.sh has fetched: where it says, or in the cache."""
     given = os.environ.get(variable)
     found = [Path(given)] if given else sorted(_CACHE.glob(pattern))
     if not found or not found[-1].exists():
         raise RuntimeError(
-            "these tests need an S3 server, and Spark's jars for S3: scripts/test fetches them, or "
-            "bash -c '. scripts/environment.sh; ensure_s3'"
+            f"these tests need {pattern} in {_CACHE}: scripts/test and scripts/soak fetch it, or "
+            f"bash -c '. scripts/environment.sh; {function}'"
         )
     return found[-1]
 
 
 def s3a_class_path() -> str:
     """Spark's file system for S3, for `spark.driver.extraClassPath`."""
-    return f"{_fetched('HERMES_S3A_JARS', 'hadoop-aws-[0-9.]*[0-9]')}/*"
+    return f"{fetched('HERMES_S3A_JARS', 'hadoop-aws-[0-9.]*[0-9]')}/*"
 
 
 class S3Server(ServerProcess):
@@ -84,7 +85,7 @@ class S3Server(ServerProcess):
         here = self.directory.absolute()
         places = ["posix", "--sidecar", str(here / "attributes"), str(here / "objects")]
         command = [
-            str(_fetched("HERMES_VERSITYGW", "versitygw-v*/versitygw")),
+            str(fetched("HERMES_VERSITYGW", "versitygw-v*/versitygw")),
             *("--port", f"127.0.0.1:{self.port}", "--quiet", "--keep-alive", *places),
         ]
         with open(self.directory / "output", "ab") as output:

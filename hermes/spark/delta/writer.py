@@ -96,6 +96,7 @@ def write_stream_to_delta(
     started: Future[str] = Future()
     store = open_store(path, df.sparkSession, storage)
     store.spark_settings(df.sparkSession)
+    store.delta_table()
     if store.path is None:
         store.prepare()
     offsets = _checkpoint_store(checkpoint, df.sparkSession, storage)

@@ -70,8 +70,11 @@ class HadoopStore:
         return {}
 
     def delta_table(self) -> tuple[str, dict[str, str]]:
-        """As `Store.delta_table`."""
-        return self.url(), {}
+        """As `Store.delta_table`: deltalake can't commit there."""
+        raise LoadTargetError(
+            f"{self.address}: Delta tables are kept in directories or on S3, not on HDFS: choose "
+            "another address, or load as Parquet"
+        )
 
     def read(self, name: str) -> bytes | None:
         """As `Store.read`."""

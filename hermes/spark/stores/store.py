@@ -57,7 +57,11 @@ class Store(Protocol):
         """
 
     def delta_table(self) -> tuple[str, dict[str, str] | None]:
-        """What deltalake calls the root, and its `storage_options`, which may hold secrets."""
+        """What deltalake calls the root, and its `storage_options`, which may hold secrets.
+
+        Raises:
+            LoadTargetError: it can't commit to such a store.
+        """
 
     def open(self, name: str, size_bytes: int | None = None) -> BinaryIO:
         """A file to read parts of, such as the end of a Parquet file; the caller closes it.
