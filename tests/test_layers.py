@@ -60,8 +60,8 @@ ROOMS = {
     "twistd": "config errors mirror tap",
     "testing": "broker config errors kafka reactors security tap",
     "cli": "__init__ audit backoff backup broker client config console coordination errors "
-    "interfaces listening mirror plugins protocol quoting reactors registry schemas security spark "
-    "storage web",
+    "interfaces kafka listening mirror plugins protocol quoting reactors registry schemas security "
+    "spark storage web",
     "__init__": "_version client errors",
 }
 

@@ -5,10 +5,18 @@ from typing import Any, Final
 import click
 
 from hermes.cli.exits import fail_for
+from hermes.cli.kafka_groups import KafkaGroups
 from hermes.cli.options import JSON_OPTION, TOPIC, YES_OPTION
 from hermes.cli.places import RESET_POSITION, Place
 from hermes.cli.terminal import confirm, write_done, write_json, write_line, write_rows
-from hermes.cli.zookeeper import GROUP_ARGUMENT, Cluster, cluster_options, inactive_group
+from hermes.cli.zookeeper import (
+    GROUP_ARGUMENT,
+    Cluster,
+    group_options,
+    inactive_group,
+    kafka_groups_of,
+    refuse_security,
+)
 from hermes.client.resets import reset_offset
 from hermes.coordination.group_state import (
     GroupState,
@@ -18,8 +26,10 @@ from hermes.coordination.group_state import (
     read_members,
     store_offsets,
 )
-from hermes.coordination.layout import BrokerPartition
-from hermes.errors import HermesError
+from hermes.coordination.kafka_groups import group_node_path
+from hermes.coordination.layout import BrokerPartition, GroupPaths
+from hermes.errors import GroupActiveError, HermesError
+from hermes.security import PLAIN
 
 # Up to this much of a partition is read to count its messages.
 _COUNTED_BYTES: Final = 1024 * 1024
@@ -30,30 +40,55 @@ _TopicPartition = tuple[str, BrokerPartition]
 
 @click.group("groups", short_help="List, describe, reset and delete consumer groups.")
 def command() -> None:
-    """List, describe, reset and delete consumer groups, of Hermes' consumers and Kafka 0.7's."""
+    """List, describe, reset and delete consumer groups.
+
+    Those of Hermes' consumers and Kafka 0.7's stand in ZooKeeper. Those of Kafka's current clients
+    are coordinated by brokers with `kafka_listen`: they are found through ZooKeeper, or with -k.
+    """
 
 
 @command.command("list")
-@cluster_options
+@group_options
 @JSON_OPTION
-def list_(cluster: Cluster, as_json: bool) -> None:
-    """List the consumer groups."""
-    # Nothing more is read: a group in disorder must not hide the others.
-    rows = [
-        {"group": group, "members": len(read_members(cluster.session, group))}
-        for group in list_groups(cluster.session)
-    ]
-    write_rows(("group", "members"), rows, as_json)
+def list_(cluster: Cluster | None, kafka: KafkaGroups | None, as_json: bool) -> None:
+    """List the consumer groups; `kind` tells those of Kafka's current clients."""
+    rows: list[dict[str, Any]] = []
+    if cluster is not None:
+        # Nothing more is read: a group in disorder must not hide the others.
+        rows = [
+            {"group": group, "members": len(read_members(cluster.session, group))}
+            for group in list_groups(cluster.session)
+        ]
+        if cluster.security == PLAIN:
+            kafka = kafka_groups_of(cluster)
+    found = [] if kafka is None else kafka.groups()
+    rows += [{"group": name, "members": count, "kind": "kafka"} for name, count in found]
+    columns = ("group", "members", "kind") if found else ("group", "members")
+    write_rows(columns, rows if as_json else [{"kind": "0.7"} | each for each in rows], as_json)
+
+
+def _kafka_with(
+    cluster: Cluster | None, kafka: KafkaGroups | None, group: str
+) -> KafkaGroups | None:
+    """What coordinates a group if it is one of Kafka's current clients, and of those alone."""
+    if cluster is None:
+        return kafka
+    if cluster.session.get(GroupPaths(group).root) is not None:
+        return None
+    if cluster.session.get(group_node_path(group)) is None:
+        return None
+    refuse_security(cluster.security)
+    return kafka_groups_of(cluster)
 
 
 # -- describe -----------------------------------------------------------------------------------
 
 
 @command.command("describe", short_help="Show members, owners, offsets and lag.")
-@cluster_options
+@group_options
 @JSON_OPTION
 @GROUP_ARGUMENT
-def describe(cluster: Cluster, as_json: bool, group: str) -> None:
+def describe(cluster: Cluster | None, kafka: KafkaGroups | None, as_json: bool, group: str) -> None:
     """Show the members of GROUP and, per partition, owner, offset, end and lag.
 
     The lag is in bytes, as offsets are. In messages it is counted, by reading them, where it is
@@ -61,7 +96,15 @@ def describe(cluster: Cluster, as_json: bool, group: str) -> None:
 
     What is unknown (the broker is unavailable, the offset is not a number) is reported on stderr,
     and the status is 1.
+
+    Of groups of Kafka's current clients partitions have Kafka's numbers, and the lag of a topic
+    with the format `kafka` is in messages.
     """
+    found = _kafka_with(cluster, kafka, group)
+    if found is not None:
+        _describe_kafka(found, as_json, group)
+        return
+    assert cluster is not None
     state = read_group(cluster.session, group)
     unknown = [str(each) for each in state.unreadable()]
     places = sorted({*state.owners, *state.offsets})
@@ -72,6 +115,38 @@ def describe(cluster: Cluster, as_json: bool, group: str) -> None:
         for member in state.members:
             write_line(f"member {member}")
         write_rows(_COLUMNS, rows, as_json=False)
+    fail_for(unknown)
+
+
+def _describe_kafka(kafka: KafkaGroups, as_json: bool, group: str) -> None:
+    members, offsets = kafka.members(group), kafka.offsets(group)
+    owners = {place: each.name for each in members for place in each.partitions}
+    unknown: list[str] = []
+    rows = []
+    for place in sorted({*owners, *offsets}):
+        offset, end = offsets.get(place), None
+        try:
+            end = kafka.offset_at(place)
+        except HermesError as error:
+            unknown.append(f"the end is unknown: {error}")
+        known = offset is not None and end is not None
+        rows.append(
+            {
+                "topic": place[0],
+                "partition": place[1],
+                "offset": offset,
+                "end": end,
+                "lag": end - offset if known else None,  # type: ignore[operator]
+                "owner": owners.get(place),
+            }
+        )
+    if as_json:
+        names = [each.name for each in members]
+        write_json({"group": group, "members": names, "partitions": rows, "kind": "kafka"})
+    else:
+        for member in members:
+            write_line(f"member {member.name}")
+        write_rows(("topic", "partition", "offset", "end", "lag", "owner"), rows, as_json=False)
     fail_for(unknown)
 
 
@@ -118,11 +193,15 @@ def _messages(
 
 
 @command.command("reset", short_help="Change where an inactive group continues.")
-@cluster_options
+@group_options
 @JSON_OPTION
 @click.option("-t", "--topic", type=TOPIC, help="One topic; all that the group has offsets of.")
 @click.option(
-    "-p", "--partition", "partition_name", metavar="BROKER-PARTITION", help="One partition."
+    "-p",
+    "--partition",
+    "partition_name",
+    metavar="BROKER-PARTITION",
+    help="One partition; of Kafka's current clients its number.",
 )
 @click.option(
     "--to",
@@ -135,7 +214,8 @@ def _messages(
 )
 @GROUP_ARGUMENT
 def reset(
-    cluster: Cluster,
+    cluster: Cluster | None,
+    kafka: KafkaGroups | None,
     as_json: bool,
     topic: str | None,
     partition_name: str | None,
@@ -143,6 +223,11 @@ def reset(
     group: str,
 ) -> None:
     """Change the offsets of GROUP, which must have no members."""
+    by_kafka = _kafka_with(cluster, kafka, group)
+    if by_kafka is not None:
+        _reset_kafka(by_kafka, as_json, topic, partition_name, position, group)
+        return
+    assert cluster is not None
     state = inactive_group(cluster.session, group)
     places = [
         place
@@ -166,6 +251,37 @@ def reset(
     write_rows(("topic", "partition", "before", "now"), rows, as_json)
 
 
+def _reset_kafka(
+    kafka: KafkaGroups,
+    as_json: bool,
+    topic: str | None,
+    partition_name: str | None,
+    position: Place,
+    group: str,
+) -> None:
+    if kafka.members(group):
+        raise GroupActiveError(f"group {group!r} has members: stop them first")
+    places = {
+        place: offset
+        for place, offset in kafka.offsets(group).items()
+        if topic in (None, place[0]) and partition_name in (None, str(place[1]))
+    }
+    if not places:
+        raise HermesError(f"group {group!r} has no such offsets")
+    found = {}
+    for place, offset in places.items():
+        try:
+            found[place] = kafka.reset(place, offset, position)
+        except HermesError as error:
+            raise HermesError(f"{place[0]} {place[1]}: {error}; nothing was changed") from error
+    kafka.store(group, found)
+    rows = [
+        {"topic": place[0], "partition": place[1], "before": places[place], "now": offset}
+        for place, offset in sorted(found.items())
+    ]
+    write_rows(("topic", "partition", "before", "now"), rows, as_json)
+
+
 def _new_offset(
     cluster: Cluster, state: GroupState, place: _TopicPartition, position: Place
 ) -> int:
@@ -182,12 +298,23 @@ def _new_offset(
 
 
 @command.command("delete", short_help="Delete an inactive group and its offsets.")
-@cluster_options
+@group_options
 @JSON_OPTION
 @YES_OPTION
 @GROUP_ARGUMENT
-def delete(cluster: Cluster, as_json: bool, yes: bool, group: str) -> None:
+def delete(
+    cluster: Cluster | None, kafka: KafkaGroups | None, as_json: bool, yes: bool, group: str
+) -> None:
     """Delete GROUP, which must have no members, with its offsets. This can't be undone."""
+    found = _kafka_with(cluster, kafka, group)
+    if found is not None:
+        kafka_count = len(found.offsets(group))
+        question = f"Delete group {group!r} and its offsets of {kafka_count} partitions for good?"
+        confirm(question, yes=yes)
+        found.delete(group)
+        write_done("deleted", group, as_json)
+        return
+    assert cluster is not None
     count = len(inactive_group(cluster.session, group).offsets)
     confirm(f"Delete group {group!r} and its offsets of {count} partitions for good?", yes=yes)
     delete_group(cluster.session, group)

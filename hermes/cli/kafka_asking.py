@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Final
 
 from hermes.errors import ClientError
+from hermes.kafka.schemas import without_hypothesis
 from hermes.quoting import quoted
 
 _MOST_BYTES: Final = 64 * 1024 * 1024
@@ -63,13 +64,21 @@ class KafkaAsker:
         Raises:
             ClientError: there is none.
         """
-        from kio.serial import entity_reader, entity_writer
-
         snake = "".join(f"_{c.lower()}" if c.isupper() else c for c in name).removeprefix("_")
         package = f"kio.schema.{snake}.v{version}"
-        module = import_module(f"{package}.request")
+        try:
+            with without_hypothesis():
+                from kio.serial import entity_reader, entity_writer
+
+                module = import_module(f"{package}.request")
+                response = import_module(f"{package}.response")
+        except ImportError as error:
+            raise ClientError(
+                "to ask brokers in Kafka's protocol takes the package kio: "
+                "pip install 'hermes-log[kafka]'"
+            ) from error
         request_type = getattr(module, f"{name}Request")
-        response_type = getattr(import_module(f"{package}.response"), f"{name}Response")
+        response_type = getattr(response, f"{name}Response")
         self._number += 1
         header_type = request_type.__header_schema__
         known = {

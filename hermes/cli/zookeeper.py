@@ -2,22 +2,30 @@
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from functools import cached_property, wraps
+from functools import cached_property, partial, wraps
 from typing import Any, Final
 
 import click
 from click.core import ParameterSource
 
-from hermes.cli.options import TIMEOUT_OPTION, BrokerAddress, broker_option, zookeeper_option
+from hermes.cli.kafka_groups import KafkaGroups
+from hermes.cli.options import (
+    TIMEOUT_OPTION,
+    BrokerAddress,
+    broker_option,
+    option_type,
+    parse_broker,
+    zookeeper_option,
+)
 from hermes.cli.security import security_options
 from hermes.cli.terminal import note
 from hermes.client import LATEST, FetchRequest, SimpleConsumer
-from hermes.coordination.cluster import read_brokers
+from hermes.coordination.cluster import read_brokers, read_listeners
 from hermes.coordination.group_state import GroupState, read_group
 from hermes.coordination.layout import BrokerNode, BrokerPartition, check_node_name
 from hermes.coordination.sessions import Session
-from hermes.errors import GroupActiveError, HermesError
-from hermes.security import ClientSecurity
+from hermes.errors import ClientError, GroupActiveError, HermesError
+from hermes.security import PLAIN, ClientSecurity
 
 
 class Cluster:
@@ -26,12 +34,13 @@ class Cluster:
     Attributes:
         connect: what `zookeeper_connect` takes.
         security: how to connect, to brokers as well.
+        timeout_seconds: of each answer.
     """
 
     def __init__(self, zookeeper: str, timeout_seconds: float, security: ClientSecurity) -> None:
         self.connect = zookeeper
         self.security = security
-        self._timeout_seconds = timeout_seconds
+        self.timeout_seconds = timeout_seconds
         self._consumers: dict[int, SimpleConsumer] = {}
         self._stack = ExitStack()
 
@@ -40,8 +49,8 @@ class Cluster:
         """The session, started when it is first needed. Raises HermesError."""
         session = Session(
             self.connect,
-            session_timeout_seconds=max(self._timeout_seconds, 1.0),
-            connection_timeout_seconds=self._timeout_seconds,
+            session_timeout_seconds=max(self.timeout_seconds, 1.0),
+            connection_timeout_seconds=self.timeout_seconds,
             security=self.security,
         )
         session.start()
@@ -61,7 +70,7 @@ class Cluster:
                 raise HermesError(f"broker {broker_id} is not registered")
             broker = BrokerAddress(node.host, node.port)
             self._consumers[broker_id] = self._stack.enter_context(
-                broker.consumer(self._timeout_seconds, self.security)
+                broker.consumer(self.timeout_seconds, self.security)
             )
         return self._consumers[broker_id]
 
@@ -86,13 +95,87 @@ class Cluster:
         return read_brokers(self.session, lambda fault: note(str(fault)))
 
 
+def group_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """As `cluster_options`, with -k for a broker of which only Kafka's clients know.
+
+    The command gets a `cluster` and `kafka`, of which the first is None if -k is given, and the
+    other if it isn't.
+    """
+
+    @wraps(command)
+    def chosen(*args: Any, kafka: BrokerAddress | None, **options: Any) -> Any:
+        if kafka is None:
+            return with_cluster(*args, **options)
+        options.pop("zookeeper")
+        options.pop("broker")
+        refuse_security(options.pop("security"))
+        groups = KafkaGroups([kafka], options.pop("timeout_seconds"))
+        click.get_current_context().call_on_close(groups.close)
+        return command(*args, cluster=None, kafka=groups, **options)
+
+    with_cluster = _connected(partial(command, kafka=None))
+    option = click.option(
+        "-k",
+        "--kafka",
+        type=option_type(parse_broker, "address"),
+        metavar="HOST:PORT",
+        help="A broker's kafka_listen: about groups of Kafka's consumers alone.",
+    )
+    return _with_options(option(chosen))
+
+
+def refuse_security(security: ClientSecurity) -> None:
+    """Refuse what can't be done yet.
+
+    Raises:
+        ClientError: there are TLS or a user in it.
+    """
+    if security != PLAIN:
+        raise ClientError(
+            "hermes groups reaches Kafka's port without TLS and users only: use a listener of "
+            "kafka_listen for this machine, or a tool of Kafka's (kafka-consumer-groups)"
+        )
+
+
+def kafka_groups_of(cluster: Cluster) -> "KafkaGroups | None":
+    """Reach the coordinators of a cluster's groups of Kafka's consumers.
+
+    Returns:
+        None where no registered broker has a port for them that can be used.
+
+    Raises:
+        HermesError: none of these can be reached.
+    """
+    listeners = read_listeners(cluster.session, lambda fault: note(str(fault)))
+    places = [
+        (each.host, each.port)
+        for broker in listeners.values()
+        for each in broker.kafka
+        if each.is_plain
+    ]
+    if not places:
+        return None
+    groups = KafkaGroups(places, cluster.timeout_seconds)
+    click.get_current_context().call_on_close(groups.close)
+    return groups
+
+
 def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add -Z, -b (for a broker that knows its ZooKeeper), --timeout, and those of security.
 
     The command gets a `cluster`, which is closed after it.
     """
+    return _with_options(wraps(command)(_connected(command)))
 
-    @wraps(command)
+
+def _with_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    zookeeper = zookeeper_option("ZooKeeper; several servers separated by commas.")
+    return zookeeper(broker_option(required=False)(TIMEOUT_OPTION(security_options(command))))
+
+
+def _connected(command: Callable[..., Any]) -> Callable[..., Any]:
+    """What connects to a cluster for a command."""
+
     def connected(
         *args: Any,
         zookeeper: str | None,
@@ -117,9 +200,7 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
         ctx.call_on_close(cluster.close)
         return command(*args, cluster=cluster, **options)
 
-    zookeeper = zookeeper_option("ZooKeeper; several servers separated by commas.")
-    with_timeout = TIMEOUT_OPTION(security_options(connected))
-    return zookeeper(broker_option(required=False)(with_timeout))
+    return connected
 
 
 def coordination_of(broker: BrokerAddress, timeout_seconds: float, security: ClientSecurity) -> str:

@@ -119,7 +119,7 @@ class _Parts:
 
 def load_schema(api: Api, version: int) -> Schema:
     """Load the messages of a request; blocks, the first time for a tenth of a second."""
-    with _without_hypothesis():
+    with without_hypothesis():
         return Schema(api, version)
 
 
@@ -146,7 +146,7 @@ def _maker(kind: Any) -> Callable[..., Any]:
     return make
 
 
-class _without_hypothesis:  # noqa: N801 - it reads as what it does
+class without_hypothesis:  # noqa: N801 - it reads as what it does
     """Lets `kio` find no hypothesis, in this thread.
 
     It would import that package wherever it is installed, for tests of its own: more than a second
@@ -161,5 +161,6 @@ class _without_hypothesis:  # noqa: N801 - it reads as what it does
         sys.meta_path.remove(self)
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: object = None) -> None:
+        """See `importlib.abc.MetaPathFinder`: it finds nothing, and ends the search for one name."""
         if name == "hypothesis" and threading.get_ident() == self._thread:
             raise ModuleNotFoundError("left out", name=name)

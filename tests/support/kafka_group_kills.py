@@ -64,6 +64,10 @@ class Member:
         self._reader.join()
 
 
+def _check_delivered(error: object, message: object) -> None:
+    assert error is None, error
+
+
 class KilledGroup:
     """Brokers, a group, and what is killed of them.
 
@@ -87,25 +91,22 @@ class KilledGroup:
     ) -> None:
         self.ports = [free_port() for _ in range(count)]
         self.servers = ",".join(f"127.0.0.1:{each}" for each in self.ports)
-        topics: dict[str, Any] = {TOPIC: {"partitions": PARTITIONS, "format": "kafka"}}
         self.brokers = [
             start_broker(
                 broker_id=number,
                 log_dir=str(directory / f"data-{number}"),
                 kafka_listen=f"tcp:{port}:interface=127.0.0.1",
-                topics=topics if count == 1 else {},
                 group_initial_rebalance_delay="0s",
                 group_min_session_timeout="500ms",
                 **settings,
             )
             for number, port in enumerate(self.ports)
         ]
-        if count > 1:
-            admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
-            end = time.monotonic() + _DEADLINE_SECONDS
-            while len(admin.list_topics(timeout=30).brokers) < count:
-                assert time.monotonic() < end, "the brokers don't find each other"
-            admin.create_topics([NewTopic(TOPIC, PARTITIONS)])[TOPIC].result(_DEADLINE_SECONDS)
+        admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
+        end = time.monotonic() + _DEADLINE_SECONDS
+        while len(admin.list_topics(timeout=30).brokers) < count:
+            assert time.monotonic() < end, "the brokers don't find each other"
+        admin.create_topics([NewTopic(TOPIC, PARTITIONS)])[TOPIC].result(_DEADLINE_SECONDS)
         self.assignor = assignor
         self.committed: dict[int, int] = {}
         self.produced: list[str] = []
@@ -122,7 +123,8 @@ class KilledGroup:
         for _ in range(count):
             value = f"m{len(self.produced)}"
             self.produced.append(value)
-            producer.produce(TOPIC, value, partition=len(self.produced) % PARTITIONS)
+            partition = len(self.produced) % PARTITIONS
+            producer.produce(TOPIC, value, partition=partition, on_delivery=_check_delivered)
         assert producer.flush(_DEADLINE_SECONDS) == 0
 
     def kill_member(self, place: int, *, kill: bool = True, replace: bool = True) -> None:
@@ -195,7 +197,11 @@ class KilledGroup:
         """Wait, while looking at what is committed."""
         end = time.monotonic() + _DEADLINE_SECONDS
         while not condition():
-            assert time.monotonic() < end, what
+            assert time.monotonic() < end, (
+                what
+                + ":\n"
+                + "".join(line for broker in self.brokers for line in broker.lines[-40:])
+            )
             with suppress(ClientError):
                 self.look()
             time.sleep(0.05)

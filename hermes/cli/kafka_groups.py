@@ -1,0 +1,243 @@
+"""What `hermes groups` does with groups of Kafka's consumers: their coordinators are asked."""
+
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from typing import Any, Final, NamedTuple
+
+from hermes.cli.kafka_asking import KafkaAsker
+from hermes.client.places import Place
+from hermes.errors import ClientError, GroupActiveError, HermesError
+
+#: ListOffsets' words for where a partition ends and begins.
+_LATEST: Final = -1
+_EARLIEST: Final = -2
+
+#: Kafka's errors that need a word of ours; others are shown by their names.
+_WORDS: Final = {
+    "group_id_not_found": "there is no such group (hermes groups list shows all)",
+    "non_empty_group": "it has members: stop them first",
+    "unknown_member_id": "it has members: stop them first",
+    "group_authorization_failed": "you may not do this with it",
+}
+
+_TopicPartition = tuple[str, int]
+
+
+class KafkaMember(NamedTuple):
+    """A member of a group, with what it has."""
+
+    name: str
+    partitions: frozenset[_TopicPartition]
+
+
+class KafkaGroups:
+    """The groups of a cluster, by Kafka's protocol.
+
+    Args:
+        places: host and port of brokers' `kafka_listen`, of which one is reached.
+        timeout_seconds: of connecting, and of each answer.
+
+    Raises:
+        ClientError: none can be reached.
+    """
+
+    def __init__(self, places: Iterable[tuple[str, int]], timeout_seconds: float) -> None:
+        self._timeout_seconds = timeout_seconds
+        self._stack = ExitStack()
+        self._askers: dict[tuple[str, int], KafkaAsker] = {}
+        self._first = self._reach(places)
+        self._leaders: dict[str, dict[int, tuple[str, int]]] = {}
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._stack.close()
+
+    def _reach(self, places: Iterable[tuple[str, int]]) -> KafkaAsker:
+        problem = ClientError("no broker serves Kafka's clients: set kafka_listen")
+        for place in places:
+            try:
+                return self._asker(place)
+            except ClientError as error:
+                problem = error
+        raise problem
+
+    def _asker(self, place: tuple[str, int]) -> KafkaAsker:
+        if place not in self._askers:
+            asker = KafkaAsker(*place, self._timeout_seconds)
+            self._askers[place] = self._stack.enter_context(asker)
+        return self._askers[place]
+
+    # -- asking ---------------------------------------------------------------------------------
+
+    def groups(self) -> list[tuple[str, int]]:
+        """List the groups with how many members each has, sorted."""
+        found: dict[str, int] = {}
+        brokers = self._first.ask("Metadata", 8, topics=(), allow_auto_topic_creation=False).brokers
+        for broker in brokers:
+            asker = self._asker((broker.host, broker.port))
+            answer = asker.ask("ListGroups", 4)
+            _check(answer.error_code, f"the groups of broker {broker.node_id}")
+            names = [each.group_id for each in answer.groups]
+            described = asker.ask("DescribeGroups", 5, groups=names).groups if names else ()
+            found |= {each.group_id: len(each.members) for each in described}
+        return sorted(found.items())
+
+    def members(self, group: str) -> list[KafkaMember]:
+        """The members of a group, with what they have.
+
+        Raises:
+            ClientError: there is no such group.
+        """
+        (found,) = self._home(group).ask("DescribeGroups", 6, groups=[group]).groups
+        _check(found.error_code, f"group {group!r}")
+        return [
+            KafkaMember(
+                each.group_instance_id or f"{each.member_id} {each.client_host}",
+                frozenset(_assigned(bytes(each.member_assignment))),
+            )
+            for each in found.members
+        ]
+
+    def offsets(self, group: str) -> dict[_TopicPartition, int]:
+        """What a group has committed."""
+        asked = [{"group_id": group, "topics": None}]
+        (found,) = self._home(group).ask("OffsetFetch", 8, groups=asked).groups
+        _check(found.error_code, f"group {group!r}")
+        return {
+            (topic.name, each.partition_index): each.committed_offset
+            for topic in found.topics
+            for each in topic.partitions
+        }
+
+    def offset_at(self, place: _TopicPartition, time_ms: int = _LATEST) -> int:
+        """The first offset of a time or later; without one, where the partition ends.
+
+        Args:
+            place: topic and Kafka's number of the partition.
+            time_ms: in ms since 1970, or one of ListOffsets' own words.
+
+        Raises:
+            ClientError: the partition isn't there, or its broker can't be reached.
+        """
+        topic, number = place
+        partition = {
+            "partition_index": number,
+            "timestamp": time_ms,
+            "current_leader_epoch": -1,
+        }
+        topics = [{"name": topic, "partitions": [partition]}]
+        leader = self._asker(self._leader(place))
+        answer = leader.ask("ListOffsets", 5, replica_id=-1, isolation_level=0, topics=topics)
+        (found,) = answer.topics[0].partitions
+        _check(found.error_code, f"{topic} {number}")
+        if found.offset < 0:  # nothing is as late
+            return self.offset_at(place)
+        return int(found.offset)
+
+    def reset(self, place: _TopicPartition, stored: int, where: Place) -> int:
+        """Find the offset that a place stands for.
+
+        Raises:
+            HermesError: there is none.
+        """
+        earliest, latest = self.offset_at(place, _EARLIEST), self.offset_at(place)
+        if where.kind == "time":
+            found = {_EARLIEST: earliest, _LATEST: latest}.get(where.value)
+            return self.offset_at(place, where.value) if found is None else found
+        wanted = where.value + (stored if where.kind == "shift" else 0)
+        inside = min(max(wanted, earliest), latest)
+        if where.kind == "offset" and inside != wanted:
+            raise HermesError(
+                f"offset {wanted} is outside the log: it holds [{earliest}, {latest}]"
+            )
+        return inside
+
+    # -- changing -------------------------------------------------------------------------------
+
+    def store(self, group: str, offsets: Mapping[_TopicPartition, int]) -> None:
+        """Commit offsets of a group that has no members.
+
+        Raises:
+            GroupActiveError: it has some.
+        """
+        topics: dict[str, list[dict[str, Any]]] = {}
+        for (topic, number), offset in offsets.items():
+            topics.setdefault(topic, []).append(
+                {"partition_index": number, "committed_offset": offset, "committed_metadata": ""}
+            )
+        answer = self._home(group).ask(
+            "OffsetCommit",
+            8,
+            group_id=group,
+            member_id="",
+            generation_id_or_member_epoch=-1,
+            topics=[{"name": name, "partitions": each} for name, each in topics.items()],
+        )
+        for topic in answer.topics:
+            for each in topic.partitions:
+                _check(each.error_code, f"group {group!r}, {topic.name} {each.partition_index}")
+
+    def delete(self, group: str) -> None:
+        """Delete a group that has no members, with its offsets.
+
+        Raises:
+            GroupActiveError: it has some.
+        """
+        answer = self._home(group).ask("DeleteGroups", 2, groups_names=[group])
+        _check(answer.results[0].error_code, f"group {group!r}")
+
+    # -- where things are -----------------------------------------------------------------------
+
+    def _home(self, group: str) -> KafkaAsker:
+        (found,) = self._first.ask("FindCoordinator", 4, coordinator_keys=[group]).coordinators
+        _check(found.error_code, f"group {group!r}")
+        return self._asker((found.host, found.port))
+
+    def _leader(self, place: _TopicPartition) -> tuple[str, int]:
+        topic, number = place
+        if topic not in self._leaders:
+            answer = self._first.ask(
+                "Metadata", 8, topics=[{"name": topic}], allow_auto_topic_creation=False
+            )
+            brokers = {each.node_id: (each.host, each.port) for each in answer.brokers}
+            self._leaders[topic] = {
+                each.partition_index: brokers[each.leader_id]
+                for each in answer.topics[0].partitions
+                if each.leader_id in brokers
+            }
+        try:
+            return self._leaders[topic][number]
+        except KeyError:
+            raise ClientError(f"{topic} {number}: there is no such partition now") from None
+
+
+def _check(code: Any, what: str) -> None:
+    """Raise what an answer's error says."""
+    if not code:
+        return
+    kind = (
+        GroupActiveError if code.name in ("non_empty_group", "unknown_member_id") else ClientError
+    )
+    raise kind(f"{what}: {_WORDS.get(code.name, code.name.upper())}")
+
+
+def _assigned(assignment: bytes) -> Iterator[_TopicPartition]:
+    """Read what a leader has given a consumer; nothing where that is something else.
+
+    int16 version | int32 topics | each: int16 length, UTF-8, int32 partitions, int32 each
+    """
+    try:
+        (count,) = struct.unpack_from(">i", assignment, 2)
+        position = 6
+        for _ in range(min(count, len(assignment))):
+            (length,) = struct.unpack_from(">h", assignment, position)
+            topic = assignment[position + 2 : position + 2 + length].decode()
+            position += 2 + length
+            (numbers,) = struct.unpack_from(">i", assignment, position)
+            position += 4
+            for _ in range(min(numbers, len(assignment))):
+                yield topic, struct.unpack_from(">i", assignment, position)[0]
+                position += 4
+    except (struct.error, UnicodeDecodeError):
+        return
