@@ -161,6 +161,6 @@ class without_hypothesis:  # noqa: N801 - it reads as what it does
         sys.meta_path.remove(self)
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: object = None) -> None:
-        """See `importlib.abc.MetaPathFinder`: it finds nothing, and ends the search for one name."""
+        """See `importlib.abc.MetaPathFinder`: it only ends the search for one name."""
         if name == "hypothesis" and threading.get_ident() == self._thread:
             raise ModuleNotFoundError("left out", name=name)
