@@ -28,6 +28,7 @@ from hermes.config import (
     parse_topic_settings,
     reloaded,
 )
+from hermes.config.kinds import FORMAT_KAFKA
 from hermes.config.topic import TOPIC_SETTINGS, check_compaction, check_untrimmed
 from hermes.errors import BrokerStoppingError, ConfigError, HermesError
 from hermes.limited_log import LimitedLog
@@ -246,7 +247,8 @@ class Changes:
             return config.with_altered(altered)
         check_untrimmed(topic, entry)
         changed = config.with_altered({**altered, topic: entry})
-        check_compaction(changed.topic(topic))
+        if self._topics.format(topic) != FORMAT_KAFKA:  # what exists may be without an entry
+            check_compaction(changed.topic(topic))
         try:
             retention_policy(changed, topic)
         except ConfigError as error:

@@ -105,6 +105,11 @@ def _read_ms(text: str) -> str:
     return f"{text}ms"
 
 
+def _read_policies(text: str) -> str:
+    # In either order, with spaces: a list.
+    return ",".join(sorted({each.strip() for each in text.split(",")}))
+
+
 _T = ConfigType
 _MS: Final[dict[str, Any]] = {"read": _read_ms}
 _MS_LIMIT: Final[dict[str, Any]] = {"show": _show_limit, "read": _read_ms_limit}
@@ -116,9 +121,10 @@ _ROWS: Final = (
     ConfigRow(
         "cleanup.policy",
         _T.LIST,
-        "What becomes of old messages.",
-        broker="log.cleanup.policy",
-        always="delete",
+        "Segments are deleted by age and size, or of each key the latest message stays, or both.",
+        "cleanup_policy",
+        "log.cleanup.policy",
+        read=_read_policies,
     ),
     ConfigRow(
         "compression.type",
@@ -126,6 +132,14 @@ _ROWS: Final = (
         "Batches are kept as producers have compressed them.",
         broker="compression.type",
         always="producer",
+    ),
+    ConfigRow(
+        "delete.retention.ms",
+        _T.LONG,
+        "How long compaction keeps a message without a value.",
+        "tombstone_retention",
+        "log.cleaner.delete.retention.ms",
+        **_MS,
     ),
     ConfigRow(
         "flush.messages",

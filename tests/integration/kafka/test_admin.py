@@ -121,6 +121,26 @@ def test_settings_are_set_reset_and_checked(client: AdminClient, name: str) -> N
     assert refusal(client.incremental_alter_configs([change])) == "INVALID_CONFIG"
 
 
+def test_a_topic_can_be_compacted(client: AdminClient, name: str) -> None:
+    config = {"cleanup.policy": "compact", "delete.retention.ms": "1000"}
+    only(client.create_topics([NewTopic(name, 1, 1, config=config)]))
+
+    def shown() -> dict[str, str]:
+        described = only(client.describe_configs([topic_resource(name)]))
+        return {key: each.value for key, each in described.items() if key in config}
+
+    assert shown() == config
+    put = AlterConfigOpType.SET
+    only(
+        client.incremental_alter_configs(
+            [topic_resource(name, cleanup_policy=(put, "delete, compact"))]
+        )
+    )
+    assert shown()["cleanup.policy"] == "compact,delete"
+    change = topic_resource(name, cleanup_policy=(put, "shrink"))
+    assert refusal(client.incremental_alter_configs([change])) == "INVALID_CONFIG"
+
+
 def test_a_brokers_settings_are_shown(client: AdminClient) -> None:
     described = only(client.describe_configs([ConfigResource(ResourceType.BROKER, "0")]))
 

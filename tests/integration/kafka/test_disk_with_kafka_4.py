@@ -12,6 +12,7 @@ from storage_logs import NOW_MS, settings
 
 from hermes.protocol.record_compression import RecordCodec
 from hermes.storage import DataDirectory, Log
+from hermes.storage.compaction import CompactionReport, compaction
 
 #: Words that DumpLogSegments prints only about what is wrong.
 FAULTS = ("ismatch", "out of order", "Found ", "isvalid: false", "not found", "rror", "xception")
@@ -43,7 +44,7 @@ def fill(log: Log, seed: int) -> int:
         some = [
             record(
                 chance.randbytes(chance.choice((0, 10, 500, 3000))),
-                key=b"%d" % number,
+                key=b"%d" % (number if seed > 1 else number % 90),
                 timestamp_ms=NOW_MS + chance.randrange(100_000),
             )
             for _ in range(chance.choice((1, 1, 2, 9)))
@@ -64,6 +65,9 @@ def test_kafkas_own_tool_finds_nothing_wrong(tmp_path: Path) -> None:
     log = directory.create("k", 0)
     count = fill(log, 1)
     log.delete_records(20)
+    report = CompactionReport()
+    for _ in compaction(log, 0, NOW_MS, 0, report):
+        pass
     directory.close()
     directory = opened(tmp_path / "logs é")
     log = directory.logs["k", 0]
@@ -72,16 +76,17 @@ def test_kafkas_own_tool_finds_nothing_wrong(tmp_path: Path) -> None:
     directory._lock.release()  # type: ignore[union-attr]
     again = opened(tmp_path / "logs é")
     assert again.logs["k", 0].end_offset == count
-    count += fill(again.logs["k", 0], 3)
+    fill(again.logs["k", 0], 3)
+    kept = len(read_records(again.logs["k", 0]))
     again.close()
     partition = tmp_path / "logs é" / "k-0"
     segments = sorted(partition.glob("*.log"))
     assert len(segments) > 3
     text = dumped(segments, "--deep-iteration", "--print-data-log")
-    assert text.count("| offset:") == count
+    assert text.count("| offset:") >= kept > 2000
     indexes = [*sorted(partition.glob("*.index")), *sorted(partition.glob("*.timeindex"))]
     assert len(indexes) == 2 * len(segments)
-    assert all(each.stat().st_size for each in indexes)
+    assert sum(each.stat().st_size > 0 for each in indexes) > 4
     dumped(indexes, "--verify-index-only")
     text = dumped(indexes, "--index-sanity-check")
     assert text.count("passed sanity check.") == len(indexes)
