@@ -5,20 +5,26 @@ The columns of a write, by name, in any order:
     value   string or binary            the message; required, never null
     topic   string                      where to; required, never null, unless the option topic is
                                         given, which then applies to all rows
-    key     string, binary or integer   chooses the partition; null for none
+    key     string, binary or integer   chooses the partition; null for none. Topics of Kafka's
+                                        format keep it: a string or binary there
+    headers array<struct<key: string, value: binary>>
+                                        for topics of Kafka's format only; null for none
+    timestamp
+            timestamp                   likewise; null for the time of the write
     (id)    string or binary            under the name that the option idColumn gives; never null
 
 Everything is done for a whole record batch at once; Python code runs once per topic of a batch, and
 for each list of messages. Rows with equal topic and key keep their order.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import (
+    ArrayType,
     BinaryType,
     ByteType,
     DataType,
@@ -27,9 +33,10 @@ from pyspark.sql.types import (
     ShortType,
     StringType,
     StructType,
+    TimestampType,
 )
 
-from hermes.client import Keys
+from hermes.client import Keys, RecordData
 from hermes.errors import ConfigError, EncodingError
 from hermes.protocol import check_topic_name
 from hermes.spark.envelope import add_ids
@@ -41,10 +48,14 @@ _KEYED_LIST: Final = 1000
 _TEXT: Final = (StringType,)
 _BYTES: Final = (StringType, BinaryType)
 _KEYS: Final = (StringType, BinaryType, ByteType, ShortType, IntegerType, LongType)
+_HEADERS: Final = (ArrayType,)
+_TIMES: Final = (TimestampType,)
 _IN_WORDS: Final[dict[tuple[type[DataType], ...], str]] = {
     _TEXT: "string",
     _BYTES: "string or binary",
     _KEYS: "string, binary or an integer",
+    _HEADERS: "array<struct<key: string, value: binary>>",
+    _TIMES: "timestamp",
 }
 
 
@@ -58,7 +69,7 @@ class Outgoing(NamedTuple):
     """
 
     topic: str
-    messages: list[bytes]
+    messages: list[bytes] | list[RecordData]
     keys: Keys | None
 
 
@@ -95,26 +106,34 @@ class OutgoingRows:
         self._check_sizes(payloads)
         topics, codes = self._topics(rows)
         keys = self._column(rows, "key") if "key" in self._places else None
+        more = self._more(rows)
         for code, topic in enumerate(topics):
-            some = payloads
-            if len(topics) > 1:
-                places = pa.array(np.flatnonzero(codes == code))
-                some = payloads.take(places)
-                keys_of = None if keys is None else keys.take(places)
-            else:
-                keys_of = keys
-            yield from self._parts(topic, some, keys_of)
+            if len(topics) == 1:
+                yield from self._parts(topic, payloads, keys, more)
+                continue
+            places = pa.array(np.flatnonzero(codes == code))
+            keys_of = None if keys is None else keys.take(places)
+            more_of = [each.take(places) for each in more]
+            yield from self._parts(topic, payloads.take(places), keys_of, more_of)
 
-    def _parts(self, topic: str, payloads: pa.Array, keys: pa.Array | None) -> Iterator[Outgoing]:
+    def _parts(
+        self, topic: str, payloads: pa.Array, keys: pa.Array | None, more: Sequence[pa.Array]
+    ) -> Iterator[Outgoing]:
         """Cut into lists; one without keys is for one partition, so that they are spread."""
         if keys is not None and keys.null_count:
             keyless = pc.is_null(keys)
-            yield from self._parts(topic, payloads.filter(keyless), None)
+            yield from self._parts(
+                topic, payloads.filter(keyless), None, [each.filter(keyless) for each in more]
+            )
             keyed = pc.invert(keyless)
             payloads, keys = payloads.filter(keyed), keys.filter(keyed)
+            more = [each.filter(keyed) for each in more]
         size = self._options.batch_size if keys is None else _KEYED_LIST
         for start in range(0, len(payloads), size):
             messages = payloads.slice(start, size).to_pylist()
+            if more:
+                headers, times = (each.slice(start, size).to_pylist() for each in more)
+                messages = list(map(_record, messages, headers, times))
             found = None if keys is None else Keys(keys.slice(start, size).to_pylist())
             yield Outgoing(topic, messages, found)
 
@@ -123,6 +142,16 @@ class OutgoingRows:
     def _column(self, rows: pa.RecordBatch, name: str) -> pa.Array:
         place = self._places.get(name)
         return pa.nulls(rows.num_rows, pa.string()) if place is None else rows.column(place)
+
+    def _more(self, rows: pa.RecordBatch) -> Sequence[pa.Array]:
+        """Headers, and times in ms; nothing when the rows have neither column."""
+        if "headers" not in self._places and "timestamp" not in self._places:
+            return ()
+        times = self._column(rows, "timestamp")
+        if "timestamp" in self._places:
+            times = pc.floor_temporal(times, unit="millisecond").cast(pa.timestamp("ms", "UTC"))
+            times = times.cast(pa.int64())
+        return self._column(rows, "headers"), times
 
     def _payloads(self, rows: pa.RecordBatch) -> pa.Array:
         values = _binary(_without_nulls(self._column(rows, "value"), "value"))
@@ -155,7 +184,13 @@ def _places(schema: StructType, options: SinkOptions, ignored: frozenset[str]) -
 
     Spark ignores case in names of columns, unless it is configured not to.
     """
-    expected = {"value": _BYTES, "topic": _TEXT, "key": _KEYS}
+    expected: dict[str, tuple[type[DataType], ...]] = {
+        "value": _BYTES,
+        "topic": _TEXT,
+        "key": _KEYS,
+        "headers": _HEADERS,
+        "timestamp": _TIMES,
+    }
     if options.id_column is not None:
         expected.setdefault(options.id_column, _BYTES)
     names = {name.lower(): name for name in expected}
@@ -168,7 +203,9 @@ def _places(schema: StructType, options: SinkOptions, ignored: frozenset[str]) -
             why = "appears twice" if name else "has no meaning here: leave it out"
             listed = ", ".join(expected)
             raise ConfigError(f"column {field.name!r}", f"{why}; the columns are {listed}")
-        if not isinstance(field.dataType, expected[name]):
+        if not isinstance(field.dataType, expected[name]) or (
+            name == "headers" and not _are_headers(field.dataType)
+        ):
             raise ConfigError(
                 f"column {field.name!r}",
                 f"expected {_IN_WORDS[expected[name]]}, got {field.dataType.simpleString()}",
@@ -181,6 +218,22 @@ def _places(schema: StructType, options: SinkOptions, ignored: frozenset[str]) -
     if options.id_column is not None and options.id_column not in places:
         raise ConfigError("idColumn", f"there is no column {options.id_column!r}")
     return places
+
+
+def _are_headers(kind: DataType) -> bool:
+    """Whether an array holds names and bytes, whatever their columns are called."""
+    element = kind.elementType if isinstance(kind, ArrayType) else None
+    kinds = (
+        [type(each.dataType) for each in element.fields] if isinstance(element, StructType) else []
+    )
+    return kinds == [StringType, BinaryType]
+
+
+def _record(
+    value: bytes, headers: list[dict[str, Any]] | None, timestamp_ms: int | None
+) -> RecordData:
+    pairs = tuple(tuple(each.values()) for each in headers or ())
+    return RecordData(value, pairs, timestamp_ms)
 
 
 def _coded(column: pa.Array) -> tuple[list[Any], "np.ndarray[Any, Any]"]:
