@@ -1,0 +1,81 @@
+"""Spark's own connector for Kafka, on Hermes: a batch read, a write, and a stream's read."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka_clients import CODECS, Confluent, Sent
+from prompt_worker import spark_environment
+
+from hermes.testing import running_kafka
+
+pytestmark = pytest.mark.soak
+
+COUNT = 200
+SENT = [
+    Sent(b"value %d" % number, b"key %d" % number, 1_700_000_000_000 + number, (("h", b"1"),))
+    for number in range(COUNT)
+]
+
+
+def jars() -> str:
+    """The connector's, as `spark.jars` has them."""
+    folder = os.environ.get("HERMES_SPARK_CONNECTOR_JARS")
+    if folder is None:
+        raise RuntimeError("scripts/soak fetches Spark's connector for Kafka, and names it")
+    return ",".join(map(str, sorted(Path(folder).glob("*.jar"))))
+
+
+@pytest.fixture
+def spark(tmp_path: Path) -> Iterator[Any]:
+    from pyspark.sql import SparkSession
+
+    os.environ.update(spark_environment())
+    builder = SparkSession.builder.master("local[2]").config("spark.jars", jars())
+    builder = builder.config("spark.ui.enabled", "false").config("spark.driver.host", "127.0.0.1")
+    builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
+    builder = builder.config("spark.local.dir", str(tmp_path / "local"))
+    session = builder.config("spark.sql.shuffle.partitions", "2").getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
+    gateway = session.sparkContext._gateway
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait(60)
+
+
+def test_spark_reads_writes_and_streams(spark: Any, tmp_path: Path) -> None:
+    with running_kafka(topics={"read": 2, "written": 2}) as kafka:
+        for codec in CODECS:
+            Confluent().produce(kafka.bootstrap_servers, "read", SENT, compression_type=codec)
+        servers = {"kafka.bootstrap.servers": kafka.bootstrap_servers}
+        source = spark.read.format("kafka").options(
+            subscribe="read", includeHeaders="true", **servers
+        )
+        read = source.load().selectExpr(
+            "key", "value", "headers", "unix_millis(timestamp) AS timestamp"
+        )
+        rows = read.collect()
+        expected = sorted((each.key, each.value, each.timestamp_ms) for each in SENT * len(CODECS))
+        assert sorted((row.key, row.value, row.timestamp) for row in rows) == expected
+        assert {tuple(map(tuple, row.headers)) for row in rows} == {(("h", b"1"),)}
+
+        read.select("key", "value", "headers").write.format("kafka").options(
+            topic="written", includeHeaders="true", **servers
+        ).save()
+        got = Confluent().read(kafka.bootstrap_servers, ["written"], len(rows))
+        assert sorted((each.key, each.value) for each in got) == [each[:2] for each in expected]
+        assert {each.headers for each in got} == {(("h", b"1"),)}
+
+        stream = spark.readStream.format("kafka").options(
+            subscribe="written", startingOffsets="earliest", **servers
+        )
+        writer = stream.load().writeStream.format("memory").queryName("copied")
+        checkpoint = str(tmp_path / "checkpoint")
+        query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+        assert query.awaitTermination(300)
+        copied = spark.table("copied").collect()
+        assert sorted((row.key, row.value) for row in copied) == [each[:2] for each in expected]
