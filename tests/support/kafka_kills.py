@@ -1,5 +1,6 @@
 """Idempotent producers of Kafka's, against a broker that is killed again and again."""
 
+import json
 import random
 import re
 import subprocess
@@ -14,8 +15,15 @@ import yaml
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from hermes_testkit import BrokerProcess
+from kafka_4 import TOOLS, java_command
 
-__all__ = ["KafkaBroker", "check_once_and_in_order", "read_all", "restart"]
+__all__ = [
+    "KafkaBroker",
+    "check_java_once_and_in_order",
+    "check_once_and_in_order",
+    "read_all",
+    "restart",
+]
 
 TOPIC = "clicks"
 PARTITIONS = 3
@@ -200,11 +208,99 @@ def _difference(found: list[int], wanted: list[int]) -> str:
     return f"{len(found)} of {len(wanted)}; lost: {lost}; twice: {twice}"
 
 
-def verifiable_producer(command: list[str], messages: int) -> subprocess.Popen[str]:
-    """Java's producer of numbered messages, with its defaults: idempotent, acks=all."""
-    return subprocess.Popen(
-        [*command, "--topic", TOPIC, "--max-messages", str(messages), "--throughput", "2000"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+class _JavaLoad:
+    """Kafka's own producer of numbered messages in a JVM, idempotent as it is by default."""
+
+    def __init__(self, bootstrap: str, directory: Path) -> None:
+        settings = directory / "producer.properties"
+        # The tool would not repeat anything unless told to.
+        settings.write_text(
+            "enable.idempotence=true\nretries=2147483647\nretry.backoff.ms=20\n"
+            "reconnect.backoff.ms=20\nreconnect.backoff.max.ms=100\nlinger.ms=1\n"
+            "batch.size=500\nmetadata.max.age.ms=1000\n",
+            encoding="utf-8",
+        )
+        self._known = threading.Condition()
+        self.acknowledged: dict[int, tuple[int, int]] = {}
+        self.others: list[str] = []
+        self._process = subprocess.Popen(
+            java_command(
+                TOOLS["kafka-verifiable-producer"],
+                *("--bootstrap-server", bootstrap),
+                *("--topic", TOPIC),
+                *("--throughput", "2000"),
+                *("--command-config", str(settings)),
+            ),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self._thread = threading.Thread(target=self._read)
+        self._thread.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            told = json.loads(line) if line.startswith("{") else {}
+            with self._known:
+                if told.get("name") == "producer_send_success":
+                    place = told["partition"], told["offset"]
+                    self.acknowledged[int(told["value"])] = place
+                elif told.get("name") not in ("startup_complete", "tool_data", "shutdown_complete"):
+                    self.others.append(line)
+                self._known.notify()
+        with self._known:
+            self._known.notify()
+
+    def wait_for_more(self, count: int) -> None:
+        with self._known:
+            goal = len(self.acknowledged) + count
+            done = self._known.wait_for(
+                lambda: len(self.acknowledged) >= goal or self._process.poll() is not None, 120
+            )
+        assert done, f"{len(self.acknowledged)} acknowledged, and no more"
+        assert self._process.poll() is None, self.others[-5:]
+
+    def stop(self) -> None:
+        self._process.terminate()
+        try:
+            self._process.wait(120)
+        finally:
+            self._process.kill()
+            self._thread.join()
+            assert self._process.stdout is not None
+            self._process.stdout.close()
+
+
+def check_java_once_and_in_order(broker: KafkaBroker, kills: int, directory: Path) -> int:
+    """The same for Java's producer.
+
+    Returns:
+        How many were acknowledged.
+    """
+    create_topic(broker.bootstrap, **{"segment.bytes": "65536"})
+    load = _JavaLoad(broker.bootstrap, directory)
+    try:
+        for number in range(kills):
+            load.wait_for_more(_BETWEEN)
+            if number % 5 == 4:
+                restart(broker)
+            else:
+                broker.kill()
+                broker.start()
+        load.wait_for_more(_BETWEEN)
+    finally:
+        load.stop()
+    errors = [line for line in load.others if "producer_send_error" in line]
+    assert errors == []
+    stored = read_all(broker.bootstrap)
+    found: dict[int, tuple[int, int]] = {}
+    for partition, messages in stored.items():
+        numbers = [int(value) for _, value in messages]
+        assert numbers == sorted(set(numbers)), _difference(numbers, sorted(set(numbers)))
+        found |= {int(value): (partition, offset) for offset, value in messages}
+    lost = sorted(load.acknowledged.keys() - found.keys())
+    assert lost == []
+    for number, place in load.acknowledged.items():
+        assert place in (found[number], (found[number][0], -1)), (number, place, found[number])
+    return len(load.acknowledged)
