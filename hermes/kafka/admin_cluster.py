@@ -69,7 +69,8 @@ async def describe_log_dirs(request: Any, call: Call) -> Any:
     if request.topics is not None:
         wanted = {each.topic: frozenset(each.partitions) for each in request.topics}
     found = {}
-    for name in server.topics.names() if wanted is None else wanted:
+    for entry, name in enumerate(server.topics.names() if wanted is None else wanted):
+        await call.after_entry(entry)
         numbers = None if wanted is None else wanted[name]
         sizes = server.topics.sizes(name, numbers)
         if sizes:

@@ -41,12 +41,14 @@ class _Change(IntEnum):
 # -- DescribeConfigs ----------------------------------------------------------------------------
 
 
-def describe_configs(request: Any, call: Call) -> Any:
+async def describe_configs(request: Any, call: Call) -> Any:
     """Show the settings of topics, and of this broker."""
     call.is_large = len(request.resources) * len(TOPIC_CONFIGS) > LARGE_ENTRIES
-    return call.make.DescribeConfigsResponse(
-        results=tuple(_described(each, request, call) for each in request.resources)
-    )
+    results = []
+    for number, each in enumerate(request.resources):
+        await call.after_entry(number)
+        results.append(_described(each, request, call))
+    return call.make.DescribeConfigsResponse(results=tuple(results))
 
 
 def _described(asked: Any, request: Any, call: Call) -> Any:
@@ -183,7 +185,8 @@ async def _altered(
     call.is_large = len(request.resources) > LARGE_ENTRIES
     counts = Counter((each.resource_type, each.resource_name) for each in request.resources)
     results = []
-    for asked in request.resources:
+    for number, asked in enumerate(request.resources):
+        await call.after_entry(number)
         code, message = Code.NONE, None
         try:
             if counts[asked.resource_type, asked.resource_name] > 1:

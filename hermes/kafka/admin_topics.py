@@ -28,8 +28,8 @@ async def create_topics(request: Any, call: Call) -> Any:
     counts = Counter(each.name for each in request.topics)
     call.is_large = len(request.topics) > LARGE_ENTRIES
     results = []
-    for name in counts:
-        asked = next(each for each in request.topics if each.name == name)
+    for number, (name, asked) in enumerate({each.name: each for each in request.topics}.items()):
+        await call.after_entry(number)
         try:
             if counts[name] > 1:
                 raise KafkaError(Code.INVALID_REQUEST, "Duplicate topic name.")
@@ -182,7 +182,8 @@ async def delete_topics(request: Any, call: Call) -> Any:
     call.is_large = len(asked) > LARGE_ENTRIES
     counts = Counter(asked)
     results = []
-    for name, topic_id in counts:
+    for number, (name, topic_id) in enumerate(counts):
+        await call.after_entry(number)
         code, message, found = Code.NONE, None, None
         try:
             if counts[name, topic_id] > 1:
@@ -238,8 +239,8 @@ async def create_partitions(request: Any, call: Call) -> Any:
     counts = Counter(each.name for each in request.topics)
     call.is_large = len(request.topics) > LARGE_ENTRIES
     results = []
-    for name in counts:
-        asked = next(each for each in request.topics if each.name == name)
+    for number, (name, asked) in enumerate({each.name: each for each in request.topics}.items()):
+        await call.after_entry(number)
         code, message = Code.NONE, None
         try:
             if counts[name] > 1:

@@ -11,6 +11,9 @@ from hermes.kafka.frames import Frame
 from hermes.kafka.serving import KafkaServer
 from hermes.security import Operation, Resource
 
+#: So many entries of a request are carried out before others have a turn.
+_ENTRIES_AT_A_TIME: Final = 16
+
 #: A response with more entries than this is encoded in a thread: see `Call.is_large`.
 LARGE_ENTRIES: Final = 256
 
@@ -73,6 +76,17 @@ class Call:
     def permits_topic(self, operation: Operation, name: str) -> bool:
         """The same, of something that is done to a topic."""
         return self.permits(operation, Resource.topic(name))
+
+    async def after_entry(self, number: int) -> None:
+        """Let others have their turn, now and then between entries: there may be very many.
+
+        Args:
+            number: how many entries came before.
+        """
+        if number % _ENTRIES_AT_A_TIME == _ENTRIES_AT_A_TIME - 1:
+            turn: Deferred[None] = Deferred()
+            self.server.shared.scheduler.resume_later(lambda: turn.callback(None))
+            await turn
 
     def let_pass(self) -> None:
         """All that changes something is done: Produce requests after this one may be taken."""

@@ -69,6 +69,8 @@ class Schema:
             Exception: it can't be read; `kio` has many.
         """
         self._claims.check(data, position)
+        if isinstance(data, memoryview):
+            data = data.toreadonly()  # `kio` takes nothing else
         return self._read(data, position)[0]
 
     def response_to(self, correlation_id: int, entity: Any) -> bytes:
