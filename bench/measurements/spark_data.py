@@ -10,14 +10,16 @@ from collections.abc import Callable
 from functools import partial
 from itertools import count
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING
 
 from bench.measurements.spark import CORES, fill, frame_of, spark_session
 from bench.support.load import TOPIC
-from bench.support.report import Row, interleaved, ratio_row, skipped_row
+from bench.support.report import Row, bound_row, interleaved, ratio_row, skipped_row
 from bench.support.servers import HermesBroker
 from bench.support.settings import Settings
 from hermes.client import Producer, ProducerConfig
+from hermes.errors import HermesError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -28,6 +30,7 @@ _MILLION = 1e6
 _LARGE_BYTES = 900_000
 _SMALL_BYTES = 200
 _LARGE_COUNT = 60
+_MANY = 1_000
 _WRITTEN_SHARE = 5  # of the messages that are read: writing takes longer
 
 
@@ -44,7 +47,9 @@ def measure(settings: Settings) -> list[Row]:
         spark_session(directory, "2g") as spark,
     ):
         data = _Data(spark, broker, directory, settings)
-        return [data.read(), data.written(), data.loaded(), data.large()]
+        rows = [data.read(), data.written(), data.loaded(), data.large(), data.delta()]
+    with settings.workspace() as directory, HermesBroker(directory, num_partitions=_MANY) as broker:
+        return [*rows, _planned(broker, settings.rounds)]
 
 
 class _Data:
@@ -114,6 +119,27 @@ class _Data:
         )
         return _row("Spark, 900 KB messages against small", rates, "small", 1.0, "MB/s")
 
+    def delta(self) -> Row:
+        """A Delta table, partitioned by day, against its files without the table."""
+        name = "read_delta against its files"
+        try:
+            from hermes.spark.delta import read_delta
+        except HermesError:
+            return skipped_row(name, "deltalake is not installed (the extra `delta`)")
+        from hermes.spark.load import load
+
+        host, port = self._broker.address
+        table = self._new("delta")
+        options = {"hermes.bootstrap.servers": f"{host}:{port}", "subscribe": TOPIC}
+        load(self._spark, table, options, sink="delta")
+        files = read_delta(self._spark, table).inputFiles()
+        rates = self._rates(
+            self._count,
+            lambda: _walk(read_delta(self._spark, table)),
+            lambda: _walk(self._spark.read.parquet(*files)),
+        )
+        return _row(name, rates, "Parquet", 1 / 1.2)
+
     # -- parts ------------------------------------------------------------------------------------
 
     def _rates(self, number: int, *acts: Callable[[], object]) -> list[tuple[float, ...]]:
@@ -139,6 +165,34 @@ class _Data:
 
     def _new(self, name: str) -> str:
         return str(self._directory / f"{name}-{next(self._numbers)}")
+
+
+def _planned(broker: HermesBroker, rounds: int) -> Row:
+    """What planning takes over many partitions with a message each."""
+    from hermes.spark.options import SourceOptions
+    from hermes.spark.source import BatchReader
+
+    host, port = broker.address
+    config = ProducerConfig(
+        broker_list=f"0:{host}:{port}", partitioner="round-robin", acks="flushed"
+    )
+    with Producer(config) as producer:
+        for _ in range(_MANY):
+            producer.send(TOPIC, b"x" * _SMALL_BYTES)
+    given = {"hermes.bootstrap.servers": f"{host}:{port}", "subscribe": TOPIC}
+    reader = BatchReader(SourceOptions.parse(given, "batch"))
+    seconds = []
+    for _ in range(rounds):
+        begun = time.perf_counter()
+        tasks = reader.partitions()
+        seconds.append(time.perf_counter() - begun)
+    return bound_row(
+        f"Spark, plan of {_MANY:,} partitions",
+        "s",
+        median(seconds),
+        below=1.0,
+        note=f"{len(tasks)} task(s)",
+    )
 
 
 def _walk(frame: "DataFrame") -> None:

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from hermes.client import FetchRequest, SimpleConsumer
+from hermes.client.connection import BrokerConnection
 from hermes.errors import (
     BrokerUnavailableError,
     ConfigError,
@@ -18,6 +20,7 @@ from hermes.errors import (
     RoutingError,
     UnknownTopicError,
 )
+from hermes.spark.micro_batches import StreamReader
 from hermes.spark.options import SourceOptions
 from hermes.spark.source import BatchReader
 from hermes.testing import RunningBroker, running_broker
@@ -100,6 +103,39 @@ def test_planning_reads_no_data(
     for name in ("fetch", "multifetch", "fetch_waiting"):
         monkeypatch.setattr(SimpleConsumer, name, refuse)
     assert len(BatchReader(options(broker, subscribe="clicks", minPartitions=5)).partitions()) == 5
+
+
+def test_planning_asks_as_often_however_many_partitions_there_are(
+    start_running: Callable[..., RunningBroker],
+    options: Options,
+    send: Send,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """For a batch, for the next offsets of a stream, and for its micro-batch."""
+    asked: list[int] = []
+    call = BrokerConnection.call
+
+    def counted(self: BrokerConnection, *arguments: Any, **named: Any) -> Any:
+        asked.append(1)
+        return call(self, *arguments, **named)
+
+    counts = []
+    for broker_id, partitions in ((0, 2), (1, 150)):
+        broker = start_running(broker_id=broker_id, num_partitions=partitions)
+        send(broker, "clicks", [b"x"] * partitions)
+        with monkeypatch.context() as patch:
+            patch.setattr(BrokerConnection, "call", counted)
+            asked.clear()
+            (task,) = BatchReader(options(broker, subscribe="clicks")).partitions()
+            assert len(task.ranges) == partitions
+            stream = StreamReader(options(broker, "stream", subscribe="clicks"))
+            start = {"clicks": {f"{broker_id}-{number}": 0 for number in range(partitions)}}
+            end = stream.latestOffset(start, ReadAllAvailable())
+            (task,) = stream.partitions(start, end)
+            stream.stop()
+            assert len(task.ranges) == partitions
+            counts.append(len(asked))
+    assert counts[0] == counts[1]
 
 
 def test_offsets_choose_a_part(
