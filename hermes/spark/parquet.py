@@ -86,13 +86,14 @@ def data_files(store: Store, directory: str) -> list[DataFile]:
         store: where it is.
         directory: what `write_parquet` wrote. Below it, as for Spark, a file or folder whose name
             begins with `_` or `.` doesn't count; folders hold the partition values, as
-            `day=2026-11-24`.
+            `day=2026-11-24`. Nor does a file without rows, which Spark writes when there are none.
     """
     found = [each for each in store.walk(directory) if _counts(directory, each.name)]
+    described = partial(_described, store, directory)
     if store.path is not None:
-        return [_described(store, directory, each) for each in found]
+        return [each for each in map(described, found) if each.rows]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return list(pool.map(partial(_described, store, directory), found))
+        return [each for each in pool.map(described, found) if each.rows]
 
 
 def _counts(directory: str, name: str) -> bool:
