@@ -292,7 +292,8 @@ def check_java_once_and_in_order(broker: KafkaBroker, kills: int, directory: Pat
     finally:
         load.stop()
     errors = [line for line in load.others if "producer_send_error" in line]
-    assert not errors, (len(errors), errors[:2], errors[-1])
+    said = [line for line in broker.lines if "#warn" in line or "#error" in line]
+    assert not errors, (len(errors), errors[:2], errors[-1], said[-20:])
     stored = read_all(broker.bootstrap)
     found: dict[int, tuple[int, int]] = {}
     for partition, messages in stored.items():
