@@ -20,7 +20,7 @@ import secrets
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, get_args
 
-from hermes.errors import ConfigError, LoadTargetError
+from hermes.errors import ConfigError, LoadConflictError, LoadTargetError
 from hermes.spark.load.records import Granularity, Plan, parse_document
 from hermes.spark.stores import Place, Store
 
@@ -165,11 +165,18 @@ class LoadTarget:
         return plan
 
     def propose(self, plan: Plan) -> tuple[Plan, bool]:
-        """Settle what a load copies: this plan, or that of another run which was first."""
+        """Settle what a load copies: this plan, or that of another run which was first.
+
+        Raises:
+            LoadConflictError: the other run has committed the load, and its plan is gone again.
+        """
         if self.store.create(plan_name(plan.number), plan.encode()):
             return plan, True
         settled = self.plan(plan.number)
-        assert settled is not None
+        if settled is None:
+            raise LoadConflictError(
+                f"another run has committed load {plan.number} meanwhile, and it has expired since"
+            )
         return settled, False
 
     # -- data -----------------------------------------------------------------------------------
