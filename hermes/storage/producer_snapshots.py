@@ -57,6 +57,12 @@ _NONE: Final = -1
 #: Producers that have sent something so lately may repeat it.
 _RECENT_MS: Final = 10 * 60 * 1000
 
+#: A batch before a producer's last one may have had as many messages, at least.
+_BATCH_MESSAGES: Final = 2000
+
+#: So many messages before a snapshot, at most, are looked at again.
+_MOST_MESSAGES: Final = 50_000
+
 #: Reads the headers of a log's batches from an offset to its end.
 Replay = Callable[[int], Iterable[BatchHeader]]
 
@@ -113,11 +119,12 @@ def _offsets_under_way(states: Mapping[int, ProducerState], now_ms: int) -> int:
     Kafka forgets them in a stop: a snapshot has the last batch only, and a producer that hasn't
     heard of five would be told that it is out of step.
     """
-    return sum(
-        REMEMBERED_BATCHES * (each.batches[-1].offset_delta + 1)
+    messages = sum(
+        REMEMBERED_BATCHES * max(each.batches[-1].offset_delta + 1, _BATCH_MESSAGES)
         for each in states.values()
         if each.batches and now_ms - each.last_timestamp_ms < _RECENT_MS
     )
+    return min(messages, _MOST_MESSAGES)
 
 
 class ProducerSnapshots:

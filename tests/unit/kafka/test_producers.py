@@ -100,6 +100,19 @@ def test_all_five_batches_are_known_after_a_start(path, clean):
     assert send(again, 14).base_offset == 14
 
 
+def test_a_small_last_batch_hides_no_larger_ones_after_a_stop(path):
+    log = opened(path)
+    for number in range(4):
+        send(log, 300 * number, count=300)
+    send(log, 1200, count=1)
+    log.flush()
+    log.close()
+
+    again = opened(path, clean=True)
+
+    assert all(send(again, 300 * number, count=300).is_duplicate for number in range(4))
+
+
 def test_what_a_crash_has_taken_may_be_sent_again(path):
     log = opened(path)
     send(log, 0)

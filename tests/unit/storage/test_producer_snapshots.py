@@ -117,7 +117,7 @@ def test_of_producers_that_sent_something_lately_the_last_batches_are_read_again
 
     states = loaded(snapshots, replay=replay)
 
-    assert asked == [1000], "five batches of ten messages before the snapshot"
+    assert asked == [0], "five batches of two thousand messages before the snapshot"
     assert [each.last_sequence for each in states[1000].batches] == [39, 40, 41]
     assert loaded(snapshots, start=1020, replay=lambda start: asked.append(start) or [])
     assert asked[-1] == 1020
