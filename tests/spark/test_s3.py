@@ -165,7 +165,7 @@ def test_the_command_has_the_address_as_given_and_credentials_by_the_environment
     send(broker, "command", 0, 10)
     target = s3.address_of("by command", "s3")
     servers = f"{broker.host}:{broker.port}"
-    arguments = ["load", "--to", target, "-b", servers, "--json", "command"]
+    arguments = ["load", "--to", target, "-b", servers, "--sink", "parquet", "--json", "command"]
     ran = CliRunner().invoke(program, arguments, env=s3.environment)
     assert ran.exit_code == 0, ran.output
     told = json.loads(ran.stdout)
