@@ -195,46 +195,56 @@ fetch_jars() {
 
 # Kafka 4 stands beside Hermes' broker in the tests of Kafka's protocol, and its clients are tested on both.
 ensure_kafka() {
-    fetch_jars "$root/tests/support/java/pom.xml" "$root/tests/support/java/kafka.sha256" kafka
-    export HERMES_KAFKA_JARS="$fetched"
+    local here="$root/tests/support/java" version
+    version="$(sed -n 's/.* kafka-clients-\(.*\)\.jar$/\1/p' "$here/kafka.sha256")"
+    export HERMES_KAFKA_JARS="$cache/kafka-$version"
+    fetch_jars "Kafka $version" "$here/pom.xml" "$here/kafka.sha256" "$HERMES_KAFKA_JARS"
 }
 
 # The soak has Spark's connector for Kafka read and write topics.
 ensure_spark_connector() {
-    local here="$root/tests/support/java/spark"
-    fetch_jars "$here/pom.xml" "$here/spark.sha256" spark-connector
-    export HERMES_SPARK_CONNECTOR_JARS="$fetched"
+    local here="$root/tests/support/java/spark" version
+    version="$(sed -n 's/.* kafka-clients-\(.*\)\.jar$/\1/p' "$here/spark.sha256")"
+    export HERMES_SPARK_CONNECTOR_JARS="$cache/spark-connector-$version"
+    fetch_jars "Spark's connector" "$here/pom.xml" "$here/spark.sha256" "$HERMES_SPARK_CONNECTOR_JARS"
 }
 
-# Have Maven fetch the jars of the pom $1 into a directory of the cache called $3-VERSION, and compare them
-# with the sums in $2; nothing is fetched if they are there. Sets fetched to that directory.
-fetch_jars() {
-    local pom="$1" sums="$2" maven=org.apache.maven.plugins:maven-dependency-plugin:3.6.1 version partial
-    version="$(sed -n 's/.* kafka-clients-\(.*\)\.jar$/\1/p' "$sums")"
-    fetched="${HERMES_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/hermes}/$3-$version"
-    (cd "$fetched" 2>/dev/null && sha256sum --check --status "$sums") && return
-    if ! command -v mvn >/dev/null && [ -f /etc/debian_version ] && [ "$(id -u)" -eq 0 ]; then
-        apt_install maven || true
-    fi
-    command -v mvn >/dev/null || die "The tests need $3 $version, which Maven brings. Install Maven, for instance with
-    Debian, Ubuntu:  sudo apt-get install maven"
-    say "fetching $3 $version with Maven ..."
-    mkdir -p "$(dirname "$fetched")"
-    partial="$(mktemp -d "$fetched.XXXXXX")"
-    if ! mvn -B -q --strict-checksums -f "$pom" "$maven:copy-dependencies" \
-        -DoutputDirectory="$partial" -DincludeScope=runtime >"$partial/log" 2>&1; then
+# Spark's tests on S3: Spark's file system for it, and a server.
+ensure_s3() {
+    local here="$root/tests/support/java/hadoop-aws" version
+    version="$(sed -n 's/.* hadoop-aws-\(.*\)\.jar$/\1/p' "$here/jars.sha256")"
+    export HERMES_S3A_JARS="$cache/hadoop-aws-$version"
+    fetch_jars "Hadoop's S3A $version" "$here/pom.xml" "$here/jars.sha256" "$HERMES_S3A_JARS"
+    ensure_versitygw
+}
+
+# The first release of this server that checks the condition of a put under a lock.
+ensure_versitygw() {
+    local version=v1.8.0 package=github.com/versity/versitygw/cmd/versitygw partial
+    export HERMES_VERSITYGW="$cache/versitygw-$version/versitygw"
+    [ -x "$HERMES_VERSITYGW" ] && return
+    command -v go >/dev/null || die "The tests need an S3 server, versitygw $version, which Go builds. Install Go, for instance with
+    Debian, Ubuntu:  sudo apt-get install golang"
+    say "building versitygw $version with Go ..."
+    mkdir -p "$cache"
+    partial="$(mktemp -d "$cache/versitygw.XXXXXX")"
+    # Without optimizing, which takes as long again, and the tests ask little of it.
+    if ! GOBIN="$partial" go install -gcflags='all=-N -l' -ldflags='-s -w' "$package@$version" \
+        >"$partial/log" 2>&1; then
         tail -n 15 "$partial/log" >&2
         rm -rf "$partial"
-        die "Maven could not fetch $3 $version (see above); is Maven Central, or the mirror that
-~/.m2/settings.xml names, reachable?"
+        die "Go could not build versitygw $version (see above); is the module proxy that GOPROXY names reachable?"
     fi
-    if ! (cd "$partial" && sha256sum --check --quiet "$sums") >&2; then
-        rm -rf "$partial"
-        die "What Maven fetched isn't what $sums says (see above)."
-    fi
-    rm -rf "$fetched" "$partial/log"
-    # Of two that fetched it at once, the first has made it.
-    mv -T "$partial" "$fetched" 2>/dev/null || rm -rf "$partial"
+    rm -f "$partial/log"
+    mv -T "$partial" "${HERMES_VERSITYGW%/*}" 2>/dev/null || rm -rf "$partial"
+}
+
+# A HDFS in one process, for the soak suite.
+ensure_hdfs() {
+    local here="$root/tests/support/java/hdfs" version
+    version="$(sed -n 's/.* hadoop-client-minicluster-\(.*\)\.jar$/\1/p' "$here/jars.sha256")"
+    export HERMES_HDFS_JARS="$cache/hdfs-$version"
+    fetch_jars "Hadoop's minicluster $version" "$here/pom.xml" "$here/jars.sha256" "$HERMES_HDFS_JARS"
 }
 
 # A client of Kafka's in C, as Debian has it.
