@@ -114,6 +114,10 @@ class RunningBroker:
 class RunningKafka(RunningBroker):
     """A running broker that Kafka's clients can use.
 
+    Example:
+        with running_kafka(topics={"orders": 3}) as kafka:
+            producer = confluent_kafka.Producer({"bootstrap.servers": kafka.bootstrap_servers})
+
     Attributes:
         bootstrap_servers: where they find it, as `HOST:PORT`.
         faults: what goes wrong with their requests; nothing until a test says so.

@@ -310,8 +310,8 @@ def test_a_stream_whose_power_goes_loses_no_batch(spark, tmp_path, monkeypatch) 
     path, checkpoint = tmp_path / "table", tmp_path / "checkpoint"
     flushed = Flushed(monkeypatch)
 
-    def committed_last(*arguments) -> bool:
-        add_files(*arguments)
+    def committed_last(*arguments, **options) -> bool:
+        add_files(*arguments, **options)
         raise RuntimeError("the power goes")
 
     with running_broker(settings={"num_partitions": 1}) as broker:

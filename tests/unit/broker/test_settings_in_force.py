@@ -30,6 +30,13 @@ ASKED = {
     "metrics_per_partition",
     "ready_min_free",
     "kafka_to_0_7",
+    "group_initial_rebalance_delay",
+    "group_min_session_timeout",
+    "group_max_session_timeout",
+    "group_max_members",
+    "max_groups",
+    "group_memory",
+    "offsets_retention",
 }
 
 #: What the composition root makes something of: see the last test.
