@@ -11,9 +11,6 @@ from hermes.protocol.record_batches import BatchHeader, placed
 from hermes.protocol.wire import Buffer
 from hermes.storage import Log
 
-#: One broker leads a partition for ever, so there is one epoch.
-LEADER_EPOCH = 0
-
 
 class AppendedBatches(NamedTuple):
     """What became of batches.
@@ -64,7 +61,7 @@ def check_and_append(
             end = known.last_offset + 1
             return AppendedBatches(known.base_offset, known.timestamp_ms, True, end)
     count = sum(header.last_offset_delta + 1 for header in headers)
-    buffers = placed(buffer, headers, base, LEADER_EPOCH, append_time_ms)
+    buffers = placed(buffer, headers, base, log.leader_epoch, append_time_ms)
     log.append(buffers, sum(map(len, buffers)), count, now_ms)
     if producers is not None:
         if append_time_ms is not None:

@@ -231,3 +231,15 @@ def test_a_snapshot_that_cannot_be_written_costs_nothing_but_time(path):
 
     assert send(again, 14).is_duplicate
     assert snapshots(path) == kept[:-1]
+
+
+def test_batches_are_appended_in_the_epoch_that_kafka_has_left_the_log_in(path):
+    opened(path).close()
+    (path / "leader-epoch-checkpoint").write_text("0\n1\n3 0\n")
+    log = opened(path)
+    assert log.leader_epoch == 3
+
+    send(log, 0)
+
+    log.flush()
+    assert [header.leader_epoch for header, _ in read_batches(log)] == [3]
