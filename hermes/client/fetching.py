@@ -291,12 +291,11 @@ def _decoded_entry(body: Buffer) -> FetchedEntry:
 
 
 def _decoded(decode: Callable[[Buffer], Sequence[Any]], count: int, body: Buffer) -> Sequence[Any]:
-    """Decode an answer, copying; with another number of entries than fetches it is wrong."""
+    """Decode an answer, copying the bytes that each entry ends with; their number must be right."""
     entries = decode(body)
     if len(entries) != count:
         raise RemoteProtocolError(f"{count} fetches were answered with {len(entries)} entries")
-    last = entries[0]._fields[-1] if entries else ""
-    return [each._replace(**{last: bytes(each[-1])}) for each in entries]
+    return [type(each)(*each[:-1], bytes(each[-1])) for each in entries]
 
 
 def _result(

@@ -175,10 +175,7 @@ class SyncProducer:
             BrokerError: the request as a whole was refused.
         """
         self._channel.require(AcknowledgedProduceRequest.TYPE, "an acknowledgement")
-        _check(produces)
-        timeout = timeout_seconds or self._channel.connection.timeout_seconds
-        conversation = _produce(produces, acks, timeout, self._channel.refused)
-        return self._channel.run(conversation, timeout_seconds=timeout)
+        return self._send(AcknowledgedProduceRequest, produces, acks, timeout_seconds)
 
     def send_records(
         self,
@@ -202,10 +199,18 @@ class SyncProducer:
             BrokerError: the request as a whole was refused.
         """
         self._channel.require(RecordProduceRequest.TYPE, "record batches")
+        return self._send(RecordProduceRequest, produces, acks, timeout_seconds)
+
+    def _send(
+        self,
+        kind: type[AcknowledgedProduceRequest],
+        produces: Sequence[ProduceRequest],
+        acks: Acks,
+        timeout_seconds: float | None,
+    ) -> list[SendResult | BrokerError]:
         _check(produces)
         timeout = timeout_seconds or self._channel.connection.timeout_seconds
-        kind = RecordProduceRequest
-        conversation = _produce(produces, acks, timeout, self._channel.refused, kind)
+        conversation = _produce(kind, produces, acks, timeout, self._channel.refused)
         return self._channel.run(conversation, timeout_seconds=timeout)
 
     def barrier(self) -> None:
@@ -231,11 +236,11 @@ class SyncProducer:
 
 
 def _produce(
+    kind: type[AcknowledgedProduceRequest],
     produces: Sequence[ProduceRequest],
     acks: Acks,
     timeout_seconds: float,
     refused: Refused,
-    kind: type[AcknowledgedProduceRequest] = AcknowledgedProduceRequest,
 ) -> Conversation[list[SendResult | BrokerError]]:
     """The conversation of `SyncProducer.send_acknowledged`."""
     timeout_ms = max(int(timeout_seconds * 1000 * _BROKERS_SHARE), 1)

@@ -213,5 +213,5 @@ def read_partitions(
         found = None
     if found is None or found.format != "kafka":
         return {}
-    living = set(_read_places(session, on_fault, watch=False))
-    return {broker_id: found.of(broker_id) for broker_id in sorted(found.brokers & living)}
+    living = session.children(BROKER_IDS, watch=watch)
+    return {each: found.of(each) for each in sorted(found.brokers) if str(each) in living}

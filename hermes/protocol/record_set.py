@@ -219,25 +219,37 @@ class RecordSet:
             most: how many rows are made at once.
         """
         topic, partition, broker = source
+        for records in self.runs(most):
+            made: list[_R] = []
+            for offset, time_ms, key, value, headers in records:
+                row: Any = tuple.__new__(
+                    make, (value, topic, partition, offset, offset + 1, broker)
+                )
+                row.key, row.headers = key, headers
+                row.timestamp_ms = None if time_ms < 0 else time_ms
+                made.append(row)
+            yield ListedRows(made)
+
+    def runs(self, most: int) -> Iterator[list[Record]]:
+        """Iterate over the records in lists; raises what `iterate` raises.
+
+        Args:
+            most: how many are in a list at most.
+
+        Yields:
+            Lists; the last one may be empty. What comes before an error is in one of them.
+        """
         records = self.records()
         while True:
-            made: list[_R] = []
-            failure = None
+            some: list[Record] = []
             try:
                 for record in islice(records, most):
-                    offset = record.offset
-                    row: Any = tuple.__new__(
-                        make, (record.value, topic, partition, offset, offset + 1, broker)
-                    )
-                    row.key, row.headers = record.key, record.headers
-                    row.timestamp_ms = None if record.timestamp_ms < 0 else record.timestamp_ms
-                    made.append(row)
-            except InvalidMessageError as error:
-                failure = error
-            yield ListedRows(made)
-            if failure is not None:
-                raise failure
-            if len(made) < most:
+                    some.append(record)
+            except InvalidMessageError:
+                yield some
+                raise
+            yield some
+            if len(some) < most:
                 return
 
     def _whole(self) -> Iterator[tuple[int, BatchHeader]]:

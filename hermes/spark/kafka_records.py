@@ -42,27 +42,12 @@ def record_rows(
         ExpandedTooLargeError: a batch is too large when it is expanded.
     """
     schema = arrow_schema(extras)
-    some: list[Record] = []
-    records = fetched.records()
-    while True:
-        failure: Exception | None = None
-        try:
-            for record in records:
-                if record.offset < end:
-                    some.append(record)
-                if len(some) == _ROWS:
-                    break
-            else:
-                records = iter(())
-        except Exception as error:
-            failure = error
-        if some:
-            yield _rows(partition, some, extras, schema)
-        if failure is not None:
-            raise failure
-        if len(some) < _ROWS:
+    for some in fetched.runs(_ROWS):
+        wanted = [record for record in some if record.offset < end]
+        if wanted:
+            yield _rows(partition, wanted, extras, schema)
+        if len(wanted) < len(some):
             return
-        some = []
 
 
 def with_nulls(rows: pa.RecordBatch, extras: Extras) -> pa.RecordBatch:
