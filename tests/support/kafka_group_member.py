@@ -31,10 +31,16 @@ def main() -> None:
             **({} if instance_id == "-" else {"group.instance.id": instance_id}),
         }
     )
-    consumer.subscribe([topic])
+    ends: dict[int, int] = {}
+
+    def forget(_: Consumer, partitions: list[TopicPartition]) -> None:
+        # Whoever gets them now reads again from what is committed.
+        for each in partitions:
+            ends.pop(each.partition, None)
+
+    consumer.subscribe([topic], on_revoke=forget, on_lost=forget)
     while not stopping:
         messages = [each for each in consumer.consume(20, 0.1) if not each.error()]
-        ends: dict[int, int] = {}
         for each in messages:
             value = each.value().decode()
             sys.stdout.write(f"seen {each.partition()} {each.offset()} {value}\n")
@@ -46,10 +52,13 @@ def main() -> None:
         try:
             committed = consumer.commit(offsets=places, asynchronous=False)
         except KafkaException:
-            continue  # it isn't a member any more, or the broker is away: read again from there
+            # The group rebalances, or the broker is away. A partition that stays here is not
+            # delivered again, so its offset stays in `ends` to be committed by the next turn.
+            continue
         for place in committed:
             if place.error is None:
                 sys.stdout.write(f"done {place.partition} {place.offset}\n")
+                del ends[place.partition]
         sys.stdout.flush()
     consumer.close()
 

@@ -1,6 +1,7 @@
 """A producer with the callback handler `audit`, on a real broker."""
 
 import pytest
+from mirrored_pair import eventually
 
 from hermes.audit.events import Alive, Counts, decode_event
 from hermes.client import EARLIEST, FetchRequest, Producer, ProducerConfig, SimpleConsumer
@@ -55,8 +56,13 @@ def test_without_acknowledgements_nothing_is_certain(broker):
     with Producer(audited(broker, acks="none")) as producer:
         producer.send("unacknowledged", b"a")
         producer.flush()
-    ((stamp, _),) = map(read_stamp, payloads(broker, "unacknowledged"))
-    (counts,) = [e.body for e in reports(broker, stamp.process) if isinstance(e.body, Counts)]
+
+    def counted(process):
+        return [each.body for each in reports(broker, process) if isinstance(each.body, Counts)]
+
+    # What nobody acknowledges may still be on its way, the counts as well.
+    ((stamp, _),) = map(read_stamp, eventually(lambda: payloads(broker, "unacknowledged")))
+    (counts,) = eventually(lambda: counted(stamp.process))
     assert (counts.windows, [count for count, _ in counts.unknown.values()]) == ({}, [1])
 
 
