@@ -15,7 +15,6 @@ from hermes.cli.zookeeper import (
     group_options,
     inactive_group,
     kafka_groups_of,
-    refuse_security,
 )
 from hermes.client.resets import reset_offset
 from hermes.coordination.group_state import (
@@ -29,7 +28,6 @@ from hermes.coordination.group_state import (
 from hermes.coordination.kafka_groups import group_node_path
 from hermes.coordination.layout import BrokerPartition, GroupPaths
 from hermes.errors import GroupActiveError, HermesError
-from hermes.security import PLAIN
 
 # Up to this much of a partition is read to count its messages.
 _COUNTED_BYTES: Final = 1024 * 1024
@@ -59,8 +57,7 @@ def list_(cluster: Cluster | None, kafka: KafkaGroups | None, as_json: bool) -> 
             {"group": group, "members": len(read_members(cluster.session, group))}
             for group in list_groups(cluster.session)
         ]
-        if cluster.security == PLAIN:
-            kafka = kafka_groups_of(cluster)
+        kafka = kafka_groups_of(cluster)
     found = [] if kafka is None else kafka.groups()
     rows += [{"group": name, "members": count, "kind": "kafka"} for name, count in found]
     columns = ("group", "members", "kind") if found else ("group", "members")
@@ -77,7 +74,6 @@ def _kafka_with(
         return None
     if cluster.session.get(group_node_path(group)) is None:
         return None
-    refuse_security(cluster.security)
     return kafka_groups_of(cluster)
 
 

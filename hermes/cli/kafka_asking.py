@@ -1,6 +1,10 @@
-"""Asks brokers in Kafka's protocol, one request after the other: for tools, not for streams."""
+"""Asks brokers in Kafka's protocol, one request after the other: for tools, not for streams.
 
-import socket
+The connection is that of Hermes' own clients, with its TLS, its times and its errors: both
+protocols put an answer's size before it. Only who asks is said in Kafka's way, by SASL.
+"""
+
+from collections.abc import Callable, Generator
 from dataclasses import MISSING, fields
 from datetime import timedelta
 from importlib import import_module
@@ -8,32 +12,50 @@ from io import BytesIO
 from types import TracebackType
 from typing import Any, Final
 
-from hermes.errors import ClientError
+from hermes.client.authenticating import Authentication
+from hermes.client.connection import BrokerConnection
+from hermes.client.conversations import Exchange
+from hermes.errors import (
+    BrokerNotReachedError,
+    BrokerUnavailableError,
+    ClientError,
+    NotAuthenticatedError,
+    RemoteProtocolError,
+)
 from hermes.kafka.schemas import without_hypothesis
-from hermes.quoting import quoted
+from hermes.protocol import Buffer
+from hermes.security import PLAIN, ClientSecurity
 
 _MOST_BYTES: Final = 64 * 1024 * 1024
 
 
 class KafkaAsker:
-    """A connection to one broker's `kafka_listen`.
+    """A connection to one broker's `kafka_listen`, made with the first request.
 
     Args:
         host: its host.
         port: its port.
         timeout_seconds: of connecting, and of each answer.
-
-    Raises:
-        ClientError: it can't be reached.
+        security: how to connect, and who asks.
     """
 
-    def __init__(self, host: str, port: int, timeout_seconds: float = 30.0) -> None:
-        self._where = f"{host}:{port}"
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        timeout_seconds: float = 30.0,
+        security: ClientSecurity = PLAIN,
+    ) -> None:
         self._number = 0
-        try:
-            self._socket = socket.create_connection((host, port), timeout_seconds)
-        except OSError as error:
-            raise ClientError(f"can't connect to {quoted(self._where)}: {error}") from error
+        self._connection = BrokerConnection(
+            host,
+            port,
+            timeout_seconds=timeout_seconds,
+            connect_timeout_seconds=timeout_seconds,
+            max_response_bytes=_MOST_BYTES,
+            security=security,
+            authenticate=authenticate,
+        )
 
     def __enter__(self) -> "KafkaAsker":
         return self
@@ -48,7 +70,7 @@ class KafkaAsker:
 
     def close(self) -> None:
         """Disconnect."""
-        self._socket.close()
+        self._connection.close()
 
     def ask(self, name: str, version: int, **values: Any) -> Any:
         """Send a request and wait for its answer.
@@ -63,59 +85,116 @@ class KafkaAsker:
 
         Raises:
             ClientError: there is none.
+            NotAuthenticatedError: the broker refuses the user.
         """
-        snake = "".join(f"_{c.lower()}" if c.isupper() else c for c in name).removeprefix("_")
-        package = f"kio.schema.{snake}.v{version}"
-        try:
-            with without_hypothesis():
-                from kio.serial import entity_reader, entity_writer
-
-                module = import_module(f"{package}.request")
-                response = import_module(f"{package}.response")
-        except ImportError as error:
-            raise ClientError(
-                "to ask brokers in Kafka's protocol takes the package kio: "
-                "pip install 'hermes-log[kafka]'"
-            ) from error
-        request_type = getattr(module, f"{name}Request")
-        response_type = getattr(response, f"{name}Response")
         self._number += 1
-        header_type = request_type.__header_schema__
-        known = {
-            "request_api_key": request_type.__api_key__,
-            "request_api_version": version,
-            "correlation_id": self._number,
-            "client_id": "hermes",
-        }
-        names = {each.name for each in fields(header_type)}
-        header = header_type(**{key: value for key, value in known.items() if key in names})
-        buffer = BytesIO()
-        entity_writer(header_type)(buffer, header)
-        entity_writer(request_type)(buffer, _made(module, request_type, values))
-        body = buffer.getvalue()
-        answer = self._exchange(len(body).to_bytes(4) + body)
-        _, position = entity_reader(response_type.__header_schema__)(answer, 0)
-        entity, _ = entity_reader(response_type)(answer, position)
+        request, decode = _encoded(name, version, self._number, values)
+        try:
+            return self._connection.call(request, decode)
+        except BrokerNotReachedError:
+            raise
+        except BrokerUnavailableError as error:
+            raise ClientError(
+                f"{error} (is it a port of kafka_listen, and does it want TLS or a user?)"
+            ) from error
+        except RemoteProtocolError as error:
+            raise ClientError(str(error)) from error
+
+
+def authenticate(security: ClientSecurity, address: str) -> Authentication[None]:
+    """Prove who this is, and have the broker prove that it knows the user: SASL's SCRAM.
+
+    Args:
+        security: it has a user.
+        address: of the broker, for errors.
+
+    Raises:
+        NotAuthenticatedError: the broker refuses the user, or could not prove itself.
+    """
+    from hermes.security.scram import ScramClient  # and its libraries, for those only who need it
+
+    assert security.user is not None
+    assert security.password is not None  # `ClientSecurity` sees to it
+    client = ScramClient(security.user, security.password)
+    chosen = yield from _say("SaslHandshake", {"mechanism": client.mechanism})
+    if chosen.error_code:
+        raise NotAuthenticatedError(
+            f"{address} does not authenticate by {client.mechanism}, so not {security.whom}: give "
+            "the port of a listener of kafka_listen with authentication: scram"
+        )
+    challenge = yield from _prove(client.first(), security, address)
+    last = yield from _prove(client.answer(challenge), security, address)
+    try:
+        client.verify(last)
+    except NotAuthenticatedError as error:
+        raise NotAuthenticatedError(
+            f"{address} did not prove that it knows {security.whom}: it is not the broker that it "
+            f"seems to be ({error})"
+        ) from None
+
+
+def _prove(
+    message: bytes, security: ClientSecurity, address: str
+) -> Generator[Exchange[Any], Any, bytes]:
+    said = yield from _say("SaslAuthenticate", {"auth_bytes": message})
+    if said.error_code:
+        raise NotAuthenticatedError(
+            f"{address} refused {security.whom}: the name or the password is wrong, or there were "
+            "too many attempts; ask who keeps the broker's users_file"
+        )
+    return bytes(said.auth_bytes)
+
+
+def _say(name: str, values: dict[str, Any]) -> Generator[Exchange[Any], Any, Any]:
+    request, decode = _encoded(name, 1, 0, values)
+    return (yield Exchange(request, decode, repeatable=False))
+
+
+def _encoded(
+    name: str, version: int, number: int, values: dict[str, Any]
+) -> tuple[bytes, Callable[[Buffer], Any]]:
+    """A request with its size and its header, and what reads its answer."""
+    snake = "".join(f"_{c.lower()}" if c.isupper() else c for c in name).removeprefix("_")
+    package = f"kio.schema.{snake}.v{version}"
+    try:
+        with without_hypothesis():
+            from kio.serial import entity_reader, entity_writer
+
+            module = import_module(f"{package}.request")
+            response = import_module(f"{package}.response")
+    except ImportError as error:
+        raise ClientError(
+            "to ask brokers in Kafka's protocol takes the package kio: "
+            "pip install 'hermes-log[kafka]'"
+        ) from error
+    request_type = getattr(module, f"{name}Request")
+    response_type = getattr(response, f"{name}Response")
+    header_type = request_type.__header_schema__
+    known = {
+        "request_api_key": request_type.__api_key__,
+        "request_api_version": version,
+        "correlation_id": number,
+        "client_id": "hermes",
+    }
+    names = {each.name for each in fields(header_type)}
+    header = header_type(**{key: value for key, value in known.items() if key in names})
+    buffer = BytesIO()
+    entity_writer(header_type)(buffer, header)
+    entity_writer(request_type)(buffer, _made(module, request_type, values))
+    body = buffer.getvalue()
+
+    def decode(answer: Buffer) -> Any:
+        data = bytes(answer)
+        try:
+            header, position = entity_reader(response_type.__header_schema__)(data, 0)
+            entity, _ = entity_reader(response_type)(data, position)
+        except Exception as error:  # kio has many
+            raise RemoteProtocolError(f"the answer to {name} can't be read: {error}") from error
+        if header.correlation_id != number:
+            raise RemoteProtocolError(f"there is an answer to another request than {name}")
         return entity
 
-    def _exchange(self, frame: bytes) -> bytes:
-        try:
-            self._socket.sendall(frame)
-            size = int.from_bytes(self._receive(4))
-            if size > _MOST_BYTES:
-                raise ClientError(f"{self._where} answers with {size} bytes: is that Kafka's port?")
-            return self._receive(size)
-        except OSError as error:
-            raise ClientError(f"{self._where} does not answer: {error}") from error
-
-    def _receive(self, count: int) -> bytes:
-        data = bytearray()
-        while len(data) < count:
-            more = self._socket.recv(min(count - len(data), 1 << 20))
-            if not more:
-                raise ClientError(f"{self._where} has closed the connection: is it Kafka's port?")
-            data += more
-        return bytes(data)
+    return len(body).to_bytes(4) + body, decode
 
 
 def _made(module: Any, kind: Any, values: dict[str, Any]) -> Any:

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 from hermes.cli.kafka_asking import KafkaAsker
 from hermes.client.places import Place
 from hermes.errors import ClientError, GroupActiveError, HermesError
+from hermes.security import ClientSecurity
 
 #: ListOffsets' words for where a partition ends and begins.
 _LATEST: Final = -1
@@ -37,13 +38,18 @@ class KafkaGroups:
     Args:
         places: host and port of brokers' `kafka_listen`, of which one is reached.
         timeout_seconds: of connecting, and of each answer.
+        security: how to connect to them, and who asks.
 
     Raises:
         ClientError: none can be reached.
+        NotAuthenticatedError: the user is refused.
     """
 
-    def __init__(self, places: Iterable[tuple[str, int]], timeout_seconds: float) -> None:
+    def __init__(
+        self, places: Iterable[tuple[str, int]], timeout_seconds: float, security: ClientSecurity
+    ) -> None:
         self._timeout_seconds = timeout_seconds
+        self._security = security
         self._stack = ExitStack()
         self._askers: dict[tuple[str, int], KafkaAsker] = {}
         self._first = self._reach(places)
@@ -57,14 +63,16 @@ class KafkaGroups:
         problem = ClientError("no broker serves Kafka's clients: set kafka_listen")
         for place in places:
             try:
-                return self._asker(place)
+                asker = self._asker(place)
+                asker.ask("ApiVersions", 0)
+                return asker
             except ClientError as error:
                 problem = error
         raise problem
 
     def _asker(self, place: tuple[str, int]) -> KafkaAsker:
         if place not in self._askers:
-            asker = KafkaAsker(*place, self._timeout_seconds)
+            asker = KafkaAsker(*place, self._timeout_seconds, self._security)
             self._askers[place] = self._stack.enter_context(asker)
         return self._askers[place]
 

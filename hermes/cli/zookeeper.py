@@ -20,12 +20,12 @@ from hermes.cli.options import (
 from hermes.cli.security import security_options
 from hermes.cli.terminal import note
 from hermes.client import LATEST, FetchRequest, SimpleConsumer
-from hermes.coordination.cluster import read_brokers, read_listeners
+from hermes.coordination.cluster import fitting, read_brokers, read_listeners
 from hermes.coordination.group_state import GroupState, read_group
 from hermes.coordination.layout import BrokerNode, BrokerPartition, check_node_name
 from hermes.coordination.sessions import Session
-from hermes.errors import ClientError, GroupActiveError, HermesError
-from hermes.security import PLAIN, ClientSecurity
+from hermes.errors import GroupActiveError, HermesError
+from hermes.security import ClientSecurity
 
 
 class Cluster:
@@ -108,8 +108,7 @@ def group_options(command: Callable[..., Any]) -> Callable[..., Any]:
             return with_cluster(*args, **options)
         options.pop("zookeeper")
         options.pop("broker")
-        refuse_security(options.pop("security"))
-        groups = KafkaGroups([kafka], options.pop("timeout_seconds"))
+        groups = KafkaGroups([kafka], options.pop("timeout_seconds"), options.pop("security"))
         click.get_current_context().call_on_close(groups.close)
         return command(*args, cluster=None, kafka=groups, **options)
 
@@ -124,24 +123,11 @@ def group_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return _with_options(option(chosen))
 
 
-def refuse_security(security: ClientSecurity) -> None:
-    """Refuse what can't be done yet.
-
-    Raises:
-        ClientError: there are TLS or a user in it.
-    """
-    if security != PLAIN:
-        raise ClientError(
-            "hermes groups reaches Kafka's port without TLS and users only: use a listener of "
-            "kafka_listen for this machine, or a tool of Kafka's (kafka-consumer-groups)"
-        )
-
-
 def kafka_groups_of(cluster: Cluster) -> "KafkaGroups | None":
     """Reach the coordinators of a cluster's groups of Kafka's consumers.
 
     Returns:
-        None where no registered broker has a port for them that can be used.
+        None where no registered broker has a listener for them that is one for this client.
 
     Raises:
         HermesError: none of these can be reached.
@@ -150,12 +136,11 @@ def kafka_groups_of(cluster: Cluster) -> "KafkaGroups | None":
     places = [
         (each.host, each.port)
         for broker in listeners.values()
-        for each in broker.kafka
-        if each.is_plain
+        for each in fitting(broker.kafka, cluster.security)
     ]
     if not places:
         return None
-    groups = KafkaGroups(places, cluster.timeout_seconds)
+    groups = KafkaGroups(places, cluster.timeout_seconds, cluster.security)
     click.get_current_context().call_on_close(groups.close)
     return groups
 

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, Final, Self, TypeVar, overload
 
 from hermes.client.arguments import check_address, check_seconds
-from hermes.client.authenticating import advance, authenticate
+from hermes.client.authenticating import Authentication, advance, authenticate
 from hermes.client.endings import RetiredConnection, closed_when_idle
 from hermes.client.tls_failures import tls_failure, tls_refusal
 from hermes.errors import (
@@ -68,6 +68,7 @@ class BrokerConnection:
             time, and so is always tried again.
         security: whom to trust, and who this is: by TLS, and by SCRAM, before the first request.
             Both have their part of the time for connecting.
+        authenticate: the conversation by which a user is proven.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class BrokerConnection:
         max_response_bytes: int = DEFAULT_MAX_RESPONSE_BYTES,
         hold_off_seconds: float = 0.0,
         security: ClientSecurity = PLAIN,
+        authenticate: Callable[[ClientSecurity, str], Authentication[None]] = authenticate,
     ) -> None:
         check_address(host, port)
         check_seconds("timeout_seconds", timeout_seconds)
@@ -91,6 +93,7 @@ class BrokerConnection:
         self.max_response_bytes = max_response_bytes
         self.hold_off_seconds = hold_off_seconds
         self.security = security
+        self._authentication = authenticate
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None
         self._poll: Any = select.poll()
@@ -416,7 +419,7 @@ class BrokerConnection:
             raise tls_failure(error, self.host, self.port, self.security) from error
 
     def _authenticate(self, deadline: float) -> None:
-        talk = authenticate(self.security, self.address)
+        talk = self._authentication(self.security, self.address)
         step = next(talk, None)
         while step is not None:
             outcome: bytes | HermesError

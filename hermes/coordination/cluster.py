@@ -94,13 +94,28 @@ def read_brokers(
         except InvalidNodeError as fault:
             on_fault(fault)
             continue
-        fitting = [each for each in told if brings.fits(each.tls, each.authentication)]
-        if brings.user is None:  # a certificate may be brought where nobody asks for one
-            fitting += [each for each in told if each.tls and each.authentication == "none"]
-        if fitting:
+        found = fitting(told, brings)
+        if found:
             creator = brokers[broker_id].creator
-            brokers[broker_id] = BrokerNode(creator, fitting[0].host, fitting[0].port)
+            brokers[broker_id] = BrokerNode(creator, found[0].host, found[0].port)
     return brokers
+
+
+def fitting(listeners: Sequence[ListenerNode], brings: ClientSecurity) -> list[ListenerNode]:
+    """The listeners that are for a client, the best first.
+
+    Args:
+        listeners: a broker's.
+        brings: what the client brings.
+    """
+    found = [each for each in listeners if brings.fits(each.tls, each.authentication)]
+    if brings.user is None and brings.uses_tls:  # a certificate may be brought where none is wanted
+        found += [
+            each
+            for each in listeners
+            if each.tls and each.authentication == "none" and each not in found
+        ]
+    return found
 
 
 def _read_places(session: Session, on_fault: OnFault, *, watch: bool) -> dict[int, BrokerNode]:

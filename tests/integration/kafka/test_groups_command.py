@@ -110,5 +110,5 @@ def test_what_cannot_be_reached_is_told_in_a_line() -> None:
     line = [_HERMES, "groups", "list", "-k", "127.0.0.1:1"]
     told = subprocess.run(line, capture_output=True, text=True, timeout=_DEADLINE_SECONDS)
     assert told.returncode == 1
-    assert told.stderr.startswith("hermes: can't connect to ")
+    assert told.stderr.startswith("hermes: no connection to 127.0.0.1:1: ")
     assert told.stderr.count("\n") == 1

@@ -1,6 +1,10 @@
 """confluent-kafka through TLS and SASL, with the users, certificates and rules of the broker."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,13 +15,14 @@ from hermes.testing import RunningBroker, running_broker
 
 PASSWORD = planted("kafka's alice")
 KAFKA = {"kafka_listen": "tcp:0:interface=127.0.0.1", "coordination": "none"}
+HERMES = str(Path(sys.executable).with_name("hermes"))
 RULES = [
     {
         "principal": "alice",
         "operations": ["produce", "consume", "describe", "create"],
         "topic": "*",
     },
-    {"principal": "alice", "operations": ["group"], "group": "*"},
+    {"principal": "alice", "operations": ["group", "describe"], "group": "*"},
     {"principal": "bob", "operations": ["describe"], "topic": "*"},
 ]
 
@@ -70,6 +75,25 @@ def test_users_by_tls_do_what_their_rules_allow() -> None:
         refused = produced(sasl(broker, "bob", PASSWORD, "SCRAM-SHA-256"))
         assert refused is not None
         assert refused.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+        by_tls = ("--tls-ca", str(broker.tls_ca))
+        assert (
+            groups(broker, *by_tls, "--user", "alice")
+            == "GROUP    MEMBERS  KIND\nreaders        0  kafka\n"
+        )
+        assert "refused user 'alice': the name" in groups(
+            broker, *by_tls, "--user", "alice", password="wrong"
+        )
+        for options in (by_tls, ("--user", "alice")):
+            assert "does it want TLS or a user?" in groups(broker, *options)
+
+
+def groups(broker: RunningBroker, *options: str, password: str = PASSWORD) -> str:
+    """What `hermes groups list` says."""
+    line = [HERMES, "groups", "list", "-k", str(broker.bootstrap_servers), *options]
+    environment = {**os.environ, "HERMES_PASSWORD": password}
+    told = subprocess.run(line, capture_output=True, text=True, timeout=60, env=environment)
+    assert told.stderr.count("\n") == bool(told.returncode)
+    return told.stdout or told.stderr
 
 
 @pytest.mark.parametrize("change", [{"sasl.password": "wrong"}, {"sasl.mechanism": "PLAIN"}])
