@@ -7,6 +7,7 @@ item once each set has its own. The sender writes these; nothing else changes a 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
+from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeAlias, overload
 
 from hermes.client.batching import Batch, Keys, Outcome
@@ -356,23 +357,44 @@ class Delivery(Sequence[Outcome]):
             HermesError: no target can be chosen for one of them.
         """
         topic, max_bytes = self._batch.topic, self._rules.max_set_bytes
-        targets = self._router.choose_all(topic, keys)
-        used: dict[OutgoingSet, int] = {}
-        keeps_keys = self._keeps_keys
-        for number, (payload, key, target) in enumerate(zip(messages, keys, targets, strict=True)):
-            size = len(payload) + _OVERHEAD_BYTES
-            current = filling.get(target)
-            if current is None or current.size_bytes + size > max_bytes:
-                current = filling[target] = OutgoingSet(topic, target, key is not None, key)
-                sets.append(current)
-            elif key is not None and not current.has_key:
-                current.has_key, current.key = True, key
-            used.setdefault(current, current.size_bytes)
-            if keeps_keys or records:
-                current.keep((key,), (records[number] if records else None,))
-            current.payloads.append(payload)
-            current.size_bytes += size
-        return _Spread(tuple(used.items())), 0
+        used: list[tuple[int, OutgoingSet, int]] = []
+        for target, places in self._router.choose_all(topic, keys):
+            sizes = [len(messages[place]) + _OVERHEAD_BYTES for place in places]
+            start = 0
+            while start < len(places):
+                current = filling.get(target)
+                left = 0 if current is None else max_bytes - current.size_bytes
+                end = _fitting(sizes, start, left)
+                if current is None or end == start:
+                    current = filling[target] = OutgoingSet(topic, target, has_key=False)
+                    sets.append(current)
+                    end = max(_fitting(sizes, start, max_bytes), start + 1)
+                used.append((places[start], current, current.size_bytes))
+                self._add(current, messages, keys, records, places[start:end])
+                current.size_bytes += sum(sizes[start:end])
+                start = end
+        used.sort(key=itemgetter(0))
+        return _Spread([(each, position) for _, each, position in used]), 0
+
+    def _add(
+        self,
+        current: OutgoingSet,
+        messages: list[bytes],
+        keys: Keys,
+        records: Sequence[RecordData | None],
+        places: list[int],
+    ) -> None:
+        """Add the messages of an item at some places, in order, to a set."""
+        chosen_by = [keys[place] for place in places]
+        if not current.has_key:
+            current.key = next((key for key in chosen_by if key is not None), None)
+            current.has_key = current.key is not None
+        if self._keeps_keys or records:
+            current.keep(
+                chosen_by,
+                [records[place] if records else None for place in places],
+            )
+        current.payloads += [messages[place] for place in places]
 
     def _only_target(self) -> Target | None:
         """The one partition that `_deal_to` can send everything to; None if there is more to it."""
@@ -414,6 +436,17 @@ class Delivery(Sequence[Outcome]):
             end = max(bisect_right(totals, totals[start] + limit) - 1, start + 1)
             yield start, end
             start = end
+
+
+def _fitting(sizes: list[int], start: int, room: int) -> int:
+    """Where to end from a start, so that what is between has room."""
+    if not start and sum(sizes) <= room:
+        return len(sizes)
+    for end in range(start, len(sizes)):
+        room -= sizes[end]
+        if room < 0:
+            return end
+    return len(sizes)
 
 
 class _UniformPlaces(Sequence[_Place]):

@@ -9,10 +9,11 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
 from hermes.client import conversations
+from hermes.client.batching import Keys
 from hermes.client.sync_producer import SyncProducer
 from hermes.errors import (
     BrokerTimeoutError,
@@ -20,7 +21,7 @@ from hermes.errors import (
     HermesError,
     RoutingError,
 )
-from hermes.protocol import ErrorCode, MetadataRequest, error_for
+from hermes.protocol import ErrorCode, MetadataRequest, core, error_for
 from hermes.quoting import quoted
 
 _log = logging.getLogger(__name__)
@@ -225,6 +226,7 @@ class Router:
         self._metadata = metadata
         self._partition = partitioner.partition
         self._partitioner_name = type(partitioner).__name__
+        self._by_java_hash = getattr(partitioner, "keys_by_java_hash", False) is True
         self._clock = clock
         self._avoided: dict[int, float] = {}
 
@@ -263,19 +265,36 @@ class Router:
             )
         return chosen
 
-    def choose_all(self, topic: str, keys: Sequence[Any]) -> list[Target]:
+    def choose_all(self, topic: str, keys: Keys) -> list[tuple[Target, list[int]]]:
         """Choose a target for each key, by one look at the partitions.
+
+        Returns:
+            Each target with the places of its keys, in order.
 
         Raises:
             HermesError: as `choose`, for one of them.
         """
         targets, is_counted, _ = self._metadata.partitions(topic)
+        found: dict[Target, list[int]] = {}
         if not is_counted or None in keys:
-            return [self.choose(topic, key) for key in keys]
-        count, partition = len(targets), self._partition
+            for place, key in enumerate(keys):
+                found.setdefault(self.choose(topic, key), []).append(place)
+            return list(found.items())
+        places: list[list[int]] = [[] for _ in targets]
+        for place, chosen in enumerate(self._chosen(topic, keys, len(targets))):
+            places[chosen].append(place)
+        return [pair for pair in zip(targets, places, strict=True) if pair[1]]
+
+    def _chosen(self, topic: str, keys: Keys, count: int) -> list[int]:
+        """Choose a number below `count` for each key."""
+        partition = self._partition
+        chosen: list[int | None] = [None] * len(keys)
+        if self._by_java_hash:
+            chosen = core.java_partitions(keys, count)
         try:
             return [
-                targets[self._checked(partition(topic, key, count), count, key)] for key in keys
+                self._checked(partition(topic, key, count), count, key) if known is None else known
+                for key, known in zip(keys, chosen, strict=True)
             ]
         except HermesError:
             raise

@@ -645,6 +645,97 @@ pack_plain(PyObject *Py_UNUSED(module), PyObject *args)
     return result;
 }
 
+/* -- keys ------------------------------------------------------------------------------------- */
+
+/* Java's hash of text, 31 * hash + unit. Of ASCII, UTF-8 and the units of UTF-16 are the same. */
+static uint32_t
+hash_text(const uint8_t *text, Py_ssize_t length)
+{
+    uint32_t hash = 0;
+    for (Py_ssize_t place = 0; place < length; place++) {
+        hash = 31 * hash + text[place];
+    }
+    return hash;
+}
+
+/* The same of Arrays.hashCode(byte[]), whose bytes have a sign. */
+static uint32_t
+hash_bytes(const uint8_t *data, Py_ssize_t length)
+{
+    uint32_t hash = 1;
+    for (Py_ssize_t place = 0; place < length; place++) {
+        hash = 31 * hash + (uint32_t)(int8_t)data[place];
+    }
+    return hash;
+}
+
+/* The same of an Integer, or of a Long where there is no Integer. */
+static uint32_t
+hash_number(int64_t number)
+{
+    uint64_t bits = (uint64_t)number;
+    return (uint32_t)(number == (int32_t)number ? bits : bits ^ bits >> 32);
+}
+
+/* Whether a key is ASCII text, bytes or a number of 64 bits; if so, its hash. */
+static int
+java_hash(PyObject *key, uint32_t *hash)
+{
+    Py_ssize_t length;
+    if (PyBytes_CheckExact(key)) {
+        length = PyBytes_Size(key);
+        *hash = hash_bytes((const uint8_t *)PyBytes_AsString(key), length);
+        return 1;
+    }
+    if (PyLong_CheckExact(key)) {
+        int overflow;
+        *hash = hash_number(PyLong_AsLongLongAndOverflow(key, &overflow));
+        return !overflow;
+    }
+    if (!PyUnicode_CheckExact(key)) {
+        return 0;
+    }
+    const char *text = PyUnicode_AsUTF8AndSize(key, &length);
+    if (text == NULL) {
+        PyErr_Clear(); /* a lone surrogate, or no memory: Python's loop will say which */
+        return 0;
+    }
+    if (length != PyUnicode_GetLength(key)) {
+        return 0;
+    }
+    *hash = hash_text((const uint8_t *)text, length);
+    return 1;
+}
+
+static PyObject *
+java_partitions(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    PyObject *keys;
+    Py_ssize_t partition_count;
+    if (!PyArg_ParseTuple(args, "O!n", &PyList_Type, &keys, &partition_count)) {
+        return NULL;
+    }
+    if (partition_count < 1 || partition_count > INT32_MAX) {
+        PyErr_SetString(PyExc_ValueError, "expected 1 partition or more");
+        return NULL;
+    }
+    Py_ssize_t count = PyList_Size(keys);
+    PyObject *result = PyList_New(count);
+    for (Py_ssize_t place = 0; result != NULL && place < count; place++) {
+        uint32_t hash;
+        PyObject *number = Py_NewRef(Py_None);
+        if (java_hash(PyList_GetItem(keys, place), &hash)) {
+            uint32_t magnitude = hash >> 31 ? 0 - hash : hash;
+            Py_DECREF(number);
+            number = PyLong_FromUnsignedLong(magnitude % (uint32_t)partition_count);
+        }
+        if (number == NULL || PyList_SetItem(result, place, number) < 0) {
+            Py_CLEAR(result);
+        }
+    }
+    return result;
+}
+
 /* -- rows ------------------------------------------------------------------------------------- */
 
 /* An iterator. At its end it stays where it is: what comes there is not its business. Looking at
@@ -1434,6 +1525,7 @@ static PyMethodDef functions[] = {
     {"count_uncompressed", (PyCFunction)(void (*)(void))count_uncompressed, METH_FASTCALL, NULL},
     {"encode_plain", encode_plain, METH_O, NULL},
     {"iterate", iterate, METH_VARARGS, NULL},
+    {"java_partitions", java_partitions, METH_VARARGS, NULL},
     {"pack_plain", pack_plain, METH_VARARGS, NULL},
     {"tally", tally, METH_VARARGS, NULL},
     {"whole_bytes", whole_bytes, METH_O, NULL},

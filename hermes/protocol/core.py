@@ -21,6 +21,7 @@ __all__ = [
     "count_uncompressed",
     "encode_plain",
     "iterate",
+    "java_partitions",
     "pack_plain",
     "tally",
     "whole_bytes",
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
         count_uncompressed,
         encode_plain,
         iterate,
+        java_partitions,
         pack_plain,
         tally,
         whole_bytes,
@@ -69,6 +71,7 @@ else:
     count_uncompressed = _loops.count_uncompressed
     encode_plain = _loops.encode_plain
     iterate = _loops.iterate
+    java_partitions = _loops.java_partitions
     pack_plain = _loops.pack_plain
     tally = _loops.tally
     whole_bytes = _loops.whole_bytes

@@ -116,6 +116,40 @@ def pack_plain(
     return len(payloads), position, b"".join(payloads), ends.tobytes(), places.tobytes()
 
 
+def java_partitions(keys: list[Any], partition_count: int) -> list[int | None]:
+    """Choose partitions by Java's hashes of keys: the magnitude modulo the number of partitions.
+
+    Args:
+        keys: of any types.
+        partition_count: 1 or more.
+
+    Returns:
+        For each key its partition; None of those that are neither ASCII text nor bytes nor
+        numbers of 64 bits, whose hashes take more to compute.
+    """
+    if not 0 < partition_count < 2**31:
+        raise ValueError("expected 1 partition or more")
+    return [_java_partition(key, partition_count) for key in keys]
+
+
+def _java_partition(key: Any, partition_count: int) -> int | None:
+    if type(key) is bytes:
+        result = 1
+        for byte in key:
+            result = (31 * result + (byte - 256 if byte > 127 else byte)) & 0xFFFFFFFF
+    elif type(key) is str and key.isascii():
+        result = 0
+        for byte in key.encode():
+            result = (31 * result + byte) & 0xFFFFFFFF
+    elif type(key) is int and -(2**31) <= key < 2**31:
+        result = key & 0xFFFFFFFF
+    elif type(key) is int and -(2**63) <= key < 2**63:
+        result = (key ^ key >> 32) & 0xFFFFFFFF
+    else:
+        return None
+    return min(result, 0x100000000 - result) % partition_count
+
+
 class ListedRows(Generic[_R]):
     """Rows that are made already; what `Rows` can be asked, these can be, too.
 

@@ -63,7 +63,13 @@ class JavaHashPartitioner:
     Java's `abs` leaves -2^31 negative, so that for this one hash the JVM's remainder isn't a valid
     partition unless it is 0. Here `abs` is the mathematical one: the same partition for every key
     for which the JVM finds a valid one.
+
+    Attributes:
+        keys_by_java_hash: tells a producer that it may choose for many keys at once by itself, in
+            the compiled core.
     """
+
+    keys_by_java_hash = True
 
     def partition(self, topic: str, key: Any, partition_count: int) -> int:
         """See `IPartitioner`."""

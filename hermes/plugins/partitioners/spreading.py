@@ -46,7 +46,12 @@ class StickyPartitioner:
     Args:
         calls: how many times in a row a topic's partition is chosen, 1 or more; a producer's
             `batch_size` is a good value.
+
+    Attributes:
+        keys_by_java_hash: as of `JavaHashPartitioner`.
     """
+
+    keys_by_java_hash = True
 
     def __init__(self, calls: int = 200) -> None:
         if calls < 1:

@@ -16,11 +16,13 @@ from either_core import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hermes.plugins.partitioners.java_hash import JavaHashPartitioner
 from hermes.protocol import (
     Codec,
     Message,
     MessageSet,
     compress,
+    core,
     encode_message,
     encode_message_set,
     frame,
@@ -174,3 +176,34 @@ def test_what_was_encoded_is_read(payloads: list[bytes], magic: int) -> None:
 
     with_each(round_trip)
     assert [message.payload for message in round_trip()] == payloads
+
+
+@settings(max_examples=200)
+@given(
+    st.lists(
+        st.text(max_size=20)
+        | st.text(st.characters(max_codepoint=127), max_size=40)
+        | st.just("\ud800")
+        | st.binary(max_size=20)
+        | st.integers()
+        | st.integers(-(2**33), 2**33)
+        | st.none()
+        | st.booleans()
+        | st.floats(),
+        max_size=8,
+    ),
+    st.integers(1, 12),
+)
+def test_keys_are_put_where_the_partitioner_puts_them(keys: list[object], count: int) -> None:
+    with_each(lambda: core.java_partitions(keys, count))
+    partition = JavaHashPartitioner().partition
+    for key, chosen in zip(keys, core.java_partitions(keys, count), strict=True):
+        assert chosen in (None, None if chosen is None else partition("t", key, count))
+        assert chosen is not None or not (isinstance(key, str) and key.isascii())
+
+
+@pytest.mark.parametrize("count", [0, -1, 2**31])
+def test_there_is_a_partition_to_put_keys_into(either_core: None, count: int) -> None:
+    for module in (loops, import_module("hermes.protocol._core")):
+        with pytest.raises(ValueError, match="1 partition"):
+            module.java_partitions(["a"], count)

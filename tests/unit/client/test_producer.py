@@ -212,6 +212,17 @@ def test_a_key_for_each_message_sends_each_where_it_alone_would_go(
         assert together.payloads("t", partition) == 2 * one_by_one.payloads("t", partition)
 
 
+def test_many_keys_fill_sets_as_far_as_they_may(memory_broker) -> None:
+    broker = memory_broker(partition_count=3)
+    keys = [f"user-{number}" for number in range(60)]
+    payloads = [b"%02d" % number * 150_000 for number in range(60)]  # 18 MB in all
+    with producer_of(broker, acks="written") as producer:
+        producer.send("t", payloads, key=Keys(keys))
+    kept = [broker.payloads("t", number) for number in range(3)]
+    assert sorted(each for some in kept for each in some) == payloads
+    assert all(some == sorted(some) for some in kept)
+
+
 def test_messages_without_a_key_may_be_among_those_with_one(memory_broker) -> None:
     broker = memory_broker(partition_count=3)
     with producer_of(broker, acks="written") as producer:
