@@ -17,7 +17,9 @@ handler carries it out, and what it returns is encoded and sent. In the order of
     lookups      questions about a partition; epochs: the terms of leaders, of which there is one
     metadata     brokers, topics and partitions
     topics       the topics, and where each of Kafka's partition numbers is
-    cluster      the same for all brokers, in coordination; topic_changes: what is done to topics
+    cluster      the same for all brokers, in coordination; cluster_part: a broker's share
+    topic_changes  what is done to topics; placing: where new partitions are;
+                 own_requests: for Hermes' own clients
     topic_configs   Kafka's names of settings, and ours; broker_configs: a broker's
     admin_topics, admin_records, admin_configs, admin_cluster
                  the requests of administrators

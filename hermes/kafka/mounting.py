@@ -8,10 +8,12 @@ from twisted.internet.defer import Deferred
 from hermes.broker.serving import FactoryOf, ServingBroker
 from hermes.coordination.sessions import Session
 from hermes.kafka.cluster import TopicCluster
+from hermes.kafka.cluster_part import ClusterPart
 from hermes.kafka.connection import KafkaFactory
 from hermes.kafka.dispatching import Around, Dispatcher
 from hermes.kafka.groups.building import mount_groups
 from hermes.kafka.monitoring import series
+from hermes.kafka.own_requests import OwnRequests
 from hermes.kafka.producer_ids import ProducerIds
 from hermes.kafka.serving import KafkaServer
 from hermes.kafka.topic_changes import TopicChanges
@@ -35,10 +37,14 @@ def mount_kafka(run: ServingBroker, around: Around | None = None) -> FactoryOf:
         has_cluster=run.coordination.is_wanted,
     )
     run.shared.topics.owns = topics.owns
-    topic_changes = TopicChanges(run.shared, topics, run.broker.changes, run.broker.deletions)
+    changes, deletions = run.broker.changes, run.broker.deletions
+    topic_changes = TopicChanges(run.shared, topics, changes, deletions)
     claim: Callable[[int], int] = run.directory.claim_producer_ids
     if topics.has_cluster:
-        cluster = _cluster(run, topic_changes)
+        part = ClusterPart(run.shared, topics, changes, deletions, topic_changes.create)
+        cluster = _cluster(run, part)
+        topic_changes.use_cluster(part)
+        OwnRequests(run.shared, topics, topic_changes).take_from(changes, deletions)
         claim = partial(run.directory.claim_producer_ids, elsewhere=cluster.claim_producer_ids)
     producer_ids = ProducerIds(claim, run.in_thread)
     groups = mount_groups(run, topics)
@@ -49,7 +55,7 @@ def mount_kafka(run: ServingBroker, around: Around | None = None) -> FactoryOf:
     return partial(KafkaFactory, run.connections, dispatcher)
 
 
-def _cluster(run: ServingBroker, topic_changes: TopicChanges) -> TopicCluster:
+def _cluster(run: ServingBroker, part: ClusterPart) -> TopicCluster:
     """Make what keeps up with the cluster's topics, from when the broker has started."""
     coordination, config, reactor = run.coordination, run.config, run.reactor
 
@@ -66,7 +72,7 @@ def _cluster(run: ServingBroker, topic_changes: TopicChanges) -> TopicCluster:
         )
 
     def stop() -> "Deferred[None]":
-        topic_changes.stop()
+        part.stop()
         return cluster.stop()
 
     cluster = TopicCluster(
@@ -74,9 +80,9 @@ def _cluster(run: ServingBroker, topic_changes: TopicChanges) -> TopicCluster:
         connect,
         reactor.callFromThread,
         run.in_thread,
-        topic_changes.seen,
+        part.seen,
     )
-    topic_changes.use_cluster(cluster)
+    part.begin(cluster)
     run.on_started.append(cluster.start)
     run.on_stopping.append(stop)
     return cluster

@@ -6,41 +6,32 @@ settings, and deletes files.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
-from uuid import UUID, uuid4
-from zlib import crc32
+from uuid import uuid4
 
 from twisted.internet.defer import Deferred
 
 from hermes.broker.changing import Changes
-from hermes.broker.clients import UNKNOWN_CLIENT, Client
+from hermes.broker.clients import Client
 from hermes.broker.deleting import Deletions
-from hermes.broker.fairness import cooperatively
-from hermes.broker.outcomes import settled
 from hermes.broker.shared import Shared
 from hermes.config.kinds import FORMAT_KAFKA
-from hermes.config.topic import TOPIC_SETTINGS
 from hermes.coordination.kafka_topics import TopicNode
-from hermes.coordination.layout import BrokerPartition
 from hermes.coordination.topic_tree import TopicTree
 from hermes.errors import (
-    ConfigError,
-    CoordinationUnavailableError,
-    HermesError,
     TooManyTopicsError,
     TopicExistsError,
     UnknownTopicError,
     WrongPartitionError,
 )
-from hermes.kafka.cluster import Seen, Share, TopicCluster
+from hermes.kafka.cluster_part import ClusterPart
+from hermes.kafka.placing import numbered_places, own_places
 from hermes.kafka.topics import KafkaTopic, KafkaTopics
 from hermes.limited_log import LimitedLog
 from hermes.logs import ModuleLogger
-from hermes.protocol import AlterTopicRequest, CreateTopicRequest, check_kafka_topic_name
+from hermes.protocol import AlterTopicRequest, check_kafka_topic_name
 from hermes.quoting import quoted
-from hermes.storage import Log
 
 #: The setting that says what a topic's partitions hold.
 _FORMAT: Final = "format"
@@ -67,10 +58,7 @@ class TopicChanges:
         self._topics = topics
         self._changes = changes
         self._deletions = deletions
-        self._cluster: TopicCluster | None = None
-        self._known: list[Deferred[None]] = []  # wait until it is known what there is
-        self._nodes: Mapping[str, TopicNode] = {}
-        self._deleting: dict[UUID, list[Deferred[None]]] = {}  # and who waits for it
+        self._part: ClusterPart | None = None
         self._lines = LimitedLog(self._log, shared.clock.seconds)
 
     # -- checks ---------------------------------------------------------------------------------
@@ -94,12 +82,6 @@ class TopicChanges:
             HermesError: it can't.
         """
         self._check_count(count)
-        if self._topics.has_cluster and topic.format != FORMAT_KAFKA:
-            raise ConfigError(
-                _PARTITIONS,
-                f"topic {quoted(topic.name)} has Kafka 0.7's format: in a cluster its brokers' "
-                "partitions are set by `hermes topics alter`",
-            )
 
     def check_alter(
         self, topic: KafkaTopic, given: Mapping[str, str], reset: Collection[str]
@@ -145,13 +127,13 @@ class TopicChanges:
         """
         count = self._shared.config.num_partitions if partitions == -1 else partitions
         self.check_new(name, count, settings)
-        if self._cluster is None:
+        if self._part is None:
             await self._changes.create_topic(name, self._texts(count, settings), client)
-            await self._make([(name, number) for number in range(1, count)])
+            await self._topics.make([(name, number) for number in range(1, count)])
             return self._found(name)
-        places = self._places(name, 0, count, brokers)
+        places = numbered_places(self._topics.broker_ids, name, 0, count, brokers)
         node = TopicNode(uuid4(), FORMAT_KAFKA, places, dict(settings))
-        if not await self._cluster.do(lambda tree: tree.create(name, node)):
+        if not await self._part.cluster.do(lambda tree: tree.create(name, node)):
             raise TopicExistsError(f"Topic {quoted(name)} already exists.")
         self._lines.info(
             "created",
@@ -160,7 +142,7 @@ class TopicChanges:
             count=count,
             client=client,
         )
-        await self._do_part(name)
+        await self._part.do(name)
         return self._found(name)
 
     async def grow(
@@ -184,11 +166,13 @@ class TopicChanges:
         """
         self.check_grow(topic, count)
         name = topic.name
-        if self._cluster is None:
+        if self._part is None:
             given = {_PARTITIONS: str(count)}
             await self._changes.alter_topic(_altering(name, given, ()), client)
             if topic.format == FORMAT_KAFKA:
-                await self._make([(name, each) for each in range(len(topic.partitions), count)])
+                await self._topics.make(
+                    [(name, each) for each in range(len(topic.partitions), count)]
+                )
             return
 
         def change(node: TopicNode | None) -> TopicNode | None:
@@ -197,10 +181,14 @@ class TopicChanges:
             now = len(node.partitions)
             if now >= count:
                 raise WrongPartitionError(f"topic {quoted(name)} has {now} partitions already")
-            places = self._places(name, now, count, brokers)
+            if node.format == FORMAT_KAFKA:
+                places = numbered_places(self._topics.broker_ids, name, now, count, brokers)
+            else:
+                places = own_places(name, node, count - now, brokers, self._topics.live)
             return replace(node, partitions=(*node.partitions, *places))
 
-        await self._cluster.do(lambda tree: tree.change(name, change))
+        await self._part.cluster.do(lambda tree: tree.change(name, change))
+        await self._part.do(name)
 
     async def alter(
         self,
@@ -220,7 +208,7 @@ class TopicChanges:
         Raises:
             HermesError: it is refused.
         """
-        if self._cluster is None or topic.format != FORMAT_KAFKA:
+        if self._part is None or topic.format != FORMAT_KAFKA:
             await self._changes.alter_topic(_altering(topic.name, given, reset), client)
             return
 
@@ -231,8 +219,8 @@ class TopicChanges:
             return replace(node, settings={**kept, **given})
 
         self._changes.check_settings(topic.name, given)
-        await self._cluster.do(lambda tree: tree.change(topic.name, change))
-        await self._do_part(topic.name)
+        await self._part.cluster.do(lambda tree: tree.change(topic.name, change))
+        await self._part.do(topic.name)
 
     async def delete(self, topic: KafkaTopic, client: Client) -> None:
         """Delete a topic with all its partitions.
@@ -241,18 +229,17 @@ class TopicChanges:
             HermesError: it is refused, or some of it may be left.
         """
         name = topic.name
-        if self._cluster is None:
+        if self._part is None:
             await self._deletions.delete_topic(name, client)
             return
 
         def delete(tree: TopicTree) -> Any:
             return tree.delete(name, lambda node: node.id == topic.id)
 
-        if await self._cluster.do(delete) is None:
+        if await self._part.cluster.do(delete) is None:
             raise UnknownTopicError(f"there is no topic {quoted(name)}")
-        if topic.id in self._deleting:
-            gone: Deferred[None] = Deferred()
-            self._deleting[topic.id].append(gone)
+        gone = self._part.deletion(topic.id)
+        if gone is not None:
             await gone
         self._lines.info("deleted", "deleted topic {topic} for {client}", topic=name, client=client)
 
@@ -262,202 +249,15 @@ class TopicChanges:
             raise UnknownTopicError(f"there is no topic {quoted(name)}")
         return found
 
-    def _places(
-        self, name: str, first: int, count: int, brokers: Sequence[int] | None
-    ) -> tuple[BrokerPartition, ...]:
-        """Where new partitions are: on the given brokers, or on those that live, in turns."""
-        if brokers is not None:
-            pairs = zip(brokers, range(first, count), strict=True)
-            return tuple(BrokerPartition(*pair) for pair in pairs)
-        live = self._topics.broker_ids
-        start = crc32(name.encode())  # so that small topics don't all begin with the same one
-        return tuple(
-            BrokerPartition(live[(start + number) % len(live)], number)
-            for number in range(first, count)
-        )
-
-    async def _make(self, partitions: Sequence[tuple[str, int]]) -> None:
-        """Make directories of this broker's partitions; what fails is made when it is needed."""
-
-        def make(pair: tuple[str, int]) -> Log | None:
-            try:
-                return self._topics.log(*pair)
-            except HermesError as error:
-                self._lines.warn(
-                    "not made",
-                    "{topic}-{number} can't be made now: {error}",
-                    topic=pair[0],
-                    number=pair[1],
-                    error=error,
-                )
-                return None
-
-        await settled(cooperatively(self._shared.scheduler, partitions, make))
-
     # -- the cluster ----------------------------------------------------------------------------
 
-    def use_cluster(self, cluster: TopicCluster) -> None:
-        """Change topics in a cluster from now on, and tell it what this broker has."""
-        self._cluster = cluster
-        self._changes.create_elsewhere = self._create_asked
-        self._changes.alter_elsewhere = self._alter_asked
-        self._deletions.delete_elsewhere = self._delete_asked
-        self._registry.on_change(lambda _: self._tell_shares())
-        self._tell_shares()
-
-    def _create_asked(self, request: CreateTopicRequest, client: Client) -> "Deferred[Any] | None":
-        """Create a topic for one of Hermes' own clients, if it has Kafka's format."""
-        texts = dict(request.settings)
-        if texts.pop(_FORMAT, "").strip("'\"") != FORMAT_KAFKA:
-            return None
-        count = texts.pop(_PARTITIONS, "-1")
-        if not count.removeprefix("-").isdecimal():
-            return None  # which refuses it
-        return Deferred.fromCoroutine(self.create(request.topic, int(count), texts, client))
-
-    def _alter_asked(self, request: AlterTopicRequest, client: Client) -> "Deferred[Any] | None":
-        """The same for what is set."""
-        found = self._topics.get(request.topic)
-        if found is None or found.format != FORMAT_KAFKA:
-            return None
-        given = dict(request.settings)
-        count = given.pop(_PARTITIONS, "")
-        reset = TOPIC_SETTINGS.keys() if request.reset is None else request.reset
-
-        async def alter() -> None:
-            if given or reset:
-                await self.alter(found, given, reset, client)
-            if count.isdecimal() and int(count) > len(found.partitions):
-                await self.grow(found, int(count), client)
-
-        return Deferred.fromCoroutine(alter())
-
-    def _delete_asked(self, topic: str, client: Client) -> "Deferred[None] | None":
-        """The same for a topic that is to go."""
-        found = self._topics.get(topic)
-        if found is None or found.format != FORMAT_KAFKA:
-            return None
-        return Deferred.fromCoroutine(self.delete(found, client))
+    def use_cluster(self, part: ClusterPart) -> None:
+        """Change topics in a cluster from now on, of which this broker does its part."""
+        self._part = part
 
     def known(self) -> "Deferred[None] | None":
         """Fires when it is known what there is; None when it is."""
-        if self._topics.is_known:
-            return None
-        known: Deferred[None] = Deferred()
-        self._known.append(known)
-        return known
-
-    def stop(self) -> None:
-        """Nobody waits any longer."""
-        known, self._known = self._known, []
-        for each in known:
-            if not each.called:
-                each.errback(CoordinationUnavailableError("the broker stops"))
-
-    def _tell_shares(self) -> None:
-        assert self._cluster is not None
-        shares = {}
-        for name in self._registry.names():
-            logs = self._registry.partitions(name)
-            if self._registry.format(name) == FORMAT_KAFKA:
-                topic_id = next((each.topic_id for each in logs if each.topic_id), None)
-                if topic_id is not None:
-                    numbers = tuple(each.partition for each in logs)
-                    shares[name] = Share(FORMAT_KAFKA, topic_id, numbers)
-            else:
-                count = self._registry.partition_count(name)
-                shares[name] = Share("0.7", None, tuple(range(count)))
-        self._cluster.use_shares(shares)
-
-    def seen(self, seen: Seen) -> None:
-        """What stands in coordination may have changed: do this broker's part of it."""
-        before, self._nodes = self._nodes, seen.contents.topics
-        is_first = not self._topics.is_known
-        self._topics.use(seen.contents.topics, seen.brokers)
-        for topic_id, deleted in seen.contents.deleted.items():
-            if self._topics.broker_id in deleted.brokers and topic_id not in self._deleting:
-                self._deleting[topic_id] = []
-                share = self._share_of(deleted.name)
-                is_here = share is not None and share.is_of(topic_id, deleted)
-                Deferred.fromCoroutine(self._delete_here(deleted.name, topic_id, is_here))
-        for name, node in self._nodes.items():
-            if node is not before.get(name) and node.format == FORMAT_KAFKA:
-                Deferred.fromCoroutine(self._do_part(name))
-        for name in before.keys() - self._nodes.keys():
-            if not self._registry.exists(name):
-                Deferred.fromCoroutine(self._forget(name))
-        if is_first:
-            Deferred.fromCoroutine(self._create_declared())
-        known, self._known = self._known, []
-        for each in known:
-            if not each.called:
-                each.callback(None)
-
-    async def _create_declared(self) -> None:
-        """Create the topics of Kafka's format that broker.yaml declares; one broker is first."""
-        config = self._shared.config
-        for name in config.topics:
-            settings = config.topic(name)
-            if settings.format == FORMAT_KAFKA and self._topics.get(name) is None:
-                try:
-                    await self.create(name, settings.partitions, {}, UNKNOWN_CLIENT)
-                except TopicExistsError:
-                    pass
-                except HermesError as error:
-                    self._lines.error(
-                        "declared",
-                        "can't create {topic}, which broker.yaml declares: {error}",
-                        topic=name,
-                        error=error,
-                    )
-
-    def _share_of(self, name: str) -> Share | None:
-        logs = self._registry.partitions(name) if self._registry.exists(name) else []
-        if not logs:
-            return None
-        return Share(logs[0].format.name, logs[0].topic_id, tuple(each.partition for each in logs))
-
-    async def _delete_here(self, name: str, topic_id: UUID, is_here: bool) -> None:
-        """Delete this broker's part of a topic, and say so."""
-        assert self._cluster is not None
-        try:
-            if is_here:
-                await self._deletions.delete_topic(name, UNKNOWN_CLIENT)
-            for gone in self._deleting[topic_id]:
-                gone.callback(None)
-            self._deleting[topic_id] = []
-            broker_id = self._topics.broker_id
-            await self._cluster.do(lambda tree: tree.has_deleted(topic_id, broker_id))
-        except HermesError as error:
-            self._lines.error(
-                "not deleted", "{topic} is not deleted yet: {error}", topic=name, error=error
-            )
-        finally:
-            for gone in self._deleting.pop(topic_id):
-                gone.callback(None)
-
-    async def _do_part(self, name: str) -> None:
-        """Use a topic's settings, and make the directories of this broker's partitions."""
-        node = self._nodes.get(name)
-        if node is None:
-            return
-        texts = {**node.settings, _FORMAT: FORMAT_KAFKA}
-        try:
-            await self._changes.use_settings(name, texts)
-        except HermesError as error:
-            self._lines.error(
-                "settings",
-                "the cluster's settings of {topic} can't be used: {error}",
-                topic=name,
-                error=error,
-            )
-        numbers = node.of(self._topics.broker_id)
-        await self._make([(name, number) for number in numbers])
-
-    async def _forget(self, name: str) -> None:
-        """Drop the settings of a topic that is gone, and that had no partition here."""
-        with suppress(HermesError):  # they do no harm
-            await self._changes.forget(name)
+        return None if self._part is None else self._part.known()
 
 
 def _altering(name: str, given: Mapping[str, str], reset: Collection[str]) -> AlterTopicRequest:

@@ -5,16 +5,26 @@ A partition of Hermes is a broker's own; Kafka's clients know one number for all
 partition. It only ever grows, so that a key keeps its place.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 from uuid import UUID, uuid5
 
+from hermes.broker.fairness import cooperatively
+from hermes.broker.outcomes import settled
 from hermes.broker.shared import Shared
 from hermes.config.kinds import FORMAT_KAFKA
 from hermes.coordination.kafka_topics import TopicNode
 from hermes.coordination.layout import BrokerPartition
 from hermes.coordination.listeners import BrokerListeners, ListenerNode
-from hermes.errors import NotLeaderError, StorageError, UnknownTopicError, WrongPartitionError
+from hermes.errors import (
+    HermesError,
+    NotLeaderError,
+    StorageError,
+    UnknownTopicError,
+    WrongPartitionError,
+)
+from hermes.limited_log import LimitedLog
+from hermes.logs import ModuleLogger
 from hermes.quoting import quoted
 from hermes.storage import Log
 
@@ -69,6 +79,8 @@ class KafkaTopics:
         on_gone: told the name of a topic that is deleted, or is another one by now.
     """
 
+    _log = ModuleLogger()
+
     def __init__(
         self,
         shared: Shared,
@@ -77,8 +89,10 @@ class KafkaTopics:
         *,
         has_cluster: bool = False,
     ) -> None:
+        self._shared = shared
         self._registry = shared.topics
         self._directory = shared.directory
+        self._lines = LimitedLog(self._log, shared.clock.seconds)
         self._broker_id = shared.config.broker_id
         self._listeners = listeners
         self._cluster_id = cluster_id
@@ -185,6 +199,28 @@ class KafkaTopics:
         if topic.format == FORMAT_KAFKA:
             return self._registry.create_numbered(topic.name, partition, topic.id)
         return self._registry.for_produce(topic.name, partition)
+
+    async def make(self, partitions: Sequence[tuple[str, int]]) -> None:
+        """Make directories of this broker's partitions; what fails is made when it is needed.
+
+        Args:
+            partitions: each topic, and Kafka's number.
+        """
+
+        def make(pair: tuple[str, int]) -> Log | None:
+            try:
+                return self.log(*pair)
+            except HermesError as error:
+                self._lines.warn(
+                    "not made",
+                    "{topic}-{number} can't be made now: {error}",
+                    topic=pair[0],
+                    number=pair[1],
+                    error=error,
+                )
+                return None
+
+        await settled(cooperatively(self._shared.scheduler, partitions, make))
 
     def sizes(self, name: str, numbers: Collection[int] | None) -> list[tuple[int, int, int]]:
         """Tell how large this broker's partitions of a topic are.

@@ -22,6 +22,7 @@ from confluent_kafka.admin import (
 from kafka_raw import ask_once, parts
 
 from hermes.client import SimpleConsumer, SyncProducer
+from hermes.errors import SettingRefusedError, TopicExistsError
 from hermes.protocol import encode_message_set
 from hermes.testing import RunningBroker, running_broker
 
@@ -73,6 +74,11 @@ def topic(broker: RunningBroker, name: str) -> tuple[UUID, tuple[int, ...]] | No
             leaders = {part.partition_index: part.leader_id for part in each.partitions}
             return each.topic_id, tuple(leaders[number] for number in range(len(leaders)))
     return None
+
+
+def partitions(client: SimpleConsumer, name: str) -> int:
+    (described,) = client.metadata([name]).topics
+    return described.partition_count
 
 
 def produce_to_each(bootstrap: str, name: str, partitions: int) -> None:
@@ -197,6 +203,20 @@ def test_a_topic_of_0_7_has_numbers_too_and_keeps_them(start: Any, eventually: A
 
     assert both == (first[0], (1, 1, 2, 2))
     eventually(lambda: topic(two, "old") == both)
+    client = admin(one)
+    client.create_partitions([NewPartitions("old", 7)])["old"].result(60)
+    grown = (first[0], (1, 1, 2, 2, 1, 2, 1))
+    assert topic(one, "old") == grown
+    eventually(lambda: topic(two, "old") == grown)
+    for broker, count in ((one, 4), (two, 3)):
+        with SimpleConsumer(broker.host, broker.port) as own:
+            eventually(lambda own=own, count=count: partitions(own, "old") == count)
+    produce_to_each(str(two.bootstrap_servers), "old", 7)
+    start.stop(two)
+    two = start(2, num_partitions=2)
+    eventually(lambda: topic(two, "old") == grown)
+    with SimpleConsumer(two.host, two.port) as own:
+        assert partitions(own, "old") == 3
 
 
 def test_settings_are_the_clusters(start: Any, eventually: Any) -> None:
@@ -313,6 +333,13 @@ def test_what_hermes_own_clients_ask_of_such_a_topic_is_done_in_the_cluster(
         client.alter_topic("clicks", {"partitions": "5", "retention_time": "1h"})
         assert len(topic(one, "clicks")[1]) == 5
         eventually(lambda: len((topic(two, "clicks") or ((), ()))[1]) == 5)
+        with pytest.raises(SettingRefusedError, match="has 5, and never loses one"):
+            client.alter_topic("clicks", {"partitions": "3"})
+        with (
+            SimpleConsumer(two.host, two.port) as other,
+            pytest.raises(TopicExistsError, match=r"5 partitions in the cluster.*on any of"),
+        ):
+            other.create_topic("clicks", {"format": "kafka", "partitions": "4"})
         client.delete_topic("clicks")
     assert topic(one, "clicks") is None
     eventually(lambda: topic(two, "clicks") is None)
