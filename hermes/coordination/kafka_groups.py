@@ -2,6 +2,7 @@
 
     /hermes/kafka/groups/<group>                          persistent   JSON: the group's record
     /hermes/kafka/groups/<group>/<topic>:<partition>      persistent   JSON: a committed offset
+    /hermes/kafka/groups/<group>/members                  persistent   deflated JSON: its members
 
 In a group's node what a path can't have is written as in URLs, and so is a dot at the beginning;
 the empty name is `%`. `<partition>` is Kafka's number. `hermes.kafka.groups.offset_tree` has the
@@ -13,6 +14,9 @@ from typing import Final
 from urllib.parse import quote, unquote
 
 KAFKA_GROUPS: Final = "/hermes/kafka/groups"
+
+#: The node with a group's members; those of offsets have a colon.
+MEMBERS_NAME: Final = "members"
 
 _SAFE: Final = "".join(chr(each) for each in range(0x21, 0x7F) if chr(each) not in "%/")
 _EMPTY: Final = "%"

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from hermes.kafka.errors import Code
-from hermes.kafka.groups.group import Group
+from hermes.kafka.groups.group import Group, Stored
+from hermes.kafka.groups.offsets import GroupRecord
 from hermes.kafka.groups.values import (
     GroupSettings,
     Join,
@@ -52,27 +53,46 @@ class SimulatedGroup:
     Attributes:
         group: the group.
         now: the time in seconds.
-        unstored: generations that wait for the disk.
+        disk: what is on it; None before there is anything.
+        unstored: what is on its way there, and who wants to hear of it.
         stores_at_once: whether nothing waits for the disk.
     """
 
     def __init__(self, settings: GroupSettings | None = None) -> None:
         ids = count(1)
         self.now = 1000.0
-        self.unstored: list[int] = []
+        self.disk: GroupRecord | None = None
+        self.unstored: list[tuple[GroupRecord, Stored]] = []
         self.stores_at_once = True
         bounds = settings or GroupSettings()
-        self.group = Group("g", lambda: bounds, self._store, lambda: f"id{next(ids)}")
+        self._begin = lambda **known: Group(
+            "g", lambda: bounds, self._store, lambda: f"id{next(ids)}", **known
+        )
+        self.group = self._begin()
 
-    def _store(self, group: Group) -> None:
+    def _store(self, group: Group, then: Stored) -> None:
+        since = 0 if group.state is State.EMPTY else -1
+        kind = group.protocol_type or ""
+        self.unstored.append((GroupRecord(group.generation, kind, since, group.membership), then))
         if self.stores_at_once:
-            group.stored(group.generation, Code.NONE, self.now)
-        else:
-            self.unstored.append(group.generation)
+            self.finish_storing()
 
     def finish_storing(self, code: Code = Code.NONE) -> None:
-        """Let the disk be done with the earliest generation that it has."""
-        self.group.stored(self.unstored.pop(0), code, self.now)
+        """Let the disk be done with the earliest that it has."""
+        record, then = self.unstored.pop(0)
+        if code is Code.NONE:
+            self.disk = record
+        then(code, self.now)
+
+    def crash(self) -> None:
+        """Be another coordinator that knows what is on the disk, and nothing else."""
+        self.unstored.clear()
+        if self.disk is None:
+            self.group = self._begin()
+            return
+        generation, kind, _, membership = self.disk
+        self.group = self._begin(generation=generation, protocol_type=kind or None)
+        self.group.take_back(membership, self.now)
 
     def pass_time(self, seconds: float) -> None:
         """Let time pass, as the reactor's timer would."""
@@ -164,6 +184,11 @@ class Consumer:
         self.is_alive, self.answers = True, None
         self._forget()
 
+    def lose_connection(self) -> None:
+        """Ask again what has not been answered."""
+        if self.is_waiting:
+            self.answers = None
+
     def _forget(self) -> None:
         self.member_id, self.generation = "", -1
         self.owned, self.has_joined = None, False
@@ -196,9 +221,8 @@ class Consumer:
     def _refused(self, code: Code) -> None:
         if code is Code.REBALANCE_IN_PROGRESS:
             self.has_joined, self.owned = False, None
-        elif code is Code.FENCED_INSTANCE_ID:
-            self.die()
         else:
+            # None is fenced, as each instance id is that of one only.
             assert code in (
                 Code.UNKNOWN_MEMBER_ID,
                 Code.ILLEGAL_GENERATION,

@@ -37,7 +37,7 @@ class GroupCoordinator(OwnGroups):
         if not name:
             return Joined(Code.INVALID_GROUP_ID, join.member_id)
         try:
-            kept = self._in_memory(name) if join.member_id else await self._find(name, make=True)
+            kept = await self._find(name, make=not join.member_id)
             if kept is None:
                 return Joined(Code.UNKNOWN_MEMBER_ID, join.member_id)
             self._check_memory(name, sum(len(each.metadata) for each in join.protocols))
@@ -53,7 +53,7 @@ class GroupCoordinator(OwnGroups):
         if not name:
             return Synced(Code.INVALID_GROUP_ID)
         try:
-            kept = self._in_memory(name)
+            kept = await self._find(name, make=False)
             self._check_memory(name, sum(map(len, sync.assignments.values())))
         except RefusedError as error:
             return Synced(error.code)
@@ -64,14 +64,14 @@ class GroupCoordinator(OwnGroups):
         self._changed(kept)
         return await answer
 
-    def heartbeat(
+    async def heartbeat(
         self, name: str, member_id: str, instance_id: str | None, generation: int
     ) -> Code:
         """Take a Heartbeat; see `Group.heartbeat`."""
         if not name:
             return Code.INVALID_GROUP_ID
         try:
-            kept = self._in_memory(name)
+            kept = await self._find(name, make=False)
         except RefusedError as error:
             return error.code
         if kept is None:
@@ -79,12 +79,12 @@ class GroupCoordinator(OwnGroups):
         now = self._clock.seconds()
         return kept.group.heartbeat(member_id, instance_id, generation, now)
 
-    def leave(self, name: str, leaving: Sequence[Leaving]) -> tuple[Code, list[Code]]:
+    async def leave(self, name: str, leaving: Sequence[Leaving]) -> tuple[Code, list[Code]]:
         """Take a LeaveGroup: what became of all, and of each."""
         if not name:
             return Code.INVALID_GROUP_ID, []
         try:
-            kept = self._in_memory(name)
+            kept = await self._find(name, make=False)
         except RefusedError as error:
             return error.code, []
         if kept is None:

@@ -9,14 +9,16 @@ which state, and each error, is Kafka 4's (`GroupMetadataManager`, `ClassicGroup
       +-- (expired)      +--------- join, leave, a member dies ----- Stable <-+ once it is stored
 
 Answers to requests that have to wait are callables that came with them; each is called once. What
-must be on disk before members may act on it (a generation's beginning) goes to `store`, and comes
-back by `stored`. It is long because the states stand beside each other.
+must be on disk before members may act on it (who has what in a generation, and under which id)
+goes to `store`, with what to call then. It is long because the states stand beside each other.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from hermes.kafka.errors import Code
 from hermes.kafka.groups.members import Member, Members, protocols_size
+from hermes.kafka.groups.membership import Membership
 from hermes.kafka.groups.subscriptions import subscribed_topics
 from hermes.kafka.groups.values import (
     CONSUMER,
@@ -34,6 +36,9 @@ from hermes.kafka.groups.values import (
     Synced,
 )
 
+#: Called once something is on disk, or can't be, with what members are told and the time.
+Stored = Callable[[Code, float], None]
+
 
 class Group:
     """One group.
@@ -41,10 +46,10 @@ class Group:
     Args:
         name: what clients call it.
         settings: tells what bounds it now.
-        store: called with the group when a generation has an assignment, or no members; whoever
-            keeps it calls `stored` once that is on disk, or can't be.
+        store: called with the group when a generation has an assignment, or no members, or a
+            static member another id; whoever keeps it then calls what is given, too.
         new_id: a part of a member's id that nobody can guess.
-        generation, protocol_type: what is known of it from before; members join again.
+        generation, protocol_type: what is known of it from before; see `take_back`.
 
     Attributes:
         name: as given.
@@ -61,7 +66,7 @@ class Group:
         self,
         name: str,
         settings: Callable[[], GroupSettings],
-        store: Callable[["Group"], None],
+        store: Callable[["Group", Stored], None],
         new_id: Callable[[], str],
         *,
         generation: int = 0,
@@ -88,6 +93,36 @@ class Group:
         self._first_delay = self._first_remaining = 0.0
         self._sync_end: float | None = None
         self._storing: dict[str, bytes] | None = None  # the assignment that is being stored
+
+    def take_back(self, membership: Membership | None, now: float) -> None:
+        """Be what was kept: a stable generation with its members, if there were any."""
+        self.members.known_until = self.generation
+        if membership is None:
+            return
+        self.members.take_back(membership, now)
+        self.state = State.STABLE
+        self.protocol_name = membership.protocol_name
+        first = next(iter(self.members.by_id))
+        self._leader = membership.leader if membership.leader in self.members.by_id else first
+        self.topics = self._subscribed()
+
+    @property
+    def membership(self) -> Membership | None:
+        """Who is in this generation and has what; None while nobody is, or it is not decided."""
+        shares, name = self._storing, self.protocol_name or ""
+        if not self.members or not (self.state is State.STABLE or shares is not None):
+            return None
+        members = self.members.by_id.values()
+        return Membership(
+            name,
+            self._leader or "",
+            tuple(
+                each.as_kept(
+                    name, each.assignment if shares is None else shares.get(each.member_id, b"")
+                )
+                for each in members
+            ),
+        )
 
     # -- joining --------------------------------------------------------------------------------
 
@@ -157,7 +192,7 @@ class Group:
                 return
             self._add(join, member_id, now, answer)
             return
-        code = self.check_member(member_id, join.instance_id)
+        code = self.members.check(member_id, join.instance_id)
         if code is Code.NONE and self.state is State.EMPTY:
             code = Code.UNKNOWN_MEMBER_ID
         if code is not Code.NONE:
@@ -219,17 +254,39 @@ class Group:
         self._update(member, join, answer)
         member.heard(now)
         if self.state is State.STABLE and self.members.protocol() == self.protocol_name:
-            # Nothing changes for the others, so there is no rebalance.
-            is_leader = self._leader == member_id
-            joined = self._joined(member)._replace(skip_assignment=is_leader)
-            if not join.can_skip:  # it would share anew if it knew that it leads
-                joined = joined._replace(leader=leader or "", skip_assignment=False, members=())
-            self.members.answer_join(member, joined)
+            # Nothing changes for the others, so there is no rebalance. But after a restart its new
+            # id must be the one that is known.
+            told = "" if join.can_skip else leader or ""
+            self._store(self, partial(self._replaced, member, self.generation, told))
         elif self.state is State.PREPARING:
             self._complete_if_all_joined(now)
         else:
             # The leader may have been told of the old id.
             self._prepare(now)
+
+    def _replaced(
+        self, member: Member, generation: int, leader: str, code: Code, now: float
+    ) -> None:
+        """Answer a static member that has another id, which is on disk now.
+
+        Args:
+            member: as it is now.
+            generation: in which it has come.
+            leader: whom it is told to lead, if it can't be told that it need not share anew.
+            code: see `Stored`.
+            now: likewise.
+        """
+        is_in = self.members.by_id.get(member.member_id) is member
+        if self.state is not State.STABLE or generation != self.generation or not is_in:
+            return  # it is part of the rebalance that has begun, or gone
+        if code is not Code.NONE:
+            self._prepare(now)
+            return
+        joined = self._joined(member)._replace(skip_assignment=self._leader == member.member_id)
+        if leader:  # it would share anew if it knew that it leads
+            joined = joined._replace(leader=leader, skip_assignment=False, members=())
+        if self.members.answer_join(member, joined):
+            member.heard(now)
 
     def _joined(self, member: Member) -> Joined:
         """The answer to a member of this generation."""
@@ -310,7 +367,7 @@ class Group:
             self.protocol_name = None
             self.topics = self._subscribed()
             self.state = State.EMPTY
-            self._store(self)
+            self._store(self, lambda _code, _now: None)
             return
         self.protocol_name = self.members.protocol()
         self.topics = self._subscribed()
@@ -361,14 +418,14 @@ class Group:
             earlier(Synced(Code.REBALANCE_IN_PROGRESS))
         if sync.member_id == self._leader and self._storing is None:
             self._storing = {each: sync.assignments.get(each, b"") for each in self.members.by_id}
-            self._store(self)
+            self._store(self, partial(self._stored, self.generation))
 
     def _check_sync(self, sync: Sync) -> Code:
         if self.state is State.DEAD:
             return Code.COORDINATOR_NOT_AVAILABLE
         if self.state is State.EMPTY:
             return Code.UNKNOWN_MEMBER_ID
-        code = self.check_member(sync.member_id, sync.instance_id)
+        code = self.members.check(sync.member_id, sync.instance_id, sync.generation)
         if code is not Code.NONE:
             return code
         if sync.generation != self.generation:
@@ -382,14 +439,8 @@ class Group:
             return Code.REBALANCE_IN_PROGRESS
         return Code.NONE
 
-    def stored(self, generation: int, code: Code, now: float) -> None:
-        """Hear that a generation is on disk, or why it isn't.
-
-        Args:
-            generation: which; of an earlier one nothing follows.
-            code: `NONE`, or what its members are told.
-            now: the time.
-        """
+    def _stored(self, generation: int, code: Code, now: float) -> None:
+        """Hear that a generation is on disk, or why it isn't; of an earlier one nothing follows."""
         assignment = self._storing
         if self.state is not State.COMPLETING or generation != self.generation:
             return
@@ -419,23 +470,13 @@ class Group:
 
     # -- heartbeats, commits, leaving -----------------------------------------------------------
 
-    def check_member(self, member_id: str, instance_id: str | None) -> Code:
-        """Whether there is such a member; a static one may have another id by now."""
-        if instance_id is not None:
-            current = self.members.static.get(instance_id)
-            if current is None:
-                return Code.UNKNOWN_MEMBER_ID
-            if current != member_id:
-                return Code.FENCED_INSTANCE_ID
-        return Code.NONE if member_id in self.members.by_id else Code.UNKNOWN_MEMBER_ID
-
     def heartbeat(
         self, member_id: str, instance_id: str | None, generation: int, now: float
     ) -> Code:
         """Take a Heartbeat."""
         if self.state is State.DEAD:
             return Code.COORDINATOR_NOT_AVAILABLE
-        code = self.check_member(member_id, instance_id)
+        code = self.members.check(member_id, instance_id, generation)
         if code is not Code.NONE:
             return code
         if generation != self.generation:
@@ -451,7 +492,7 @@ class Group:
             return Code.NONE  # of a tool, or a consumer that shares with nobody
         if generation < 0 and not member_id and instance_id is None:
             return Code.UNKNOWN_MEMBER_ID
-        code = self.check_member(member_id, instance_id)
+        code = self.members.check(member_id, instance_id, generation)
         if code is not Code.NONE:
             return code
         if generation != self.generation:
@@ -487,7 +528,7 @@ class Group:
             del self.pending[member_id]
             return Code.NONE
         else:
-            code = self.check_member(member_id, instance_id)
+            code = self.members.check(member_id, instance_id)
             if code is not Code.NONE:
                 return code
         self._dismiss(self.members.by_id[member_id])

@@ -117,11 +117,11 @@ async def sync_group(request: Any, call: Call) -> Any:
     )
 
 
-def heartbeat(request: Any, call: Call) -> Any:
+async def heartbeat(request: Any, call: Call) -> Any:
     """Take a sign of life, and say whether to join again."""
     code = may_use(call, request.group_id)
     if code is Code.NONE:
-        code = call.server.groups.heartbeat(
+        code = await call.server.groups.heartbeat(
             request.group_id,
             request.member_id,
             getattr(request, "group_instance_id", None),
@@ -130,7 +130,7 @@ def heartbeat(request: Any, call: Call) -> Any:
     return call.make.HeartbeatResponse(error_code=code)
 
 
-def leave_group(request: Any, call: Call) -> Any:
+async def leave_group(request: Any, call: Call) -> Any:
     """Let members go."""
     if call.version < _LEAVES_TOGETHER:
         leaving = [Leaving(request.member_id, None)]
@@ -138,7 +138,7 @@ def leave_group(request: Any, call: Call) -> Any:
         leaving = [Leaving(each.member_id, each.group_instance_id) for each in request.members]
     code, codes = may_use(call, request.group_id), list[Code]()
     if code is Code.NONE:
-        code, codes = call.server.groups.leave(request.group_id, leaving)
+        code, codes = await call.server.groups.leave(request.group_id, leaving)
     if call.version < _LEAVES_TOGETHER and code is Code.NONE:
         code = codes[0]
     call.is_large = len(codes) > 256

@@ -1,9 +1,11 @@
 """One member of a group, and what the group knows of all of them together."""
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from hermes.kafka.errors import Code
+from hermes.kafka.groups.membership import KeptMember, Membership
 from hermes.kafka.groups.values import (
     JoinAnswer,
     Joined,
@@ -12,6 +14,9 @@ from hermes.kafka.groups.values import (
     SyncAnswer,
     Synced,
 )
+
+#: So many ids are known of static members that were replaced.
+_MOST_REPLACED = 1_000
 
 
 @dataclass(slots=True, eq=False)
@@ -62,6 +67,19 @@ class Member:
         """What the leader gets to know."""
         return JoinedMember(self.member_id, self.instance_id, self.metadata(protocol))
 
+    def as_kept(self, protocol: str, assignment: bytes) -> KeptMember:
+        """What is kept of it."""
+        return KeptMember(
+            self.member_id,
+            self.instance_id,
+            self.client_id,
+            self.client_host,
+            self.session_timeout_ms,
+            self.rebalance_timeout_ms,
+            self.metadata(protocol),
+            assignment,
+        )
+
     @property
     def size(self) -> int:
         """What it holds, in bytes of its client's."""
@@ -77,24 +95,76 @@ class Members:
         static: member ids by instance id.
         joining: how many wait for the answer to a JoinGroup.
         supported: how many members can do a protocol.
+        known_until: the generation with which the group was read from where it is kept; None where
+            all of its life is known here.
+        replaced: ids that static members had before those of now.
     """
 
     by_id: dict[str, Member] = field(default_factory=dict)
     static: dict[str, str] = field(default_factory=dict)
     joining: int = 0
     supported: Counter[str] = field(default_factory=Counter)
+    known_until: int | None = None
+    replaced: deque[str] = field(default_factory=lambda: deque(maxlen=_MOST_REPLACED))
 
     def __len__(self) -> int:
         return len(self.by_id)
 
+    def check(self, member_id: str, instance_id: str | None, generation: int = -1) -> Code:
+        """Whether there is such a member; a static one may have another id by now.
+
+        Args:
+            member_id: what it calls itself.
+            instance_id: of a static one.
+            generation: of which generation it thinks it is; -1 where it doesn't say.
+        """
+        if instance_id is not None:
+            current = self.static.get(instance_id)
+            if current is None:
+                return Code.UNKNOWN_MEMBER_ID
+            if current != member_id:
+                is_lost = self._may_be_lost(member_id, generation)
+                return Code.UNKNOWN_MEMBER_ID if is_lost else Code.FENCED_INSTANCE_ID
+        return Code.NONE if member_id in self.by_id else Code.UNKNOWN_MEMBER_ID
+
+    def _may_be_lost(self, member_id: str, generation: int) -> bool:
+        """Whether an id may be of a generation that was not kept before a crash.
+
+        Whoever is fenced never comes back, and so only those may be who were replaced for certain.
+        """
+        until = self.known_until
+        if until is None or member_id in self.replaced:
+            return False
+        return generation < 0 or generation > until
+
     def add(self, member: Member, answer: JoinAnswer) -> None:
         """Take a member in that joins."""
+        self._insert(member)
+        member.joining = answer
+        self.joining += 1
+
+    def take_back(self, membership: Membership, now: float) -> None:
+        """Take the members in that were kept; each has a session's time to be heard of."""
+        for kept in membership.members:
+            member = Member(
+                kept.member_id,
+                kept.instance_id,
+                kept.client_id,
+                kept.client_host,
+                (Protocol(membership.protocol_name, kept.metadata),),
+                kept.session_timeout_ms,
+                kept.rebalance_timeout_ms,
+                kept.assignment,
+                is_new=False,
+            )
+            self._insert(member)
+            member.heard(now)
+
+    def _insert(self, member: Member) -> None:
         if member.instance_id is not None:
             self.static[member.instance_id] = member.member_id
         self.by_id[member.member_id] = member
         self._support(member, 1)
-        member.joining = answer
-        self.joining += 1
 
     def remove(self, member_id: str) -> None:
         """Forget a member, if there is one; whoever waits must have been answered."""
@@ -127,6 +197,7 @@ class Members:
     def replace_static(self, old: Member, member_id: str) -> Member:
         """Give a static member another id; whoever has used the old one must have been answered."""
         assert old.instance_id is not None
+        self.replaced.append(old.member_id)
         del self.by_id[old.member_id]
         member = Member(
             member_id,

@@ -9,6 +9,7 @@ r"""The bytes of a `.hermes_kafka_groups` file: a header, then records that are 
                  int64 commit time | int64 end, -1 for none
     2 no offset  topic | int32 partition
     3 group      int32 generation | protocol type | int64 since when it is empty, -1: it isn't
+                 then up to the end, if it has members: who they are (`membership`)
     4 no group
 
 All is big-endian, group, topic, protocol type and metadata are texts, times are ms since 1970. Of
@@ -23,6 +24,7 @@ from typing import Final, NamedTuple
 
 import crc32c
 
+from hermes.kafka.groups.membership import decode_membership, encode_membership
 from hermes.kafka.groups.offsets import Change, Committed, GroupRecord, TopicPartition
 
 HEADER: Final = b"HGROUPS\0" + struct.pack(">I", 1)
@@ -59,8 +61,10 @@ def encode_change(change: Change) -> bytes:
         return _framed(bytes([_NO_GROUP]) + group)
     records = []
     if change.record is not None:
-        generation, protocol_type, empty_ms = change.record
+        generation, protocol_type, empty_ms, membership = change.record
         body = _GENERATION.pack(generation) + _text(protocol_type) + _SINCE.pack(empty_ms)
+        if membership is not None:
+            body += encode_membership(generation, membership)
         records.append(_framed(bytes([_GROUP]) + group + body))
     for (topic, partition), committed in change.offsets.items():
         if committed is None:
@@ -133,7 +137,10 @@ class _Body:
         if kind == _GROUP:
             (generation,) = self._take(_GENERATION)
             protocol_type = self._text()
-            return Change(group, GroupRecord(generation, protocol_type, *self._take(_SINCE)))
+            (empty_ms,) = self._take(_SINCE)
+            rest = self._body[self._at :]
+            membership = decode_membership(rest, generation) if rest else None
+            return Change(group, GroupRecord(generation, protocol_type, empty_ms, membership))
         if kind == _NO_GROUP:
             return Change(group, forget=True)
         raise ValueError(f"unknown type {kind}")

@@ -13,12 +13,14 @@ from uuid import uuid4
 
 from hermes.coordination.kafka_groups import (
     KAFKA_GROUPS,
+    MEMBERS_NAME,
     group_node_path,
     group_of_node,
     parse_offset_name,
 )
 from hermes.coordination.sessions import Node, Session
 from hermes.errors import CoordinationError, HermesError, InvalidNodeError
+from hermes.kafka.groups.membership import Membership, decode_membership, encode_membership
 from hermes.kafka.groups.offsets import (
     Change,
     Committed,
@@ -36,6 +38,9 @@ _MOST_BYTES: Final = 256 * 1024
 _READ_AT_ONCE: Final = 128
 
 _NO_RECORD: Final = -1
+
+#: Of a `GroupRecord`, what stands in the group's node; the membership has a node of its own.
+_RECORD_FIELDS: Final = GroupRecord._fields[:3]
 
 # A call of kazoo's transaction, with its arguments.
 _Operation = tuple[str, *tuple[Any, ...]]
@@ -108,7 +113,12 @@ class OffsetTree:
         claim.version = session.set(path, _record_value(claim.record, claim.mark), node.version)
         offsets = self._read_offsets(path, claim)
         self._claims[group] = claim
-        return StoredGroup(claim.record, offsets)
+        record = claim.record
+        if record is not None and MEMBERS_NAME in claim.names:
+            found = session.get(f"{path}/{MEMBERS_NAME}")
+            data = b"" if found is None else found.value
+            record = record._replace(membership=decode_membership(data, record.generation))
+        return StoredGroup(record, offsets)
 
     def _read_offsets(self, path: str, claim: _Claim) -> dict[TopicPartition, Committed]:
         names = self._session.children(path)
@@ -271,6 +281,9 @@ def _operations(change: Change, claim: _Claim) -> Iterator[_Operation]:
     else:
         yield "check", path, claim.version
     claim.record = record
+    if change.record is not None:
+        # Beside the record, so that only a new generation writes it.
+        yield from _membership_operations(path, change.record, claim.names)
     for (topic, partition), committed in change.offsets.items():
         name = f"{topic}:{partition}"
         node = f"{path}/{name}"
@@ -285,17 +298,30 @@ def _operations(change: Change, claim: _Claim) -> Iterator[_Operation]:
             yield "create", node, _offset_value(committed)
 
 
+def _membership_operations(path: str, record: GroupRecord, names: set[str]) -> Iterator[_Operation]:
+    node, is_there = f"{path}/{MEMBERS_NAME}", MEMBERS_NAME in names
+    membership: Membership | None = record.membership
+    if membership is not None:
+        names.add(MEMBERS_NAME)
+        value = encode_membership(record.generation, membership)
+        yield ("set_data", node, value, -1) if is_there else ("create", node, value)
+    elif is_there:
+        names.remove(MEMBERS_NAME)
+        yield "delete", node, -1
+
+
 # -- values -------------------------------------------------------------------------------------
 
 
 def _record_value(record: GroupRecord | None, mark: str) -> bytes:
     known = record or GroupRecord(_NO_RECORD, "", -1)
-    return json.dumps({**known._asdict(), "mark": mark}).encode()
+    values = dict(zip(_RECORD_FIELDS, known, strict=False))
+    return json.dumps({**values, "mark": mark}).encode()
 
 
 def _parse_record(path: str, node: Node) -> GroupRecord | None:
     found = _json(path, node)
-    generation, kind, empty_ms = (found.get(each) for each in GroupRecord._fields)
+    generation, kind, empty_ms = (found.get(each) for each in _RECORD_FIELDS)
     if not (isinstance(generation, int) and isinstance(kind, str) and isinstance(empty_ms, int)):
         raise _invalid(path, node)
     return None if generation == _NO_RECORD else GroupRecord(generation, kind, empty_ms)

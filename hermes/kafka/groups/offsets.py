@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from hermes.errors import HermesError
+from hermes.kafka.groups.membership import Membership
 
 #: Of a committed offset's metadata, in characters; Kafka's default.
 MAX_METADATA_LENGTH: Final = 4096
@@ -48,11 +49,13 @@ class GroupRecord(NamedTuple):
         generation: the last one that had an assignment, or that was empty.
         protocol_type: what it is for; empty for one that only has offsets.
         empty_ms: since when it has no members, in ms since 1970; -1 while it has some.
+        membership: who they are; None while it has none, or more than can be kept.
     """
 
     generation: int
     protocol_type: str
     empty_ms: int
+    membership: Membership | None = None
 
 
 class StoredGroup(NamedTuple):

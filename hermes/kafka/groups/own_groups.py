@@ -16,7 +16,7 @@ from hermes.errors import HermesError
 from hermes.kafka.errors import Code
 from hermes.kafka.groups.deadlines import Deadlines
 from hermes.kafka.groups.expiry import expired
-from hermes.kafka.groups.group import Group
+from hermes.kafka.groups.group import Group, Stored
 from hermes.kafka.groups.homes import home_of
 from hermes.kafka.groups.kept import KeptGroup
 from hermes.kafka.groups.offsets import (
@@ -248,11 +248,14 @@ class OwnGroups:
                 generation=0 if record is None else record.generation,
                 protocol_type=None if record is None else record.protocol_type or None,
             )
+            if record is not None:
+                group.take_back(record.membership, self._clock.seconds())
             kept = self.groups[name] = KeptGroup(group, is_stored=found is not None)
             since = -1 if record is None else record.empty_ms
             kept.empty_ms = since if since >= 0 else self._now_ms()
             if found is not None:
                 kept.apply(dict(found.offsets))
+            self._deadlines.set(name, group.next_deadline())
             self._measure(kept)
             return kept
         except RefusedError:
@@ -270,11 +273,6 @@ class OwnGroups:
             "store", "group {name} is not available: {error}", name=name, error=str(error)
         )
         return RefusedError(Code.COORDINATOR_NOT_AVAILABLE)
-
-    def _in_memory(self, name: str) -> KeptGroup | None:
-        """A group of this broker's that has members, if it has any."""
-        self._check_home(name)
-        return self.groups.get(name)
 
     # -- looking after them ------------------------------------------------------------------------
 
@@ -339,20 +337,27 @@ class OwnGroups:
             self._measure(kept)
         return Code.NONE
 
-    def _store_generation(self, group: Group) -> None:
-        kept = self.groups[group.name]
+    def _store_generation(self, group: Group, then: Stored) -> None:
+        kept, name = self.groups[group.name], group.name
         if group.state is State.EMPTY:
             kept.empty_ms = self._now_ms()
         since = kept.empty_ms if group.state is State.EMPTY else -1
-        generation = group.generation
-        self.counts.rebalances += 1
+        self.counts.rebalances += group.state is not State.STABLE
+        membership = group.membership
+        if membership is not None and not membership.can_be_kept:
+            self._lines.info(
+                "members",
+                "group {name} has too many members to keep them: after a restart they join again",
+                name=name,
+            )
+            membership = None
 
         def stored(code: Code) -> None:
-            group.stored(generation, code, self._clock.seconds())
+            then(code, self._clock.seconds())
             self._changed(kept)
 
-        record = GroupRecord(generation, group.protocol_type or "", since)
-        self._write(kept, Change(group.name, record)).addCallback(stored)
+        record = GroupRecord(group.generation, group.protocol_type or "", since, membership)
+        self._write(kept, Change(name, record)).addCallback(stored)
 
     async def _delete(self, kept: KeptGroup) -> Code:
         name = kept.group.name

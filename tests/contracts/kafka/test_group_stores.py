@@ -13,6 +13,7 @@ import pytest
 from coordination_servers import ServerProcess
 
 from hermes.coordination.sessions import Session
+from hermes.kafka.groups.membership import KeptMember, Membership
 from hermes.kafka.groups.offset_file import OffsetFile
 from hermes.kafka.groups.offset_tree import OffsetTree
 from hermes.kafka.groups.offsets import (
@@ -94,6 +95,43 @@ def test_what_is_written_is_loaded_in_another_life(open_store: Open) -> None:
     assert after.load("g") == StoredGroup(record, {CLICKS: TWO, VIEWS: TWO})
     kept(after, Change("g", GroupRecord(4, "consumer", 77), {CLICKS: None}))
     assert open_store().load("g") == StoredGroup(GroupRecord(4, "consumer", 77), {VIEWS: TWO})
+
+
+def membership(count: int) -> Membership:
+    members = tuple(
+        KeptMember(
+            f"rdkafka-00000000-0000-0000-0000-{each:012}",
+            f"Ä {each}" if each % 2 else None,
+            "rdkafka",
+            "/127.0.0.1",
+            45_000,
+            300_000,
+            bytes(range(64)),
+            b"\0\xff" * 10 if each else b"",
+        )
+        for each in range(count)
+    )
+    return Membership("range", members[0].member_id, members)
+
+
+def test_members_are_kept_with_their_generation(open_store: Open) -> None:
+    store = open_store()
+    store.load("g")
+    record = GroupRecord(3, "consumer", -1, membership(2))
+    kept(store, Change("g", record, {CLICKS: ONE}))
+    kept(store, Change("g", offsets={CLICKS: TWO}))
+    after = open_store()
+    assert after.load("g") == StoredGroup(record, {CLICKS: TWO})
+    later = GroupRecord(4, "consumer", -1, membership(1000))
+    kept(after, Change("g", later))
+    again = open_store()
+    assert again.load("g") == StoredGroup(later, {CLICKS: TWO})
+    empty = GroupRecord(5, "consumer", 77)
+    kept(again, Change("g", empty))
+    last = open_store()
+    assert last.load("g") == StoredGroup(empty, {CLICKS: TWO})
+    kept(last, Change("g", record), Change("g", forget=True))
+    assert open_store().load("g") is None
 
 
 def test_offsets_without_a_record(open_store: Open) -> None:

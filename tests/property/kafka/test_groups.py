@@ -76,6 +76,13 @@ class Groups(RuleBasedStateMachine):
         self.world.finish_storing(Code.COORDINATOR_NOT_AVAILABLE if fails else Code.NONE)
 
     @rule()
+    def crash(self) -> None:
+        self.world.crash()
+        self.generation = self.world.group.generation
+        for each in self.consumers:
+            each.lose_connection()
+
+    @rule()
     def settles(self) -> None:
         settle(self.world, self.consumers)
         check_shared(self.consumers)
@@ -108,7 +115,7 @@ class Groups(RuleBasedStateMachine):
             for each in self.consumers
             if each.is_alive
             and each.generation == group.generation
-            and group.check_member(each.member_id, each.instance_id) is Code.NONE
+            and group.members.check(each.member_id, each.instance_id) is Code.NONE
         ]
         owned = b"".join(each.owned or b"" for each in current)
         assert len(owned) == len(set(owned))
@@ -119,7 +126,7 @@ TestGroups.settings = settings(max_examples=60, stateful_step_count=40, deadline
 
 
 @pytest.mark.parametrize("at_once", [True, False], ids=["quick disk", "slow disk"])
-@pytest.mark.parametrize("event", ["die", "leave", "restart"])
+@pytest.mark.parametrize("event", ["die", "leave", "restart", "crash"])
 def test_all_orders_of_three_consumers_and_an_event(event: str, at_once: bool) -> None:
     """Each step of two consumers' joining, with what a third does at every place between them."""
     for order in sorted(set(permutations("aaaabbb"))):
@@ -130,7 +137,11 @@ def test_all_orders_of_three_consumers_and_an_event(event: str, at_once: bool) -
             consumers["c"].instance_id = "static"
             settle(world, [consumers["c"]])
             for number, name in enumerate(order):
-                if number == place:
+                if number == place and event == "crash":
+                    world.crash()
+                    for each in consumers.values():
+                        each.lose_connection()
+                elif number == place:
                     getattr(consumers["c"], event)()
                 consumers[name].step()
                 world.pass_time(0.01)

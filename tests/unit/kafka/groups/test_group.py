@@ -139,6 +139,78 @@ def test_a_static_member_that_comes_back_keeps_its_place() -> None:
     assert (old.leader, old.skip_assignment, old.members) == (again.member_id, False, ())
 
 
+def test_a_static_member_is_told_its_new_id_when_that_is_on_the_disk() -> None:
+    world = SimulatedGroup(NOW)
+    world.join(a_join("", "one"))
+    world.pass_time(0)
+    first = world.group.members.static["one"]
+    world.sync(Sync(first, "one", 1, {first: b"all"}))
+    world.stores_at_once = False
+    waiting = world.join(a_join("", "one"))
+    another = world.join(a_join("", "one"))
+    assert waiting[0].code is Code.FENCED_INSTANCE_ID
+    world.finish_storing()
+    assert another == []  # that was the other one's
+    world.finish_storing()
+    assert (another[0].code, another[0].generation) == (Code.NONE, 1)
+    # If that can't be written, all join again, and that is written.
+    third = world.join(a_join("", "one"))
+    world.finish_storing(Code.COORDINATOR_NOT_AVAILABLE)
+    assert (third[0].code, third[0].generation) == (Code.NONE, 2)
+
+
+def test_members_go_on_after_a_crash() -> None:
+    world, (one, two) = stable()
+    before = world.group.membership
+    world.crash()
+    group = world.group
+    assert (group.state, group.generation, group.topics) == (State.STABLE, 1, {"clicks"})
+    for number, each in enumerate((one, two)):
+        assert group.heartbeat(each, None, 1, world.now) is Code.NONE
+        assert group.commit(each, None, 1, world.now) is Code.NONE
+        assert world.sync(Sync(each, None, 1, {}))[0].assignment == b"%d" % number
+    assert group.membership == before is not None
+    # One that isn't heard of is dead after its session.
+    world.pass_time(SESSION_MS / 1000 - 1)
+    group.heartbeat(two, None, 1, world.now)
+    world.pass_time(1)
+    assert list(group.members.by_id) == [two]
+    assert group.state is State.PREPARING
+
+
+def test_a_group_without_members_is_empty_after_a_crash() -> None:
+    world, members = stable()
+    world.group.leave([Leaving(each, None) for each in members], world.now)
+    world.crash()
+    assert (world.group.state, world.group.generation) == (State.EMPTY, 2)
+    assert world.group.topics == frozenset()
+
+
+def test_a_static_member_of_a_generation_that_was_lost_is_not_fenced() -> None:
+    world = SimulatedGroup(NOW)
+    world.join(a_join("", "one"))
+    world.pass_time(0)
+    first = world.group.members.static["one"]
+    world.sync(Sync(first, "one", 1, {first: b"all"}))
+    # It comes back, with other protocols: generation 2, which nobody has stored.
+    (lost,) = world.join(a_join("", "one", protocols=protocols("sticky", "range")))
+    assert lost.generation == 2
+    world.crash()
+    group, now, unknown = world.group, world.now, Code.UNKNOWN_MEMBER_ID
+    assert world.sync(Sync(lost.member_id, "one", 2, {}))[0].code is unknown
+    assert group.heartbeat(lost.member_id, "one", 2, now) is unknown
+    assert group.commit(lost.member_id, "one", 2, now) is unknown
+    assert group.commit("", "one", -1, now) is unknown
+    assert world.join(a_join(lost.member_id, "one"))[0].code is unknown
+    # So it joins as it did at first; then the ids that it had are another process's.
+    (again,) = world.join(a_join("", "one"))
+    assert again.code is Code.NONE
+    fenced = Code.FENCED_INSTANCE_ID
+    assert group.heartbeat(first, "one", 1, now) is fenced
+    assert group.heartbeat("of another life", "one", 1, now) is fenced
+    assert world.join(a_join(first, "one"))[0].code is fenced
+
+
 def test_leaving() -> None:
     world, (one, two) = stable()
     pending = world.join(a_join())[0].member_id
