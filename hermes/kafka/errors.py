@@ -168,7 +168,8 @@ _CODES: Final[tuple[tuple[type[BaseException], Code], ...]] = (
     (NotLeaderError, Code.NOT_LEADER_OR_FOLLOWER),
     (OutOfOrderSequenceError, Code.OUT_OF_ORDER_SEQUENCE_NUMBER),
     (InvalidProducerEpochError, Code.INVALID_PRODUCER_EPOCH),
-    (InvalidTransactionStateError, Code.INVALID_TXN_STATE),
+    # Nobody may have a transaction: there are none.
+    (InvalidTransactionStateError, Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
     (CorruptLogError, Code.CORRUPT_MESSAGE),
     # It may be stored: a producer that numbers its batches repeats it without harm.
     (UncertainAppendError, Code.KAFKA_STORAGE_ERROR),

@@ -19,6 +19,17 @@ _EARLIEST: Final = -2
 _MAX_TIMESTAMP: Final = -3
 _EARLIEST_LOCAL: Final = -4
 
+#: The first version in which a question is known. The last two are about remote storage, which
+#: there is none of; other negative times mean nothing.
+_SINCE: Final = {
+    _LATEST: 1,
+    _EARLIEST: 1,
+    _MAX_TIMESTAMP: 7,
+    _EARLIEST_LOCAL: 8,
+    -5: 9,
+    -6: 11,
+}
+
 #: What was asked for and isn't there.
 _NONE: Final = -1
 
@@ -55,8 +66,11 @@ async def list_offsets(request: Any, call: Call) -> Any:
             try:
                 if times[topic.name, number] > 1:
                     raise KafkaError(Code.INVALID_REQUEST, "a partition is named twice")
+                time_ms = each.timestamp
+                if time_ms < 0 and call.version < _SINCE.get(time_ms, call.version + 1):
+                    raise KafkaError(Code.UNSUPPORTED_VERSION, "it asks for a time that is none")
                 log = _log(call, topic.name, number, getattr(each, "current_leader_epoch", _NONE))
-                found = await _offset_for(call, log, each.timestamp)
+                found = await _offset_for(call, log, time_ms)
             except HermesError as error:
                 code = code_of(error)
                 call.server.shared.metrics.refuse("kafka_list_offsets", code.name.lower())
@@ -79,7 +93,7 @@ async def _offset_for(call: Call, log: Log, time_ms: int) -> _Found:
     if time_ms in (_EARLIEST, _EARLIEST_LOCAL):
         return _Found(log.earliest, _NONE, log.leader_epoch)
     if time_ms < _EARLIEST_LOCAL:
-        return _NOTHING  # of remote storage, which there is none of
+        return _NOTHING
     look_up = call.server.look_up
     if time_ms == _MAX_TIMESTAMP:
         at = await (

@@ -18,7 +18,7 @@ from hermes.kafka.calls import LARGE_ENTRIES, Call
 from hermes.kafka.epochs import LEADER_EPOCH
 from hermes.kafka.errors import Code, code_of
 from hermes.kafka.topics import KafkaTopic
-from hermes.protocol import check_topic_name
+from hermes.protocol import check_kafka_topic_name, check_topic_name
 from hermes.security import Operation
 
 #: The first version in which a topic may be asked for by its UUID alone.
@@ -91,6 +91,7 @@ async def _find(asked: Any, call: Call, creates: bool) -> "KafkaTopic | tuple[Co
         return found
     config = call.server.shared.config
     try:
+        check_kafka_topic_name(name)
         check_topic_name(name, config.max_topic_name_length)
         if not (creates and config.auto_create_topics):
             return Code.UNKNOWN_TOPIC_OR_PARTITION, name, None

@@ -89,11 +89,12 @@ async def produce(_: None, call: Call) -> bytes | None:
     """Append what a request has for each partition, in its order."""
     began = call.server.shared.scheduler.now()
     request = decode_produce(call.frame.data, call.frame.body, call.version)
-    if request.acks not in (_NONE, 1, _ALL):
-        produced = [
-            Produced(each.topic, each.partition, Code.INVALID_REQUIRED_ACKS)
-            for each in request.entries
-        ]
+    refusal = _refusal_of(request)
+    if refusal is not None:
+        produced = [Produced(each.topic, each.partition, refusal) for each in request.entries]
+        if request.acks == _NONE:
+            _close_if_refused(produced)
+            return None
         return encode_produced(call.version, call.correlation_id, produced)
     run = _Run(call, request)
     scheduler = call.server.shared.scheduler
@@ -106,6 +107,15 @@ async def produce(_: None, call: Call) -> bytes | None:
         await run.flushed(produced)
         call.server.shared.metrics.acknowledged.observe(scheduler.now() - began)
     return encode_produced(call.version, call.correlation_id, produced)
+
+
+def _refusal_of(request: ProduceRequest) -> Code | None:
+    """Why nothing of a request is appended; None where that is for each entry to say."""
+    if request.acks not in (_NONE, 1, _ALL):
+        return Code.INVALID_REQUIRED_ACKS
+    if request.transactional_id is not None:  # there are no transactions
+        return Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    return None
 
 
 def _close_if_refused(produced: list[Produced]) -> None:

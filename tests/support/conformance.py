@@ -27,13 +27,8 @@ DIFFERENCES = {
     ("not_produced", "cut off"): "damage on the way: clients try again",
     ("not_produced", "half a header"): "damage on the way: clients try again",
     ("not_produced", "an unknown codec"): "Kafka fails inside, and has no better error",
-    ("not_produced", "a transaction's batch"): "there are no transactions to be authorized for",
     ("not_produced", "far in the future"): "timestamps are the producers' affair",
-    ("looked_up", "a negative time that means nothing"): "there is no message of such a time",
-    ("described", "not a name, v8"): "topics of 0.7 may have such names",
-    ("described", "not a name, v12"): "topics of 0.7 may have such names",
     ("configured", "some settings"): "max.message.bytes is the broker's, not a topic's",
-    ("grouped", "committed for an unknown partition"): "offsets of partitions to come are kept",
     ("others", "an empty transactional id"): "a transactional id is refused as it is",
 }
 

@@ -36,8 +36,12 @@ async def offset_commit(request: Any, call: Call) -> Any:
         name, code = _topic_of(asked, call, Operation.CONSUME, must_exist=True)
         codes: dict[int, Code] = {}
         found.append((asked, codes))
+        topic = call.server.topics.get(name)
+        count = 0 if topic is None else len(topic.partitions)
         for each in asked.partitions:
-            codes[each.partition_index] = _check(each, code if refused is Code.NONE else refused)
+            codes[each.partition_index] = _check(
+                each, count, code if refused is Code.NONE else refused
+            )
             if codes[each.partition_index] is Code.NONE:
                 offsets[TopicPartition(name, each.partition_index)] = Committed(
                     each.committed_offset,
@@ -75,10 +79,10 @@ async def offset_commit(request: Any, call: Call) -> Any:
     )
 
 
-def _check(asked: Any, code: Code) -> Code:
+def _check(asked: Any, count: int, code: Code) -> Code:
     if code is not Code.NONE:
         return code
-    if asked.partition_index < 0:
+    if not 0 <= asked.partition_index < count:
         return Code.UNKNOWN_TOPIC_OR_PARTITION
     if len(asked.committed_metadata or "") > MAX_METADATA_LENGTH:
         return Code.OFFSET_METADATA_TOO_LARGE

@@ -88,6 +88,7 @@ def test_each_version_is_told_what_is_wrong(bench: KafkaBench, version: int) -> 
         (3, {"partition": 1}),
         (3, {"partition": -1}),
         (21, {"acks": 2}),
+        (53, {"transactional_id": "t"}),
         (100, {"version": 13, "named": {"topic_id": None}}),
     ],
 )
