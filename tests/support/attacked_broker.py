@@ -9,8 +9,9 @@ from attack_rounds import Outcome, attack
 from fuzz_rounds import check_aftermath
 from hermes_testkit import BrokerProcess
 from measured_twistd import measured_program
-from server_process import free_port
-from witness import broker_witness, coordination_witness
+from server_process import free_ports
+from witness import broker_witness, coordination_witness, kafka_witness
+from worst_kafka_requests import kafka_kinds, prepare_kafka
 from worst_requests import (
     WIDE_TOPIC,
     Kind,
@@ -39,15 +40,19 @@ def attack_everything(
     Args:
         start_broker: starts a broker.
         directory: for the brokers' logs and for what their reactors measure.
-        port_name: "broker" or "coordination".
+        port_name: one of `PORTS` of `fuzzed_broker`.
         connections: how many at a time.
         seconds: how long a kind may take.
         only: kinds whose names don't have this are left out.
         together: all kinds go to one broker, instead of each to its own.
         max_topics: how many the broker allows; a stop flushes them all.
     """
-    all_kinds = broker_kinds() if port_name == "broker" else coordination_kinds()
-    kinds = [kind for kind in all_kinds if only in kind.name]
+    makers = {
+        "broker": broker_kinds,
+        "coordination": coordination_kinds,
+        "kafka": kafka_kinds,
+    }
+    kinds = [kind for kind in makers[port_name]() if only in kind.name]
     for number, each in enumerate([kinds] if together else [[kind] for kind in kinds]):
         place = directory / f"attack-{number}"
         place.mkdir()
@@ -64,7 +69,8 @@ def _attack(
     seconds: float,
     max_topics: int,
 ) -> Iterator[Outcome]:
-    coordination_port = free_port()
+    is_kafka = port_name == "kafka"
+    coordination_port, kafka_port = free_ports(2)
     broker = start_broker(
         program=measured_program(),
         environment={"HERMES_TURNS": str(place / "turns")},
@@ -73,15 +79,20 @@ def _attack(
         max_topics=max_topics,
         coordination="embedded",
         coordination_listen=f"tcp:{coordination_port}:interface=127.0.0.1",
+        **({"kafka_listen": f"tcp:{kafka_port}:interface=127.0.0.1"} if is_kafka else {}),
     )
-    port = broker.port if port_name == "broker" else coordination_port
+    ports = {"broker": broker.port, "coordination": coordination_port, "kafka": kafka_port}
+    port = ports[port_name]
     with ExitStack() as stack:
         stack.callback(broker.kill)
         with broker.connect() as client:
             prepare_broker(client)
         prepare_coordination(coordination_port)
+        if is_kafka:
+            prepare_kafka(kafka_port)
         witness = stack.enter_context(closing(broker_witness(broker.port)))
-        other = stack.enter_context(closing(coordination_witness(coordination_port)))
+        made = kafka_witness(port) if is_kafka else coordination_witness(coordination_port)
+        other = stack.enter_context(closing(made))
         is_done = True
         for kind in kinds:
             witnesses = [witness, other]
