@@ -90,7 +90,7 @@ def _values(kind: int, name: str, call: Call) -> Iterable[ConfigValue]:
     if not call.permits(Operation.ADMIN, CLUSTER):
         raise KafkaError(Code.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
     _check_broker(name, call)
-    return broker_configs(shared.config) if name else ()
+    return broker_configs(shared.config, call.server.topics.listeners()) if name else ()
 
 
 def _check_broker(name: str, call: Call) -> None:

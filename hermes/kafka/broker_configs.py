@@ -3,11 +3,12 @@
 Source of names and types: Kafka 4's `KafkaConfig`.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from hermes.config import BrokerConfig
 from hermes.config.broker import BROKER_SETTINGS
+from hermes.coordination.listeners import ListenerNode
 from hermes.kafka.topic_configs import ConfigRow, ConfigSource, ConfigType, ConfigValue
 
 _T = ConfigType
@@ -30,8 +31,14 @@ def _truth(value: bool) -> str:
     return str(value).lower()
 
 
-def _places(listeners: Any) -> str:
-    return ",".join(str(each.endpoint) for each in listeners or ())
+def _places(listeners: Iterable[ListenerNode]) -> str:
+    return ",".join(f"{_protocol(each)}://{each.host}:{each.port}" for each in listeners)
+
+
+def _protocol(listener: ListenerNode) -> str:
+    """Kafka's name of what a listener speaks (`SecurityProtocol`)."""
+    secured = "SSL" if listener.tls else "PLAINTEXT"
+    return f"SASL_{secured}" if listener.authentication == "scram" else secured
 
 
 _ROWS: Final = (
@@ -65,14 +72,27 @@ _ALWAYS: Final = (
 )
 
 
-def broker_configs(config: BrokerConfig) -> Iterator[ConfigValue]:
-    """List a broker's settings that are in force, by Kafka's names."""
+def broker_configs(
+    config: BrokerConfig, listeners: Sequence[ListenerNode]
+) -> Iterator[ConfigValue]:
+    """List a broker's settings that are in force, by Kafka's names.
+
+    Args:
+        config: the broker's.
+        listeners: where Kafka's clients reach it.
+    """
     for name, kind, key, show in _ROWS:
         setting = BROKER_SETTINGS[key]
         is_given = setting.attribute in config.given
         source = ConfigSource.STATIC_BROKER if is_given else ConfigSource.DEFAULT
         value = show(getattr(config, setting.attribute))
         row = ConfigRow(name, kind, setting.doc, key)
+        yield ConfigValue(row, value, source, (value, source), is_read_only=True)
+    # It has no listener of Kafka's protocol unless broker.yaml says so.
+    for name in ("listeners", "advertised.listeners"):
+        setting = BROKER_SETTINGS["kafka_listen"]
+        value, source = _places(listeners), ConfigSource.STATIC_BROKER
+        row = ConfigRow(name, _T.LIST, setting.doc, setting.key)
         yield ConfigValue(row, value, source, (value, source), is_read_only=True)
     for name, kind, value in _ALWAYS:
         place = value, ConfigSource.DEFAULT

@@ -141,6 +141,10 @@ class KafkaTopics:
                 found.append(KafkaBroker(broker_id, like.host, like.port))
         return found
 
+    def listeners(self) -> Sequence[ListenerNode]:
+        """List where clients reach this broker."""
+        return self._listeners().kafka
+
     def names(self) -> list[str]:
         """List the topics, sorted."""
         return sorted(self._topics)

@@ -144,13 +144,16 @@ def test_a_topic_can_be_compacted(client: AdminClient, name: str) -> None:
     assert refusal(client.incremental_alter_configs([change])) == "INVALID_CONFIG"
 
 
-def test_a_brokers_settings_are_shown(client: AdminClient) -> None:
+def test_a_brokers_settings_are_shown(client: AdminClient, kafka: RunningKafka) -> None:
     described = only(client.describe_configs([ConfigResource(ResourceType.BROKER, "0")]))
 
     assert described["log.segment.bytes"].value == str(1 << 20)
     assert described["log.segment.bytes"].source == ConfigSource.STATIC_BROKER_CONFIG.value
     assert described["log.segment.bytes"].is_read_only
     assert described["num.partitions"].value == "1"
+    reached = described["advertised.listeners"]
+    assert reached.value == f"PLAINTEXT://{kafka.bootstrap_servers}"
+    assert reached.source == ConfigSource.STATIC_BROKER_CONFIG.value
 
 
 def test_records_are_deleted(kafka: RunningKafka, client: AdminClient, name: str) -> None:
