@@ -33,7 +33,7 @@ from enum import Enum, auto
 from typing import Any
 
 from twisted.internet.defer import CancelledError
-from twisted.internet.interfaces import IAddress
+from twisted.internet.interfaces import IAddress, IDelayedCall
 from twisted.internet.protocol import Protocol, ServerFactory, connectionDone
 from twisted.python.failure import Failure
 
@@ -46,7 +46,7 @@ from hermes.broker.outcomes import CloseConnection, DeferredResponse, Response
 from hermes.broker.policies import ListenerPolicy
 from hermes.broker.quotas import Throttle
 from hermes.broker.responses import Responses, Slot
-from hermes.broker.sockets import Lingering, has_input, set_options, tcp_connection
+from hermes.broker.sockets import Lingering, has_input, has_left, set_options, tcp_connection
 from hermes.errors import HermesError
 from hermes.interfaces import User
 from hermes.listening import peer_principal
@@ -63,6 +63,9 @@ from hermes.protocol import (
 
 #: How much of further requests is read while a response is outstanding.
 READ_AHEAD_BYTES = 64 * 1024
+
+#: How often to look whether a peer has left, while its socket isn't read and a request waits.
+_LOOK_SECONDS = 1.0
 
 #: How many acknowledged produces of one connection may wait for their flush.
 MAX_UNANSWERED = 64
@@ -135,6 +138,8 @@ class BrokerConnection(Protocol):
             connections.pages, self._broker.scheduler, self._broker.large_responses
         )
         self._lingering: Lingering | None = None
+        self._look: IDelayedCall | None = None  # see `_look_for_end`
+        self._has_left = False  # whether the peer's end was found behind what wasn't read yet
         # Whether the socket is read, and whether the peer is idle.
         self._reading = True
         self._paused_by_budget = False
@@ -178,6 +183,9 @@ class BrokerConnection(Protocol):
         if self._lingering is not None:
             self._lingering.stop()
             self._lingering = None
+        if self._look is not None:
+            self._look.cancel()
+            self._look = None
         self._connections.disconnected(self)
         if self._throttle is not None:
             self._throttle.leave()
@@ -437,7 +445,7 @@ class BrokerConnection(Protocol):
                 done, count = self._take(request, now), 1
             elif responses.slots:
                 self._waiting_request = request
-            elif self._state is not _LOST:
+            elif self._state is not _LOST and not self._has_left:
                 done, count = self._take(request, now), 1
 
     def _may_take(self) -> bool:
@@ -574,8 +582,29 @@ class BrokerConnection(Protocol):
                 self._throttle is not None and self._is_held_by_quota(self._throttle)
             )
             self._read(not paused and (buffered <= READ_AHEAD_BYTES or self._may_take()))
+            if not self._reading and self._ordered is not None and self._look is None:
+                self._look_for_end()
         elif self._state is _DRAINING:
             self._read(False)
+
+    def _look_for_end(self) -> None:
+        """Let nothing wait for a peer that has left, which a socket that isn't read doesn't tell.
+
+        Produces that it had sent are still carried out, as when the connection is lost.
+        """
+        clock = self._connections.clock
+        self._look = clock.callLater(_LOOK_SECONDS, self._looked)
+
+    def _looked(self) -> None:
+        self._look = None
+        ordered = self._ordered
+        if ordered is None or self._reading:
+            return
+        if ordered.cancellable and has_left(self.transport):
+            self._has_left = True
+            ordered.response.cancel()
+        else:
+            self._look_for_end()
 
     def _is_held_by_quota(self, throttle: Throttle) -> bool:
         """Whether nothing is read because its principal is over a quota.

@@ -14,6 +14,10 @@ from hermes.config import BrokerConfig
 #: How often to check whether the peer has received everything.
 _CHECK_SECONDS = 0.02
 
+#: Where TCP is once the peer has closed its half, or all (Linux' tcp_states.h: TCP_CLOSE,
+#: TCP_CLOSE_WAIT, TCP_LAST_ACK).
+_ENDED = (7, 8, 9)
+
 
 def tcp_connection(transport: Any) -> tcp.Connection | None:
     """What a transport moves its bytes by, TLS or not; None in a test's memory."""
@@ -49,6 +53,20 @@ def has_input(transport: Any) -> bool:
         return False
     except OSError:
         return True  # the transport will find out what is wrong
+
+
+def has_left(transport: Any) -> bool:
+    """Whether the peer has closed its half behind what was not read; False if that can't be told.
+
+    A socket that isn't read doesn't report its end.
+    """
+    connection: Any = tcp_connection(transport)
+    if connection is None or not hasattr(socket, "TCP_INFO"):
+        return False
+    try:
+        return connection.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] in _ENDED
+    except OSError:
+        return False
 
 
 class Lingering:

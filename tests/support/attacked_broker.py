@@ -91,7 +91,11 @@ def _attack(
         if is_kafka:
             prepare_kafka(kafka_port)
         witness = stack.enter_context(closing(broker_witness(broker.port)))
-        made = kafka_witness(port) if is_kafka else coordination_witness(coordination_port)
+        made = (
+            kafka_witness(port, "kafka-witness")
+            if is_kafka
+            else coordination_witness(coordination_port)
+        )
         other = stack.enter_context(closing(made))
         is_done = True
         for kind in kinds:

@@ -229,6 +229,26 @@ def test_who_leaves_waits_no_longer(bench: KafkaBench) -> None:
     assert connection not in bench.connections._unfinished
 
 
+def test_nothing_waits_for_who_has_left_behind_much_that_is_not_read(
+    bench: KafkaBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left: list[bool] = [False]
+    monkeypatch.setattr("hermes.broker.connection.has_left", lambda transport: left[0])
+    fetch(bench)
+    connection, transport = bench.connect_kafka()
+    connection.dataReceived(request(bench, 12, wait_ms=300_000) * 1000)
+    assert transport.producerState == "paused"
+    for has_left in (False, True):
+        left[0] = has_left
+        assert len(bench.server.waits) == 1
+        bench.clock.advance(1)
+    bench.turns(transport)
+    assert transport.producerState == "producing"
+    connection.connectionLost()
+    assert len(bench.server.waits) == 0
+    assert connection not in bench.connections._unfinished
+
+
 def test_a_broker_that_stops_answers_what_waits(bench: KafkaBench) -> None:
     fetch(bench)
     connection, transport = bench.connect_kafka()
