@@ -257,6 +257,43 @@ ensure_kcat() {
     Debian, Ubuntu:  sudo apt-get install kcat"
 }
 
+# Clients of Kafka's in other languages, for the soak: the oldest of Java's, those in Go, and kafkajs.
+ensure_kafka_clients() {
+    local support="$root/tests/support" version
+    version="$(sed -n 's/.* kafka-clients-\(.*\)\.jar$/\1/p' "$support/java/kafka-2.1/jars.sha256")"
+    export HERMES_OLD_KAFKA_JARS="$cache/kafka-clients-$version"
+    fetch_jars "Kafka's client $version" "$support/java/kafka-2.1/pom.xml" \
+        "$support/java/kafka-2.1/jars.sha256" "$HERMES_OLD_KAFKA_JARS"
+    export HERMES_GO_CLIENTS="$cache/kafka-clients-go-$(cksum_of "$support/go")"
+    build_once "clients of Kafka's in Go" "$support/go" "$HERMES_GO_CLIENTS" \
+        go build -trimpath -ldflags='-s -w' -o driver .
+    export HERMES_NODE_CLIENTS="$cache/kafka-clients-node-$(cksum_of "$support/node")"
+    build_once "kafkajs" "$support/node" "$HERMES_NODE_CLIENTS" \
+        npm ci --ignore-scripts --no-audit --no-fund
+}
+
+cksum_of() { cat "$1"/* | cksum | tr -s ' ' -; }
+
+# build_once WHAT SOURCES DIRECTORY COMMAND...: run a command in a copy of the sources, which becomes DIRECTORY.
+build_once() {
+    local what="$1" sources="$2" directory="$3" partial
+    shift 3
+    [ -d "$directory" ] && return
+    command -v "$1" >/dev/null || die "The soak needs $1, for $what. Install it, for instance with
+    Debian, Ubuntu:  sudo apt-get install golang nodejs npm"
+    say "building $what with $1 ..."
+    mkdir -p "$cache"
+    partial="$(mktemp -d "$directory.XXXXXX")"
+    cp "$sources"/* "$partial"
+    if ! (cd "$partial" && "$@") >"$partial/log" 2>&1; then
+        tail -n 15 "$partial/log" >&2
+        rm -rf "$partial"
+        die "$1 could not build $what (see above); are its registries reachable?"
+    fi
+    # Of two that built it at once, the first has made it.
+    mv -T "$partial" "$directory" 2>/dev/null || rm -rf "$partial"
+}
+
 prepare_environment() {
     make_venv
     install_hermes "${1:-}"

@@ -41,19 +41,22 @@ def _jars() -> Path:
     return jars
 
 
-def java_command(*arguments: str, heap: str = "256m", options: tuple[str, ...] = ()) -> list[str]:
+def java_command(
+    *arguments: str, heap: str = "256m", options: tuple[str, ...] = (), jars: Path | None = None
+) -> list[str]:
     """A command that runs Java with Kafka's classes.
 
     Args:
         arguments: a class, or a file of `tests/support/java`, and what it takes.
         heap: the most that it may use.
         options: further ones of Java's.
+        jars: a folder with other classes than those of Kafka 4.
     """
     program = [str(JAVA_SOURCES / each) if each.endswith(".java") else each for each in arguments]
     return [
         *("java", f"-Xmx{heap}", *JAVA_OPTIONS, "-Dfile.encoding=UTF-8", *options),
         "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
-        *("-cp", f"{_jars()}/*"),
+        *("-cp", f"{jars or _jars()}/*"),
         *program,
     ]
 

@@ -22,6 +22,7 @@ __all__ = [
     "CODECS",
     "Aiokafka",
     "Confluent",
+    "Driven",
     "Got",
     "Java",
     "KafkaClient",
@@ -62,6 +63,9 @@ class KafkaClient(ABC):
 
     #: Whether it lets a header have no value.
     has_null_headers = True
+
+    #: Whether headers of different names keep their order.
+    keeps_headers = True
 
     @abstractmethod
     def produce(
@@ -273,17 +277,22 @@ class Aiokafka(KafkaClient):
         return asyncio.run(run())
 
 
-class Java(KafkaClient):
-    """Kafka's own client, in a JVM that is started once and lives until `close`."""
+class Driven(KafkaClient):
+    """A library of another language, in a process that is started once and lives until `close`.
 
-    name = "java"
+    KafkaDriver.java says what it understands.
+    """
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
         self._lock = threading.Lock()
 
+    @abstractmethod
+    def command(self) -> list[str]:
+        """What starts the process."""
+
     def ask(self, **asked: object) -> dict[str, Any]:
-        """Let KafkaDriver.java do something; its answer.
+        """Let the process do something; its answer.
 
         Raises:
             RuntimeError: it failed; the text says how.
@@ -291,7 +300,7 @@ class Java(KafkaClient):
         with self._lock:
             if self._process is None:
                 self._process = subprocess.Popen(
-                    java_command("KafkaDriver.java", heap="512m"),
+                    self.command(),
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.DEVNULL,
@@ -304,7 +313,7 @@ class Java(KafkaClient):
             records = []
             while True:
                 line = self._process.stdout.readline()
-                answer: dict[str, Any] = json.loads(line or '{"error": "Java has ended"}')
+                answer: dict[str, Any] = json.loads(line or '{"error": "the process has ended"}')
                 if "record" not in answer:
                     break
                 records.append(answer["record"])
@@ -338,21 +347,9 @@ class Java(KafkaClient):
         answer = self.ask(do="read", settings=known, topics=list(topics), count=count)
         return [self.got(each) for each in answer["records"]]
 
-    def tool(self, name: str, *arguments: str, given: str = "") -> str:
-        """Run a console tool by its script's name; what it printed.
-
-        Raises:
-            AssertionError: its exit status wasn't 0.
-        """
-        main = TOOLS[name]
-        answer = self.ask(do="tool", main=main, arguments=arguments, given=given)
-        printed: str = answer["printed"]
-        assert answer["status"] == 0, f"{name} {arguments}:\n{printed}{answer['complained']}"
-        return printed
-
     @staticmethod
     def got(shown: dict[str, Any]) -> Got:
-        """A record as KafkaDriver.java shows it."""
+        """A record as the process shows it."""
         return Got(
             shown["topic"],
             shown["partition"],
@@ -364,10 +361,39 @@ class Java(KafkaClient):
         )
 
     def close(self) -> None:
-        """End the JVM."""
+        """End the process."""
         process, self._process = self._process, None
         if process is not None:
             process.communicate(timeout=DEADLINE_SECONDS)
+
+    def kill(self) -> None:
+        """End it as a power switch would."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.communicate()
+
+
+class Java(Driven):
+    """Kafka's own client."""
+
+    name = "java"
+
+    def command(self) -> list[str]:
+        """See `Driven`."""
+        return java_command("KafkaDriver.java", heap="512m")
+
+    def tool(self, name: str, *arguments: str, given: str = "") -> str:
+        """Run a console tool by its script's name; what it printed.
+
+        Raises:
+            AssertionError: its exit status wasn't 0.
+        """
+        main = TOOLS[name]
+        answer = self.ask(do="tool", main=main, arguments=arguments, given=given)
+        printed: str = answer["printed"]
+        assert answer["status"] == 0, f"{name} {arguments}:\n{printed}{answer['complained']}"
+        return printed
 
 
 #: All of them.
