@@ -52,6 +52,15 @@ if TYPE_CHECKING:
     "package deltalake is installed.",
 )
 @click.option("--dry-run", is_flag=True, help="Only report what would be copied.")
+@click.option(
+    "--include-key", is_flag=True, help="Also copy keys of messages, into a Delta table's `key`."
+)
+@click.option("--include-headers", is_flag=True, help="Also copy headers, likewise.")
+@click.option(
+    "--merge-schema",
+    is_flag=True,
+    help="Let a Delta table get columns that it lacks, and have others that a load lacks.",
+)
 @upkeep_options
 @click.option(
     "--allow-data-loss",
@@ -126,6 +135,8 @@ def _options(
     allow_data_loss: bool,
     group: str | None,
     min_partitions: int | None,
+    include_key: bool,
+    include_headers: bool,
     **_: object,
 ) -> dict[str, str]:
     """The options of the load, under the library's names."""
@@ -148,6 +159,8 @@ def _options(
         "groupId": group,
         "minPartitions": min_partitions,
         "failOnDataLoss": "false" if allow_data_loss else None,
+        "includeKey": "true" if include_key else None,
+        "includeHeaders": "true" if include_headers else None,
     }
     return {key: str(value) for key, value in given.items() if value is not None}
 
@@ -195,6 +208,7 @@ def _load(
                 partition_by=chosen["partition_by"],
                 sink=chosen["sink"],
                 dry_run=chosen["dry_run"],
+                merge_schema=chosen["merge_schema"],
                 progress=show,
                 storage=storage,
             )

@@ -26,6 +26,7 @@ from hermes.protocol import core, encode_message_set
 from hermes.protocol.stamps import STAMP, STAMP_START
 from hermes.spark.load.loaded import read_loaded
 from hermes.spark.load.target import LoadTarget
+from hermes.spark.starting import prepared
 from hermes.spark.stores import open_store
 
 # How long before its function is called the end of a micro-batch was chosen, at most.
@@ -87,7 +88,7 @@ def without_stamps(rows: DataFrame, column: str = "value") -> DataFrame:
         & (sf.length(value) >= host_bytes + STAMP.size)
     )
     rest = sf.substring(value, host_bytes + STAMP.size + 1, sf.length(value))
-    return rows.withColumn(column, sf.when(is_stamped, rest).otherwise(value))
+    return prepared(rows).withColumn(column, sf.when(is_stamped, rest).otherwise(value))
 
 
 def audit_loads(
@@ -98,6 +99,7 @@ def audit_loads(
     *,
     loads: int | range | None = None,
     window_ms: int = DEFAULT_WINDOW_MS,
+    storage: Mapping[str, str] | None = None,
 ) -> int:
     """Count loads that are committed, and report them as the tier `spark:NAME`.
 
@@ -107,11 +109,12 @@ def audit_loads(
 
     Args:
         spark: the session to read with.
-        target: the directory of the loads.
+        target: the directory of the loads, or its address.
         name: what the audit calls it; the same for all loads of a target.
         audit_to: the cluster that the reports go to.
         loads: which; None for all. One that was reported before changes nothing.
         window_ms: how long windows are; the same in all tiers.
+        storage: as for `load`.
 
     Returns:
         How many messages they have.
@@ -120,13 +123,13 @@ def audit_loads(
         LoadTargetError: the directory isn't a target of loads, or is damaged.
         ClientError: the reports could not be stored; call it again.
     """
-    rows = read_loaded(spark, target)
+    rows = read_loaded(spark, target, storage=storage)
     if isinstance(loads, int):
         rows = rows.where(sf.col("load") == loads)
     elif loads is not None:
         rows = rows.where(sf.col("load").between(loads.start, loads.stop - 1))
     found = tally_values(rows, window_ms=window_ms)
-    opened = LoadTarget.find(open_store(target, spark))
+    opened = LoadTarget.find(open_store(target, spark, storage))
     assert opened is not None  # its rows were read
     planned: dict[int, int] = {}
     for number in {number for _, number in found}:

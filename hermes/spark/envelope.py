@@ -25,6 +25,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import BinaryType
 
 from hermes.spark.arguments import column_type, named, require_new
+from hermes.spark.starting import prepared
 
 #: What an envelope begins with; the last byte is the version.
 MAGIC: Final = b"\xc1Hermes\x01"
@@ -88,6 +89,6 @@ def split_id(df: DataFrame) -> DataFrame:
     fits = sf.when(begins_so & has_header, end <= sf.length(value)).otherwise(sf.lit(False))
     found = sf.substring(value, sf.lit(_HEADER_BYTES + 1), length.cast("int")).cast("string")
     rest = sf.substring(value, end.cast("int") + sf.lit(1), sf.length(value))
-    return df.withColumns(
+    return prepared(df).withColumns(
         {"value": sf.when(fits, rest).otherwise(value), "id": sf.when(fits, found)}
     )

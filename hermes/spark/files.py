@@ -87,6 +87,18 @@ class Files:
         """Create a directory and its missing parents."""
         path.mkdir(parents=True, exist_ok=True)
 
+    def remove_empty(self, path: Path) -> bool:
+        """Remove a directory if nothing is in it; whether it is gone."""
+        try:
+            path.rmdir()
+        except FileNotFoundError:
+            return True
+        except OSError as error:
+            if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+                return False
+            raise
+        return True
+
     def remove_tree(self, path: Path) -> None:
         """Remove a directory and everything in it; a missing one is not an error."""
         shutil.rmtree(path, ignore_errors=True)

@@ -2,11 +2,14 @@
 
 import datetime
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from hermes.client import Producer, ProducerConfig, RecordData, SimpleConsumer
+from hermes.errors import LoadError
+from hermes.spark.load import load, read_loaded, verify
 from hermes.testing import RunningBroker, running_broker
 
 if TYPE_CHECKING:
@@ -23,7 +26,7 @@ SCHEMA = (
 def broker() -> Iterator[RunningBroker]:
     with running_broker() as running:
         with SimpleConsumer(running.host, running.port) as admin:
-            for topic in ("read", "written", "streamed"):
+            for topic in ("read", "written", "streamed", "loaded"):
                 admin.create_topic(topic, {"format": "kafka", "partitions": 2})
         yield running
 
@@ -118,3 +121,29 @@ def test_a_stream_reads_each_record_once(
         query.awaitTermination()
     found = columns(spark.read.parquet(target), "key", "value")
     assert found == sorted((b"k%d" % number, b"%d" % number) for number in range(100))
+
+
+def test_loads_take_keys_and_headers_into_delta_tables(
+    spark: "SparkSession", broker: RunningBroker, tmp_path: Path
+) -> None:
+    options = {"hermes.bootstrap.servers": f"{broker.host}:{broker.port}", "subscribe": "loaded"}
+
+    def send(number: int) -> None:
+        with Producer(ProducerConfig(broker_list=broker.broker_list, acks="flushed")) as producer:
+            headers = (("h", b"%d" % number),)
+            producer.send("loaded", RecordData(b"v%d" % number, headers), key=f"k{number}")
+
+    send(0)
+    load(spark, tmp_path, options, sink="delta")
+    send(1)
+    more = {**options, "includeKey": "true", "includeHeaders": "true"}
+    with pytest.raises(LoadError, match=r"other columns, see headers, key: .* \(merge_schema\)"):
+        load(spark, tmp_path, more)
+    assert load(spark, tmp_path, more, merge_schema=True).messages == 1
+    send(2)
+    assert load(spark, tmp_path, options, merge_schema=True).messages == 1
+    rows = read_loaded(spark, tmp_path)
+    assert columns(rows, "value", "key") == [(b"v0", None), (b"v1", b"k1"), (b"v2", None)]
+    (row,) = rows.where("headers IS NOT NULL").collect()
+    assert [(each.key, bytes(each.value)) for each in row.headers] == [("h", b"1")]
+    assert verify(tmp_path).problems == []

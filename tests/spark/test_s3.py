@@ -18,6 +18,7 @@ from s3_server import S3Server
 from hermes import Producer, ProducerConfig
 from hermes.cli import program
 from hermes.errors import LoadConflictError, LoadTargetError
+from hermes.spark.auditing import audit_loads
 from hermes.spark.delta import write_stream_to_delta
 from hermes.spark.load import clean_up, job, load, read_loaded
 from hermes.testing import RunningBroker, running_broker
@@ -84,6 +85,8 @@ def test_loads_go_to_s3_once_each(spark, broker, s3, tmp_path, capfd, sink) -> N
         rows = read_loaded(spark, target, storage=s3.storage)
         assert Counter(bytes(row.value) for row in rows.collect()) == sent
         rows.explain(True)
+    to = ProducerConfig(broker_list=broker.broker_list)
+    assert audit_loads(spark, target, sink, to, storage=s3.storage) == 100
     cleaned = clean_up(target, storage=s3.storage)
     assert (cleaned.directories, cleaned.temporary_files, cleaned.kept) == ((), (), ())
     check_no_secrets(s3)

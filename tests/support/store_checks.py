@@ -105,6 +105,40 @@ def check_files_are_moved_replaced_and_removed(store: Store) -> None:
     assert store.walk() == []
 
 
+def check_empty_directories_are_removed(store: Store) -> None:
+    store.prepare("data")
+    store.make_directory("data/topic/day/hour")
+    store.make_directory("data/topic/other day")
+    store.create("data/topic/other day/x", b"")
+    for each in ("data/topic/day/hour", "data/topic/other day", "data/none/day"):
+        store.delete_empty(each)
+    assert store.names("data/topic") == ["other day"]
+    store.delete("data/topic/other day/x")
+    store.delete_empty("data/topic/other day")
+    assert store.names("data") == []
+
+
+def check_what_is_moved_arrives_whoever_removes_its_directory(store: Store) -> None:
+    store.prepare("from", "to")
+    is_over = threading.Event()
+
+    def tidy() -> None:
+        while not is_over.is_set():
+            store.delete_empty("to/topic/day")
+
+    other = threading.Thread(target=tidy)
+    other.start()
+    try:
+        for number in range(20):
+            store.create(f"from/{number}", b"content")
+            store.move(f"from/{number}", f"to/topic/day/{number}")
+            assert store.read(f"to/topic/day/{number}") == b"content"
+            store.delete(f"to/topic/day/{number}")
+    finally:
+        is_over.set()
+        other.join()
+
+
 def check_flushing_what_is_gone_is_no_error(store: Store) -> None:
     store.prepare("records")
     store.create("records/x", b"")
@@ -119,5 +153,7 @@ CHECKS = (
     check_names_may_hold_any_character,
     check_parts_of_files_can_be_read,
     check_files_are_moved_replaced_and_removed,
+    check_empty_directories_are_removed,
+    check_what_is_moved_arrives_whoever_removes_its_directory,
     check_flushing_what_is_gone_is_no_error,
 )

@@ -29,6 +29,7 @@ from pyspark.sql.types import (
 
 from hermes.errors import ConfigError
 from hermes.spark.arguments import column_type, named, require_new
+from hermes.spark.starting import prepared
 
 #: The names of the two columns unless others are asked for.
 DECODED: Final = "decoded"
@@ -146,7 +147,7 @@ def with_outcome(
     # the filter and again for the columns (measured: four times slower). It never pushes through
     # what it considers nondeterministic, and nothing is cheaper than a partition's number.
     barrier = sf.when(sf.spark_partition_id() < 0, "").otherwise(reason)
-    judged = df.withColumn(dead_letter, barrier)
+    judged = prepared(df).withColumn(dead_letter, barrier)
     good = sf.when(named(dead_letter).isNull(), value)
     return judged.select(
         *(named(each) for each in df.columns), good.alias(into), named(dead_letter)

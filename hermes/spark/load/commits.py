@@ -4,13 +4,18 @@ A commit is one atomic act that says both which data count and where the next lo
 """
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
+from hermes.errors import ConfigError
 from hermes.spark.load.entries import Addition, Entry, LoadedFile, folder_of
 from hermes.spark.load.journal import Journal
 from hermes.spark.load.records import Committed, Manifest
 from hermes.spark.load.target import DATA, LoadTarget
+from hermes.spark.options import Extras
 from hermes.spark.parquet import DataFile
+
+_NONE: Final = Extras()
+_OPTION_OF: Final = {True: "includeKey", False: "includeHeaders"}
 
 
 class Commits(Protocol):
@@ -39,17 +44,32 @@ class Commits(Protocol):
         """
 
 
-def open_commits(target: LoadTarget) -> Commits:
+def open_commits(
+    target: LoadTarget, columns: Extras = _NONE, *, merge_schema: bool = False
+) -> Commits:
     """Find where a target's loads are committed.
 
+    Args:
+        target: of the loads.
+        columns: which columns they have beside what all loads have.
+        merge_schema: whether a table may get those that it lacks, or has more.
+
     Raises:
+        ConfigError: plain Parquet has the same columns always.
         LoadError: a Delta table needs a package that isn't installed.
     """
     if target.settings.sink == "parquet":
+        if merge_schema or columns.key or columns.headers:
+            name = "merge_schema" if merge_schema else _OPTION_OF[columns.key]
+            raise ConfigError(
+                name,
+                f"{target.place()} is plain Parquet, where all loads have the same columns: load "
+                'into a Delta table (sink="delta")',
+            )
         return JournalCommits(target)
     from hermes.spark.load.delta_commits import DeltaCommits  # needs the extra `delta`
 
-    return DeltaCommits(target)
+    return DeltaCommits(target, columns, merge_schema=merge_schema)
 
 
 class JournalCommits:

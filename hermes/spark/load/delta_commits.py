@@ -15,18 +15,30 @@ from hermes.spark.load.records import Committed, Manifest
 from hermes.spark.load.target import LoadTarget, plan_name
 from hermes.spark.load.tasks import FOLDERS, loaded_schema
 from hermes.spark.offsets import unnested
+from hermes.spark.options import Extras
 from hermes.spark.parquet import DataFile
 
 _APP_ID: Final = "hermes load"
+_NONE: Final = Extras()
 #: Under which name a commit has its manifest.
 LOAD_KEY: Final = "hermes.load"
 
 
 class DeltaCommits:
-    """Commits to a Delta table; as `commits.Commits`."""
+    """Commits to a Delta table; as `commits.Commits`.
 
-    def __init__(self, target: LoadTarget) -> None:
+    Args:
+        target: the table.
+        columns: what loads have beside what all of them have.
+        merge_schema: as for `add_files`.
+    """
+
+    def __init__(
+        self, target: LoadTarget, columns: Extras = _NONE, *, merge_schema: bool = False
+    ) -> None:
         self._target = target
+        self._columns = columns
+        self._merge_schema = merge_schema
 
     def last(self) -> Committed:
         """As `Commits.last`."""
@@ -51,11 +63,12 @@ class DeltaCommits:
         return add_files(
             store,
             files,
-            to_arrow_schema(loaded_schema(by), timezone="UTC"),
+            to_arrow_schema(loaded_schema(by, self._columns), timezone="UTC"),
             FOLDERS[by],
             _APP_ID,
             manifest.number,
             {LOAD_KEY: manifest.document()},
+            merge_schema=self._merge_schema,
         )
 
     def settle(self) -> None:

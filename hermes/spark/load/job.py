@@ -42,6 +42,8 @@ _OPTION_NAMES: Final = (
     "fetchOffset.numRetries",
     "fetchOffset.retryIntervalMs",
     "maxFetchBytes",
+    "includeKey",
+    "includeHeaders",
 )
 
 #: The options of a load: those of the source that mean something here.
@@ -89,6 +91,7 @@ def load(
     partition_by: Granularity | None = None,
     sink: SinkName | None = None,
     dry_run: bool = False,
+    merge_schema: bool = False,
     progress: Progress | None = None,
     storage: Mapping[str, str] | None = None,
     files: Files | None = None,
@@ -115,7 +118,8 @@ def load(
         target: where to, new or of earlier loads: a directory, `s3://BUCKET/PREFIX` (or `s3a://`)
             or `hdfs://HOST:PORT/DIRECTORY`.
         options: as the source has them: how the brokers are found, which topics or partitions,
-            minPartitions, failOnDataLoss, groupId, retries and maxFetchBytes.
+            minPartitions, failOnDataLoss, groupId, retries and maxFetchBytes; and for Delta tables
+            includeKey and includeHeaders.
         partition_by: whether a folder holds a day or an hour of the broker's append time (UTC);
             for messages whose time isn't known, of the time at which the load was planned. None is
             as before; in a new target, by day.
@@ -123,6 +127,9 @@ def load(
             `pip install 'hermes-log[spark,delta]'`. None is as before; in a new target, "delta"
             where that is installed.
         dry_run: only report what would be copied; writes nothing.
+        merge_schema: whether a Delta table may get the columns `key` and `headers` if it lacks
+            them, which are null in its other rows, and may have columns that a load lacks, if
+            these can be null. Without it, all columns must be the same.
         progress: called from a thread of its own now and then while tasks run.
         storage: settings of S3A for an address of S3, by Hadoop's names (`fs.s3a.endpoint`). They
             win over those of Spark, and these over the environment's (`AWS_ACCESS_KEY_ID`).
@@ -138,7 +145,7 @@ def load(
         LoadConflictError: another run committed the same load first.
         DataLossError: messages are gone that were never loaded. With failOnDataLoss=false what
             is left is loaded.
-        LoadError: Spark failed; the text says why.
+        LoadError: Spark failed, or the table has other columns; the text says why.
         HermesError: a broker or ZooKeeper can't be used.
     """
     TargetSettings(sink or "parquet", partition_by or "day").check()
@@ -152,7 +159,7 @@ def load(
         was = found.settings
         found.require(TargetSettings(sink or was.sink, partition_by or was.partition_by))
     by = opened.settings.partition_by
-    commits = open_commits(opened)
+    commits = open_commits(opened, parsed.extras, merge_schema=merge_schema)
     with Cluster(parsed.address, parsed.retries) as cluster:
         if parsed.group is not None:
             cluster.check_group(parsed.group)

@@ -255,7 +255,11 @@ class Journal:
         for each in entry.added:
             with suppress(FileNotFoundError):  # somebody else was faster
                 self._store.move(each.source, each.file.name)
-        self._store.flush(sorted({*folders, *map(folder_of, entry.removed)}))
+        emptied = set(map(folder_of, entry.removed)) - folders
+        # Those above again: another run may have removed one while it was empty, and made it anew.
+        self._store.flush([*sorted({*folders, *emptied}), *_above(folders)])
+        for folder in sorted(emptied):
+            self._store.delete_empty(folder)
         if entry.attempt:
             self._store.delete_tree(entry.attempt)
 

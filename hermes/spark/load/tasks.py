@@ -25,6 +25,7 @@ from hermes.spark.planning import check_available, check_planned, cuts, packed
 from hermes.spark.reading import ReadRange, read_ranges
 
 _EPOCH: Final = datetime.date(1970, 1, 1)
+_USUAL: Final = Extras(timestamp=True)
 
 PLAN_OPTION: Final = "plan"
 TASK_BYTES_OPTION: Final = "taskBytes"
@@ -36,19 +37,24 @@ FOLDERS: Final[dict[Granularity, tuple[str, ...]]] = {
 }
 
 
-def loaded_schema(partition_by: Granularity) -> StructType:
-    """The columns of loaded data: `load`, those of the source with `timestamp`, the period."""
+def loaded_schema(partition_by: Granularity, extras: Extras = _USUAL) -> StructType:
+    """The columns of loaded data: `load`, those of the source with `timestamp`, the period.
+
+    Args:
+        partition_by: what the period is.
+        extras: whether there are `key` and `headers`, too.
+    """
     schema = StructType().add("load", LongType())
-    for field in spark_schema(Extras(timestamp=True)).fields:
+    for field in spark_schema(extras._replace(timestamp=True)).fields:
         schema = schema.add(field.name, field.dataType)
     schema = schema.add("day", DateType())
     return schema.add("hour", IntegerType()) if partition_by == "hour" else schema
 
 
-def _as_read(partition_by: Granularity) -> StructType:
+def _as_read(partition_by: Granularity, extras: Extras) -> StructType:
     """The same, as they are read: where a message is and goes to is never null."""
-    fields = loaded_schema(partition_by).fields
-    may_be_null = {"value", "timestamp"}
+    fields = loaded_schema(partition_by, extras).fields
+    may_be_null = {"value", *Extras._fields}
     return StructType(
         [StructField(each.name, each.dataType, each.name in may_be_null) for each in fields]
     )
@@ -81,14 +87,16 @@ class LoadSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns, see `loaded_schema`."""
-        return _as_read(self._plan().partition_by)
+        return _as_read(self._plan().partition_by, self._given().extras)
 
     def reader(self, schema: StructType) -> "LoadReader":
         """Read the pieces of the plan."""
+        return LoadReader(self._plan(), int(self.options[TASK_BYTES_OPTION]), self._given())
+
+    def _given(self) -> SourceOptions:
         own = {PLAN_OPTION, TASK_BYTES_OPTION.lower()}
         given = {key: text for key, text in self.options.items() if key.lower() not in own}
-        options = SourceOptions.parse(given, None)
-        return LoadReader(self._plan(), int(self.options[TASK_BYTES_OPTION]), options)
+        return SourceOptions.parse(given, None)
 
     def _plan(self) -> Plan:
         return Plan.decode(self.options[PLAN_OPTION].encode(), "the plan", "run the load again")
@@ -122,8 +130,8 @@ class LoadReader(DataSourceReader):
         """Read what one task copies; runs in a worker."""
         if not isinstance(partition, LoadTask):
             return  # with nothing to read, Spark asks once, for nothing
-        options = replace(self._options, extras=Extras(timestamp=True))
-        schema = to_arrow_schema(_as_read(self._plan.partition_by), timezone="UTC")
+        options = replace(self._options, extras=self._options.extras._replace(timestamp=True))
+        schema = to_arrow_schema(_as_read(self._plan.partition_by, options.extras), timezone="UTC")
         for batch in read_ranges(partition.ranges, options):
             yield _with_folder(batch, partition, schema)
 

@@ -9,6 +9,7 @@ import re
 import secrets
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import PurePosixPath
 from typing import Any, BinaryIO, Final, TypeVar
 
@@ -17,7 +18,7 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from hermes.errors import LoadTargetError
 from hermes.quoting import printable
 from hermes.spark.stores.ranges import range_file
-from hermes.spark.stores.store import StoredFile
+from hermes.spark.stores.store import StoredFile, innermost_first
 
 Result = TypeVar("Result")
 
@@ -175,6 +176,16 @@ class HadoopStore:
         """As `Store.delete_tree`."""
         self._ask(directory, lambda: self._system.delete(self._path(directory), True))
 
+    def delete_empty(self, directory: str) -> None:
+        """As `Store.delete_empty`: the name node removes only what is empty."""
+        for each in innermost_first(directory):
+            try:
+                self._ask(each, partial(self._system.delete, self._path(each), False))
+            except LoadTargetError:
+                if self.names(each):
+                    return
+                raise
+
     def replace(self, name: str, content: bytes) -> None:
         """As `Store.replace`."""
         temporary = self._temporary(name)
@@ -183,8 +194,16 @@ class HadoopStore:
 
     def move(self, source: str, target: str) -> None:
         """As `Store.move`."""
-        self.make_directory(PurePosixPath(target).parent.as_posix())
-        self._rename(self._path(source), self._path(target), is_replacing=False)
+        name, new_name = self._path(source), self._path(target)
+        while True:
+            self.make_directory(PurePosixPath(target).parent.as_posix())
+            try:
+                self._rename(name, new_name, is_replacing=False)
+            except FileNotFoundError:
+                if not self._ask(source, lambda: self._system.exists(name)):
+                    raise
+                continue  # the directory was empty, and somebody else has removed it
+            return
 
     def _path(self, name: str) -> Any:
         if name in ("", "."):

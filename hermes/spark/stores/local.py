@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
 from hermes.spark.files import Files, above, publish, temporary_name
-from hermes.spark.stores.store import StoredFile
+from hermes.spark.stores.store import StoredFile, innermost_first
 
 
 class LocalStore:
@@ -102,6 +102,12 @@ class LocalStore:
         """As `Store.delete_tree`."""
         self.files.remove_tree(self.path / directory)
 
+    def delete_empty(self, directory: str) -> None:
+        """As `Store.delete_empty`."""
+        for each in innermost_first(directory):
+            if not self.files.remove_empty(self.path / each):
+                return
+
     def replace(self, name: str, content: bytes) -> None:
         """As `Store.replace`."""
         path = self.path / name
@@ -116,8 +122,16 @@ class LocalStore:
 
     def move(self, source: str, target: str) -> None:
         """As `Store.move`."""
-        self.files.make_directories((self.path / target).parent)
-        self.files.rename(self.path / source, self.path / target)
+        name, new_name = self.path / source, self.path / target
+        while True:
+            self.files.make_directories(new_name.parent)
+            try:
+                self.files.rename(name, new_name)
+            except FileNotFoundError:
+                if not name.exists():
+                    raise
+                continue  # the directory was empty, and somebody else has removed it
+            return
 
 
 def _parents(names: Iterable[str]) -> list[str]:

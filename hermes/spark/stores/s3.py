@@ -154,6 +154,9 @@ class S3Store:
         if names:
             self._ask(directory, lambda: obstore.delete(self._client, names))
 
+    def delete_empty(self, directory: str) -> None:
+        """As `Store.delete_empty`: there are none."""
+
     def replace(self, name: str, content: bytes) -> None:
         """As `Store.replace`."""
         self._ask(name, lambda: obstore.put(self._client, name, content, use_multipart=False))

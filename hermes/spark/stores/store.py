@@ -5,7 +5,7 @@ exists, always stands for the whole content. Knows nothing of Spark.
 """
 
 from collections.abc import Iterable, Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, NamedTuple, Protocol, TypeAlias
 
 Place: TypeAlias = Path | str
@@ -122,6 +122,12 @@ class Store(Protocol):
     def delete_tree(self, directory: str) -> None:
         """Remove a directory and everything in it; a missing one is not an error."""
 
+    def delete_empty(self, directory: str) -> None:
+        """Remove a directory in which nothing is, and those above it that it leaves empty.
+
+        The outermost directory stays. What others move there meanwhile is safe: see `move`.
+        """
+
     def replace(self, name: str, content: bytes) -> None:
         """Write a file whose content nobody relies on, over another one if need be, durably."""
 
@@ -129,8 +135,15 @@ class Store(Protocol):
         """Give a file another name, which nothing has; its directory is made.
 
         Readers see it under one of the names at least; object stores copy it first. Durable once
-        both directories are flushed.
+        both directories, and those above them, are flushed. The directory is made again if
+        somebody's `delete_empty` was faster.
 
         Raises:
             FileNotFoundError: there is no such file.
         """
+
+
+def innermost_first(directory: str) -> list[str]:
+    """A directory and those above it, without the outermost one: `a/b/c` and `a/b`."""
+    above = (each.as_posix() for each in PurePosixPath(directory).parents)
+    return [each for each in (directory, *above) if "/" in each]

@@ -103,6 +103,9 @@ class MortalFiles(Files):
         self.step(super().make_directories, path)
         self._unsynced_names |= missing
 
+    def remove_empty(self, path: Path) -> bool:
+        return self.step(super().remove_empty, path)
+
     def remove_tree(self, path: Path) -> None:
         self.step(super().remove_tree, path)
 

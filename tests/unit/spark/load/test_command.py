@@ -222,9 +222,17 @@ def test_a_new_target_is_a_delta_table_where_it_can_be(
     monkeypatch.setattr(
         job,
         "open_commits",
-        lambda target: sinks.append(target.settings.sink) or JournalCommits(target),
+        lambda target, *_, **__: sinks.append(target.settings.sink) or JournalCommits(target),
     )
     assert hermes("--to", tmp_path / "t", "-b", broker, "--dry-run", "clicks").exit_code == 0
     odd = tmp_path / "50%25"  # which deltalake would take for another path
     assert hermes("--to", odd, "-b", broker, "--dry-run", "clicks").exit_code == 0
     assert sinks == ["delta" if is_there else "parquet", "parquet"]
+
+
+@pytest.mark.parametrize("option", ["--include-key", "--include-headers", "--merge-schema"])
+def test_what_only_tables_can_do_is_refused_for_plain_parquet(broker, tmp_path, option) -> None:
+    ran = hermes("--to", tmp_path / "t", "-b", broker, "--sink", "parquet", option, "clicks")
+    assert (ran.exit_code, ran.stderr.count("\n")) == (1, 1)
+    assert "plain Parquet, where all loads have the same columns" in ran.stderr
+    assert not (tmp_path / "t").exists()

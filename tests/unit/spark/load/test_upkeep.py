@@ -83,6 +83,7 @@ def test_expiry_removes_whole_days_and_their_records(store, topic) -> None:
     done = expire(store.path, "2023-11-03", clock=clock)
     assert done == would
     assert done.folders == (("clicks", "2023-11-01"), ("clicks", "2023-11-02"))
+    assert store.names("data/topic=clicks") == [f"day=2023-11-{day:02}" for day in (3, 4, 5)]
     assert rows_of(in_a_glob(store)) == list(range(20, 45))
     state = Journal(store).read()
     assert sorted(state.loads) == [3, 4, 5]
@@ -97,7 +98,7 @@ def test_expiry_of_one_topic_leaves_the_others(store, topic) -> None:
     load_all(store, topic, 20, 10)
     assert expire(store.path, "2023-11-14", topics=["views"], clock=clock).files == 0
     assert expire(store.path, "2023-11-14", topics=["clicks"], clock=clock).messages == 20
-    assert (in_a_glob(store), verify(store.path).problems) == ([], [])
+    assert (store.names("data"), verify(store.path).problems) == ([], [])
 
 
 @pytest.mark.parametrize(
