@@ -89,7 +89,16 @@ class ExpandedTooLargeError(InvalidMessageError):
 
 
 class InvalidBatchError(ProtocolError):
-    """A record batch (the format of `kafka` topics) can't be taken; its subclasses say why."""
+    """A record batch (the format of `kafka` topics) can't be taken; its subclasses say why.
+
+    Attributes:
+        records: which of its messages are why, by their numbers in it, the first hundred of them;
+            none where it is the batch as a whole.
+    """
+
+    def __init__(self, message: str, records: tuple[int, ...] = ()) -> None:
+        super().__init__(message)
+        self.records = records
 
 
 class CorruptBatchError(InvalidBatchError):
@@ -98,6 +107,10 @@ class CorruptBatchError(InvalidBatchError):
 
 class InvalidRecordError(InvalidBatchError):
     """It says what can't be, or what no producer may send. Kafka's INVALID_RECORD."""
+
+
+class InvalidTimestampError(InvalidBatchError):
+    """It has timestamps that are for the broker to set. Kafka's INVALID_TIMESTAMP."""
 
 
 class BatchTooLargeError(InvalidBatchError):

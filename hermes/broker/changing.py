@@ -29,7 +29,7 @@ from hermes.config import (
     reloaded,
 )
 from hermes.config.kinds import FORMAT_KAFKA
-from hermes.config.topic import TOPIC_SETTINGS, check_compaction, check_untrimmed
+from hermes.config.topic import TOPIC_SETTINGS, check_format, check_untrimmed
 from hermes.errors import BrokerStoppingError, ConfigError, HermesError
 from hermes.limited_log import LimitedLog
 from hermes.logs import ModuleLogger
@@ -248,7 +248,7 @@ class Changes:
         check_untrimmed(topic, entry)
         changed = config.with_altered({**altered, topic: entry})
         if self._topics.format(topic) != FORMAT_KAFKA:  # what exists may be without an entry
-            check_compaction(changed.topic(topic))
+            check_format(entry, changed.topic(topic))
         try:
             retention_policy(changed, topic)
         except ConfigError as error:

@@ -1,22 +1,39 @@
 """Produces of record batches by Hermes' own clients, to topics of Kafka's format.
 
 What happens is what `producing` does with acknowledged produces; only what a set is differs: record
-batches, whose headers and CRCs are checked, and whose insides aren't. Kafka's own clients come
-another way (`hermes.kafka.produce`), with producer ids, by which a batch is stored once.
+batches, which are checked as those of Kafka's own clients. These come another way
+(`hermes.kafka.produce`), with producer ids, by which a batch is stored once.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from hermes.broker.clients import Client
 from hermes.broker.producing import Produces
 from hermes.broker.set_checker import INLINE_PLAIN_BYTES, SetChecker, size_of
 from hermes.broker.shared import Shared
+from hermes.config import BrokerConfig
 from hermes.errors import HermesError, InvalidBatchError, InvalidRecordError
-from hermes.protocol import ProduceRequest
-from hermes.protocol.record_batches import BatchHeader, check_batches, placed
+from hermes.protocol import ProduceRequest, core
+from hermes.protocol.batch_check import BatchRules, check_batches, expands
+from hermes.protocol.record_batches import BatchHeader, placed
 from hermes.storage import Log
+
+#: Batches up to this size are checked in the reactor's thread: their messages are read, which
+#: Python takes thirty times as long for as the compiled core.
+INLINE_BATCH_BYTES: Final = INLINE_PLAIN_BYTES if core.KIND == "compiled" else 64 * 1024
+
+
+def batch_rules(config: BrokerConfig, topic: str) -> BatchRules:
+    """What a topic takes."""
+    settings = config.topic(topic)
+    return BatchRules(
+        settings.max_batch_bytes,
+        settings.is_compacted,
+        settings.is_log_append_time,
+        config.max_expanded_bytes,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,16 +48,24 @@ class BatchChecker(SetChecker):
 
     def check(self, produces: Sequence[ProduceRequest]) -> Any:
         """See `SetChecker.check`; a `BatchCheck` is found of each."""
-        if size_of(produces) <= INLINE_PLAIN_BYTES:
-            return self._check_all(produces)
-        return self._checking.run(self._in_thread, self._check_all, produces)
+        config = self._settings.config
+        rules = [batch_rules(config, each.topic) for each in produces]
+        pairs = list(zip(produces, rules, strict=True))
+        is_quick = size_of(produces) <= INLINE_BATCH_BYTES and not any(
+            expands(each.message_set, rules) for each, rules in pairs
+        )
+        if is_quick:
+            return self._check_each(pairs)
+        return self._checking.run(self._in_thread, self._check_each, pairs)
 
-    def _check_all(self, produces: Sequence[ProduceRequest]) -> Any:
-        return [self._check_batches(produce) for produce in produces]
+    def _check_each(self, pairs: Sequence[tuple[ProduceRequest, BatchRules]]) -> Any:
+        return [self._check_batches(*pair) for pair in pairs]
 
-    def _check_batches(self, produce: ProduceRequest) -> BatchCheck | HermesError:
+    def _check_batches(
+        self, produce: ProduceRequest, rules: BatchRules
+    ) -> BatchCheck | HermesError:
         try:
-            headers = check_batches(produce.message_set, self._settings.config.max_message_bytes)
+            headers = check_batches(produce.message_set, rules)
         except InvalidBatchError as error:
             return error.with_traceback(None)
         if any(each.has_producer or each.is_transactional for each in headers):
@@ -64,7 +89,11 @@ class RecordProduces(Produces):
         headers = check.headers
         size, records = len(produce.message_set), sum(each.record_count for each in headers)
         now_ms = self._now_ms()
-        buffers = placed(produce.message_set, headers, log.end_offset, log.leader_epoch)
+        is_log_append_time = self._shared.config.topic(produce.topic).is_log_append_time
+        append_time_ms = now_ms if is_log_append_time else None
+        buffers = placed(
+            produce.message_set, headers, log.end_offset, log.leader_epoch, append_time_ms
+        )
         offset = log.append(buffers, size, records, now_ms)
         self.count(log, size, records)
         return log, offset

@@ -25,6 +25,7 @@ from hermes.config.quotas import QUOTAS, Quota
 from hermes.config.setting import Setting, table_of
 from hermes.config.topic import (
     DEFAULT_OF,
+    MAX_BATCH_BYTES,
     SCHEMAS_TOPIC,
     TOPIC_ONLY,
     TOPIC_SETTINGS,
@@ -852,6 +853,9 @@ class BrokerConfig:
             for setting in TOPIC_SETTINGS.values()
             if setting.attribute not in TOPIC_ONLY
         }
+        limit = self.max_message_bytes
+        if limit == BrokerConfig.max_message_bytes and "max_message_bytes" not in self.given:
+            values["max_batch_bytes"] = MAX_BATCH_BYTES
         return TopicSettings(**values, **TOPIC_ONLY)
 
     @cached_property

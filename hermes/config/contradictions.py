@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hermes.config.endpoints import read_endpoint
 from hermes.config.exposure import check_listeners
-from hermes.config.topic import check_compaction, check_untrimmed
+from hermes.config.topic import check_format, check_untrimmed
 from hermes.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def _check_retention(config: "BrokerConfig") -> None:
     for topic, entry in config.topics.items():
         try:
             check_untrimmed(topic, entry)
-            check_compaction(config.topic(topic))
+            check_format(entry, config.topic(topic))
         except ConfigError as error:
             raise ConfigError(f"topics.{topic}.{error.key}", error.message) from None
 

@@ -23,6 +23,10 @@ class Unset(Enum):
 
 UNSET: Final = Unset.UNSET
 
+#: Whose clock timestamps are from, by Kafka's names: the producer's, or the broker's.
+CREATE_TIME: Final = "CreateTime"
+LOG_APPEND_TIME: Final = "LogAppendTime"
+
 
 @dataclass(frozen=True, kw_only=True)
 class TopicConfig:
@@ -73,6 +77,22 @@ class TopicConfig:
         Setting(
             kinds.duration(),
             "How long compaction keeps a message without a value, which says that its key is gone.",
+        ),
+    ] = UNSET
+    message_timestamp_type: Annotated[
+        str | Unset,
+        Setting(
+            kinds.choice(CREATE_TIME, LOG_APPEND_TIME),
+            "Whose clock the timestamps of a topic whose `format` is `kafka` are from: its "
+            "producers', or the broker's, which sets them when it appends.",
+        ),
+    ] = UNSET
+    max_batch_bytes: Annotated[
+        int | Unset,
+        Setting(
+            kinds.size(0, kinds.INT32_MAX),
+            "The largest record batch that a topic whose `format` is `kafka` takes, as it is sent; "
+            "1,048,588 if neither this nor the broker's is set.",
         ),
     ] = UNSET
     retention_policy: Annotated[str | Unset, Setting(kinds.TEXT, "What deletes old segments.")] = (
@@ -127,6 +147,8 @@ class TopicSettings:
         segment_age_ms: the same when that segment's first append is older than this.
         cleanup_policy: `delete`, `compact` or `compact,delete`; 0.7's format knows the first only.
         tombstone_retention_ms: how long compaction keeps messages without a value.
+        message_timestamp_type: `CreateTime`, or `LogAppendTime`, which 0.7's format doesn't know.
+        max_batch_bytes: the largest record batch that is taken.
         retention_policy: entry point name in the group `hermes.retention`.
         retention_time_ms: None for no limit.
         retention_bytes: None for no limit.
@@ -141,6 +163,8 @@ class TopicSettings:
     segment_age_ms: int
     cleanup_policy: str
     tombstone_retention_ms: int
+    message_timestamp_type: str
+    max_batch_bytes: int
     retention_policy: str
     retention_time_ms: int | None
     retention_bytes: int | None
@@ -152,6 +176,11 @@ class TopicSettings:
     def is_compacted(self) -> bool:
         """Whether of each key the latest message is kept."""
         return self.cleanup_policy != DELETE
+
+    @property
+    def is_log_append_time(self) -> bool:
+        """Whether the broker sets the timestamps of messages."""
+        return self.message_timestamp_type == LOG_APPEND_TIME
 
     @property
     def retention(self) -> RetentionSettings:
@@ -181,18 +210,25 @@ def untrimmed(settings: TopicSettings) -> TopicSettings:
     )
 
 
-def check_compaction(settings: TopicSettings) -> None:
-    """Refuse a compaction of a format whose messages have no keys.
+def check_format(entry: TopicConfig, settings: TopicSettings) -> None:
+    """Refuse what has no meaning for messages of 0.7.
+
+    Args:
+        entry: what is given for the topic.
+        settings: what comes to apply.
 
     Raises:
         ConfigError: names the setting.
     """
-    if settings.is_compacted and settings.format != kinds.FORMAT_KAFKA:
-        raise ConfigError(
-            "cleanup_policy",
-            f"{settings.cleanup_policy} needs `format: {kinds.FORMAT_KAFKA}`: messages of Kafka "
-            f"{settings.format} have no keys",
-        )
+    if settings.format == kinds.FORMAT_KAFKA:
+        return
+    needs = f"needs `format: {kinds.FORMAT_KAFKA}`: messages of Kafka {settings.format}"
+    if settings.is_compacted:
+        raise ConfigError("cleanup_policy", f"{settings.cleanup_policy} {needs} have no keys")
+    if settings.is_log_append_time:
+        raise ConfigError("message_timestamp_type", f"{LOG_APPEND_TIME} {needs} have no timestamps")
+    if entry.max_batch_bytes is not UNSET:
+        raise ConfigError("max_batch_bytes", f"it {needs} come in no batches")
 
 
 def check_untrimmed(topic: str, entry: TopicConfig) -> None:
@@ -212,12 +248,20 @@ def check_untrimmed(topic: str, entry: TopicConfig) -> None:
 
 TOPIC_SETTINGS: Final[Mapping[str, Setting]] = table_of(TopicConfig)
 
-# A topic's setting has the name of the broker's setting that is its default, except for this one.
-DEFAULT_OF: Final[Mapping[str, str]] = {"partitions": "num_partitions"}
+# A topic's setting has the name of the broker's setting that is its default, except for these.
+DEFAULT_OF: Final[Mapping[str, str]] = {
+    "partitions": "num_partitions",
+    "max_batch_bytes": "max_message_bytes",
+}
+
+#: The largest batch of a topic for which nothing else is set, neither for the broker: Kafka's
+#: default, which its clients rely on.
+MAX_BATCH_BYTES: Final = 1_048_588
 
 # By attribute, where the broker has no such setting: what applies unless the topic's is given.
 TOPIC_ONLY: Final[Mapping[str, Any]] = {
     "format": kinds.FORMAT_0_7,
     "cleanup_policy": DELETE,
     "tombstone_retention_ms": 24 * 60 * 60 * 1000,
+    "message_timestamp_type": CREATE_TIME,
 }

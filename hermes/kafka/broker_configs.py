@@ -86,6 +86,8 @@ def broker_configs(
         is_given = setting.attribute in config.given
         source = ConfigSource.STATIC_BROKER if is_given else ConfigSource.DEFAULT
         value = show(getattr(config, setting.attribute))
+        if key == "max_message_bytes":  # which of batches is another unless it is given
+            value = show(config.topic("").max_batch_bytes)
         row = ConfigRow(name, kind, setting.doc, key)
         yield ConfigValue(row, value, source, (value, source), is_read_only=True)
     # It has no listener of Kafka's protocol unless broker.yaml says so.

@@ -4,8 +4,8 @@
     acks=1     answered when it is appended
     acks=all   answered when it is flushed
 
-Batches are looked at by their headers; those of a partition are appended as they are. Nothing here
-runs once per message.
+Batches are checked (`hermes.protocol.batch_check`), and appended as they are but for their headers.
+Nothing here runs once per message.
 """
 
 from collections.abc import Sequence
@@ -16,8 +16,8 @@ from twisted.internet.defer import Deferred
 
 from hermes.broker.fairness import cooperatively
 from hermes.broker.outcomes import CloseConnection, settled
-from hermes.broker.shared import Shared
-from hermes.errors import HermesError, UnknownTopicError
+from hermes.broker.record_produces import INLINE_BATCH_BYTES, batch_rules
+from hermes.errors import HermesError, InvalidBatchError, UnknownTopicError
 from hermes.kafka.calls import Call
 from hermes.kafka.errors import Code, KafkaError, code_of
 from hermes.kafka.legacy import message_set_of
@@ -30,17 +30,15 @@ from hermes.kafka.produce_messages import (
 )
 from hermes.kafka.producers import AppendedBatches, check_and_append
 from hermes.kafka.topics import KafkaTopic
-from hermes.protocol.record_batches import BatchHeader, check_batches
+from hermes.protocol.batch_check import BatchRules, check_batches, expands
+from hermes.protocol.record_batches import BatchHeader
 from hermes.protocol.record_compression import RecordCodec
 from hermes.quoting import quoted
 from hermes.security import Operation
 from hermes.storage import Log
 
-#: The largest batch unless `max_message_bytes` is set: Kafka's default, which its clients rely on.
-MAX_BATCH_BYTES: Final = 1_048_588
-
-#: Batches of more bytes are checked in a thread: that takes a tenth of a millisecond per MiB.
-_THREAD_BYTES: Final = 4 << 20
+#: Batches of more bytes are checked in a thread; single ones are far smaller.
+_THREAD_BYTES: Final = 4 * INLINE_BATCH_BYTES
 
 #: The first version in which batches may be compressed by zstd.
 _ZSTD_VERSION: Final = 7
@@ -65,6 +63,20 @@ class _Appended:
         self.log = log
         self.opening = log.openings
         self.end_offset = end_offset
+
+
+class _Found(NamedTuple):
+    """What one entry is for.
+
+    Attributes:
+        entry: the entry.
+        topic: its topic; why there is none that the client may produce to.
+        rules: what the topic takes; None without one.
+    """
+
+    entry: ProducedRecords
+    topic: KafkaTopic | HermesError
+    rules: BatchRules | None = None
 
 
 class _Checked(NamedTuple):
@@ -126,12 +138,6 @@ def _close_if_refused(produced: list[Produced]) -> None:
             raise CloseConnection(text, "kafka", each.code.name.lower())
 
 
-def batch_limit(shared: Shared) -> int:
-    """The largest batch that is taken, in bytes."""
-    config = shared.config
-    return config.max_message_bytes if "max_message_bytes" in config.given else MAX_BATCH_BYTES
-
-
 class _Run:
     """One request on its way.
 
@@ -150,14 +156,14 @@ class _Run:
     async def checked(self) -> list[_Checked]:
         """Find the topics of all entries, and check their batches."""
         shared, entries = self._shared, self._request.entries
-        check = partial(_check, batch_limit(shared), self._call.version)
-        found = await settled(cooperatively(shared.scheduler, entries, self._topic))
-        pairs = list(zip(entries, found, strict=True))
+        check = partial(_check, self._call.version)
+        found = await settled(cooperatively(shared.scheduler, entries, self._found))
         checked: list[_Checked]
-        if len(self._call.frame.data) > _THREAD_BYTES:
-            checked = await self._server.in_thread(lambda: [check(each) for each in pairs])
+        if len(self._call.frame.data) > _THREAD_BYTES or any(map(_expands, found)):
+            # Few at a time: what is expanded takes memory.
+            checked = await self._server.look_up(lambda: [check(each) for each in found])
         else:
-            checked = await settled(cooperatively(shared.scheduler, pairs, check))
+            checked = await settled(cooperatively(shared.scheduler, found, check))
         for place, each in enumerate(checked):
             if each.topic is not None and each.topic.format != "kafka" and each.headers:
                 checked[place] = await self._translated(each)
@@ -197,7 +203,11 @@ class _Run:
             )
             if message_set is None:
                 assert entry.records is not None
-                done = check_and_append(log, headers, entry.records, now_ms)
+                settings = self._shared.config.topic(topic.name)
+                append_time_ms = now_ms if settings.is_log_append_time else None
+                done = check_and_append(
+                    log, headers, entry.records, now_ms, append_time_ms=append_time_ms
+                )
             else:
                 data, count = message_set
                 base = log.append((data,), len(data), count, now_ms)
@@ -213,6 +223,13 @@ class _Run:
             done.append_time_ms,
             log.earliest,
         )
+
+    def _found(self, entry: ProducedRecords) -> _Found:
+        """Find the topic of an entry, and what it takes."""
+        topic = self._topic(entry)
+        if isinstance(topic, HermesError):
+            return _Found(entry, topic)
+        return _Found(entry, topic, batch_rules(self._shared.config, topic.name))
 
     def _topic(self, entry: ProducedRecords) -> KafkaTopic | HermesError:
         """Find the topic of an entry, if the client may produce to it."""
@@ -248,7 +265,10 @@ class _Run:
                 partition=entry.partition,
                 error=error,
             )
-        return Produced(entry.topic, entry.partition, code, message=str(error)[:1000])
+        records = error.records if isinstance(error, InvalidBatchError) else ()
+        return Produced(
+            entry.topic, entry.partition, code, message=str(error)[:1000], records=records
+        )
 
     # -- acks=all -------------------------------------------------------------------------------
 
@@ -294,16 +314,21 @@ class _Run:
         return done
 
 
-def _check(
-    limit: int, version: int, found: "tuple[ProducedRecords, KafkaTopic | HermesError]"
-) -> _Checked:
-    entry, topic = found
+def _expands(found: _Found) -> bool:
+    """Whether checking an entry takes so long that a thread should do it."""
+    records, rules = found.entry.records, found.rules
+    return records is not None and rules is not None and expands(records, rules)
+
+
+def _check(version: int, found: _Found) -> _Checked:
+    entry, topic, rules = found
     if isinstance(topic, HermesError):
         return _Checked(entry, None, (), topic)
     try:
         if entry.records is None:
             raise KafkaError(Code.INVALID_RECORD, "there is no batch in it")
-        headers = check_batches(entry.records, limit)
+        assert rules is not None
+        headers = check_batches(entry.records, rules)
         if len(headers) > 1:
             raise KafkaError(Code.INVALID_RECORD, "it holds more than one batch")
         if headers[0].codec == RecordCodec.ZSTD and version < _ZSTD_VERSION:

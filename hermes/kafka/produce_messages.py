@@ -8,6 +8,7 @@
     partition int32 number | int16 error | int64 base offset | int64 append time
               | int64 log start offset (from v5)
               | errors of records, [string] what was wrong (from v8)
+    error     int32 number in the batch | [string] what was wrong
 
 Strings, bytes and arrays as `reading` has them, flexible from v9.
 
@@ -34,6 +35,9 @@ BY_ID: Final = 13
 
 #: A request for more partitions than this is refused: each takes memory until it is answered.
 MAX_PARTITIONS: Final = 20_000
+
+#: A response names no more messages than this that were refused; their batches are all named.
+MAX_RECORD_ERRORS: Final = 1000
 
 _HEADER: Final = Struct(">hi")
 _PARTITION: Final = Struct(">ihqq")
@@ -81,6 +85,7 @@ class Produced(NamedTuple):
         append_time_ms: the timestamp that all messages got; -1 when they keep theirs.
         start_offset: the log's first offset; -1 with an error.
         message: what was wrong.
+        records: the messages that are why, by their numbers in the batch.
     """
 
     topic: str | UUID
@@ -90,6 +95,7 @@ class Produced(NamedTuple):
     append_time_ms: int = -1
     start_offset: int = -1
     message: str | None = None
+    records: tuple[int, ...] = ()
 
 
 def decode_produce(data: Buffer, position: int, version: int) -> ProduceRequest:
@@ -134,7 +140,8 @@ def encode_produced(version: int, correlation_id: int, produced: Sequence[Produc
     """
     is_flexible = version >= FLEXIBLE
     tags = b"\0" if is_flexible else b""
-    topics = [(topic, list(found)) for topic, found in groupby(produced, lambda each: each.topic)]
+    by_topic = groupby(_listed(produced), lambda each: each.topic)
+    topics = [(topic, list(found)) for topic, found in by_topic]
     parts = [correlation_id.to_bytes(4, signed=True), tags, _length(len(topics), is_flexible)]
     for topic, found in topics:
         parts += (_topic(topic, is_flexible), _length(len(found), is_flexible))
@@ -145,29 +152,44 @@ def encode_produced(version: int, correlation_id: int, produced: Sequence[Produc
     return len(body).to_bytes(4) + body
 
 
+def _listed(produced: Iterable[Produced]) -> Iterable[Produced]:
+    """Name no more refused messages than a response may."""
+    room = MAX_RECORD_ERRORS
+    for each in produced:
+        if each.records:
+            each = each._replace(records=each.records[:room])
+            room -= len(each.records)
+        yield each
+
+
 def _partitions(produced: Iterable[Produced], version: int, tags: bytes) -> Iterable[bytes]:
+    is_flexible = version >= FLEXIBLE
+    nothing = b"\0" if is_flexible else b"\xff\xff"
     for each in produced:
         yield _PARTITION.pack(each.partition, each.code, each.base_offset, each.append_time_ms)
         if version >= 5:
             yield _INT64.pack(each.start_offset)
-        if version >= FLEXIBLE:
-            message = each.message
-            text = b"\0" if message is None else _compact(message)
-            yield b"\1" + text + tags
-        elif version == 8:
-            message = each.message
-            yield bytes(4) + (b"\xff\xff" if message is None else encode_string(message))
+        if version >= 8:
+            yield _length(len(each.records), is_flexible)
+            for number in each.records:  # what is wrong of it is what the batch is refused for
+                yield _COUNT.pack(number) + nothing + tags
+            yield nothing if each.message is None else _text(each.message, is_flexible)
+            yield tags
 
 
 def _topic(topic: str | UUID, is_flexible: bool) -> bytes:
     if isinstance(topic, UUID):
         return topic.bytes
-    return _compact(topic) if is_flexible else encode_string(topic)
+    return _text(topic, is_flexible)
 
 
 def _compact(text: str) -> bytes:
     encoded = text.encode()
     return varint(len(encoded) + 1) + encoded
+
+
+def _text(text: str, is_flexible: bool) -> bytes:
+    return _compact(text) if is_flexible else encode_string(text)
 
 
 def _length(count: int, is_flexible: bool) -> bytes:

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from hermes.config import BrokerConfig
 from hermes.config.broker import BROKER_SETTINGS
 from hermes.config.origins import ALTERED, TOPIC_ENTRY, settings_in_force
-from hermes.config.topic import TOPIC_SETTINGS
+from hermes.config.topic import DEFAULT_OF, TOPIC_SETTINGS
 from hermes.errors import ConfigError
 
 
@@ -164,6 +164,13 @@ _ROWS: Final = (
         always="4096",
     ),
     ConfigRow(
+        "max.message.bytes",
+        _T.INT,
+        "The largest record batch that is taken, as it is sent.",
+        "max_batch_bytes",
+        "message.max.bytes",
+    ),
+    ConfigRow(
         "message.timestamp.after.max.ms",
         _T.LONG,
         "How far a message's timestamp may be ahead.",
@@ -180,9 +187,9 @@ _ROWS: Final = (
     ConfigRow(
         "message.timestamp.type",
         _T.STRING,
-        "Whose clock a message's timestamp is from.",
-        broker="log.message.timestamp.type",
-        always="CreateTime",
+        "Whose clock a message's timestamp is from: CreateTime or LogAppendTime.",
+        "message_timestamp_type",
+        "log.message.timestamp.type",
     ),
     ConfigRow(
         "min.insync.replicas",
@@ -266,7 +273,7 @@ def topic_configs(config: BrokerConfig, topic: str) -> Iterator[ConfigValue]:
 
 
 def _default_source(config: BrokerConfig, row: ConfigRow) -> ConfigSource:
-    setting = BROKER_SETTINGS.get(row.key)
+    setting = BROKER_SETTINGS.get(DEFAULT_OF.get(row.key, row.key))
     if setting is None or setting.attribute not in config.given:
         return ConfigSource.DEFAULT
     return ConfigSource.STATIC_BROKER

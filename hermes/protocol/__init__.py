@@ -14,6 +14,7 @@
     cluster_brokers         the request for the brokers of the cluster, and its response
     framing, receiver       a stream of bytes to requests or responses
     record_batches          today's format of Kafka, beside 0.7's: the headers of batches
+    batch_check             what a broker checks of batches
     records, record_compression
                             what is inside them, for those who have to know
     wire                    integers and strings, of which everything else consists

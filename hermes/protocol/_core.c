@@ -1,8 +1,9 @@
 /* The loops of hermes/protocol/loops.py, compiled: the same functions with the same results.
  *
- * Only plain messages are handled here: magic 1, no attributes, whole and intact. Whatever else a
- * set may hold is left to Python, which alone decides about it. So there are no rules about damage
- * here, and no errors except those of memory and of wrong arguments.
+ * Of 0.7's messages only plain ones are handled here: magic 1, no attributes, whole and intact.
+ * Whatever else a set may hold is left to Python, which alone decides about it. So there are no rules
+ * about its damage here, and no errors except those of memory and of wrong arguments. Of the records
+ * of today's Kafka it is said what is wrong; what follows from it is for Python, too.
  *
  * Every length is compared with the bytes available before one of them is read. Positions that
  * come from Python are checked like lengths that come from a peer.
@@ -405,6 +406,162 @@ tally(PyObject *Py_UNUSED(module), PyObject *args)
     }
     PyBuffer_Release(&view);
     return failed ? NULL : PyLong_FromSsize_t(position);
+}
+
+/* -- records ---------------------------------------------------------------------------------- */
+
+/* See RecordFault and MOST_LISTED in loops.py. */
+enum { FAULT_NONE, FAULT_CUT, FAULT_SIZE, FAULT_NUMBER, FAULT_HEADERS, FAULT_OFFSET, FAULT_REST };
+#define MOST_LISTED 100
+
+/* What is known of the records of a batch. */
+typedef struct {
+    Py_ssize_t number, unkeyed;
+    int64_t newest_ms;
+    int32_t listed[MOST_LISTED];
+} Records;
+
+/* Read a zigzag number of up to `bits`, and advance `*at` past it. */
+static inline int
+read_varint(const uint8_t **at, const uint8_t *end, int bits, int64_t *value)
+{
+    uint64_t number = 0;
+    for (int shift = 0; shift < bits; shift += 7) {
+        if (*at >= end) {
+            return FAULT_CUT;
+        }
+        uint8_t byte = *(*at)++;
+        number |= (uint64_t)(byte & 0x7F) << shift;
+        if (byte < 0x80) {
+            if (bits == 32) {
+                number &= UINT32_MAX;
+            }
+            *value = (int64_t)(number >> 1 ^ (0 - (number & 1)));
+            return FAULT_NONE;
+        }
+    }
+    return FAULT_NUMBER;
+}
+
+/* Read a length, and skip as many bytes; none where it is below 0, which means null. */
+static inline int
+skip_field(const uint8_t **at, const uint8_t *end, int64_t *length)
+{
+    int fault = read_varint(at, end, 32, length);
+    if (fault == FAULT_NONE && *length > 0) {
+        if (*length > end - *at) {
+            return FAULT_CUT;
+        }
+        *at += *length;
+    }
+    return fault;
+}
+
+/* Read the headers of a record up to its end. */
+static int
+check_headers(const uint8_t **at, const uint8_t *end)
+{
+    int64_t count, length;
+    int fault = read_varint(at, end, 32, &count);
+    if (fault == FAULT_NONE && count < 0) {
+        return FAULT_HEADERS;
+    }
+    for (; fault == FAULT_NONE && count > 0; count--) {
+        fault = skip_field(at, end, &length);
+        if (fault == FAULT_NONE && length < 0) {
+            return FAULT_HEADERS;
+        }
+        fault = fault != FAULT_NONE ? fault : skip_field(at, end, &length);
+    }
+    return fault;
+}
+
+/* Read the record at `*at`, and advance past it. */
+static int
+check_record(const uint8_t **at, const uint8_t *end, uint64_t base_ms, Records *found)
+{
+    int64_t size, delta_ms, delta, key_bytes, value_bytes;
+    int fault = read_varint(at, end, 32, &size);
+    if (fault != FAULT_NONE) {
+        return fault;
+    }
+    if (size > end - *at) {
+        return FAULT_CUT;
+    }
+    if (size < 0) {
+        return FAULT_SIZE;
+    }
+    const uint8_t *stop = *at + size;
+    if (size > 0) {
+        (*at)++; /* the attributes, which have no meaning yet */
+    }
+    if ((fault = read_varint(at, stop, 64, &delta_ms)) != FAULT_NONE
+        || (fault = read_varint(at, stop, 32, &delta)) != FAULT_NONE
+        || (fault = skip_field(at, stop, &key_bytes)) != FAULT_NONE
+        || (fault = skip_field(at, stop, &value_bytes)) != FAULT_NONE
+        || (fault = check_headers(at, stop)) != FAULT_NONE) {
+        return fault;
+    }
+    if (*at != stop) {
+        return FAULT_SIZE;
+    }
+    if (delta != found->number) {
+        return FAULT_OFFSET;
+    }
+    int64_t time_ms = (int64_t)(base_ms + (uint64_t)delta_ms);
+    if (time_ms > found->newest_ms) {
+        found->newest_ms = time_ms;
+    }
+    if (key_bytes < 0) {
+        if (found->unkeyed < MOST_LISTED) {
+            found->listed[found->unkeyed] = (int32_t)found->number;
+        }
+        found->unkeyed++;
+    }
+    return FAULT_NONE;
+}
+
+static PyObject *
+check_records(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    Py_buffer view;
+    Py_ssize_t start, end, count;
+    long long base_ms;
+    Records found = {.newest_ms = -1};
+    int fault = FAULT_CUT;
+    if (!PyArg_ParseTuple(args, "y*nnnL", &view, &start, &end, &count, &base_ms)) {
+        return NULL;
+    }
+    if (start >= 0 && start <= end && end <= view.len) {
+        const uint8_t *at = (const uint8_t *)view.buf + start;
+        const uint8_t *stop = (const uint8_t *)view.buf + end;
+        fault = FAULT_NONE;
+        PyThreadState *released = end - start > LARGE_BYTES ? PyEval_SaveThread() : NULL;
+        while (found.number < count
+               && (fault = check_record(&at, stop, (uint64_t)base_ms, &found)) == FAULT_NONE) {
+            found.number++;
+        }
+        if (released != NULL) {
+            PyEval_RestoreThread(released);
+        }
+        if (fault == FAULT_NONE && at != stop) {
+            fault = FAULT_REST;
+        }
+    }
+    PyBuffer_Release(&view);
+    PyObject *listed = PyList_New(0);
+    for (Py_ssize_t n = 0; listed != NULL && n < found.unkeyed && n < MOST_LISTED; n++) {
+        PyObject *number = PyLong_FromLong(found.listed[n]);
+        if (number == NULL || PyList_Append(listed, number) < 0) {
+            Py_CLEAR(listed);
+        }
+        Py_XDECREF(number);
+    }
+    if (listed == NULL) {
+        return NULL;
+    }
+    return Py_BuildValue("inLnN", fault, found.number, (long long)found.newest_ms, found.unkeyed,
+                         listed);
 }
 
 /* -- produces --------------------------------------------------------------------------------- */
@@ -1519,6 +1676,7 @@ module_clear(PyObject *module)
 }
 
 static PyMethodDef functions[] = {
+    {"check_records", check_records, METH_VARARGS, NULL},
     {"collect_produces", collect_produces, METH_VARARGS, NULL},
     {"count_plain", (PyCFunction)(void (*)(void))count_plain, METH_FASTCALL,
      NULL},

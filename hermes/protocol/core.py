@@ -16,6 +16,7 @@ __all__ = [
     "Rows",
     "Supply",
     "Term",
+    "check_records",
     "collect_produces",
     "count_plain",
     "count_uncompressed",
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
         Rows,
         Supply,
         Term,
+        check_records,
         collect_produces,
         count_plain,
         count_uncompressed,
@@ -66,6 +68,7 @@ else:
     Rows = _loops.Rows
     Supply = _loops.Supply
     Term = _loops.Term
+    check_records = _loops.check_records
     collect_produces = _loops.collect_produces
     count_plain = _loops.count_plain
     count_uncompressed = _loops.count_uncompressed

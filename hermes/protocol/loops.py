@@ -11,6 +11,7 @@ Source of the layout: Kafka 0.7; `messages` has the table.
 import struct
 from array import array
 from collections.abc import Callable, Iterable, Iterator
+from enum import IntEnum
 from functools import lru_cache
 from operator import length_hint
 from threading import get_ident
@@ -345,6 +346,107 @@ def tally(
         found[window, process] = count + 1, total + mixed(number, crc) & _MASK_64
         position = following
     return position
+
+
+def check_records(
+    data: Buffer, start: int, end: int, count: int, base_timestamp_ms: int
+) -> tuple[int, int, int, int, list[int]]:
+    """Read the records of a batch as Kafka does, and keep nothing of them.
+
+    `records` has the layout. Lengths below 0 mean null; numbers take up to 5 bytes, timestamps 10,
+    and what doesn't fit into 32 or 64 bits is lost.
+
+    Args:
+        data: bytes, or a memoryview of bytes, that hold the records, not compressed.
+        start: where the first one starts.
+        end: where the last one must end.
+        count: how many there must be.
+        base_timestamp_ms: the batch's.
+
+    Returns:
+        What is wrong (`RecordFault`, 0 for nothing) and the number of the record in which it is,
+        where the reading ended; the largest timestamp up to there, at least -1; how many records
+        have no key, and the numbers of the first `MOST_LISTED` of these.
+    """
+    newest_ms, unkeyed, listed = -1, 0, list[int]()
+    if not 0 <= start <= end <= len(data):
+        return RecordFault.CUT, 0, newest_ms, unkeyed, listed
+    position, number = start, 0
+    try:
+        for number in range(count):
+            length, position = _varint(data, position, end, 32)
+            stop = position + length
+            if stop > end:
+                return RecordFault.CUT, number, newest_ms, unkeyed, listed
+            if length < 0:
+                return RecordFault.SIZE, number, newest_ms, unkeyed, listed
+            delta_ms, position = _varint(data, position + 1, stop, 64)
+            delta, position = _varint(data, position, stop, 32)
+            key_bytes, position = _varint(data, position, stop, 32)
+            value_bytes, position = _varint(data, position + max(0, key_bytes), stop, 32)
+            headers, position = _varint(data, position + max(0, value_bytes), stop, 32)
+            if headers < 0:
+                return RecordFault.HEADERS, number, newest_ms, unkeyed, listed
+            for _ in range(headers):
+                length, position = _varint(data, position, stop, 32)
+                if length < 0:
+                    return RecordFault.HEADERS, number, newest_ms, unkeyed, listed
+                length, position = _varint(data, position + length, stop, 32)
+                position += max(0, length)
+            if position != stop:
+                fault = RecordFault.CUT if position > stop else RecordFault.SIZE
+                return fault, number, newest_ms, unkeyed, listed
+            if delta != number:
+                return RecordFault.OFFSET, number, newest_ms, unkeyed, listed
+            newest_ms = max(newest_ms, _signed(base_timestamp_ms + delta_ms, 64))
+            if key_bytes < 0:
+                unkeyed += 1
+                if unkeyed <= MOST_LISTED:
+                    listed.append(number)
+    except _FaultError as error:
+        return error.fault, number, newest_ms, unkeyed, listed
+    fault = RecordFault.NONE if position == end else RecordFault.REST
+    return fault, max(0, count), newest_ms, unkeyed, listed
+
+
+class RecordFault(IntEnum):
+    """What can be wrong about records; `_core.c` has the same numbers."""
+
+    NONE = 0
+    CUT = 1
+    SIZE = 2
+    NUMBER = 3
+    HEADERS = 4
+    OFFSET = 5
+    REST = 6
+
+
+#: Of so many records without a key the numbers are told.
+MOST_LISTED: Final = 100
+
+
+class _FaultError(Exception):
+    def __init__(self, fault: RecordFault) -> None:
+        self.fault = fault
+
+
+def _varint(data: Buffer, position: int, end: int, bits: int) -> tuple[int, int]:
+    number = 0
+    for shift in range(0, bits, 7):
+        if position >= end:
+            raise _FaultError(RecordFault.CUT)
+        byte = data[position]
+        position += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            number &= (1 << bits) - 1
+            return (number >> 1) ^ -(number & 1), position
+    raise _FaultError(RecordFault.NUMBER)
+
+
+def _signed(number: int, bits: int) -> int:
+    half = 1 << bits - 1
+    return (number + half & 2 * half - 1) - half
 
 
 def collect_produces(

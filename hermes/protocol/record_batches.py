@@ -20,10 +20,10 @@ A log of this format is a sequence of batches, each with a header of 61 bytes (b
     61        ...             the messages, compressed as a whole
 
 What is set when a batch is appended lies before what the CRC covers, so that it need not be
-computed again. Compaction leaves batches with fewer messages than offsets, or with none.
+computed again. Compaction leaves batches with fewer messages than offsets, or with none. What a
+producer has sent is checked in `batch_check`.
 
-Layout and checks: Kafka 4 (`DefaultRecordBatch`, `ProduceRequest.validateRecords`,
-`LogValidator.validateBatch`).
+Layout: Kafka 4 (`DefaultRecordBatch`).
 """
 
 from collections.abc import Sequence
@@ -32,26 +32,21 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
-from hermes.errors import (
-    BatchTooLargeError,
-    CorruptBatchError,
-    InvalidBatchError,
-    InvalidRecordError,
-)
+from hermes.errors import CorruptBatchError, InvalidBatchError, InvalidRecordError
 from hermes.protocol.wire import Buffer
 
 __all__ = [
     "HEADER_BYTES",
     "LENGTH_END",
-    "MAX_OFFSETS",
     "NO_PRODUCER_ID",
     "BatchHeader",
-    "check_batches",
     "decode_header",
     "encode_header",
     "is_intact",
     "next_in",
     "placed",
+    "stamped",
+    "with_crc",
 ]
 
 #: The size of a header, and of the smallest batch.
@@ -59,9 +54,6 @@ HEADER_BYTES: Final = 61
 
 #: Its length field says how many bytes follow after this position.
 LENGTH_END: Final = 12
-
-#: How many offsets one batch may take, so that two of them fit into a segment's index.
-MAX_OFFSETS: Final = 2**30
 
 #: The producer id of a batch whose producer has none.
 NO_PRODUCER_ID: Final = -1
@@ -71,17 +63,14 @@ LOG_APPEND_TIME_BIT: Final = 0x08
 TRANSACTIONAL_BIT: Final = 0x10
 CONTROL_BIT: Final = 0x20
 DELETE_HORIZON_BIT: Final = 0x40
+_KNOWN_BITS: Final = 0x7F
 
 _HEADER: Final = Struct(">qiibIhiqqqhii")
-_PLACE: Final = Struct(">qii")
 _CRC: Final = Struct(">I")
 _MAGIC_AT: Final = 16
 _CRC_AT: Final = 17
 _COVERED_FROM: Final = 21
 _MAGIC: Final = 2
-_CODECS: Final = 5
-# A message has at least this many bytes: seven fields of a byte each.
-_LEAST_RECORD_BYTES: Final = 7
 
 
 class BatchHeader(NamedTuple):
@@ -218,70 +207,6 @@ def next_in(buffer: Buffer, position: int) -> BatchHeader | None:
     return header if position + header.size_bytes <= len(buffer) else None
 
 
-def check_batches(buffer: Buffer, max_batch_bytes: int) -> list[BatchHeader]:
-    """Check what a producer has sent for one partition: lengths, CRCs, counts.
-
-    The insides of batches are not looked at. The CRC costs a tenth of a millisecond for a MiB.
-
-    Args:
-        buffer: whole batches, one after the other.
-        max_batch_bytes: the largest batch that is taken.
-
-    Returns:
-        The batches' headers, at least one.
-
-    Raises:
-        CorruptBatchError: lengths, magic or a CRC are wrong (CORRUPT_MESSAGE).
-        InvalidRecordError: the batch says what can't be, or what no producer may send
-            (INVALID_RECORD).
-        BatchTooLargeError: a batch is larger than `max_batch_bytes` (MESSAGE_TOO_LARGE).
-    """
-    view = memoryview(buffer)
-    headers: list[BatchHeader] = []
-    position = 0
-    while position < len(view):
-        header = decode_header(view, position)
-        end = position + header.size_bytes
-        if end > len(view):
-            raise CorruptBatchError(
-                f"its length is {header.size_bytes}, which is {end - len(view)} bytes too many"
-            )
-        if header.size_bytes > max_batch_bytes:
-            raise BatchTooLargeError(
-                f"a batch of {header.size_bytes} bytes; the limit is {max_batch_bytes}"
-            )
-        if not is_intact(view[position:end]):
-            raise CorruptBatchError(f"the CRC of the batch is not {header.crc:#010x}")
-        _check_claims(header)
-        headers.append(header)
-        position = end
-    if not headers:
-        raise InvalidRecordError("there is no batch in it")
-    return headers
-
-
-def _check_claims(header: BatchHeader) -> None:
-    """Refuse what a batch can't truthfully say of itself, or what no producer may send."""
-    count = header.record_count
-    if header.base_offset:
-        raise InvalidRecordError(f"its base offset is {header.base_offset}, expected 0")
-    if count != header.last_offset_delta + 1:
-        raise InvalidRecordError(
-            f"it has {count} messages and offsets 0 to {header.last_offset_delta}"
-        )
-    if count > MAX_OFFSETS:
-        raise InvalidRecordError(f"it has {count} messages; the limit is {MAX_OFFSETS}")
-    if header.codec >= _CODECS:
-        raise InvalidRecordError(f"the codec {header.codec} is unknown")
-    room = (header.size_bytes - HEADER_BYTES) // _LEAST_RECORD_BYTES
-    if not header.codec and count > room:
-        raise InvalidRecordError(f"it says that it has {count} messages, but {room} fit at most")
-    if header.is_control:
-        raise InvalidRecordError("clients may not write control records")
-    if header.has_producer and header.base_sequence < 0:
-        raise InvalidRecordError(f"its sequence number is {header.base_sequence}")
-
-
 def placed(
     buffer: Buffer,
     headers: Sequence[BatchHeader],
@@ -293,47 +218,55 @@ def placed(
 
     Args:
         buffer: the batches.
-        headers: what `check_batches` found in it.
+        headers: what `check_batches` found in it; they are what is appended.
         base_offset: the first batch's; the others follow.
         leader_epoch: the log's.
         append_time_ms: the timestamp of all messages under LogAppendTime; None leaves them.
 
     Returns:
-        Buffers for `Log.append`, views of `buffer` but for what has changed; in all they are as
-        long.
+        Buffers for `Log.append`: headers, and views of `buffer`; in all they are as long as it.
     """
     view = memoryview(buffer)
     parts: list[Buffer] = []
     position = 0
     for header in headers:
         size, end = header.size_bytes, position + header.size_bytes
-        if append_time_ms is None:
-            parts.append(_PLACE.pack(base_offset, size - LENGTH_END, leader_epoch))
-            parts.append(view[position + _MAGIC_AT : end])
-        else:
-            parts.append(
-                _stamped(header, view[position:end], base_offset, leader_epoch, append_time_ms)
-            )
-            parts.append(view[position + HEADER_BYTES : end])
+        body = view[position + HEADER_BYTES : end]
+        if append_time_ms is not None:
+            header = stamped(header, body, append_time_ms, is_log_append_time=True)
+        parts.append(
+            _HEADER.pack(base_offset, size - LENGTH_END, leader_epoch, _MAGIC, *header[3:])
+        )
+        parts.append(body)
         base_offset += header.last_offset_delta + 1
         position = end
     return parts
 
 
-def _stamped(
-    header: BatchHeader, batch: Buffer, base_offset: int, leader_epoch: int, time_ms: int
-) -> bytes:
-    """A batch's header when all its messages get one timestamp: its CRC is computed again."""
-    changed = header._replace(
-        base_offset=base_offset,
-        leader_epoch=leader_epoch,
-        attributes=header.attributes | LOG_APPEND_TIME_BIT,
-        max_timestamp_ms=time_ms,
-    )
-    return with_crc(changed, memoryview(batch)[HEADER_BYTES:])
+def stamped(
+    header: BatchHeader, body: Buffer, max_timestamp_ms: int, *, is_log_append_time: bool
+) -> BatchHeader:
+    """A header with another largest timestamp, and the CRC that fits it.
+
+    Attributes that have no meaning yet are lost, as in Kafka.
+
+    Args:
+        header: the header as it was.
+        body: the batch's messages, as they are.
+        max_timestamp_ms: the largest timestamp.
+        is_log_append_time: whether that is the timestamp of all messages.
+    """
+    attributes = header.attributes & _KNOWN_BITS & ~LOG_APPEND_TIME_BIT
+    if is_log_append_time:
+        attributes |= LOG_APPEND_TIME_BIT
+    changed = header._replace(attributes=attributes, max_timestamp_ms=max_timestamp_ms)
+    return changed._replace(crc=_crc_of(changed, body))
 
 
 def with_crc(header: BatchHeader, body: Buffer) -> bytes:
     """Encode a header with the CRC that fits it and its batch's messages."""
-    covered = encode_header(header)[_COVERED_FROM:]
-    return encode_header(header._replace(crc=crc32c(body, crc32c(covered))))
+    return encode_header(header._replace(crc=_crc_of(header, body)))
+
+
+def _crc_of(header: BatchHeader, body: Buffer) -> int:
+    return crc32c(body, crc32c(encode_header(header)[_COVERED_FROM:]))

@@ -35,9 +35,8 @@ from hermes.protocol.wire import Buffer
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 
 _NO_EPOCH: Final = -1  # what producers send; brokers set it
-_MAX_VARINT_BITS: Final = 70  # a 64-bit number takes up to 10 bytes
-_UINT64_MAX: Final = 2**64 - 1
 _INT32_MAX: Final = 2**31 - 1
+_INT64_END: Final = 2**63
 
 
 class Record(NamedTuple):
@@ -193,7 +192,7 @@ def _records(data: bytes, header: BatchHeader) -> Iterator[Record]:
                 raise InvalidMessageError(
                     f"record {number} claims {length} bytes where {len(data) - start} are left"
                 )
-            timestamp_delta, position = _varint(data, start + 1)
+            timestamp_delta, position = _varint(data, start + 1, 64)
             offset_delta, position = _varint(data, position)
             key, position = _optional_bytes(data, position)
             value, position = _optional_bytes(data, position)
@@ -211,6 +210,8 @@ def _records(data: bytes, header: BatchHeader) -> Iterator[Record]:
                 f"record {number} claims {length} bytes and takes {position - start}"
             )
         timestamp_ms = base_timestamp_ms + timestamp_delta
+        if not -_INT64_END <= timestamp_ms < _INT64_END:  # Java's numbers go round
+            timestamp_ms = (timestamp_ms + _INT64_END) % (2 * _INT64_END) - _INT64_END
         yield Record(
             base_offset + offset_delta,
             timestamp_ms if append_time_ms is None else append_time_ms,
@@ -239,11 +240,9 @@ def _headers(data: bytes, position: int, end: int) -> tuple[Headers, int]:
 
 
 def _optional_bytes(data: bytes, position: int) -> tuple[bytes | None, int]:
-    """Read a length and as many bytes; None for the length -1."""
+    """Read a length and as many bytes; None for a length below 0."""
     length, position = _varint(data, position)
-    if length < 0:
-        if length != -1:
-            raise InvalidMessageError(f"a field has the length {length}")
+    if length < 0:  # Kafka takes any such length for null
         return None, position
     following = position + length
     if following > len(data):
@@ -253,22 +252,25 @@ def _optional_bytes(data: bytes, position: int) -> tuple[bytes | None, int]:
     return data[position:following], following
 
 
-def _varint(data: bytes, position: int) -> tuple[int, int]:
+def _varint(data: bytes, position: int, bits: int = 32) -> tuple[int, int]:
     """Read a zigzag varint; IndexError if it is cut off."""
     byte = data[position]
     if byte < 0x80:  # most are this short
         return (byte >> 1) ^ -(byte & 1), position + 1
-    number, shift = byte & 0x7F, 7
-    while True:
-        position += 1
+    return _long_varint(data, position, bits)
+
+
+def _long_varint(data: bytes, position: int, bits: int) -> tuple[int, int]:
+    """Read one of any length; bits that are too many are lost, as in Kafka."""
+    number = 0
+    for shift in range(0, bits, 7):
         byte = data[position]
+        position += 1
         number |= (byte & 0x7F) << shift
         if byte < 0x80:
-            number &= _UINT64_MAX
-            return (number >> 1) ^ -(number & 1), position + 1
-        shift += 7
-        if shift >= _MAX_VARINT_BITS:
-            raise InvalidMessageError("a number is longer than 64 bits")
+            number &= (1 << bits) - 1
+            return (number >> 1) ^ -(number & 1), position
+    raise InvalidMessageError(f"a number is longer than {bits} bits")
 
 
 def _put_record(out: bytearray, record: Record, offset_delta: int, base_timestamp_ms: int) -> None:

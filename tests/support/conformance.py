@@ -28,7 +28,6 @@ DIFFERENCES = {
     ("not_produced", "half a header"): "damage on the way: clients try again",
     ("not_produced", "an unknown codec"): "Kafka fails inside, and has no better error",
     ("not_produced", "far in the future"): "timestamps are the producers' affair",
-    ("configured", "some settings"): "max.message.bytes is the broker's, not a topic's",
     ("others", "an empty transactional id"): "a transactional id is refused as it is",
 }
 

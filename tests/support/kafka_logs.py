@@ -9,10 +9,10 @@ from uuid import UUID
 from storage_fakes import UnsyncedFiles
 from storage_logs import NOW_MS, settings
 
+from hermes.protocol.batch_check import BatchRules, check_batches
 from hermes.protocol.record_batches import (
     HEADER_BYTES,
     BatchHeader,
-    check_batches,
     decode_header,
     is_intact,
     next_in,
@@ -70,7 +70,7 @@ def open_kafka_log(
 
 def append_batch(log: Log, batch: bytes, now_ms: int = NOW_MS) -> int:
     """Append what a producer has sent."""
-    headers = check_batches(batch, 1 << 30)
+    headers = check_batches(batch, BatchRules(1 << 30))
     parts = placed(batch, headers, log.end_offset, log.leader_epoch)
     count = sum(each.last_offset_delta + 1 for each in headers)
     return log.append(parts, sum(map(len, parts)), count, now_ms)

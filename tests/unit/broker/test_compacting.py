@@ -1,6 +1,7 @@
 """A broker compacts its logs by itself, at a bounded rate, and stops when it does."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kafka_logs import append_batch, read_records, sent
@@ -10,8 +11,8 @@ from twisted.internet.defer import maybeDeferred
 from twisted.internet.task import Clock
 
 from hermes.broker.maintenance import COMPACTION_BYTES_PER_SECOND, Maintenance
-from hermes.config import TopicConfig
-from hermes.config.topic import check_compaction
+from hermes.config import BrokerConfig, TopicConfig
+from hermes.config.topic import TopicSettings, check_format
 from hermes.errors import ConfigError
 from hermes.protocol.records import Record
 from hermes.storage import DataDirectory
@@ -90,18 +91,32 @@ def test_a_stop_ends_it(tmp_path: Path) -> None:
     assert not list((tmp_path / "compacted-0").glob("*.cleaned"))
 
 
-def test_compaction_needs_keys() -> None:
-    from hermes.config import BrokerConfig
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"cleanup_policy": "compact"}, "have no keys"),
+        ({"message_timestamp_type": "LogAppendTime"}, "have no timestamps"),
+        ({"max_batch_bytes": 5}, "come in no batches"),
+    ],
+)
+def test_what_needs_record_batches_is_refused_without_them(
+    given: dict[str, Any], text: str
+) -> None:
+    entry = TopicConfig(**given)
+    with pytest.raises(ConfigError, match=text) as refused:
+        check_format(entry, composed(**given))
+    assert [refused.value.key] == list(given)
+    check_format(entry, composed(format="kafka", **given))
 
-    def composed(**given: str):  # type: ignore[no-untyped-def]
-        config = BrokerConfig(broker_id=0, log_dir="/x", topics={"t": TopicConfig(**given)})
-        return config.topic("t")
 
-    with pytest.raises(ConfigError, match="have no keys"):
-        check_compaction(composed(cleanup_policy="compact"))
-    check_compaction(composed(cleanup_policy="delete"))
+def test_what_is_only_compacted_has_no_retention() -> None:
+    check_format(TopicConfig(cleanup_policy="delete"), composed(cleanup_policy="delete"))
     settings = composed(cleanup_policy="compact", format="kafka")
-    check_compaction(settings)
     assert (settings.retention_time_ms, settings.retention_bytes) == (None, None)
     both = composed(cleanup_policy="compact,delete", format="kafka")
     assert both.retention_time_ms is not None
+
+
+def composed(**given: Any) -> TopicSettings:
+    config = BrokerConfig(broker_id=0, log_dir=Path("/x"), topics={"t": TopicConfig(**given)})
+    return config.topic("t")

@@ -49,7 +49,8 @@ from hermes.protocol import (
     waiting_fetch_entry_header,
     waiting_fetch_response_header,
 )
-from hermes.protocol.record_batches import check_batches, placed
+from hermes.protocol.batch_check import BatchRules, check_batches
+from hermes.protocol.record_batches import placed
 from hermes.security import PLAIN, ClientSecurity
 
 READ = "read one request"
@@ -333,7 +334,7 @@ class MemoryBroker(Server):
         error = self.errors.pop(0) if self.errors else 0
         if error:
             return ProducedEntry(request.partition, error, -1)
-        headers = check_batches(request.message_set, 1_000_000)
+        headers = check_batches(request.message_set, BatchRules(1_000_000))
         first = self.record_count
         for part in placed(request.message_set, headers, first, 0):
             self.records[request.topic] += part

@@ -13,7 +13,8 @@ from hermes.errors import (
     StorageError,
 )
 from hermes.kafka.producers import check_and_append
-from hermes.protocol.record_batches import TRANSACTIONAL_BIT, check_batches, decode_header, with_crc
+from hermes.protocol.batch_check import BatchRules, check_batches
+from hermes.protocol.record_batches import TRANSACTIONAL_BIT, decode_header, with_crc
 from hermes.protocol.records import Record, encode_batch
 from hermes.storage import FileLayer
 
@@ -25,7 +26,7 @@ def batch(sequence, count=2, producer=1000, epoch=0, size=10):
 
 def send(log, sequence, append_time_ms=None, **options):
     data = batch(sequence, **options)
-    headers = check_batches(data, 1 << 20)
+    headers = check_batches(data, BatchRules(1 << 20))
     return check_and_append(log, headers, data, NOW_MS, append_time_ms=append_time_ms)
 
 
@@ -67,7 +68,9 @@ def test_what_has_no_producer_is_always_appended(path):
     log = opened(path)
     for offset in (0, 1):
         data = encode_batch([Record(0, NOW_MS, None, b"x")])
-        assert check_and_append(log, check_batches(data, 999), data, NOW_MS)[0] == offset
+        assert (
+            check_and_append(log, check_batches(data, BatchRules(999)), data, NOW_MS)[0] == offset
+        )
     assert len(log.producers) == 0
 
 
@@ -78,7 +81,7 @@ def test_a_part_of_a_transaction_is_refused(path):
     marked = with_crc(header._replace(attributes=TRANSACTIONAL_BIT), data[61:]) + data[61:]
 
     with pytest.raises(InvalidTransactionStateError):
-        check_and_append(log, check_batches(marked, 999), marked, NOW_MS)
+        check_and_append(log, check_batches(marked, BatchRules(999)), marked, NOW_MS)
     assert log.end_offset == 0
 
 
