@@ -11,29 +11,55 @@ from hermes_testkit import BrokerProcess
 from kafka_group_kills import KilledGroup
 from soak import report, seed, times
 
+#: Clients with an assignor, how many members of four are static, and where their broker keeps them.
+GROUPS = [
+    ("confluent-kafka", "range", 0, "none"),
+    ("confluent-kafka", "cooperative-sticky", 0, "embedded"),
+    ("confluent-kafka", "cooperative-sticky", 4, "none"),
+    ("aiokafka", "range", 0, "none"),
+    ("kafka-python", "range", 0, "embedded"),
+    ("java", "range", 0, "none"),
+    ("java", "cooperative-sticky", 2, "embedded"),
+]
+
 
 @pytest.mark.soak
-@pytest.mark.parametrize("coordination", ["none", "embedded"])
-@pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
+@pytest.mark.parametrize(("client", "assignor", "static", "coordination"), GROUPS)
 def test_kills(
-    start_broker: Callable[..., BrokerProcess], assignor: str, coordination: str, tmp_path: Path
+    start_broker: Callable[..., BrokerProcess],
+    client: str,
+    assignor: str,
+    static: int,
+    coordination: str,
+    tmp_path: Path,
 ) -> None:
-    settings = {"coordination": coordination}
+    settings = {"coordination": coordination, "client": client}
     if coordination == "embedded":
         settings["coordination_listen"] = "tcp:0:interface=127.0.0.1"
     number = seed()
-    random = Random(f"{number} {assignor} {coordination}")
-    rounds = times(12)
-    with closing(KilledGroup(start_broker, assignor, 2, tmp_path, **settings)) as group:
-        for _ in range(rounds):
-            group.produce(100)
+    random = Random(f"{number} {client} {assignor} {static}")
+    rounds, members = times(50), 0
+    with closing(KilledGroup(start_broker, assignor, static, tmp_path, **settings)) as group:
+        for turn in range(rounds):
+            group.produce(60)
             group.wait_for_progress(random)
-            for place in random.sample(range(4), random.randrange(0, 3)):
-                group.kill_member(place, kill=random.random() < 0.7)
-            if random.random() < 0.6:
-                group.kill_broker()
+            if turn % 3 == 2:
+                members += 1
+                group.kill_member(random.randrange(4), kill=random.random() < 0.7)
+            group.kill_broker()
         group.finish()
-    report("kafka groups", seed=number, rounds=rounds, messages=len(group.produced))
+    report(
+        "kafka groups",
+        client=client,
+        assignor=assignor,
+        static=static,
+        coordination=coordination,
+        seed=number,
+        kills=rounds,
+        ended_members=members,
+        messages=len(group.produced),
+        seen_again=group.seen_again,
+    )
 
 
 @pytest.mark.soak

@@ -14,6 +14,7 @@ from typing import Any
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from hermes_testkit import BrokerProcess
+from kafka_4 import java_command
 from server_process import free_port
 
 from hermes.cli.kafka_asking import KafkaAsker
@@ -23,16 +24,30 @@ TOPIC, PARTITIONS = "clicks", 6
 _MEMBER = Path(__file__).with_name("kafka_group_member.py")
 _DEADLINE_SECONDS = 120.0
 
+#: Half a session is what a broker needs to be there again while the machine is busy.
+_SESSION_MS = {
+    "confluent-kafka": "2000",
+    "kafka-python": "3000",
+    "aiokafka": "3000",
+    "java": "4000",
+}
+
 
 class Member:
-    """One process of `kafka_group_member`; its lines are read by a thread."""
+    """One process of `kafka_group_member`, or of Java's; its lines are read by a thread."""
 
-    def __init__(self, servers: str, group: str, assignor: str, instance_id: str) -> None:
+    def __init__(
+        self, client: str, servers: str, group: str, assignor: str, instance_id: str
+    ) -> None:
+        given = [servers, group, TOPIC, assignor, instance_id, _SESSION_MS[client]]
+        is_java = client == "java"
+        python = [sys.executable, str(_MEMBER), client]
+        command = [*(java_command("GroupMember.java") if is_java else python), *given]
         self.seen: list[tuple[int, int, str]] = []
         self.done: list[tuple[int, int]] = []
         self.instance_id = instance_id
         self.process = subprocess.Popen(
-            [sys.executable, str(_MEMBER), servers, group, TOPIC, assignor, instance_id],
+            command,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             stdin=subprocess.DEVNULL,
@@ -77,6 +92,7 @@ class KilledGroup:
         static: how many of the four have an instance id.
         directory: for the brokers' data.
         count: how many brokers there are.
+        client: of all members: confluent-kafka, kafka-python, aiokafka or java.
         settings: further settings of all of them.
     """
 
@@ -87,6 +103,7 @@ class KilledGroup:
         static: int,
         directory: Path,
         count: int = 1,
+        client: str = "confluent-kafka",
         **settings: Any,
     ) -> None:
         self.ports = [free_port() for _ in range(count)]
@@ -107,7 +124,7 @@ class KilledGroup:
         while len(admin.list_topics(timeout=30).brokers) < count:
             assert time.monotonic() < end, "the brokers don't find each other"
         admin.create_topics([NewTopic(TOPIC, PARTITIONS)])[TOPIC].result(_DEADLINE_SECONDS)
-        self.assignor = assignor
+        self.client, self.assignor = client, assignor
         self.committed: dict[int, int] = {}
         self.produced: list[str] = []
         self.ended: list[Member] = []
@@ -115,7 +132,7 @@ class KilledGroup:
         self.members = [self._member(each) for each in ids]
 
     def _member(self, instance_id: str) -> Member:
-        return Member(self.servers, "g", self.assignor, instance_id)
+        return Member(self.client, self.servers, "g", self.assignor, instance_id)
 
     def produce(self, count: int) -> None:
         """Produce messages, and wait until all are acknowledged."""
@@ -192,6 +209,11 @@ class KilledGroup:
     def seen(self) -> set[str]:
         """What anybody has got so far."""
         return {value for each in [*self.ended, *self.members] for _, _, value in list(each.seen)}
+
+    @property
+    def seen_again(self) -> int:
+        """How many messages came once more than they had to."""
+        return sum(len(each.seen) for each in [*self.ended, *self.members]) - len(self.seen())
 
     def wait_until(self, condition: Callable[[], bool], what: str) -> None:
         """Wait, while looking at what is committed."""

@@ -1,22 +1,45 @@
 """A member of a group as a process of its own, to be killed: prints what it has seen and committed.
 
-Arguments: the bootstrap server, the group, the topic, the assignor, an instance id or `-`.
+Arguments: the client, the bootstrap servers, the group, the topic, the assignor, an instance id or
+`-`, the session timeout in ms.
 
     seen PARTITION OFFSET VALUE     a message that was delivered
     done PARTITION OFFSET           committed up to this offset, and answered
+
+Whoever gets a partition reads again from what is committed, so a member forgets what it has not
+committed of a partition that it loses. What is refused while the group rebalances, or the broker is
+away, is committed by the next turn: a partition that stays here is not delivered again.
 """
 
+import asyncio
 import signal
 import sys
+from collections.abc import Iterable
+from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+_stopping: list[int] = []
 
 
-def main() -> None:
-    """Read until SIGTERM."""
-    servers, group, topic, assignor, instance_id = sys.argv[1:]
-    stopping: list[int] = []
-    signal.signal(signal.SIGTERM, lambda number, frame: stopping.append(number))
+def _print_seen(messages: Iterable[tuple[int, int, bytes]], ends: dict[int, int]) -> None:
+    for partition, offset, value in messages:
+        sys.stdout.write(f"seen {partition} {offset} {value.decode()}\n")
+        ends[partition] = offset + 1
+    sys.stdout.flush()
+
+
+def _print_done(done: dict[int, int], ends: dict[int, int]) -> None:
+    for partition, offset in done.items():
+        sys.stdout.write(f"done {partition} {offset}\n")
+        if ends.get(partition) == offset:
+            del ends[partition]
+    sys.stdout.flush()
+
+
+def _read_by_confluent(
+    servers: str, group: str, topic: str, assignor: str, instance_id: str, session_ms: int
+) -> None:
+    from confluent_kafka import Consumer, KafkaException, TopicPartition
+
     consumer = Consumer(
         {
             "bootstrap.servers": servers,
@@ -24,7 +47,7 @@ def main() -> None:
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
             "partition.assignment.strategy": assignor,
-            "session.timeout.ms": 2000,
+            "session.timeout.ms": session_ms,
             "heartbeat.interval.ms": 300,
             "reconnect.backoff.max.ms": 200,
             "log_level": 0,
@@ -34,33 +57,137 @@ def main() -> None:
     ends: dict[int, int] = {}
 
     def forget(_: Consumer, partitions: list[TopicPartition]) -> None:
-        # Whoever gets them now reads again from what is committed.
         for each in partitions:
             ends.pop(each.partition, None)
 
     consumer.subscribe([topic], on_revoke=forget, on_lost=forget)
-    while not stopping:
+    while not _stopping:
         messages = [each for each in consumer.consume(20, 0.1) if not each.error()]
-        for each in messages:
-            value = each.value().decode()
-            sys.stdout.write(f"seen {each.partition()} {each.offset()} {value}\n")
-            ends[each.partition()] = each.offset() + 1
-        sys.stdout.flush()
+        _print_seen(((e.partition(), e.offset(), e.value()) for e in messages), ends)
         if not ends:
             continue
         places = [TopicPartition(topic, number, end) for number, end in ends.items()]
         try:
             committed = consumer.commit(offsets=places, asynchronous=False)
         except KafkaException:
-            # The group rebalances, or the broker is away. A partition that stays here is not
-            # delivered again, so its offset stays in `ends` to be committed by the next turn.
             continue
-        for place in committed:
-            if place.error is None:
-                sys.stdout.write(f"done {place.partition} {place.offset}\n")
-                del ends[place.partition]
-        sys.stdout.flush()
+        _print_done({e.partition: e.offset for e in committed if e.error is None}, ends)
     consumer.close()
+
+
+def _read_by_kafka_python(
+    servers: str, group: str, topic: str, assignor: str, instance_id: str, session_ms: int
+) -> None:
+    import kafka
+    from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+    from kafka.coordinator.assignors.range import RangePartitionAssignor
+    from kafka.errors import KafkaError
+
+    ends: dict[int, int] = {}
+
+    class Forget(kafka.ConsumerRebalanceListener):  # type: ignore[misc]
+        def on_partitions_revoked(self, revoked: Any) -> None:
+            for each in revoked:
+                ends.pop(each.partition, None)
+
+        def on_partitions_assigned(self, assigned: Any) -> None:
+            pass
+
+    kind = RangePartitionAssignor if assignor == "range" else CooperativeStickyAssignor
+    consumer = kafka.KafkaConsumer(
+        bootstrap_servers=servers,
+        group_id=group,
+        group_instance_id=None if instance_id == "-" else instance_id,
+        auto_offset_reset="earliest",
+        partition_assignment_strategy=[kind],
+        enable_auto_commit=False,
+        session_timeout_ms=session_ms,
+        heartbeat_interval_ms=300,
+        reconnect_backoff_max_ms=200,
+    )
+    consumer.subscribe([topic], listener=Forget())
+    while not _stopping:
+        try:
+            polled = consumer.poll(300, max_records=20)
+        except KafkaError:  # of a coordinator that is away
+            continue
+        for records in polled.values():
+            _print_seen(((e.partition, e.offset, e.value) for e in records), ends)
+        if not ends:
+            continue
+        wanted = dict(ends)
+        places = {
+            kafka.TopicPartition(topic, number): kafka.OffsetAndMetadata(end, "", -1)
+            for number, end in wanted.items()
+        }
+        try:
+            consumer.commit(places)
+        except KafkaError:
+            continue
+        _print_done(wanted, ends)
+    consumer.close()
+
+
+async def _read_by_aiokafka(
+    servers: str, group: str, topic: str, assignor: str, instance_id: str, session_ms: int
+) -> None:
+    import aiokafka
+    from aiokafka.coordinator.assignors.range import RangePartitionAssignor
+    from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
+    from aiokafka.errors import KafkaError
+
+    ends: dict[int, int] = {}
+
+    class Forget(aiokafka.ConsumerRebalanceListener):  # type: ignore[misc]
+        async def on_partitions_revoked(self, revoked: Any) -> None:
+            for each in revoked:
+                ends.pop(each.partition, None)
+
+        async def on_partitions_assigned(self, assigned: Any) -> None:
+            pass
+
+    kind: Any = RangePartitionAssignor if assignor == "range" else StickyPartitionAssignor
+    consumer = aiokafka.AIOKafkaConsumer(
+        bootstrap_servers=servers,
+        group_id=group,
+        group_instance_id=None if instance_id == "-" else instance_id,
+        auto_offset_reset="earliest",
+        partition_assignment_strategy=[kind],
+        enable_auto_commit=False,
+        session_timeout_ms=session_ms,
+        heartbeat_interval_ms=300,
+        metadata_max_age_ms=1000,
+        max_poll_records=20,
+    )
+    consumer.subscribe([topic], listener=Forget())
+    await consumer.start()
+    while not _stopping:
+        for records in (await consumer.getmany(timeout_ms=100)).values():
+            _print_seen(((e.partition, e.offset, e.value) for e in records), ends)
+        if not ends:
+            continue
+        wanted = dict(ends)
+        try:
+            await consumer.commit(
+                {aiokafka.TopicPartition(topic, number): end for number, end in wanted.items()}
+            )
+        except KafkaError:
+            continue
+        _print_done(wanted, ends)
+    await consumer.stop()
+
+
+def main() -> None:
+    """Read until SIGTERM."""
+    client, servers, group, topic, assignor, instance_id, session_ms = sys.argv[1:]
+    signal.signal(signal.SIGTERM, lambda number, frame: _stopping.append(number))
+    given = (servers, group, topic, assignor, instance_id, int(session_ms))
+    if client == "aiokafka":
+        asyncio.run(_read_by_aiokafka(*given))
+    elif client == "kafka-python":
+        _read_by_kafka_python(*given)
+    else:
+        _read_by_confluent(*given)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
 """Kills under an idempotent producer of Kafka's: each message once, in order."""
 
+from functools import partial
 from pathlib import Path
 
-from kafka_kills import KafkaBroker, check_once_and_in_order, restart
+from kafka_kills import KafkaBroker, check_once_and_in_order
+from kafka_loads import LibrdkafkaLoad
 
 
 def test_what_librdkafka_sends_is_there_once_and_in_order(tmp_path: Path) -> None:
@@ -13,6 +15,6 @@ def test_what_librdkafka_sends_is_there_once_and_in_order(tmp_path: Path) -> Non
     }
     broker = KafkaBroker(tmp_path / "broker", settings)
     try:
-        check_once_and_in_order(broker, kills=12, seed=7, restart=restart)
+        check_once_and_in_order(broker, partial(LibrdkafkaLoad, seed=7), kills=12)
     finally:
         broker.stop()

@@ -1,0 +1,188 @@
+"""A coordinator over its lives, with a clock and a file: what goes on, and what is forgotten."""
+
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+from simulated_consumers import a_join
+from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.task import Clock
+
+from hermes.kafka.errors import Code
+from hermes.kafka.groups.coordinator import GroupCoordinator
+from hermes.kafka.groups.offset_file import OffsetFile
+from hermes.kafka.groups.offsets import Committed, TopicPartition
+from hermes.kafka.groups.own_groups import CoordinatorSettings
+from hermes.kafka.groups.values import DescribedGroup, GroupSettings, Leaving, State, Sync
+from hermes.storage import FileLayer
+
+CLICKS, VIEWS = TopicPartition("clicks", 0), TopicPartition("views", 3)
+DAY = 24 * 3600
+SETTINGS = CoordinatorSettings(GroupSettings(initial_delay_seconds=0), retention_ms=7 * DAY * 1000)
+
+
+class World:
+    """One broker's groups, from start to start."""
+
+    def __init__(self, path: Path) -> None:
+        self.clock = Clock()
+        self._path = str(path)
+        self.start()
+
+    def start(self) -> None:
+        """Be the next life; nobody stops the one before."""
+        self.clock.calls.clear()
+        self.groups = GroupCoordinator(
+            OffsetFile(self._path, FileLayer(), pytest.fail),
+            0,
+            lambda: (0,),
+            lambda: SETTINGS,
+            self.clock,
+            self.now_ms,
+            maybeDeferred,
+        )
+
+    def now_ms(self) -> int:
+        return 1_700_000_000_000 + round(self.clock.seconds() * 1000)
+
+    def done(self, asked: Coroutine[Any, Any, Any]) -> Any:
+        """Let a request be answered, which needs no time."""
+        answers: list[Any] = []
+        Deferred.fromCoroutine(asked).addBoth(answers.append)
+        self.clock.advance(0)
+        (answer,) = answers
+        return answer
+
+    def commit(self, offset: int, *places: TopicPartition, **changes: Any) -> None:
+        committed = Committed(offset, -1, "", self.now_ms())._replace(**changes)
+        asked = self.groups.commit("g", "", None, -1, dict.fromkeys(places, committed))
+        assert self.done(asked) is Code.NONE
+
+    def offsets(self) -> dict[TopicPartition, int]:
+        code, found = self.done(self.groups.fetch("g", None))
+        assert code is Code.NONE
+        return {place: each.offset for place, each in found.items()}
+
+    def share(self, instance_id: str | None = None, **changes: Any) -> str:
+        """Let a member have the group to itself; its id."""
+        join = a_join("", instance_id, needs_id=False, **changes)
+        joined = self.done(self.groups.join("g", join))
+        assert joined.code is Code.NONE
+        sync = Sync(joined.member_id, instance_id, joined.generation, {joined.member_id: b"all"})
+        assert self.done(self.groups.sync("g", sync)).assignment == b"all"
+        return str(joined.member_id)
+
+    def expire(self) -> None:
+        """Look for what has expired, as is done every ten minutes."""
+        assert self.done(self.groups.expire()) is None
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path / "groups")
+
+
+def heartbeat(world: World, member_id: str, instance_id: str | None = None) -> Code:
+    code: Code = world.done(world.groups.heartbeat("g", member_id, instance_id, 1))
+    return code
+
+
+@pytest.mark.parametrize("instance_id", [None, "one"])
+def test_a_member_need_not_join_again_after_a_restart(
+    world: World, instance_id: str | None
+) -> None:
+    member_id = world.share(instance_id)
+    asks: list[Callable[[], Any]] = [
+        lambda: heartbeat(world, member_id, instance_id),
+        lambda: world.done(world.groups.sync("g", Sync(member_id, instance_id, 1, {}))).code,
+        lambda: world.done(world.groups.join("g", a_join(member_id, instance_id))).code,
+        lambda: world.done(world.groups.commit("g", member_id, instance_id, 1, {})),
+        lambda: world.done(world.groups.leave("g", [Leaving(member_id, instance_id)]))[1][0],
+    ]
+    for first in asks:  # whichever is the first that the new life hears
+        world.start()
+        assert first() is Code.NONE
+
+
+def test_a_member_that_does_not_come_back_after_a_restart_is_dead(world: World) -> None:
+    world.share()
+    world.start()
+    described = world.done(world.groups.describe("g"))
+    assert isinstance(described, DescribedGroup)
+    assert (described.state, len(described.members)) == (State.STABLE, 1)
+    world.clock.advance(10)
+    assert world.done(world.groups.describe("g")).state is State.EMPTY
+    world.start()
+    assert world.done(world.groups.describe("g")).state is State.EMPTY
+
+
+def test_a_restart_has_no_member_twice(world: World) -> None:
+    old = world.share("one")
+    joined = world.done(world.groups.join("g", a_join("", "one")))
+    assert (joined.code, joined.generation) == (Code.NONE, 1)
+    world.start()
+    assert heartbeat(world, joined.member_id, "one") is Code.NONE
+    assert heartbeat(world, old, "one") is Code.FENCED_INSTANCE_ID
+
+
+def test_offsets_of_a_group_without_members_expire(world: World) -> None:
+    member_id = world.share()
+    world.clock.advance(1)
+    heartbeat(world, member_id)
+    committed = Committed(5, -1, "", world.now_ms())
+    asked = world.groups.commit("g", member_id, None, 1, {CLICKS: committed})
+    assert world.done(asked) is Code.NONE
+    world.done(world.groups.leave("g", [Leaving(member_id, None)]))
+    world.clock.pump([DAY] * 6)
+    world.expire()
+    assert world.offsets() == {CLICKS: 5}
+    world.start()  # since when it is empty outlasts a restart
+    world.clock.advance(DAY - 1)
+    world.expire()
+    assert world.offsets() == {CLICKS: 5}
+    world.clock.advance(1)
+    world.expire()
+    assert world.offsets() == {}
+    assert world.done(world.groups.describe("g")) is Code.GROUP_ID_NOT_FOUND
+    assert world.groups.counts.expired == 1
+    world.start()
+    assert world.done(world.groups.list_groups()) == []
+
+
+def test_offsets_of_a_topic_that_members_want_stay_and_others_expire(world: World) -> None:
+    world.commit(5, CLICKS, VIEWS)
+    member_id = world.share(session_timeout_ms=1_800_000)
+    for _ in range(8 * 144):
+        world.clock.advance(600)
+        assert heartbeat(world, member_id) is Code.NONE
+    assert world.offsets() == {CLICKS: 5}
+    assert world.groups.counts.expired == 1
+
+
+def test_offsets_without_a_group_expire_from_their_commit(world: World) -> None:
+    world.commit(5, CLICKS)
+    world.clock.advance(4 * DAY)
+    world.commit(6, VIEWS)
+    world.clock.advance(3 * DAY)
+    world.expire()
+    assert world.offsets() == {VIEWS: 6}
+    # One that says itself how long it is to be kept.
+    world.commit(7, CLICKS, expire_ms=world.now_ms() + 1000)
+    world.clock.advance(1)
+    world.expire()
+    assert world.offsets() == {VIEWS: 6}
+
+
+def test_what_is_kept_for_longer_than_others_is_kept(world: World) -> None:
+    world.commit(7, CLICKS, expire_ms=world.now_ms() + 30 * DAY * 1000)
+    world.clock.pump([DAY] * 29)
+    world.expire()
+    assert world.offsets() == {CLICKS: 7}
+
+
+def test_expiry_goes_on_by_itself(world: World) -> None:
+    world.commit(5, CLICKS)
+    world.clock.pump([600] * (7 * 144 + 1))
+    assert world.groups.groups == {}
+    assert world.offsets() == {}
