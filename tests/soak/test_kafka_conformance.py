@@ -4,10 +4,12 @@ import json
 import os
 from pathlib import Path
 
+import conformance
 import pytest
-from conformance import SCENES, answers
+import record_scenes
 from kafka_4 import KafkaProcess, kafka_version
 
+SCENES = {**conformance.SCENES, **record_scenes.SCENES}
 RECORDING = Path(__file__).parents[1] / "vectors" / "kafka-4-answers.json"
 
 
@@ -17,7 +19,7 @@ def test_kafka_still_answers_so(tmp_path: Path) -> None:
     kafka = KafkaProcess(tmp_path / "kafka")
     kafka.start()
     try:
-        answered = {name: answers(name, kafka.address) for name in SCENES}
+        answered = {name: conformance.answers(play, kafka.address) for name, play in SCENES.items()}
     finally:
         kafka.kill()
     recorded = {"source": f"Kafka {kafka_version()}", "answers": answered}

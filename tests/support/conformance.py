@@ -718,13 +718,13 @@ SCENES: dict[str, Callable[[Scene], None]] = {
 }
 
 
-def answers(name: str, address: str) -> dict[str, Any]:
+def answers(play: Callable[[Scene], None], address: str) -> dict[str, Any]:
     """Play a scene on a broker that hasn't seen it; what was answered, by the steps' labels."""
-    scene = Scene(address, f"scene-{name.replace('_', '-')}")
+    scene = Scene(address, f"scene-{play.__name__.replace('_', '-')}")
     try:
         scene.create(scene.topic)
         scene.settle()
-        SCENES[name](scene)
+        play(scene)
         return scene.answers
     finally:
         scene.client.close()

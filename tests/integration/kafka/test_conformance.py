@@ -8,12 +8,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import conformance
 import pytest
-from conformance import DIFFERENCES, SCENES, answers
+import record_scenes
 from kafka_4 import kafka_version
 
 from hermes.testing import running_kafka
 
+SCENES = {**conformance.SCENES, **record_scenes.SCENES}
+DIFFERENCES = {**conformance.DIFFERENCES, **record_scenes.DIFFERENCES}
 ROOT = Path(__file__).parents[3]
 RECORDED: dict[str, Any] = json.loads(
     (ROOT / "tests" / "vectors" / "kafka-4-answers.json").read_text(encoding="utf-8")
@@ -28,7 +31,7 @@ def bootstrap() -> Iterator[str]:
 
 @pytest.mark.parametrize("name", SCENES)
 def test_hermes_answers_as_kafka_does(name: str, bootstrap: str) -> None:
-    answered, expected = answers(name, bootstrap), RECORDED["answers"][name]
+    answered, expected = conformance.answers(SCENES[name], bootstrap), RECORDED["answers"][name]
     assert list(answered) == list(expected)
     different = {label for label in expected if answered[label] != expected[label]}
     known = {label for scene, label in DIFFERENCES if scene == name}
