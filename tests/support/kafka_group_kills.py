@@ -79,6 +79,12 @@ class Member:
         self._reader.join()
 
 
+def _holds(condition: Callable[[], bool]) -> bool:
+    with suppress(ClientError):
+        return condition()
+    return False
+
+
 def _check_delivered(error: object, message: object) -> None:
     assert error is None, error
 
@@ -193,10 +199,17 @@ class KilledGroup:
         raise ClientError("no broker coordinates the group now")
 
     def home(self) -> int:
-        """The place of the broker that coordinates the group."""
-        with KafkaAsker("127.0.0.1", self.ports[0]) as asker:
-            (home,) = asker.ask("FindCoordinator", 4, coordinator_keys=["g"]).coordinators
-        return self.ports.index(home.port)
+        """The place of the broker that coordinates the group; waits until one does."""
+        found: list[int] = []
+
+        def is_found() -> bool:
+            with KafkaAsker("127.0.0.1", self.ports[0]) as asker:
+                (home,) = asker.ask("FindCoordinator", 4, coordinator_keys=["g"]).coordinators
+            found[:] = [home.port]
+            return home.port in self.ports
+
+        self.wait_until(is_found, "nobody coordinates it")
+        return self.ports.index(found[0])
 
     def is_led(self) -> bool:
         """Whether some broker coordinates the group and knows what it has committed."""
@@ -216,9 +229,9 @@ class KilledGroup:
         return sum(len(each.seen) for each in [*self.ended, *self.members]) - len(self.seen())
 
     def wait_until(self, condition: Callable[[], bool], what: str) -> None:
-        """Wait, while looking at what is committed."""
+        """Wait, while looking at what is committed; no answer is no yes."""
         end = time.monotonic() + _DEADLINE_SECONDS
-        while not condition():
+        while not _holds(condition):
             assert time.monotonic() < end, (
                 what
                 + ":\n"
@@ -243,7 +256,7 @@ class KilledGroup:
         for each in self.members:
             each.process.terminate()
         self.close()
-        self.look()
+        self.wait_until(lambda: bool(self.look()), "nobody knows what is committed")
         assert sum(self.committed.values()) == len(self.produced)
 
     def close(self) -> None:
