@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from hermes.kafka.errors import Code
-from hermes.kafka.groups.group import Group, Stored
+from hermes.kafka.groups.group import Group
 from hermes.kafka.groups.offsets import GroupRecord
+from hermes.kafka.groups.rebalances import Rebalances, Stored
 from hermes.kafka.groups.values import (
     GroupSettings,
     Join,
@@ -70,7 +71,7 @@ class SimulatedGroup:
         )
         self.group = self._begin()
 
-    def _store(self, group: Group, then: Stored) -> None:
+    def _store(self, group: Rebalances, then: Stored) -> None:
         since = 0 if group.state is State.EMPTY else -1
         kind = group.protocol_type or ""
         self.unstored.append((GroupRecord(group.generation, kind, since, group.membership), then))

@@ -2,8 +2,8 @@
 
 values, subscriptions
     what is asked and answered, in no version in particular
-members, group
-    one group's rebalances as a state machine: time is given, nothing is read or written
+members, rebalances, group
+    one group as a state machine: time is given, nothing is read or written
 membership, offsets, offset_records, offset_file, offset_tree
     what is kept of groups, and where: in the data directory, or in coordination
 homes, deadlines, store_queue, kept, expiry, own_groups,

@@ -67,7 +67,7 @@ class Member:
         """What the leader gets to know."""
         return JoinedMember(self.member_id, self.instance_id, self.metadata(protocol))
 
-    def as_kept(self, protocol: str, assignment: bytes) -> KeptMember:
+    def as_kept(self, assignment: bytes) -> KeptMember:
         """What is kept of it."""
         return KeptMember(
             self.member_id,
@@ -76,7 +76,7 @@ class Member:
             self.client_host,
             self.session_timeout_ms,
             self.rebalance_timeout_ms,
-            self.metadata(protocol),
+            self.protocols,
             assignment,
         )
 
@@ -151,7 +151,7 @@ class Members:
                 kept.instance_id,
                 kept.client_id,
                 kept.client_host,
-                (Protocol(membership.protocol_name, kept.metadata),),
+                kept.protocols,
                 kept.session_timeout_ms,
                 kept.rebalance_timeout_ms,
                 kept.assignment,

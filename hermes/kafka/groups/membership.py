@@ -1,7 +1,8 @@
 """Who is in a generation and has what, as it is kept with the group, and its bytes.
 
 A coordinator that starts again, or gets a group from another one, goes on with these members: they
-need not even join again. It is what Kafka keeps of a group, too.
+need not even join again. It is what Kafka keeps of a group, but for the protocols: Kafka keeps that
+of the generation only, and refuses newcomers then that could do one of the others.
 """
 
 import json
@@ -10,8 +11,10 @@ from base64 import b64decode, b64encode
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
-#: What a membership may weigh to be kept: one transaction takes it with the group's record. A
-#: thousand usual members weigh about as much.
+from hermes.kafka.groups.values import Protocol
+
+#: What a membership may weigh to be kept: one transaction takes it with the group's record. Seven
+#: hundred usual members weigh about as much.
 _MOST_BYTES: Final = 192 * 1024
 
 #: More than the JSON of what is kept can be.
@@ -25,9 +28,8 @@ class KeptMember(NamedTuple):
     """A member.
 
     Attributes:
-        member_id, instance_id, client_id, client_host, session_timeout_ms, rebalance_timeout_ms:
-            see `Join`.
-        metadata: what it said for the generation's protocol.
+        member_id, instance_id, client_id, client_host, session_timeout_ms, rebalance_timeout_ms,
+            protocols: see `Join`.
         assignment: what the leader gave it.
     """
 
@@ -37,7 +39,7 @@ class KeptMember(NamedTuple):
     client_host: str
     session_timeout_ms: int
     rebalance_timeout_ms: int
-    metadata: bytes
+    protocols: tuple[Protocol, ...]
     assignment: bytes
 
 
@@ -63,17 +65,22 @@ class Membership(NamedTuple):
 def _weight(member: KeptMember) -> int:
     names = (member.member_id, member.instance_id or "", member.client_id, member.client_host)
     size = sum(len(each.encode()) for each in names)
-    return _MEMBER_BYTES + size + len(member.metadata) + len(member.assignment)
+    size += sum(len(name) + len(metadata) for name, metadata in member.protocols)
+    return _MEMBER_BYTES + size + len(member.assignment)
 
 
 def encode_membership(generation: int, membership: Membership) -> bytes:
     """Write a membership, with the generation to which it belongs: deflated JSON (zlib's format).
 
     {"generation": 3, "protocol_name": ..., "leader": ..., "members": [[what `KeptMember` has, in
-    its order; bytes in base64], ...]}
+    its order; protocols are [name, metadata], and bytes in base64], ...]}
     """
     members = [
-        [*each[:-2], *(b64encode(data).decode() for data in each[-2:])]
+        [
+            *each[:-2],
+            [[name, _text(metadata)] for name, metadata in each.protocols],
+            _text(each.assignment),
+        ]
         for each in membership.members
     ]
     value = {"generation": generation, **membership._asdict(), "members": members}
@@ -103,13 +110,22 @@ def decode_membership(data: bytes, generation: int) -> Membership | None:
 
 
 def _member(*fields: Any) -> KeptMember:
-    metadata, assignment = (b64decode(each, validate=True) for each in fields[-2:])
-    member = KeptMember._make([*fields[:-2], metadata, assignment])
-    names = (member.member_id, member.instance_id or "", member.client_id, member.client_host)
+    protocols = tuple(Protocol(name, _bytes(metadata)) for name, metadata in fields[-2])
+    member = KeptMember._make([*fields[:-2], protocols, _bytes(fields[-1])])
+    names = [member.member_id, member.instance_id or "", member.client_id, member.client_host]
+    names += [each.name for each in protocols]
     times = (member.session_timeout_ms, member.rebalance_timeout_ms)
     if not (_are_text(names) and all(type(each) is int for each in times)):
         raise ValueError("a member of other fields")
     return member
+
+
+def _text(data: bytes) -> str:
+    return b64encode(data).decode()
+
+
+def _bytes(text: str) -> bytes:
+    return b64decode(text, validate=True)
 
 
 def _are_text(values: Iterable[object]) -> bool:

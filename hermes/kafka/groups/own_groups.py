@@ -16,7 +16,7 @@ from hermes.errors import HermesError
 from hermes.kafka.errors import Code
 from hermes.kafka.groups.deadlines import Deadlines
 from hermes.kafka.groups.expiry import expired
-from hermes.kafka.groups.group import Group, Stored
+from hermes.kafka.groups.group import Group
 from hermes.kafka.groups.homes import home_of
 from hermes.kafka.groups.kept import KeptGroup
 from hermes.kafka.groups.offsets import (
@@ -25,6 +25,7 @@ from hermes.kafka.groups.offsets import (
     GroupRecord,
     GroupStore,
 )
+from hermes.kafka.groups.rebalances import Rebalances, Stored
 from hermes.kafka.groups.store_queue import StoreQueue
 from hermes.kafka.groups.values import (
     GroupSettings,
@@ -337,7 +338,7 @@ class OwnGroups:
             self._measure(kept)
         return Code.NONE
 
-    def _store_generation(self, group: Group, then: Stored) -> None:
+    def _store_generation(self, group: Rebalances, then: Stored) -> None:
         kept, name = self.groups[group.name], group.name
         if group.state is State.EMPTY:
             kept.empty_ms = self._now_ms()

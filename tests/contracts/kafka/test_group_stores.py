@@ -25,6 +25,7 @@ from hermes.kafka.groups.offsets import (
     StoredGroup,
     TopicPartition,
 )
+from hermes.kafka.groups.values import Protocol
 from hermes.storage import FileLayer
 
 Open = Callable[[], GroupStore]
@@ -106,7 +107,7 @@ def membership(count: int) -> Membership:
             "/127.0.0.1",
             45_000,
             300_000,
-            bytes(range(64)),
+            (Protocol("range", bytes(range(64))), Protocol("sticky", b"")),
             b"\0\xff" * 10 if each else b"",
         )
         for each in range(count)

@@ -178,6 +178,19 @@ def test_members_go_on_after_a_crash() -> None:
     assert group.state is State.PREPARING
 
 
+def test_after_a_crash_members_can_still_do_all_that_they_could() -> None:
+    world = SimulatedGroup(NOW)
+    both = protocols("range", "sticky")
+    joined = world.join(a_join(needs_id=False, protocols=both))
+    world.pass_time(0)
+    member_id = joined[0].member_id
+    world.sync(Sync(member_id, None, 1, {member_id: b"all"}))
+    world.crash()
+    newcomer = world.join(a_join(needs_id=False, protocols=protocols("sticky")))
+    world.join(a_join(member_id, protocols=both))
+    assert (newcomer[0].code, newcomer[0].protocol_name) == (Code.NONE, "sticky")
+
+
 def test_a_group_without_members_is_empty_after_a_crash() -> None:
     world, members = stable()
     world.group.leave([Leaving(each, None) for each in members], world.now)
