@@ -19,6 +19,7 @@ from hermes.broker.advertising import registered_place
 from hermes.broker.own import OwnAccess
 from hermes.broker.topics import TopicRegistry
 from hermes.config import BrokerConfig
+from hermes.config.kinds import FORMAT_0_7, FORMAT_KAFKA
 from hermes.coordination.embedded import EmbeddedCoordination
 from hermes.coordination.embedded.guard import Users
 from hermes.coordination.embedded.rights import Rules
@@ -247,7 +248,8 @@ class Coordination:
             config.broker_id,
             host,
             port,
-            topics.announced(),
+            topics.of_format(FORMAT_0_7),
+            {} if config.kafka_listen else topics.of_format(FORMAT_KAFKA),
             connect=connect,
             listeners=listeners,
             security=self.security,
@@ -262,10 +264,11 @@ class Coordination:
         if self._server is not None:
             self._reactor.callFromThread(self._server.mark_own, session_id)
 
-    def topic_created(self, topic: str, partitions: int) -> None:
-        """A topic was created: announce it."""
-        if self._registration is not None:
-            self._registration.topic_created(topic, partitions)
+    def topic_created(self, topic: str, partitions: int, log_format: str) -> None:
+        """A topic was created: announce it, unless the cluster knows its partitions already."""
+        holds_records = log_format == FORMAT_KAFKA
+        if self._registration is not None and not (holds_records and self._config.kafka_listen):
+            self._registration.topic_created(topic, partitions, holds_records=holds_records)
 
     def topic_deleted(self, topic: str) -> None:
         """A topic is gone: take it back."""

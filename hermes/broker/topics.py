@@ -45,8 +45,8 @@ class TopicRegistry:
     Args:
         directory: the opened data directory.
         settings: the broker's.
-        on_created: called with the name and the number of partitions of each topic that is
-            created, or gets more, so that they can be announced.
+        on_created: called with the name, the number of partitions and the format of each topic
+            that is created, or gets more, so that they can be announced.
         on_deleted: called with the name of each topic that no longer exists.
 
     Attributes:
@@ -61,7 +61,7 @@ class TopicRegistry:
         self,
         directory: DataDirectory,
         settings: Settings,
-        on_created: Callable[[str, int], None] = lambda topic, partitions: None,
+        on_created: Callable[[str, int, str], None] = lambda topic, partitions, log_format: None,
         on_deleted: Callable[[str], None] = lambda topic: None,
     ) -> None:
         self._directory = directory
@@ -129,10 +129,10 @@ class TopicRegistry:
         """The topics that exist, sorted."""
         return sorted(self._counts)
 
-    def announced(self) -> dict[str, int]:
-        """The topics that clients of Kafka 0.7 may see, with their numbers of partitions."""
+    def of_format(self, log_format: str) -> dict[str, int]:
+        """The topics of one format, with their numbers of partitions."""
         return {
-            topic: self._counts[topic] for topic in self.names() if self.format(topic) == FORMAT_0_7
+            topic: self._counts[topic] for topic in self.names() if self.format(topic) == log_format
         }
 
     def exists(self, topic: str) -> bool:
@@ -354,9 +354,8 @@ class TopicRegistry:
         return log
 
     def _announce(self, topic: str) -> None:
-        """Tell of a topic that is new, or has more partitions; clients of 0.7 only of theirs."""
-        if self.format(topic) == FORMAT_0_7:
-            self._on_created(topic, self._counts[topic])
+        """Tell of a topic that is new, or has more partitions."""
+        self._on_created(topic, self._counts[topic], self.format(topic))
         self._tell(topic)
 
     def create_numbered(self, topic: str, number: int, topic_id: UUID) -> Log:

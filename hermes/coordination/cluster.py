@@ -7,7 +7,12 @@ is about, one broker or one broker's part of a topic; it is reported, and the ot
 import logging
 from collections.abc import Callable, Sequence
 
-from hermes.coordination.kafka_topics import fits_in_a_path, parse_topic, topic_node_path
+from hermes.coordination.kafka_topics import (
+    RECORD_TOPICS,
+    fits_in_a_path,
+    parse_topic,
+    topic_node_path,
+)
 from hermes.coordination.layout import (
     BROKER_IDS,
     BROKER_TOPICS,
@@ -15,7 +20,6 @@ from hermes.coordination.layout import (
     parse_broker,
     parse_broker_id,
     parse_partition_count,
-    topic_path,
 )
 from hermes.coordination.listeners import (
     BrokerListeners,
@@ -180,8 +184,11 @@ def read_partition_counts(
     Raises:
         CoordinationUnavailableError: ZooKeeper does not answer.
     """
+    return _counts(session, f"{BROKER_TOPICS}/{topic}", on_fault, watch=watch)
+
+
+def _counts(session: Session, parent: str, on_fault: OnFault, *, watch: bool) -> dict[int, int]:
     counts = {}
-    parent = f"{BROKER_TOPICS}/{topic}"
     try:
         names = session.children(parent, watch=watch)
     except InvalidNodeError as fault:
@@ -190,7 +197,7 @@ def read_partition_counts(
     for name in names:
         try:
             broker_id = parse_broker_id(f"{parent}/{name}", name)
-            path = topic_path(topic, broker_id)
+            path = f"{parent}/{broker_id}"
             node = session.get(path, watch=watch)
             if node is not None:
                 counts[broker_id] = parse_partition_count(path, node.value)
@@ -205,7 +212,7 @@ def read_partitions(
     """The numbers of a topic's partitions on each broker that lives, of either format.
 
     Topics of Kafka's format don't stand where Kafka 0.7's clients look; they are looked for when
-    there is nothing.
+    there is nothing. Brokers with `kafka_listen` number them through; each other one has its own.
 
     Args:
         session: where to read.
@@ -226,7 +233,11 @@ def read_partitions(
     except InvalidNodeError as fault:
         on_fault(fault)
         found = None
-    if found is None or found.format != "kafka":
-        return {}
-    living = session.children(BROKER_IDS, watch=watch)
-    return {each: found.of(each) for each in sorted(found.brokers) if str(each) in living}
+    partitions: dict[int, Sequence[int]] = {}
+    if found is not None and found.format == "kafka":
+        living = session.children(BROKER_IDS, watch=watch)
+        partitions = {each: found.of(each) for each in found.brokers if str(each) in living}
+    own = _counts(session, f"{RECORD_TOPICS}/{topic}", on_fault, watch=watch)
+    for broker_id, count in own.items():  # those of the cluster's topic have its numbers
+        partitions.setdefault(broker_id, range(count))
+    return dict(sorted(partitions.items()))

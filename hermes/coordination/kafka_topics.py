@@ -4,6 +4,8 @@
     /hermes/kafka/changes                persistent   the name of the topic that changed last
     /hermes/kafka/deleted/<UUID>         persistent   JSON: a `DeletedTopic`
     /hermes/kafka/producer_ids           persistent   the next producer id that nobody has, decimal
+    /hermes/kafka/brokers/<topic>/<id>   ephemeral    of a broker without `kafka_listen`: how many
+                                                      partitions of its own the topic has, decimal
 
 Clients of Kafka 0.7 don't look here: what they find under /brokers/topics they fetch, and a format
 that they don't know ends them. `topic_tree` reads and changes all this. Pure functions.
@@ -27,6 +29,7 @@ KAFKA_TOPICS: Final = "/hermes/kafka/topics"
 KAFKA_CHANGES: Final = "/hermes/kafka/changes"
 KAFKA_DELETED: Final = "/hermes/kafka/deleted"
 PRODUCER_IDS: Final = "/hermes/kafka/producer_ids"
+RECORD_TOPICS: Final = "/hermes/kafka/brokers"
 
 #: Who has a partition whose broker isn't known any more: coordination was lost.
 NOBODY: Final = BrokerPartition(-1, -1)
@@ -77,6 +80,11 @@ class DeletedTopic(NamedTuple):
 def topic_node_path(topic: str) -> str:
     """Where a topic's node stands."""
     return f"{KAFKA_TOPICS}/{topic}"
+
+
+def record_topic_path(topic: str, broker_id: int) -> str:
+    """Where a broker that serves no clients of Kafka's registers its partitions of a topic."""
+    return f"{RECORD_TOPICS}/{topic}/{broker_id}"
 
 
 def fits_in_a_path(topic: str) -> bool:

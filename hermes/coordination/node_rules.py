@@ -6,6 +6,7 @@
     /hermes/kafka/groups/<group> and below  describe the group    admin
     /brokers/topics/<topic> and below       describe the topic    admin
     /hermes/kafka/topics/<topic>            describe the topic    admin
+    /hermes/kafka/brokers/<topic> and below describe the topic    admin
     /cluster/origins/<topic>                describe the topic    produce
     /brokers/ids, /cluster/id, /registry,
     /hermes/brokers, each with all below    being served          admin
@@ -18,7 +19,7 @@ mirrors and topics list only those that may be read.
 from typing import Final, NamedTuple
 
 from hermes.coordination.kafka_groups import KAFKA_GROUPS, group_of_node
-from hermes.coordination.kafka_topics import KAFKA_TOPICS
+from hermes.coordination.kafka_topics import KAFKA_TOPICS, RECORD_TOPICS
 from hermes.coordination.layout import BROKER_TOPICS, CONSUMERS, MIRRORS, ORIGINS
 from hermes.security.access import CLUSTER, Operation, Resource
 
@@ -39,7 +40,7 @@ _ADMIN: Final = Need(Operation.ADMIN, CLUSTER)
 
 #: The parents whose lists of children show only what may be read.
 FILTERED: Final = frozenset(
-    {CONSUMERS, MIRRORS, BROKER_TOPICS, ORIGINS, KAFKA_TOPICS, KAFKA_GROUPS}
+    {CONSUMERS, MIRRORS, BROKER_TOPICS, ORIGINS, KAFKA_TOPICS, RECORD_TOPICS, KAFKA_GROUPS}
 )
 
 # What whoever is served may read: the nodes themselves, and with what is below them.
@@ -47,7 +48,7 @@ _READABLE: Final = frozenset({"/", "/brokers", "/cluster", "/hermes", "/hermes/k
 _READABLE_TREES: Final = ("/brokers/ids", "/cluster/id", "/hermes/brokers", "/registry")
 
 # The parents of what is about one topic each.
-_OF_TOPICS: Final = (BROKER_TOPICS, ORIGINS, KAFKA_TOPICS)
+_OF_TOPICS: Final = (BROKER_TOPICS, ORIGINS, KAFKA_TOPICS, RECORD_TOPICS)
 
 
 def need_to_read(path: str) -> Need | None:

@@ -18,6 +18,7 @@ from hermes.coordination.acls import SHARED
 from hermes.coordination.cluster import read_listeners
 from hermes.coordination.cluster_id import cluster_id
 from hermes.coordination.group_state import read_stored_offsets
+from hermes.coordination.kafka_topics import RECORD_TOPICS, record_topic_path
 from hermes.coordination.layout import (
     BROKER_IDS,
     BROKER_TOPICS,
@@ -66,7 +67,8 @@ class BrokerRegistration:
         broker_id: the broker's id.
         host: what clients connect to; a name or an IPv4 address.
         port: its port.
-        topics: number of partitions by topic, of those that exist.
+        topics: number of partitions by topic, of those that exist and hold messages of 0.7.
+        record_topics: the same of those of Kafka's format that aren't a cluster's as a whole.
         listeners: where the broker listens, for other clients than 0.7's; None: they aren't told.
         connect: see `Session`.
         security: see `Session`; with a user, others can read the broker's nodes and not write them.
@@ -89,6 +91,7 @@ class BrokerRegistration:
         host: str,
         port: int,
         topics: Mapping[str, int],
+        record_topics: Mapping[str, int] | None = None,
         *,
         connect: str,
         listeners: BrokerListeners | None = None,
@@ -102,6 +105,7 @@ class BrokerRegistration:
         self._broker_id = broker_id
         self._value = format_broker(host, port, now_ms())
         self._topics = dict(topics)
+        self._record_topics = dict(record_topics or {})
         self._listeners = (
             {} if listeners is None else {listeners_path(broker_id): format_listeners(listeners)}
         )
@@ -191,16 +195,17 @@ class BrokerRegistration:
         """
         return read_listeners(self._session, lambda fault: _log.debug("left out: %s", fault))
 
-    def topic_created(self, topic: str, partitions: int) -> None:
+    def topic_created(self, topic: str, partitions: int, *, holds_records: bool = False) -> None:
         """Announce a new topic, soon."""
         with self._lock:
-            self._topics[topic] = partitions
+            (self._record_topics if holds_records else self._topics)[topic] = partitions
         self._wake.set()
 
     def topic_deleted(self, topic: str) -> None:
         """Take back a topic, soon."""
         with self._lock:
             self._topics.pop(topic, None)
+            self._record_topics.pop(topic, None)
         self._wake.set()
 
     # -- inside ---------------------------------------------------------------------------------
@@ -280,9 +285,16 @@ class BrokerRegistration:
         """What is to stand beside the broker's own entry, by path; what it listens on first."""
         with self._lock:
             topics = list(self._topics.items())
-        return self._listeners | {
-            topic_path(name, self._broker_id): format_number(count) for name, count in topics
-        }
+            record_topics = list(self._record_topics.items())
+        number = self._broker_id
+        return (
+            self._listeners
+            | {topic_path(name, number): format_number(count) for name, count in topics}
+            | {
+                record_topic_path(name, number): format_number(count)
+                for name, count in record_topics
+            }
+        )
 
     def _register(self, registered: dict[str, bytes]) -> Node | None:
         """Register the broker itself; returns what another has registered instead.
@@ -368,8 +380,10 @@ class BrokerRegistration:
 
     def _ensure_parents(self) -> None:
         """Let there be the persistent nodes above those that are written."""
-        for path in (BROKER_TOPICS, HERMES_BROKERS) if self._listeners else (BROKER_TOPICS,):
-            self._session.ensure_path(path)
+        parents = {BROKER_TOPICS: True, HERMES_BROKERS: self._listeners}
+        for path, is_needed in {**parents, RECORD_TOPICS: self._record_topics}.items():
+            if is_needed:
+                self._session.ensure_path(path)
 
     def _operations(self, values: Mapping[str, bytes]) -> list[_Operation]:
         """What makes the nodes be there with their values, as calls of kazoo's transaction."""

@@ -1,11 +1,17 @@
 """Groups of Hermes' own on topics of Kafka's format."""
 
+import pytest
+
 from hermes import Consumer, ConsumerConfig, Producer, ProducerConfig, RecordData, SimpleConsumer
 from hermes.client.groups.claims import StreamRecord
 from hermes.client.groups.streams import MessageStream
 from hermes.testing import RunningBroker, running_broker
 
-KAFKA = {"coordination": "embedded", "kafka_listen": "tcp:0:interface=127.0.0.1"}
+# Brokers with a port for Kafka's clients number partitions through; others tell of their own.
+KINDS = [
+    {"coordination": "embedded"},
+    {"coordination": "embedded", "kafka_listen": "tcp:0:interface=127.0.0.1"},
+]
 
 
 def member(broker: RunningBroker, **settings: object) -> Consumer:
@@ -29,8 +35,9 @@ def taken(stream: MessageStream, count: int) -> list[StreamRecord]:
     return found
 
 
-def test_a_group_reads_records_and_goes_on_where_it_stopped() -> None:
-    with running_broker(settings=KAFKA) as broker:
+@pytest.mark.parametrize("settings", KINDS, ids=["own numbers", "numbered through"])
+def test_a_group_reads_records_and_goes_on_where_it_stopped(settings: dict[str, str]) -> None:
+    with running_broker(settings=settings) as broker:
         with SimpleConsumer(broker.host, broker.port) as admin:
             admin.create_topic("orders", {"format": "kafka", "partitions": 2})
         config = ProducerConfig(broker_list=broker.broker_list, acks="flushed", encoder="json")

@@ -25,6 +25,8 @@ GROUP, TOPIC = Resource.group("g"), Resource.topic("t")
         ("/hermes/brokers/0", None, ADMIN),
         ("/hermes/kafka/topics", None, ADMIN),
         ("/hermes/kafka/topics/t", (Operation.DESCRIBE, TOPIC), ADMIN),
+        ("/hermes/kafka/brokers", None, ADMIN),
+        ("/hermes/kafka/brokers/t/0", (Operation.DESCRIBE, TOPIC), ADMIN),
         ("/hermes/kafka/groups", None, ADMIN),
         ("/hermes/kafka/groups/g", (Operation.DESCRIBE, GROUP), ADMIN),
         ("/hermes/kafka/groups/g/clicks:0", (Operation.DESCRIBE, GROUP), ADMIN),
