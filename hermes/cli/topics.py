@@ -27,7 +27,7 @@ from hermes.cli.terminal import (
 )
 from hermes.client import SimpleConsumer
 from hermes.config.kinds import MAX_PARTITIONS
-from hermes.errors import ClientError
+from hermes.errors import ClientError, TopicExistsError
 from hermes.protocol import ErrorCode, MetadataRequest, TopicMetadata, error_for
 from hermes.security import ClientSecurity
 
@@ -71,6 +71,11 @@ def command() -> None:
 @TIMEOUT_OPTION
 @_PARTITIONS_OPTION
 @_SET_OPTION
+@click.option(
+    "--if-not-exists",
+    is_flag=True,
+    help="Leave topics that exist as they are, and end with status 0.",
+)
 @TOPICS_ARGUMENT
 def create(
     broker: BrokerAddress,
@@ -79,16 +84,26 @@ def create(
     timeout_seconds: float,
     partitions: int | None,
     settings: tuple[tuple[str, str], ...],
+    if_not_exists: bool,
     topics: tuple[str, ...],
 ) -> None:
     """Create TOPICs. Their settings win over broker.yaml, and are kept in the data directory.
+
+    In a cluster one of the format `kafka` is created once, on any broker with kafka_listen, for all
+    of them; one of 0.7's format on each broker that is to have it.
 
     Example: hermes topics create -b localhost --partitions 8 --set retention_time=30d clicks
     """
     with _connected(broker, timeout_seconds, security, "create a topic") as consumer:
         for topic in dict.fromkeys(topics):
-            consumer.create_topic(topic, _given(partitions, settings))
-            write_done("created", topic, as_json)
+            done = "created"
+            try:
+                consumer.create_topic(topic, _given(partitions, settings))
+            except TopicExistsError:
+                if not if_not_exists:
+                    raise
+                done = "exists"
+            write_done(done, topic, as_json)
 
 
 @command.command("alter", short_help="Change settings of topics.")

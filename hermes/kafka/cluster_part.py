@@ -165,7 +165,9 @@ class ClusterPart:
             if is_here:
                 await self._deletions.delete_topic(name, UNKNOWN_CLIENT)
             elif not self._registry.exists(name) and name not in self._nodes:
-                # A crash came between its files and what was set for it.
+                # A crash came between the last of its files and what was set for it.
+                shared = self._shared
+                await shared.in_thread(shared.directory.delete_topic, name)
                 await self._changes.forget(name)
             for gone in self._deleting[topic_id]:
                 gone.callback(None)

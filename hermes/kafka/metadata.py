@@ -15,7 +15,7 @@ from hermes.coordination.layout import BrokerPartition
 from hermes.errors import HermesError
 from hermes.kafka.admin_cluster import cluster_operations
 from hermes.kafka.calls import LARGE_ENTRIES, Call
-from hermes.kafka.epochs import LEADER_EPOCH
+from hermes.kafka.epochs import FIRST_EPOCH
 from hermes.kafka.errors import Code, code_of
 from hermes.kafka.topics import KafkaTopic
 from hermes.protocol import check_kafka_topic_name, check_topic_name
@@ -120,7 +120,7 @@ def _describe(
 
     def epoch_of(place: BrokerPartition) -> int:
         log = find(found.name, place.partition)
-        return LEADER_EPOCH if log is None else log.leader_epoch
+        return FIRST_EPOCH if log is None else log.leader_epoch
 
     live = call.server.topics.live
     return make.MetadataResponseTopic(

@@ -44,6 +44,7 @@ from hermes.storage.layout import (
     is_unused,
     list_partitions,
     partition_directory,
+    remove_unused,
 )
 from hermes.storage.lock import DirectoryLock
 from hermes.storage.log import Log
@@ -443,7 +444,8 @@ class DataDirectory:
     def delete_topic(self, topic: str) -> int:
         """Delete all partitions of a topic that are here. Blocks.
 
-        A crash on the way leaves a log that has lost its oldest segments, or an empty one.
+        A crash on the way leaves a log that has lost its oldest segments, or an empty one; what an
+        earlier crash has left goes, too.
 
         Returns:
             How many bytes of messages were deleted; 0 when there is no such topic.
@@ -466,6 +468,8 @@ class DataDirectory:
                     deleted_bytes += log.delete()
                 except StorageError as error:
                     failures.append(error)
+            if not failures:
+                remove_unused(self.path, topic, self._files)
             self._files.fsync_directory(self.path)
         except OSError as error:
             failures.append(storage_error(f"delete topic {topic}", error))

@@ -43,6 +43,7 @@ __all__ = [
     "list_partitions",
     "parse_partition_directory",
     "partition_directory",
+    "remove_unused",
 ]
 
 #: Kafka 0.7's name for the sign of a clean stop.
@@ -145,6 +146,28 @@ def _may_be_log(path: str, files: FileLayer) -> bool:
 def is_own_name(name: str) -> bool:
     """Whether a file in a partition's directory is called as those of a segment are."""
     return any(parse_segment_name(name, suffix) is not None for suffix in BESIDE)
+
+
+def remove_unused(path: str, topic: str, files: FileLayer) -> None:
+    """Remove directories of a topic in which no message is: what a delete that was cut has left.
+
+    Args:
+        path: the data directory.
+        topic: the topic's name; none of its partitions is in service.
+        files: the file layer.
+
+    Raises:
+        OSError: one can't be looked at, or not be removed.
+    """
+    for name in files.listdir(path):
+        parsed = parse_partition_directory(name)
+        directory = os.path.join(path, name)
+        if parsed is None or parsed[0] != topic or not _may_be_log(directory, files):
+            continue
+        if is_unused(directory, files):
+            for each in files.listdir(directory):
+                files.unlink(os.path.join(directory, each))
+            files.rmdir(directory)
 
 
 def is_unused(directory: str, files: FileLayer, *, may_have_files: bool = True) -> bool:

@@ -31,6 +31,8 @@ def test_topics_created_and_altered(hermes):
     assert create.stdout == b"created made\n"
     again = hermes("topics", "create", "made", code=1)
     assert again.stderr == b"hermes: topic 'made' exists already\n"
+    calm = hermes("topics", "create", "--if-not-exists", "made", "made2")
+    assert calm.stdout == b"exists made\ncreated made2\n"
     altered = hermes("topics", "alter", "--set", "flush_messages=7", "made", "--json")
     assert rows(altered) == [{"altered": "made"}]
     described = rows(hermes("topics", "describe", "--settings", "made", "--json"))

@@ -245,16 +245,22 @@ def test_a_deleted_topic_goes_everywhere_also_where_no_broker_runs(
 ) -> None:
     one, two = start(1), start(2)
     eventually(lambda: len(admin(one).list_topics(timeout=30).brokers) == 2)
-    create(one, "clicks", 4)
-    eventually(lambda: topic(two, "clicks"))
-    produce_to_each(str(one.bootstrap_servers), "clicks", 4)
+    directory = tmp_path / "log-2"
+    for name in ("clicks", "views"):
+        create(one, name, 4)
+        eventually(lambda name=name: len(list(directory.glob(f"{name}-*/partition.metadata"))) == 2)
+        produce_to_each(str(one.bootstrap_servers), name, 4)
     before = topic(one, "clicks")
     start.stop(two)
-    directory = tmp_path / "log-2"
-    assert list(directory.glob("clicks-*"))
+    hollow = [max(directory.glob("clicks-*")), *directory.glob("views-*")]
+    assert len(hollow) == 3
 
     client = admin(one)
-    client.delete_topics(["clicks"])["clicks"].result(60)
+    for name in ("clicks", "views"):
+        client.delete_topics([name])[name].result(60)
+    for each in hollow:  # as if a broker had been killed while it deleted them
+        for file in each.iterdir():
+            file.unlink()
     create(one, "clicks", 4)
 
     two = start(2)
@@ -262,7 +268,9 @@ def test_a_deleted_topic_goes_everywhere_also_where_no_broker_runs(
     assert before is not None
     assert after[0] != before[0]
     assert set(after[1]) == {1}, "made while the other was down"
-    eventually(lambda: not list(directory.glob("clicks-*")))
+    eventually(lambda: not [*directory.glob("clicks-*"), *directory.glob("views-*")])
+    eventually(lambda: b"views" not in (directory / ".hermes_topics").read_bytes())
+    assert topic(two, "views") is None
     assert consume_from_each(str(two.bootstrap_servers), "clicks", 0) == {}
     produce_to_each(str(two.bootstrap_servers), "clicks", 4)
 
