@@ -45,6 +45,7 @@ PLANTED = {
         "        Py_XDECREF(payload); Py_XDECREF(payload);",
         "heap-use-after-free",
     ),
+    "a record's length is believed": ("*at >= end", "*at > end", "AddressSanitizer"),
     "a number overflows": ("|| base.small > LLONG_MAX - data_bytes", "", "runtime error"),
 }
 

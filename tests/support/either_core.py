@@ -21,6 +21,7 @@ __all__ = [
     "what_is_counted",
     "what_is_encoded",
     "what_is_produced",
+    "what_records_are",
 ]
 
 
@@ -115,6 +116,11 @@ def what_is_produced(
     sets: list[Any] = []
     taken = core.collect_produces(data, position, end, prefix, largest, sets)
     return taken, [(type(each), bytes(each)) for each in sets]
+
+
+def what_records_are(data: bytes, start: int, end: int, count: int, base_ms: int) -> object:
+    """What is wrong with the records of a batch, and what is known of them."""
+    return core.check_records(data, start, end, count, base_ms)
 
 
 def what_is_encoded(payloads: list[Any]) -> object:

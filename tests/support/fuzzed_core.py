@@ -23,9 +23,11 @@ from either_core import (
     what_is_counted,
     what_is_encoded,
     what_is_produced,
+    what_records_are,
 )
 
 from hermes.protocol import Codec, Message, core, encode_message, encode_message_set, frame, loops
+from hermes.protocol.records import Record, encode_records
 
 LENGTHS = [0, 1, 4, 5, 6, 7, 0x7F, 0x100, 0x7FFFFFFF, 0x80000000, 0xFFFFFFF6, 0xFFFFFFFF]
 POSITIONS = [-(1 << 63), -1, (1 << 63) - 1, (1 << 63) - 10]
@@ -56,6 +58,16 @@ def whole_set(rng: random.Random) -> bytes:
             case _:
                 parts.append(encode_message_set(payloads))
     return b"".join(parts)
+
+
+def records(rng: random.Random) -> bytes:
+    """Records of all kinds."""
+    made = []
+    for number in range(rng.randrange(120)):
+        key, value = (rng.choice([None, b"", rng.randbytes(70)]) for _ in range(2))
+        headers = tuple(("h", rng.choice([None, b"x"])) for _ in range(rng.choice([0, 0, 3])))
+        made.append(Record(number, rng.choice([0, 300, 1 << 61]), key, value, headers))
+    return encode_records(made, 0, 0)
 
 
 def damaged(rng: random.Random, data: bytes) -> bytes:
@@ -102,6 +114,9 @@ def attack(compiled: ModuleType, rng: random.Random, data: bytes) -> None:
         compiled.collect_produces(exact, start, rng.choice(places), b"\0", 1 << 62, [])
         list(compiled.Rows(Message, exact, start, base, ("t", 1, 2), 9))
         for end in places:
+            compiled.check_records(
+                exact, start, end, rng.choice([0, 5, 1 << 40]), rng.choice(places)
+            )
             compiled.count_plain(exact, start, end)
             compiled.count_uncompressed(exact, start, end)
     compiled.whole_bytes(exact)
@@ -146,7 +161,11 @@ def main(path: str, seed: str, count: str) -> None:
         agree(compiled, what_is_encoded, [whole, data, rng.choice([b"", None, bytearray(3)])])
         requests = damaged(rng, produced(rng, [whole, data, encode_message(b"x" * 70)]))
         agree(compiled, what_is_produced, requests, 0, len(requests), b"", rng.choice([99, 9999]))
-        attack(compiled, rng, data)
+        held = records(rng)
+        held = rng.choice([held, damaged(rng, held)])
+        attack(compiled, rng, rng.choice([data, held[:500]]))
+        count, base_ms = rng.randrange(121), rng.choice(POSITIONS)
+        agree(compiled, what_records_are, held, 0, len(held), count, base_ms)
         hand_out(compiled, rng)
     print(undamaged)  # noqa: T201
 

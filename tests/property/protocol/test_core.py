@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from importlib import import_module
+from typing import Any
 
 import pytest
 from either_core import (
@@ -12,6 +13,7 @@ from either_core import (
     what_is_counted,
     what_is_encoded,
     what_is_produced,
+    what_records_are,
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -28,6 +30,7 @@ from hermes.protocol import (
     frame,
     loops,
 )
+from hermes.protocol.records import Record, encode_records
 from hermes.protocol.stamps import Stamper
 
 payloads = st.binary(max_size=30) | st.integers(0, 400).map(bytes)
@@ -176,6 +179,37 @@ def test_what_was_encoded_is_read(payloads: list[bytes], magic: int) -> None:
 
     with_each(round_trip)
     assert [message.payload for message in round_trip()] == payloads
+
+
+parts = st.none() | st.binary(max_size=12) | st.integers(60, 200).map(bytes)
+headers = st.lists(st.tuples(st.text(max_size=4), st.none() | st.binary(max_size=4)), max_size=3)
+times = st.integers(-3, 300) | st.integers(-(2**63), 2**63 - 1)
+DAMAGE = ["80", "ff", "01", "8080808080", "ffffffff7f", "80808080808080808001", "ff" * 12]
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(st.tuples(times, parts, parts, headers.map(tuple)), max_size=5),
+    st.lists(st.tuples(st.integers(0, 300), st.sampled_from(DAMAGE)), max_size=2),
+    times,
+    st.integers(0, 9),
+)
+def test_records_are_what_they_are(
+    contents: list[Any], damage: list[tuple[int, str]], base_ms: int, cut: int
+) -> None:
+    records = [Record(n, *each) for n, each in enumerate(contents)]
+    whole = encode_records(records, 0, 0)
+    data = bytearray(whole)
+    for place, what in damage:
+        data[place : place + len(what) // 2] = bytes.fromhex(what)
+    count = len(records)
+    with_each(what_records_are, whole, 0, len(whole), count, base_ms)
+    with_each(what_records_are, bytes(data), 0, max(0, len(data) - cut // 3), count, base_ms)
+    with_each(what_records_are, bytes(data), cut, len(data), count + cut - 3, base_ms)
+    fault, number, _, unkeyed, listed = core.check_records(whole, 0, len(whole), count, 0)
+    assert (fault, number) == (0, count)
+    assert listed == [each.offset for each in records if each.key is None]
+    assert unkeyed == len(listed)
 
 
 @settings(max_examples=200)
