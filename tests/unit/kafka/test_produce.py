@@ -1,22 +1,30 @@
 """Produce: batches are appended as they are, or refused with Kafka's own error."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from batches import holding, resealed
 from broker_bench import answers
 from kafka_bench import KafkaBench, decode_answer, encode_request, messages
 from kafka_logs import read_records
 from twisted.internet.defer import Deferred, maybeDeferred
 
 from hermes.kafka.apis import APIS
+from hermes.protocol import Acks, ProduceRequest
+from hermes.protocol.record_batches import LOG_APPEND_TIME_BIT
 from hermes.protocol.record_compression import RecordCodec
+from hermes.protocol.record_requests import RecordProduceRequest
 from hermes.protocol.records import Record, encode_batch
+from hermes.protocol.responses import decode_acknowledged_produce_response
 from hermes.storage import Log
 
 VERSIONS = range(APIS[0].lowest, APIS[0].highest + 1)
+#: What a bench's clock says.
+APPEND_TIME_MS = 1_800_000_000_000
 BATCH = encode_batch([Record(0, 5, b"key", b"one"), Record(1, 6, None, b"two")])
 
 
@@ -199,3 +207,124 @@ def test_a_flush_that_is_late_is_an_error_that_clients_repeat(tmp_path: Path) ->
     bench.clock.advance(0.2)
     (answer,) = answers(transport)
     assert decode_answer("Produce", 9, answer).responses[0].partition_responses[0].error_code == 7
+
+
+@pytest.mark.parametrize("version", [3, 8, 13])
+def test_the_broker_sets_timestamps_where_a_topic_has_its(tmp_path: Path, version: int) -> None:
+    with serving(tmp_path, message_timestamp_type="LogAppendTime") as bench:
+        for base, codec in ((0, RecordCodec.NONE), (2, RecordCodec.GZIP)):
+            sent = encode_batch([Record(0, 5, b"k", b"one"), Record(1, 6, b"k", b"two")], codec)
+            answer = produce(bench, version, sent)
+            assert (answer.error_code, answer.base_offset) == (0, base)
+            assert int(answer.log_append_time.timestamp() * 1000) == APPEND_TIME_MS
+        numbered = encode_batch(
+            [Record(0, 5, b"k", b"x")], producer_id=4, producer_epoch=0, base_sequence=0
+        )
+        for _ in range(2):
+            answer = produce(bench, version, numbered)
+            assert (answer.base_offset, int(answer.log_append_time.timestamp() * 1000)) == (
+                4,
+                APPEND_TIME_MS,
+            )
+        times = [each.timestamp_ms for each in read_records(log_of(bench))]
+        assert times == [APPEND_TIME_MS] * 5
+        assert log_of(bench).latest_timestamp() == (0, APPEND_TIME_MS)
+        refused = produce(bench, version, resealed(BATCH, attributes=LOG_APPEND_TIME_BIT))
+        assert refused.error_code == 32
+        assert len(getattr(refused, "record_errors", "ab")) == 2
+
+
+@pytest.mark.parametrize("version", [7, 8, 13])
+@pytest.mark.parametrize("codec", [RecordCodec.NONE, RecordCodec.LZ4])
+def test_messages_without_keys_are_named_where_there_must_be_some(
+    tmp_path: Path, version: int, codec: RecordCodec
+) -> None:
+    with serving(tmp_path, cleanup_policy="compact") as bench:
+        keyed = encode_batch([Record(0, 5, b"k", b"one")], codec)
+        assert produce(bench, version, keyed).error_code == 0
+        keys = [b"k", None, *[b"k"] * 200, None]
+        sent = encode_batch([Record(n, 5, key, b"v") for n, key in enumerate(keys)], codec)
+        answer = produce(bench, version, sent)
+        assert (answer.error_code, answer.base_offset) == (87, -1)
+        if version >= 8:
+            assert [each.batch_index for each in answer.record_errors] == [1, 202]
+            assert "2 of 203 messages have no key" in answer.error_message
+        assert log_of(bench).end_offset == 1
+
+
+def test_no_more_messages_are_named_than_a_response_has_room_for(tmp_path: Path) -> None:
+    with serving(tmp_path, cleanup_policy="compact") as bench:
+        sent = encode_batch([Record(n, 5, None, b"v") for n in range(300)])
+        connection, transport = bench.connect_kafka()
+        connection.dataReceived(request(bench, 9, *[sent] * 12))
+        bench.turns(transport)
+        (answer,) = answers(transport)
+        (topic,) = decode_answer("Produce", 9, answer).responses
+        counts = [len(each.record_errors) for each in topic.partition_responses]
+        assert counts == [100] * 10 + [0] * 2
+        assert {each.error_code for each in topic.partition_responses} == {87}
+
+
+def test_compressed_batches_are_read_in_a_thread_and_only_where_they_have_to_be(
+    tmp_path: Path,
+) -> None:
+    sent = encode_batch([Record(0, 5, b"k", b"one")], RecordCodec.ZSTD)
+    for policy, is_read in (("delete", False), ("compact", True)):
+        with serving(tmp_path / policy, cleanup_policy=policy) as bench:
+            produce(bench, 9, BATCH)  # which has loaded what carries it out
+            calls: list[Any] = []
+
+            def later(function: Any, *args: Any, calls: list[Any] = calls) -> Any:
+                calls.append(function)
+                return maybeDeferred(function, *args)
+
+            bench.server.in_thread = later
+            assert produce(bench, 9, sent).error_code == 0
+            assert bool(calls) == is_read
+
+
+def test_a_topic_has_a_limit_of_its_own(tmp_path: Path) -> None:
+    with serving(tmp_path, max_batch_bytes=len(BATCH)) as bench:
+        assert produce(bench, 9, BATCH).error_code == 0
+        larger = encode_batch([Record(0, 5, b"key", b"one"), Record(1, 6, None, b"three")])
+        answer = produce(bench, 9, larger)
+        assert (answer.error_code, log_of(bench).end_offset) == (10, 2)
+        assert f"the limit is {len(BATCH)}" in answer.error_message
+
+
+@contextmanager
+def serving(tmp_path: Path, **settings: Any) -> Iterator[KafkaBench]:
+    bench = KafkaBench(tmp_path, topics={"new": {"format": "kafka", **settings}})
+    bench.shared.topics.create_declared("new")
+    yield bench
+    bench.close()
+
+
+# -- by a request of our own --------------------------------------------------------------------
+
+
+def produce_own(bench: KafkaBench, *records: bytes) -> list[tuple[int, int]]:
+    connection, transport = bench.connect()
+    entries = tuple(ProduceRequest("new", 0, each) for each in records)
+    connection.dataReceived(RecordProduceRequest(Acks.FLUSHED, 5000, entries).encode())
+    bench.turns(transport)
+    (answer,) = answers(transport)
+    found = decode_acknowledged_produce_response(answer)
+    return [(each.error, each.offset) for each in found]
+
+
+def test_our_own_request_is_held_to_the_same(tmp_path: Path) -> None:
+    unkeyed = encode_batch([Record(0, 5, None, b"one")], RecordCodec.GZIP)
+    keyed = encode_batch([Record(0, 5, b"k", b"one")], RecordCodec.GZIP)
+    damaged = resealed(holding(b"no message"))
+    settings = {
+        "cleanup_policy": "compact",
+        "message_timestamp_type": "LogAppendTime",
+        "max_batch_bytes": 120,
+    }
+    with serving(tmp_path, **settings) as bench:
+        large = encode_batch([Record(0, 5, b"k", bytes(100))])
+        found = produce_own(bench, keyed, unkeyed, damaged, large, keyed)
+        assert found == [(0, 0), (2, -1), (2, -1), (64, -1), (0, 1)]
+        kept = read_records(log_of(bench))
+        assert [(each.key, each.timestamp_ms) for each in kept] == [(b"k", APPEND_TIME_MS)] * 2
