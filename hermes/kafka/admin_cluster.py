@@ -35,7 +35,7 @@ def describe_cluster(request: Any, call: Call) -> Any:
     return make.DescribeClusterResponse(
         error_code=code,
         error_message=message,
-        endpoint_type=kind,
+        endpoint_type=kind if code is Code.NONE else _BROKERS,
         cluster_id=topics.cluster_id if code is Code.NONE else "",
         controller_id=topics.controller_id if code is Code.NONE else -1,
         brokers=tuple(

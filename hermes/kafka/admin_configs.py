@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from enum import IntEnum
 from typing import Any, Final
 
+from hermes.config import BrokerConfig
 from hermes.errors import ConfigError, HermesError
 from hermes.kafka.broker_configs import broker_configs
 from hermes.kafka.calls import LARGE_ENTRIES, Call
@@ -22,11 +23,15 @@ from hermes.kafka.topic_configs import (
     topic_setting,
 )
 from hermes.kafka.topics import KafkaTopic
+from hermes.protocol import check_kafka_topic_name
 from hermes.security import CLUSTER, Operation, Resource
 
 #: Kafka's kinds of what has settings.
 _TOPIC: Final = 2
 _BROKER: Final = 4
+
+#: Of these settings in ms a broker of Kafka's has no default: those in hours or messages have one.
+_WITHOUT_DEFAULT: Final = frozenset({"flush.ms", "retention.ms", "segment.ms"})
 
 
 class _Change(IntEnum):
@@ -83,6 +88,7 @@ def _values(kind: int, name: str, call: Call) -> Iterable[ConfigValue]:
         if not call.permits_topic(Operation.DESCRIBE, name):
             raise KafkaError(Code.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed.")
         if call.server.topics.get(name) is None:
+            check_kafka_topic_name(name)
             raise _unknown_topic()
         return topic_configs(shared.config, name)
     if kind != _BROKER:
@@ -109,7 +115,8 @@ def _shown(each: ConfigValue, call: Call, has_synonyms: bool, has_docs: bool) ->
         if each.source is ConfigSource.TOPIC:
             synonyms.append((row.name, each.value, each.source))
         value, source = each.default
-        synonyms.append((row.broker or row.name, value, source))
+        if source is not ConfigSource.DEFAULT or row.name not in _WITHOUT_DEFAULT:
+            synonyms.append((row.broker or row.name, value, source))
     return make.DescribeConfigsResourceResult(
         name=row.name,
         value=each.value,
@@ -141,35 +148,47 @@ async def alter_configs(request: Any, call: Call) -> Any:
     return call.make.AlterConfigsResponse(responses=results)
 
 
-def _incremental(asked: Any, topic: KafkaTopic) -> tuple[dict[str, str], set[str]]:
+def _incremental(
+    asked: Any, topic: KafkaTopic, config: BrokerConfig
+) -> tuple[dict[str, str], set[str]]:
     """What to set and what to reset, under our names."""
     given: dict[str, str] = {}
     reset: set[str] = set()
     for each in asked.configs:
         name, change = each.name, each.config_operation
+        if change != _Change.DELETE and each.value is None:
+            raise KafkaError(Code.INVALID_REQUEST, f"Null value not supported for : {name}")
         if change == _Change.DELETE:
             row = TOPIC_CONFIGS.get(name)
             reset.add("" if row is None else row.key)  # as Kafka: what isn't there is reset
         elif change == _Change.SET:
             given |= topic_setting(name, each.value)
         elif change in (_Change.APPEND, _Change.SUBTRACT):
-            given |= _changed_list(name, each.value or "", change)
+            given |= _changed_list(name, each.value, change, topic_configs(config, topic.name))
         else:
             raise KafkaError(Code.INVALID_REQUEST, f"Unknown operation {change} on {name}")
     return given, reset - {""}
 
 
-def _changed_list(name: str, value: str, change: int) -> dict[str, str]:
+def _changed_list(
+    name: str, value: str, change: int, values: Iterable[ConfigValue]
+) -> dict[str, str]:
     row = TOPIC_CONFIGS.get(name)
     if row is None:
         raise ConfigError("", f"Unknown topic config name: {name}")
     word = _Change(change).name
     if row.type is not ConfigType.LIST:
         raise ConfigError("", f"Can't {word} to key {name} because its type is not LIST.")
-    raise ConfigError("", f"Can't {word} to key {name} here: set the whole list.")
+    now = next(each.value.split(",") for each in values if each.row is row)
+    named = [each.strip() for each in value.split(",")]
+    if change == _Change.APPEND:
+        now += [each for each in named if each not in now]
+    else:
+        now = [each for each in now if each not in named]
+    return topic_setting(name, ",".join(now))
 
 
-def _replacing(asked: Any, topic: KafkaTopic) -> tuple[dict[str, str], set[str]]:
+def _replacing(asked: Any, *_: object) -> tuple[dict[str, str], set[str]]:
     given: dict[str, str] = {}
     for each in asked.configs:
         given |= topic_setting(each.name, each.value)
@@ -179,7 +198,7 @@ def _replacing(asked: Any, topic: KafkaTopic) -> tuple[dict[str, str], set[str]]
 async def _altered(
     request: Any,
     call: Call,
-    changes_of: Callable[[Any, KafkaTopic], tuple[dict[str, str], set[str]]],
+    changes_of: Callable[[Any, KafkaTopic, BrokerConfig], tuple[dict[str, str], set[str]]],
 ) -> tuple[Any, ...]:
     """Change what a request names, one after the other; the entries of the response."""
     call.is_large = len(request.resources) > LARGE_ENTRIES
@@ -192,7 +211,7 @@ async def _altered(
             if counts[asked.resource_type, asked.resource_name] > 1:
                 raise KafkaError(Code.INVALID_REQUEST, "Each resource must appear at most once.")
             topic = _to_alter(asked, call)
-            given, reset = changes_of(asked, topic)
+            given, reset = changes_of(asked, topic, call.server.shared.config)
             if request.validate_only:
                 call.server.topic_changes.check_alter(topic, given, reset)
             else:
@@ -230,6 +249,9 @@ def _to_alter(asked: Any, call: Call) -> KafkaTopic:
         raise KafkaError(Code.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed.")
     found = call.server.topics.get(name)
     if found is None:
+        if not name:
+            raise KafkaError(Code.INVALID_REQUEST, "Default topic resources are not allowed.")
+        check_kafka_topic_name(name)
         raise _unknown_topic()
     if any(n > 1 for n in Counter(each.name for each in asked.configs).values()):
         raise KafkaError(Code.INVALID_REQUEST, "Error due to duplicate config keys")

@@ -19,6 +19,9 @@ from hermes.security import Operation
 
 _DEFAULT: Final = -1
 
+#: Kafka's bound of what one request may create.
+_MOST_PARTITIONS: Final = 10_000
+
 
 # -- CreateTopics -------------------------------------------------------------------------------
 
@@ -87,6 +90,11 @@ def _wanted_partitions(asked: Any, call: Call) -> tuple[int, Sequence[int] | Non
         raise KafkaError(
             Code.INVALID_PARTITIONS,
             "Number of partitions was set to an invalid non-positive value.",
+        )
+    if count > _MOST_PARTITIONS:
+        raise KafkaError(
+            Code.POLICY_VIOLATION,
+            f"Excessively large number of partitions per request: {count}.",
         )
     if replicas != _DEFAULT and replicas <= 0:
         raise KafkaError(

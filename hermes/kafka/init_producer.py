@@ -28,6 +28,9 @@ async def init_producer_id(request: Any, call: Call) -> Any:
 
     if request.transactional_id is not None:
         return answer(Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    before = getattr(request, "producer_id", _NONE), getattr(request, "producer_epoch", _NONE)
+    if (before[0] == _NONE) != (before[1] == _NONE):
+        return answer(Code.INVALID_REQUEST)
     shared = call.server.shared
     if not shared.authorization.belongs(call.client):
         call.permits(Operation.ADMIN, CLUSTER)  # counted and logged, as any refusal

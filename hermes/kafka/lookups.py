@@ -57,14 +57,18 @@ async def list_offsets(request: Any, call: Call) -> Any:
     times = Counter(
         (topic.name, each.partition_index) for topic in request.topics for each in topic.partitions
     )
+    refused: set[tuple[str, int]] = set()
     call.is_large = len(times) > LARGE_ENTRIES
     topics = []
     for topic in request.topics:
         partitions = []
         for each in topic.partitions:
             number, code, found = each.partition_index, Code.NONE, _NOTHING
+            if (topic.name, number) in refused:
+                continue
             try:
                 if times[topic.name, number] > 1:
+                    refused.add((topic.name, number))
                     raise KafkaError(Code.INVALID_REQUEST, "a partition is named twice")
                 time_ms = each.timestamp
                 if time_ms < 0 and call.version < _SINCE.get(time_ms, call.version + 1):

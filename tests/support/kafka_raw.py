@@ -7,7 +7,7 @@ from typing import Any
 
 from kafka_bench import encode_request, messages
 from kio.serial import entity_reader
-from kio.static.primitive import i32Timedelta
+from kio.static.primitive import i32Timedelta, i64Timedelta
 
 from hermes.protocol.record_batches import decode_header
 from hermes.protocol.records import Record, encode_batch, iterate_records
@@ -50,6 +50,10 @@ class KafkaConversation:
     def ask_encoded(self, name: str, version: int, frame: bytes) -> Any:
         """The same with a request that is encoded already."""
         self._socket.sendall(frame)
+        return self.receive(name, version)
+
+    def receive(self, name: str, version: int) -> Any:
+        """Read the response to a request that was sent."""
         body = self._read(int.from_bytes(self._read(4)))
         kind = getattr(messages(name, version, "response"), f"{name}Response")
         assert body[:4] == (7).to_bytes(4), "the answer to another request"
@@ -124,6 +128,11 @@ class parts:  # noqa: N801 - it stands for a module
     def timeout(milliseconds: int) -> Any:
         """A duration."""
         return i32Timedelta.parse(timedelta(milliseconds=milliseconds))
+
+    @staticmethod
+    def long_timeout(milliseconds: int) -> Any:
+        """A duration of 64 bits."""
+        return i64Timedelta.parse(timedelta(milliseconds=milliseconds))
 
 
 def topics_of(client: KafkaConversation, *names: str) -> tuple[Any, ...]:

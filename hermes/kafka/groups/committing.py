@@ -171,6 +171,7 @@ def _all_of(
     for (name, number), committed in offsets.items():
         by_topic.setdefault(name, []).append((number, committed, Code.NONE))
     for name, places in by_topic.items():
+        places.sort(key=lambda place: place[0])
         topic = call.server.topics.get(name)
         if call.server.shows(call.client, name) and (topic or call.version < _BY_ID):
             yield _Named(name, topic and topic.id), places
@@ -220,6 +221,7 @@ async def offset_delete(request: Any, call: Call) -> Any:
         for topic, code in checked
         if code is Code.NONE
         for each in topic.partitions
+        if _exists(call, topic.name, each.partition_index)
     ]
     code, codes = await call.server.groups.delete_offsets(group, places)
     if code is not Code.NONE:
@@ -233,7 +235,8 @@ async def offset_delete(request: Any, call: Call) -> Any:
                     make.OffsetDeleteResponsePartition(
                         partition_index=each.partition_index,
                         error_code=codes.get(
-                            TopicPartition(topic.name, each.partition_index), result
+                            TopicPartition(topic.name, each.partition_index),
+                            result or Code.UNKNOWN_TOPIC_OR_PARTITION,
                         ),
                     )
                     for each in topic.partitions
@@ -242,3 +245,8 @@ async def offset_delete(request: Any, call: Call) -> Any:
             for topic, result in checked
         ),
     )
+
+
+def _exists(call: Call, topic: str, number: int) -> bool:
+    found = call.server.topics.get(topic)
+    return found is not None and 0 <= number < len(found.partitions)

@@ -231,9 +231,7 @@ class GroupCoordinator(OwnGroups):
         return Code.GROUP_ID_NOT_FOUND if kept is None else kept.group.describe()
 
     async def delete(self, name: str) -> Code:
-        """Forget a group that has no members, with its offsets."""
-        if not name:
-            return Code.INVALID_GROUP_ID
+        """Forget a group that has no members, with its offsets; one without a name, too."""
         try:
             kept = await self._find(name, make=False)
         except RefusedError as error:

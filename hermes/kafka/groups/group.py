@@ -318,7 +318,7 @@ class Group(Rebalances):
         return topic in self.topics
 
     def describe(self) -> DescribedGroup:
-        """Describe it; what members say and have only when it is stable."""
+        """Describe it; what members say only when it is stable, what they had last in any case."""
         is_stable = self.state is State.STABLE
         name = self.protocol_name or "" if is_stable else ""
         return DescribedGroup(
@@ -332,7 +332,7 @@ class Group(Rebalances):
                     each.client_id,
                     each.client_host,
                     each.metadata(name) if is_stable else b"",
-                    each.assignment if is_stable else b"",
+                    each.assignment,
                 )
                 for each in self.members.by_id.values()
             ),
