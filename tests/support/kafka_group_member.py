@@ -147,20 +147,26 @@ async def _read_by_aiokafka(
             pass
 
     kind: Any = RangePartitionAssignor if assignor == "range" else StickyPartitionAssignor
-    consumer = aiokafka.AIOKafkaConsumer(
-        bootstrap_servers=servers,
-        group_id=group,
-        group_instance_id=None if instance_id == "-" else instance_id,
-        auto_offset_reset="earliest",
-        partition_assignment_strategy=[kind],
-        enable_auto_commit=False,
-        session_timeout_ms=session_ms,
-        heartbeat_interval_ms=300,
-        metadata_max_age_ms=1000,
-        max_poll_records=20,
-    )
-    consumer.subscribe([topic], listener=Forget())
-    await consumer.start()
+    while True:
+        consumer = aiokafka.AIOKafkaConsumer(
+            bootstrap_servers=servers,
+            group_id=group,
+            group_instance_id=None if instance_id == "-" else instance_id,
+            auto_offset_reset="earliest",
+            partition_assignment_strategy=[kind],
+            enable_auto_commit=False,
+            session_timeout_ms=session_ms,
+            heartbeat_interval_ms=300,
+            metadata_max_age_ms=1000,
+            max_poll_records=20,
+        )
+        consumer.subscribe([topic], listener=Forget())
+        try:
+            await consumer.start()
+            break
+        except KafkaError:  # the broker is away, and aiokafka doesn't wait for it
+            await consumer.stop()
+            await asyncio.sleep(0.1)
     while not _stopping:
         for records in (await consumer.getmany(timeout_ms=100)).values():
             _print_seen(((e.partition, e.offset, e.value) for e in records), ends)

@@ -145,7 +145,9 @@ class JavaLoad:
                     self.acknowledged[int(told["value"])] = place
                 elif told.get("name") not in ("startup_complete", "tool_data", "shutdown_complete"):
                     self._others.append(line)
-                if told.get("name") == "producer_send_error":
+                # The one that waits for a place in the queue is never sent when it is told to end.
+                was_sent = "Producer closed while allocating" not in line
+                if told.get("name") == "producer_send_error" and was_sent:
                     self.failed.append(line)
                 self._known.notify()
         with self._known:

@@ -131,11 +131,13 @@ class Members:
         """Whether an id may be of a generation that was not kept before a crash.
 
         Whoever is fenced never comes back, and so only those may be who were replaced for certain.
+        librdkafka's members have a generation without an id, when a broker was away for longer than
+        their session.
         """
         until = self.known_until
         if until is None or member_id in self.replaced:
             return False
-        return generation < 0 or generation > until
+        return not member_id or generation < 0 or generation > until
 
     def add(self, member: Member, answer: JoinAnswer) -> None:
         """Take a member in that joins."""

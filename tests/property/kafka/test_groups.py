@@ -81,6 +81,10 @@ class Groups(RuleBasedStateMachine):
         self.generation = self.world.group.generation
         for each in self.consumers:
             each.lose_connection()
+            # What librdkafka says when it believes that its session has ended meanwhile.
+            group = self.world.group
+            code = group.heartbeat("", each.instance_id, each.generation, self.world.now)
+            assert code is not Code.FENCED_INSTANCE_ID
 
     @rule()
     def settles(self) -> None:

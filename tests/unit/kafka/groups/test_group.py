@@ -214,6 +214,8 @@ def test_a_static_member_of_a_generation_that_was_lost_is_not_fenced() -> None:
     assert group.heartbeat(lost.member_id, "one", 2, now) is unknown
     assert group.commit(lost.member_id, "one", 2, now) is unknown
     assert group.commit("", "one", -1, now) is unknown
+    assert group.commit("", "one", 1, now) is unknown
+    assert group.heartbeat("", "one", 1, now) is unknown
     assert world.join(a_join(lost.member_id, "one"))[0].code is unknown
     # So it joins as it did at first; then the ids that it had are another process's.
     (again,) = world.join(a_join("", "one"))
