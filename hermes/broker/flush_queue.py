@@ -6,7 +6,7 @@ topic's policy, or part of a request of very many logs). The second gets every f
 that neither can hold up the other.
 """
 
-from collections import deque
+from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -79,37 +79,36 @@ class FlushQueue:
     def __init__(self, most: int) -> None:
         self.most = most
         self.running = 0
-        self._urgent: deque[FlushState] = deque()
-        self._others: deque[FlushState] = deque()
-        self._length = 0
+        # In the order in which they came. No log is in twice, so that one which goes before others,
+        # or to another queue, leaves nothing behind here.
+        self._urgent: OrderedDict[FlushState, None] = OrderedDict()
+        self._others: OrderedDict[FlushState, None] = OrderedDict()
         self._place = 0
 
     def __len__(self) -> int:
         """How many wait."""
-        return self._length
+        return len(self._urgent) + len(self._others)
 
     def add(self, state: FlushState) -> None:
         """Put a log in."""
         state.queue, state.queued = self, True
-        self._length += 1
-        (self._urgent if state.urgent else self._others).append(state)
+        (self._urgent if state.urgent else self._others)[state] = None
 
     def promote(self, state: FlushState) -> None:
-        """A small request waits for a log that is in."""
+        """A small request waits for a log that is in, and has not been urgent."""
         state.urgent = True
-        self._urgent.append(state)  # where it was, it is passed over
+        del self._others[state]
+        self._urgent[state] = None
 
     def take(self) -> FlushState | None:
         """Take out what is to be flushed next; None when nothing is, or enough are."""
-        while self._length and self.running < self.most:
-            first, second = self._urgent, self._others
-            self._place = (self._place + 1) % _PLACES
-            if not self._place:
-                first, second = second, first
-            state = (first or second).popleft()
-            if state.queued:
-                state.queued = False
-                self._length -= 1
-                self.running += 1
-                return state
-        return None
+        if not len(self) or self.running >= self.most:
+            return None
+        first, second = self._urgent, self._others
+        self._place = (self._place + 1) % _PLACES
+        if not self._place:
+            first, second = second, first
+        state, _ = (first or second).popitem(last=False)
+        state.queued = False
+        self.running += 1
+        return state

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 from broker_bench import log_lines
+from hypothesis import given
+from hypothesis import strategies as st
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
@@ -52,8 +54,8 @@ class FakeThreads:
         self.calls.append((function, args, result))
         return result
 
-    def run(self) -> None:
-        function, args, result = self.calls.pop(0)
+    def run(self, place: int = 0) -> None:
+        function, args, result = self.calls.pop(place)
         try:
             value = function(*args)
         except Exception as error:
@@ -375,3 +377,53 @@ def test_more_threads_are_used_at_once() -> None:
     for _ in range(7):
         bench.threads.run()
     assert len(bench.threads.calls) == 2
+
+
+def test_a_log_that_was_brought_forward_leaves_nothing_in_the_queue_of_first_flushes() -> None:
+    bench = Bench()
+    flushed_before, new = _flushed_logs(2), [FakeLog() for _ in range(4)]
+    for log in new:
+        log.append(10)
+        bench.scheduler.appended(log)  # type: ignore[arg-type]
+    waits = [bench.scheduler.flush_now(new[2])]  # type: ignore[arg-type]
+    bench.threads.run()
+    for log in flushed_before:  # as many as are flushed at a time
+        waits.append(bench.scheduler.flush_now(log))
+    bench.threads.run()
+    assert waits[0].called
+    new[2].append(10)
+    waits.append(bench.scheduler.flush_now(new[2]))  # type: ignore[arg-type]
+    bench.threads.run(-1)
+    while bench.threads.calls:
+        bench.threads.run()
+    assert [each.called for each in waits] == [True] * 4
+    assert bench.scheduler.running == bench.scheduler.queued == 0
+    assert [each.high_watermark for each in new] == [10, 10, 20, 10]
+
+
+@given(st.lists(st.tuples(st.sampled_from("wrt"), st.integers(0, 7), st.booleans()), max_size=60))
+def test_in_whatever_order_everything_is_flushed_and_everybody_answered(
+    steps: list[tuple[str, int, bool]],
+) -> None:
+    bench = Bench()
+    logs = [*_flushed_logs(4), *(FakeLog() for _ in range(4))]
+    waits = []
+    for kind, number, urgent in steps:
+        if kind == "r" and bench.threads.calls:
+            bench.threads.run(number % len(bench.threads.calls))
+        elif kind == "t":
+            bench.clock.advance(GROUP_WINDOW_SECONDS / 2)
+        elif kind == "w":
+            logs[number].append(10)
+            bench.scheduler.appended(logs[number])
+            waits.append(bench.scheduler.flush_now(logs[number], urgent))
+    for log in logs:
+        bench.scheduler.appended(log)
+    while bench.threads.calls or bench.clock.getDelayedCalls():
+        if bench.threads.calls:
+            bench.threads.run()
+        else:
+            bench.clock.advance(GROUP_WINDOW_SECONDS)
+    assert all(each.called for each in waits)
+    assert all(each.high_watermark == each.end_offset for each in logs)
+    assert bench.scheduler.running == bench.scheduler.queued == 0
