@@ -21,9 +21,10 @@ class Client:
         groups: whose groups the principal has.
         knows_own_codes: whether it has sent a request that no client of Kafka 0.7 knows, by which
             it said who it is: then any error code may answer it.
+        has_left: whether its connection is lost.
     """
 
-    __slots__ = ("_address", "groups", "knows_own_codes", "listener", "principal")
+    __slots__ = ("_address", "groups", "has_left", "knows_own_codes", "listener", "principal")
 
     def __init__(self, address: Any, listener: ListenerNode = _PLAIN) -> None:
         self._address = address
@@ -31,6 +32,7 @@ class Client:
         self.principal = ANONYMOUS
         self.groups: frozenset[str] = frozenset()
         self.knows_own_codes = False
+        self.has_left = False
 
     @property
     def host(self) -> str:

@@ -179,6 +179,7 @@ class BrokerConnection(Protocol):
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """The peer is gone: carry out the produces that had arrived, let go of the rest."""
         self._state = _LOST
+        self._client.has_left = True
         self._responses.close()
         if self._lingering is not None:
             self._lingering.stop()
@@ -340,6 +341,12 @@ class BrokerConnection(Protocol):
             self._ordered = None
             self._advance()
 
+    def _released(self, _: object, deferred: DeferredResponse) -> None:
+        """What an outcome is made of holds no memory of the request any more."""
+        deferred.request_bytes = 0
+        if deferred is self._ordered and not self._advancing:
+            self._update_reading()
+
     def _resolved(self, response: Response, slot: Slot, deferred: DeferredResponse) -> None:
         """An outcome that was awaited is known."""
         if deferred is self._ordered:
@@ -474,6 +481,8 @@ class BrokerConnection(Protocol):
                 self._ordered = outcome
                 if outcome.appended is not None:
                     outcome.appended.addCallback(self._appended, outcome)
+                if outcome.released is not None:
+                    outcome.released.addCallback(self._released, outcome)
             outcome.response.addCallbacks(
                 self._resolved,
                 self._failed,

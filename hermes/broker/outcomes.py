@@ -33,7 +33,7 @@ class CloseConnection(Exception):  # noqa: N818 - it is an outcome, not an error
         self.reason = reason
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class DeferredResponse:
     """A response that is not known yet.
 
@@ -45,6 +45,7 @@ class DeferredResponse:
         cancellable: whether it may be cancelled when the connection is lost. Never for produces,
             which are carried out all the same.
         request_bytes: how much memory the request holds until then, where that is much.
+        released: fires when it doesn't hold that any longer, if that is before; never fails.
     """
 
     response: "Deferred[Any]"
@@ -52,6 +53,7 @@ class DeferredResponse:
     appended: "Deferred[None] | None" = None
     cancellable: bool = False
     request_bytes: int = 0
+    released: "Deferred[None] | None" = None
 
 
 Outcome: TypeAlias = Response | DeferredResponse

@@ -49,8 +49,10 @@ class _Change(IntEnum):
 async def describe_configs(request: Any, call: Call) -> Any:
     """Show the settings of topics, and of this broker."""
     call.is_large = len(request.resources) * len(TOPIC_CONFIGS) > LARGE_ENTRIES
+    # Once each, however often it is named: each has dozens of settings.
+    wanted = {(each.resource_type, each.resource_name): each for each in request.resources}
     results = []
-    for number, each in enumerate(request.resources):
+    for number, each in enumerate(wanted.values()):
         await call.after_entry(number)
         results.append(_described(each, request, call))
     return call.make.DescribeConfigsResponse(results=tuple(results))

@@ -40,9 +40,22 @@ class Call:
         is_large: a handler sets it if its response has more than `LARGE_ENTRIES` entries.
         passed: fires when requests after it may be taken.
         has_passed: whether they may.
+        released: fires when the request's bytes are of no more use.
+        in_hand_bytes: what it holds of `RequestsInHand`; 0 for most.
     """
 
-    __slots__ = ("api", "client", "frame", "has_passed", "is_large", "make", "passed", "server")
+    __slots__ = (
+        "api",
+        "client",
+        "frame",
+        "has_passed",
+        "in_hand_bytes",
+        "is_large",
+        "make",
+        "passed",
+        "released",
+        "server",
+    )
 
     def __init__(self, api: Api, frame: Frame, client: Client, server: KafkaServer) -> None:
         self.api = api
@@ -53,6 +66,8 @@ class Call:
         self.is_large = False
         self.passed: Deferred[None] = Deferred()
         self.has_passed = False
+        self.released: Deferred[None] = Deferred()
+        self.in_hand_bytes = 0
 
     @property
     def version(self) -> int:
@@ -87,6 +102,17 @@ class Call:
             turn: Deferred[None] = Deferred()
             self.server.shared.scheduler.resume_later(lambda: turn.callback(None))
             await turn
+
+    @property
+    def is_moot(self) -> bool:
+        """Whether nobody would make use of what is created now: the client or the broker leaves."""
+        return self.client.has_left or self.server.shared.topics.stopping
+
+    def step_aside(self) -> None:
+        """Let other large requests be taken in hand: this one is done, or waits for long."""
+        size_bytes, self.in_hand_bytes = self.in_hand_bytes, 0
+        if size_bytes:
+            self.server.in_hand.leave(size_bytes)
 
     def let_pass(self) -> None:
         """All that changes something is done: Produce requests after this one may be taken."""

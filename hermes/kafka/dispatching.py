@@ -2,6 +2,7 @@
 
     serve       the header names an `Api`; ApiVersions is a constant, and done
     _carry_out  the schema and the handler are there, or a thread loads them
+                a large request waits for its turn
                 a small body is decoded here, a large one in a thread, one at a time
                 the handler makes the response
                 a small one is encoded here, a large one in a thread
@@ -109,9 +110,21 @@ class Dispatcher:
             appended=call.passed,
             cancellable=api.is_cancelled,
             request_bytes=len(frame.data),
+            released=call.released,
         )
 
     async def _carry_out(self, call: Call) -> Response:
+        size_bytes = len(call.frame.data)
+        if size_bytes <= LARGE_BYTES or call.api.is_raw:
+            return await self._done(call)
+        await self._server.in_hand.take(size_bytes)
+        call.in_hand_bytes = size_bytes
+        try:
+            return await self._done(call)
+        finally:
+            call.step_aside()
+
+    async def _done(self, call: Call) -> Response:
         api, version = call.api, call.version
         found = self._loaded.get((api.key, version))
         if found is None:
@@ -129,6 +142,7 @@ class Dispatcher:
             else:
                 decoded = partial(_decoded_now, request, call.frame, schema)
                 answer = self._around(partial(handler, request, call), decoded, call)
+            del request  # what waits for long keeps no more of it than it needs
             if isinstance(answer, Awaitable):
                 answer = await answer
         except RemoteProtocolError as error:
@@ -156,10 +170,13 @@ class Dispatcher:
             if len(call.frame.data) <= LARGE_BYTES:
                 return _decode(call.frame, schema)
             make = self._server.shared.large_responses.make
-            return await make(self._server.in_thread, _decode, call.frame, schema)
+            decoded = await make(self._server.in_thread, _decode, call.frame, schema)
         except _UnreadableError as error:
             text = f"{call.api.name} in version {call.version} can't be read: {error}"
             raise CloseConnection(text, "kafka", "unreadable") from None
+        call.frame.data = b""
+        call.released.callback(None)
+        return decoded
 
 
 def api_versions(frame: Frame) -> bytes:

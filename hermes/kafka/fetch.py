@@ -68,6 +68,7 @@ async def fetch(request: Any, call: Call) -> KafkaSend:
         del fetched  # what waits is counted, and this isn't
         waited = call.server.waits.wait(_wait_of(call, request, wait_ms))
         if waited is not None:
+            call.step_aside()
             await waited
         fetched = await _read_all(call, request)
     is_committed = request.isolation_level == _READ_COMMITTED

@@ -59,10 +59,12 @@ async def list_offsets(request: Any, call: Call) -> Any:
     )
     refused: set[tuple[str, int]] = set()
     call.is_large = len(times) > LARGE_ENTRIES
-    topics = []
+    topics, entry = [], 0
     for topic in request.topics:
         partitions = []
         for each in topic.partitions:
+            await call.after_entry(entry)
+            entry += 1
             number, code, found = each.partition_index, Code.NONE, _NOTHING
             if (topic.name, number) in refused:
                 continue
@@ -114,10 +116,13 @@ async def _offset_for(call: Call, log: Log, time_ms: int) -> _Found:
 async def offsets_for_epochs(request: Any, call: Call) -> Any:
     """Say where the terms of leaders end."""
     make = call.make
-    topics = []
+    call.is_large = sum(len(each.partitions) for each in request.topics) > LARGE_ENTRIES
+    topics, entry = [], 0
     for topic in request.topics:
         partitions = []
         for each in topic.partitions:
+            await call.after_entry(entry)
+            entry += 1
             code, epoch, end = Code.NONE, _NONE, _NONE
             try:
                 log = _log(call, topic.topic, each.partition, each.current_leader_epoch)

@@ -51,7 +51,12 @@ async def metadata(request: Any, call: Call) -> Any:
     else:
         # Before a client can say so, it wants what isn't there.
         creates = getattr(request, "allow_auto_topic_creation", True)
-        found = [await _find(each, call, creates) for each in asked]
+        found = []
+        # Once each, as Kafka does: a topic may have thousands of partitions.
+        wanted = {(each.name, getattr(each, "topic_id", None)): each for each in asked}
+        for number, each in enumerate(wanted.values()):
+            found.append(await _find(each, call, creates and not call.is_moot))
+            await call.after_entry(number)
     has_operations = getattr(request, "include_topic_authorized_operations", False)
     count = sum(len(each.partitions) for each in found if isinstance(each, KafkaTopic))
     call.is_large = len(found) + count > LARGE_ENTRIES

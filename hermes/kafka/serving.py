@@ -9,6 +9,7 @@ from hermes.broker.clients import Client
 from hermes.broker.lookups import CONCURRENT_LOOKUPS
 from hermes.broker.shared import Shared
 from hermes.kafka.groups.coordinator import GroupCoordinator
+from hermes.kafka.in_hand import RequestsInHand
 from hermes.kafka.producer_ids import ProducerIds
 from hermes.kafka.topic_changes import TopicChanges
 from hermes.kafka.topics import KafkaTopics
@@ -29,6 +30,7 @@ class KafkaServer:
     Attributes:
         shared, topics, topic_changes, producer_ids, groups: as given.
         waits: the fetches that wait.
+        in_hand: the large requests that are carried out.
         in_thread: calls a function in a worker thread and returns its Deferred.
     """
 
@@ -46,6 +48,7 @@ class KafkaServer:
         self.producer_ids = producer_ids
         self.groups = groups
         self.waits = Waits(shared)
+        self.in_hand = RequestsInHand()
         self._looking_up = DeferredSemaphore(CONCURRENT_LOOKUPS)
         self.in_thread: Callable[..., Deferred[Any]] = shared.in_thread
 

@@ -1,6 +1,7 @@
 """The worst request of each kind of Kafka's protocol: `worst_requests` for `kafka_listen`."""
 
 import struct
+from collections.abc import Callable
 from typing import Any
 
 import cramjam
@@ -46,47 +47,32 @@ def prepare_kafka(port: int) -> None:
 
 def kafka_kinds() -> list[Kind]:
     """All of them; `prepare_broker` and `prepare_kafka` come first."""
-    numbers = [n % 100 for n in range(60_000)]
-    names = [{"name": f"new{n}"} for n in range(40_000)]
-    fetches = [_wanted(n) for n in numbers]
-    times = [{"partition_index": n, "timestamp": 1, "current_leader_epoch": -1} for n in numbers]
-    offsets = [{"partition_index": n, "committed_offset": n} for n in numbers]
-    epochs = [{"partition": n, "current_leader_epoch": -1, "leader_epoch": 0} for n in numbers]
-    groups = [f"group-{n}" for n in range(60_000)]
-    committing = {"group_id": _GROUP, "member_id": "", "generation_id_or_member_epoch": -1}
-    configs = [
-        {"resource_type": 2, "resource_name": _WIDE, "configuration_keys": None}
-        for _ in range(60_000)
-    ]
-    creating = [
-        {"name": f"new{n}", "num_partitions": 1, "replication_factor": 1} for n in range(40_000)
-    ]
-    far = _request("Fetch", 12, **_fetch([_wanted(0, topic_bytes=1 << 20)] * 50, _DATA, 300_000))
+    far = _fetch(50, _DATA, part_bytes=1 << 20)
     return [
         Kind("all topics, 1,000 times", _request("Metadata", 8, topics=None) * 1000, 1000),
-        Kind("metadata, 40,000 unknown topics", _metadata(names, False)),
-        Kind("metadata, 40,000 new topics", _metadata(names, True)),
-        Kind("fetch of 60,000 partitions", _request("Fetch", 12, **_fetch(fetches, _WIDE))),
-        Kind("waiting fetch of 60,000", _request("Fetch", 12, **_fetch(fetches, _WIDE, 300_000))),
+        Kind("metadata, 40,000 unknown topics", _metadata(creates=False)),
+        Kind("metadata, 40,000 new topics", _metadata(creates=True)),
+        Kind("fetch of 60,000 partitions", _fetch(60_000, _WIDE)),
+        Kind("waiting fetch of 60,000", _fetch(60_000, _WIDE, wait_ms=300_000)),
         Kind("fetches that nobody reads", far * 50, 50),
-        Kind("60,000 offsets by time", _listing(times)),
-        Kind("60,000 epochs", _topics("OffsetForLeaderEpoch", 4, epochs, topic=_WIDE)),
-        Kind("produce to 20,000 unknown topics", _produce(f"no{n}" for n in range(20_000))),
-        Kind("20,000 batches for a partition", _produce(_DATA for _ in range(20_000))),
-        Kind("a bomb of 600 MB for a topic of 0.7", _produce([_OLD], _bomb(600_000_000))),
-        Kind("records that lie", _produce([_OLD], _lying()) * 500, 500),
-        Kind("2,000 groups", _join_all(2000), 2000),
-        Kind("1,000 ids of 30 KB", _join_all(1000, "one", b"c" * 30_000), 1000),
-        Kind("300 subscriptions of 500 KB", _join_all(60, None, b"c", 500_000), 60),
-        Kind("coordinators of 60,000", _request("FindCoordinator", 4, coordinator_keys=groups)),
-        Kind("60,000 groups described", _request("DescribeGroups", 5, groups=groups)),
-        Kind("60,000 groups deleted", _request("DeleteGroups", 2, groups_names=groups)),
+        Kind("60,000 offsets by time", _listing()),
+        Kind("60,000 epochs", _epochs()),
+        Kind("produce to 20,000 unknown topics", _produce("no000000", 20_000)),
+        Kind("20,000 batches for a partition", _produce(_DATA, 20_000)),
+        Kind("a bomb of 600 MB for a topic of 0.7", _produce(_OLD, 1, _bomb(600_000_000))),
+        Kind("records that lie", _produce(_OLD, 1, _lying()) * 500, 500),
+        Kind("2,000 groups", _joins(2000, "many000000"), 2000),
+        Kind("300 ids of 30 KB", _joins(300, "one", client=b"c" * 30_000), 300),
+        Kind("60 subscriptions of 500 KB", _joins(60, "big000000", size=500_000), 60),
+        Kind("coordinators of 60,000", _many("FindCoordinator", 4, 60_000, "coordinator_keys")),
+        Kind("60,000 groups described", _many("DescribeGroups", 5, 60_000, "groups")),
+        Kind("60,000 groups deleted", _many("DeleteGroups", 2, 60_000, "groups_names")),
         Kind("groups listed, 1,000 times", _request("ListGroups", 4) * 1000, 1000),
-        Kind("offsets of 60,000 groups", _offsets_of(groups)),
-        Kind("offsets of a group, 20,000 times", _offsets_of([_GROUP] * 20_000)),
-        Kind("60,000 commits", _topics("OffsetCommit", 8, offsets, **committing)),
-        Kind("60,000 descriptions of settings", _request("DescribeConfigs", 4, resources=configs)),
-        Kind("40,000 topics created", _request("CreateTopics", 7, topics=creating, timeout=1000)),
+        Kind("offsets of 60,000 groups", _offsets_of("000000", 60_000)),
+        Kind("offsets of a group, 20,000 times", _offsets_of(_GROUP, 20_000)),
+        Kind("60,000 commits", _committing()),
+        Kind("60,000 descriptions of settings", _describing()),
+        Kind("40,000 topics created", _creating()),
         Kind("log directories, 500 times", _request("DescribeLogDirs", 4, topics=None) * 500, 500),
         Kind("2,000 ids of producers", _init_producer() * 2000, 2000),
         Kind("ApiVersions, 5,000 times", _request("ApiVersions", 0) * 5000, 5000),
@@ -104,37 +90,117 @@ def _request(name: str, version: int, **values: Any) -> bytes:
     return _encoded(name, version, 7, values)[0]
 
 
-def _topics(name: str, version: int, partitions: Any, topic: str = _WIDE, **more: Any) -> bytes:
-    named = {"name": topic, "topic": topic, "partitions": partitions}
-    return _request(name, version, topics=[named], **more)
+def _repeated(encode: Callable[[int], bytes], count: int) -> bytes:
+    """A request with so many equal entries, of what encodes it with one and with two.
+
+    An entry with 000000 in it has its number there.
+    """
+    one, two = encode(1)[4:], encode(2)[4:]
+    at = next(place for place in range(len(one)) if one[place] != two[place])
+    size = len(two) - len(one)
+    entry, rest = one[at + 1 : at + 1 + size], one[at + 1 + size :]
+    is_int32 = one[at] == 1  # else a varint of one more
+    head = one[: at - 3] + count.to_bytes(4) if is_int32 else one[:at] + _varint(count + 1)
+    if b"000000" in entry:
+        entries = b"".join(entry.replace(b"000000", b"%06d" % n) for n in range(count))
+    else:
+        entries = entry * count
+    body = head + entries + rest
+    return len(body).to_bytes(4) + body
 
 
-def _wanted(number: int, topic_bytes: int = 100) -> dict[str, Any]:
-    return {"partition": number, "fetch_offset": 0, "partition_max_bytes": topic_bytes}
+def _many(name: str, version: int, count: int, field: str, entry: Any = "000000") -> bytes:
+    return _repeated(lambda n: _request(name, version, **{field: [entry] * n}), count)
 
 
-def _fetch(partitions: Any, topic: str, wait_ms: int = 0) -> dict[str, Any]:
-    """The fields of a Fetch; one that waits wants more than there will be."""
+def _partitions(name: str, version: int, entry: dict[str, Any], **more: Any) -> bytes:
+    def encode(count: int) -> bytes:
+        named = {"name": _WIDE, "topic": _WIDE, "partitions": [entry] * count}
+        return _request(name, version, topics=[named], **more)
+
+    return _repeated(encode, 60_000)
+
+
+def _fetch(count: int, topic: str, wait_ms: int = 0, part_bytes: int = 100) -> bytes:
+    """A Fetch; one that waits wants more than there will be."""
     least = 1 << 30 if wait_ms else 0
-    return {
-        "max_wait": wait_ms,
-        "min_bytes": least,
-        "topics": [{"topic": topic, "partitions": partitions}],
-    }
+    entry = {"partition": 1, "fetch_offset": 0, "partition_max_bytes": part_bytes}
+    if topic == _DATA:
+        entry["partition"] = 0
+
+    def encode(count: int) -> bytes:
+        named = {"topic": topic, "partitions": [entry] * count}
+        return _request("Fetch", 11, max_wait=wait_ms, min_bytes=least, topics=[named])
+
+    return _repeated(encode, count)
 
 
-def _metadata(names: Any, creates: bool) -> bytes:
-    return _request("Metadata", 8, topics=names, allow_auto_topic_creation=creates)
+def _metadata(*, creates: bool) -> bytes:
+    def encode(count: int) -> bytes:
+        names = [{"name": "new000000"}] * count
+        return _request("Metadata", 8, topics=names, allow_auto_topic_creation=creates)
+
+    return _repeated(encode, 40_000)
 
 
-def _listing(times: Any) -> bytes:
-    named = {"name": _WIDE, "partitions": times}
-    return _request("ListOffsets", 5, replica_id=-1, isolation_level=0, topics=[named])
+def _listing() -> bytes:
+    entry = {"partition_index": 0, "timestamp": 1, "current_leader_epoch": -1}
+    return _partitions("ListOffsets", 5, entry, replica_id=-1, isolation_level=0)
 
 
-def _produce(topics: Any, batch: bytes = _BATCH) -> bytes:
-    data = [{"name": each, "partition_data": [{"index": 0, "records": batch}]} for each in topics]
-    return _request("Produce", 9, acks=-1, timeout=1000, topic_data=data)
+def _epochs() -> bytes:
+    entry = {"partition": 0, "current_leader_epoch": -1, "leader_epoch": 0}
+    return _partitions("OffsetForLeaderEpoch", 4, entry)
+
+
+def _committing() -> bytes:
+    entry = {"partition_index": 0, "committed_offset": 1, "committed_metadata": ""}
+    who = {"group_id": _GROUP, "member_id": "", "generation_id_or_member_epoch": -1}
+    return _partitions("OffsetCommit", 8, entry, **who)
+
+
+def _produce(topic: str, count: int, batch: bytes = _BATCH) -> bytes:
+    data = {"name": topic, "partition_data": [{"index": 0, "records": batch}]}
+
+    def encode(count: int) -> bytes:
+        return _request("Produce", 9, acks=-1, timeout=1000, topic_data=[data] * count)
+
+    return _repeated(encode, count)
+
+
+def _offsets_of(group: str, count: int) -> bytes:
+    return _many("OffsetFetch", 8, count, "groups", {"group_id": group, "topics": None})
+
+
+def _describing() -> bytes:
+    entry = {"resource_type": 2, "resource_name": _WIDE, "configuration_keys": None}
+    return _many("DescribeConfigs", 3, 60_000, "resources", entry)
+
+
+def _creating() -> bytes:
+    entry = {"name": "new000000", "num_partitions": 1, "replication_factor": 1}
+
+    def encode(count: int) -> bytes:
+        return _request("CreateTopics", 7, topics=[entry] * count, timeout=1000)
+
+    return _repeated(encode, 40_000)
+
+
+def _joins(count: int, group: str, client: bytes = b"c", size: int = 10) -> bytes:
+    frame = _request(
+        "JoinGroup",
+        3 if size > 10 else 4,  # before 4, a member is one at once
+        group_id=group,
+        session_timeout=300_000,
+        rebalance_timeout=300_000,
+        member_id="",
+        protocol_type="consumer",
+        protocols=[{"name": "range", "metadata": bytes(size)}],
+    )
+    assert frame[12:20] == b"\0\6hermes"
+    body = frame[4:12] + struct.pack(">h", len(client)) + client + frame[20:]
+    whole = len(body).to_bytes(4) + body
+    return b"".join(whole.replace(b"000000", b"%06d" % n, 1) for n in range(count))
 
 
 def _bomb(size: int) -> bytes:
@@ -148,32 +214,6 @@ def _lying() -> bytes:
     """A batch whose records claim more than there is."""
     header, body = decode_header(_BATCH), b"\xfe\xff\xff\xff\x0f" + bytes(20)
     return with_crc(header._replace(size_bytes=HEADER_BYTES + len(body)), body) + body
-
-
-def _join_all(count: int, name: str | None = None, client: bytes = b"c", size: int = 10) -> bytes:
-    protocols = [{"name": "range", "metadata": bytes(size)}]
-    frames = []
-    for number in range(count):
-        frame = _request(
-            "JoinGroup",
-            5 if size > 10 else 4,
-            group_id=name or f"many{number}",
-            session_timeout=300_000,
-            rebalance_timeout=300_000,
-            member_id="",
-            group_instance_id=f"static{number}" if size > 10 else None,
-            protocol_type="consumer",
-            protocols=protocols,
-        )
-        body = frame[4:12] + struct.pack(">h", len(client)) + client + frame[20:]
-        assert frame[12:20] == b"\0\6hermes"
-        frames.append(len(body).to_bytes(4) + body)
-    return b"".join(frames)
-
-
-def _offsets_of(groups: Any) -> bytes:
-    asked = [{"group_id": each, "topics": None} for each in groups]
-    return _request("OffsetFetch", 8, groups=asked)
 
 
 def _init_producer() -> bytes:

@@ -32,6 +32,7 @@ async def offset_commit(request: Any, call: Call) -> Any:
     retention = getattr(request, "retention_time", None)
     retention_ms = -1 if retention is None else round(retention.total_seconds() * 1000)
     expire_ms = now_ms + retention_ms if retention_ms >= 0 else -1
+    entry = 0
     for asked in request.topics:
         name, code = _topic_of(asked, call, Operation.CONSUME, must_exist=True)
         codes: dict[int, Code] = {}
@@ -39,6 +40,8 @@ async def offset_commit(request: Any, call: Call) -> Any:
         topic = call.server.topics.get(name)
         count = 0 if topic is None else len(topic.partitions)
         for each in asked.partitions:
+            await call.after_entry(entry)
+            entry += 1
             codes[each.partition_index] = _check(
                 each, count, code if refused is Code.NONE else refused
             )
@@ -115,11 +118,17 @@ async def offset_fetch(request: Any, call: Call) -> Any:
     """Say which offsets groups have committed."""
     make = call.make
     if call.version >= _BATCHED:
-        groups = [
-            make.OffsetFetchResponseGroup(group_id=each.group_id, topics=topics, error_code=code)
-            for each in request.groups
-            for code, topics in [await _fetch(each.group_id, each.topics, call)]
-        ]
+        groups = []
+        # Once each, however often it is named: a group may have megabytes of offsets.
+        for number, each in enumerate({each.group_id: each for each in request.groups}.values()):
+            code, topics = await _fetch(each.group_id, each.topics, call)
+            groups.append(
+                make.OffsetFetchResponseGroup(
+                    group_id=each.group_id, topics=topics, error_code=code
+                )
+            )
+            await call.after_entry(number)
+        call.is_large = call.is_large or len(groups) > LARGE_ENTRIES
         return make.OffsetFetchResponse(groups=tuple(groups))
     code, topics = await _fetch(request.group_id, request.topics, call)
     if code is not Code.NONE and call.version < _HAS_ERROR:
@@ -143,16 +152,19 @@ async def _fetch(group: str, asked: Any, call: Call) -> tuple[Code, tuple[Any, .
     if asked is None:
         return code, _topics(call, _all_of(offsets, call))
     found = []
-    for topic in asked:
+    # Once each, however often it is named.
+    for topic in {
+        (getattr(e, "name", None), getattr(e, "topic_id", None)): e for e in asked
+    }.values():
         name, refusal = _topic_of(topic, call, Operation.DESCRIBE)
-        committed = [
-            offsets.get(TopicPartition(name, number), _NO_OFFSET)
-            if refusal is Code.NONE
-            else _NO_OFFSET
-            for number in topic.partition_indexes
-        ]
-        places = zip(topic.partition_indexes, committed, strict=True)
-        found.append((topic, [(number, each, refusal) for number, each in places]))
+        places = []
+        for number in dict.fromkeys(topic.partition_indexes):
+            committed = _NO_OFFSET
+            if refusal is Code.NONE:
+                committed = offsets.get(TopicPartition(name, number), _NO_OFFSET)
+            places.append((number, committed, refusal))
+            await call.after_entry(len(places))
+        found.append((topic, places))
     return code, _topics(call, found)
 
 

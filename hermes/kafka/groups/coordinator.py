@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from twisted.internet.defer import Deferred, ensureDeferred
 
 from hermes.kafka.errors import Code
+from hermes.kafka.groups.kept import MEMBER_BYTES
 from hermes.kafka.groups.offsets import Change, Committed, TopicPartition, weight
 from hermes.kafka.groups.own_groups import OwnGroups, RefusedError
 from hermes.kafka.groups.values import (
@@ -40,7 +41,10 @@ class GroupCoordinator(OwnGroups):
             kept = await self._find(name, make=not join.member_id)
             if kept is None:
                 return Joined(Code.UNKNOWN_MEMBER_ID, join.member_id)
-            self._check_memory(name, sum(len(each.metadata) for each in join.protocols))
+            more = sum(len(each.metadata) for each in join.protocols)
+            if not join.member_id:
+                more += MEMBER_BYTES + 2 * len(join.client_id)
+            self._check_memory(name, more)
         except RefusedError as error:
             return Joined(error.code, join.member_id)
         answer: Deferred[Joined] = Deferred()
@@ -61,6 +65,7 @@ class GroupCoordinator(OwnGroups):
             return Synced(Code.UNKNOWN_MEMBER_ID)
         answer: Deferred[Synced] = Deferred()
         kept.group.sync(sync, self._clock.seconds(), _once(answer))
+        del sync  # only the leader's is needed, and it may have to wait for minutes
         self._changed(kept)
         return await answer
 

@@ -51,9 +51,13 @@ def _may_see(call: Call, group: str, operation: Operation = Operation.DESCRIBE) 
 async def describe_groups(request: Any, call: Call) -> Any:
     """Describe groups with their members."""
     has_operations = getattr(request, "include_authorized_operations", False)
-    groups = tuple([await _describe(each, call, has_operations) for each in request.groups])
+    groups = []
+    # Once each, however often it is named: a group may weigh megabytes.
+    for number, name in enumerate(dict.fromkeys(request.groups)):
+        groups.append(await _describe(name, call, has_operations))
+        await call.after_entry(number)
     call.is_large = sum(1 + len(each.members) for each in groups) > LARGE_ENTRIES
-    return call.make.DescribeGroupsResponse(groups=groups)
+    return call.make.DescribeGroupsResponse(groups=tuple(groups))
 
 
 async def _describe(name: str, call: Call, has_operations: bool) -> Any:
@@ -109,7 +113,8 @@ def _operations(call: Call, group: str) -> int:
 async def delete_groups(request: Any, call: Call) -> Any:
     """Delete groups that have no members."""
     results = []
-    for name in dict.fromkeys(request.groups_names):
+    for number, name in enumerate(dict.fromkeys(request.groups_names)):
+        await call.after_entry(number)
         if len(name) > LONGEST_NAME:
             code = Code.INVALID_GROUP_ID
         elif not call.permits(Operation.GROUP, Resource.group(name)):
@@ -117,4 +122,5 @@ async def delete_groups(request: Any, call: Call) -> Any:
         else:
             code = await call.server.groups.delete(name)
         results.append(call.make.DeletableGroupResult(group_id=name, error_code=code))
+    call.is_large = len(results) > LARGE_ENTRIES
     return call.make.DeleteGroupsResponse(results=tuple(results))

@@ -6,7 +6,7 @@ every client give up at once.
 
 from typing import Any, Final
 
-from hermes.kafka.calls import Call
+from hermes.kafka.calls import LARGE_ENTRIES, Call
 from hermes.kafka.errors import Code
 from hermes.security import Operation, Resource
 
@@ -19,16 +19,16 @@ _BATCHED: Final = 4
 _NO_TRANSACTIONS: Final = "this broker has no transactions: leave transactional.id out"
 
 
-def find_coordinator(request: Any, call: Call) -> Any:
+async def find_coordinator(request: Any, call: Call) -> Any:
     """Say which brokers coordinate groups."""
     kind = getattr(request, "key_type", _GROUP)
     if call.version >= _BATCHED:
-        return call.make.FindCoordinatorResponse(
-            coordinators=tuple(
-                call.make.Coordinator(key=key, **_find(kind, key, call, ""))
-                for key in request.coordinator_keys
-            )
-        )
+        call.is_large = len(request.coordinator_keys) > LARGE_ENTRIES
+        found = []
+        for number, key in enumerate(request.coordinator_keys):
+            found.append(call.make.Coordinator(key=key, **_find(kind, key, call, "")))
+            await call.after_entry(number)
+        return call.make.FindCoordinatorResponse(coordinators=tuple(found))
     return call.make.FindCoordinatorResponse(**_find(kind, request.key, call, "NONE"))
 
 

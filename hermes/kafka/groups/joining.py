@@ -20,6 +20,8 @@ _SYNC_NAMES_PROTOCOL: Final = 5
 _LEAVES_TOGETHER: Final = 3
 #: Kafka's bound of an instance's id, and ours of other names that a member gives itself.
 _LONGEST_ID: Final = 249
+#: More ways to share than any client has.
+_MOST_PROTOCOLS: Final = 100
 
 
 def may_use(call: Call, group: str) -> Code:
@@ -35,10 +37,13 @@ async def join_group(request: Any, call: Call) -> Any:
     """Take a member in, or again; answered when all have come."""
     name = request.group_id
     code = may_use(call, name)
-    if code is Code.NONE and _has_long_names(request):
+    if code is Code.NONE and _is_too_much(request):
         code = Code.INVALID_REQUEST
     if code is Code.NONE:
-        joined = await call.server.groups.join(name, _join_of(request, call))
+        joining = call.server.groups.join(name, _join_of(request, call))
+        del request  # it may have to wait for minutes
+        call.step_aside()
+        joined = await joining
     else:
         joined = Joined(code, request.member_id)
     old = call.version < _HAS_PROTOCOL_TYPE
@@ -61,9 +66,11 @@ async def join_group(request: Any, call: Call) -> Any:
     )
 
 
-def _has_long_names(request: Any) -> bool:
+def _is_too_much(request: Any) -> bool:
     instance_id = getattr(request, "group_instance_id", None) or ""
     longest = max((len(each.name) for each in request.protocols), default=0)
+    if len(request.protocols) > _MOST_PROTOCOLS:
+        return True
     return max(len(instance_id), len(request.protocol_type), longest) > _LONGEST_ID
 
 
@@ -106,7 +113,10 @@ async def sync_group(request: Any, call: Call) -> Any:
             protocol_type,
             protocol_name,
         )
-        synced = await call.server.groups.sync(request.group_id, sync)
+        syncing = call.server.groups.sync(request.group_id, sync)
+        del request, sync
+        call.step_aside()
+        synced = await syncing
     else:
         synced = Synced(code)
     return call.make.SyncGroupResponse(

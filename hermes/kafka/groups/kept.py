@@ -6,9 +6,9 @@ from hermes.kafka.groups.group import Group
 from hermes.kafka.groups.offsets import Committed, TopicPartition, weight
 from hermes.kafka.groups.values import State
 
-#: What a group weighs beside its members and offsets, and a member beside its protocols.
+#: What a group weighs beside its members and offsets, and a member beside its protocols and names.
 _GROUP_BYTES = 2_000
-_MEMBER_BYTES = 1_000
+MEMBER_BYTES = 1_000
 
 
 @dataclass(slots=True, eq=False)
@@ -45,7 +45,8 @@ class KeptGroup:
     def size(self) -> int:
         """What it holds in memory, in bytes, about."""
         count = len(self.group.members) + len(self.group.pending)
-        return _GROUP_BYTES + _MEMBER_BYTES * count + self.group.size + self.offset_bytes
+        names = sum(map(len, self.group.pending))
+        return _GROUP_BYTES + MEMBER_BYTES * count + names + self.group.size + self.offset_bytes
 
     @property
     def is_vacant(self) -> bool:

@@ -83,7 +83,8 @@ class Member:
     @property
     def size(self) -> int:
         """What it holds, in bytes of its client's."""
-        return protocols_size(self.protocols) + len(self.assignment)
+        names = len(self.member_id) + len(self.client_id)
+        return protocols_size(self.protocols) + len(self.assignment) + names
 
 
 @dataclass(slots=True)

@@ -1,0 +1,54 @@
+"""Large requests that are carried out: some megabytes at a time, whoever they are from.
+
+Decoded, a request of 2 MiB takes up to thirty times that, and so may the parts of its response. So
+those that are large wait for their turn as the bytes that they came as, which the budget of
+requests counts; once one is in hand, its bytes are let go.
+"""
+
+from collections import deque
+from typing import Final
+
+from twisted.internet.defer import Deferred
+
+#: How many bytes of large requests are in hand together, unless there is but one.
+LIMIT_BYTES: Final = 2 << 20
+
+
+class RequestsInHand:
+    """The large requests in hand. Lives in the reactor's thread.
+
+    Attributes:
+        used_bytes: how large they were together.
+    """
+
+    def __init__(self) -> None:
+        self.used_bytes = 0
+        self._queue: deque[tuple[Deferred[None], int]] = deque()
+
+    async def take(self, size_bytes: int) -> None:
+        """Wait until there is room for one more, in order; `leave` follows. Can be cancelled."""
+        if self._queue or not self._fits(size_bytes):
+            turn: Deferred[None] = Deferred()
+            entry = turn, size_bytes
+            self._queue.append(entry)
+            try:
+                await turn
+            except BaseException:
+                if entry in self._queue:
+                    self._queue.remove(entry)
+                else:  # it had its turn in this very moment
+                    self.leave(size_bytes)
+                raise
+        else:
+            self.used_bytes += size_bytes
+
+    def leave(self, size_bytes: int) -> None:
+        """One is done, or only waits for something."""
+        self.used_bytes -= size_bytes
+        while self._queue and self._fits(self._queue[0][1]):
+            turn, size = self._queue.popleft()
+            self.used_bytes += size
+            turn.callback(None)
+
+    def _fits(self, size_bytes: int) -> bool:
+        return not self.used_bytes or self.used_bytes + size_bytes <= LIMIT_BYTES
