@@ -214,13 +214,13 @@ def test_a_constructor_is_documented_with_its_class(path: Path) -> None:
 
 def test_every_call_that_a_life_in_the_architecture_names_exists() -> None:
     """A stranger follows these chains through the code."""
-    defined = set()
+    defined, kinds = set(), (ast.FunctionDef, ast.AsyncFunctionDef)
     for path in MODULES:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ClassDef):
-                methods = {each.name for each in node.body if isinstance(each, ast.FunctionDef)}
+                methods = {each.name for each in node.body if isinstance(each, kinds)}
                 defined |= {node.name, *methods, *(f"{node.name}.{name}" for name in methods)}
-            elif isinstance(node, ast.FunctionDef):
+            elif isinstance(node, kinds):
                 defined.add(node.name)
     text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
     chains = re.findall(r"^\S.* -> .*$", "\n".join(re.findall(r"```\n(.*?)```", text, re.S)), re.M)

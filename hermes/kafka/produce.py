@@ -25,6 +25,7 @@ from hermes.kafka.produce_messages import (
     Produced,
     ProducedRecords,
     ProduceRequest,
+    TooManyPartitionsError,
     decode_produce,
     encode_produced,
 )
@@ -42,6 +43,9 @@ _THREAD_BYTES: Final = 4 * INLINE_BATCH_BYTES
 
 #: The first version in which batches may be compressed by zstd.
 _ZSTD_VERSION: Final = 7
+
+#: A request for more partitions is decoded in a thread: some ms of work.
+_DECODED_AT_ONCE: Final = 1000
 
 _NONE, _ALL = 0, -1
 
@@ -100,7 +104,14 @@ class _Checked(NamedTuple):
 async def produce(_: None, call: Call) -> bytes | None:
     """Append what a request has for each partition, in its order."""
     began = call.server.shared.scheduler.now()
-    request = decode_produce(call.frame.data, call.frame.body, call.version)
+    try:
+        request = decode_produce(
+            call.frame.data, call.frame.body, call.version, most=_DECODED_AT_ONCE
+        )
+    except TooManyPartitionsError:
+        request = await call.server.in_thread(
+            decode_produce, call.frame.data, call.frame.body, call.version
+        )
     refusal = _refusal_of(request)
     if refusal is not None:
         produced = [Produced(each.topic, each.partition, refusal) for each in request.entries]
@@ -159,9 +170,10 @@ class _Run:
         check = partial(_check, self._call.version)
         found = await settled(cooperatively(shared.scheduler, entries, self._found))
         checked: list[_Checked]
-        if len(self._call.frame.data) > _THREAD_BYTES or any(map(_expands, found)):
-            # Few at a time: what is expanded takes memory.
-            checked = await self._server.look_up(lambda: [check(each) for each in found])
+        expands = any(map(_expands, found))
+        if expands or len(self._call.frame.data) > _THREAD_BYTES:
+            in_thread = self._server.expand if expands else self._server.look_up
+            checked = await in_thread(lambda: [check(each) for each in found])
         else:
             checked = await settled(cooperatively(shared.scheduler, found, check))
         for place, each in enumerate(checked):
@@ -178,7 +190,7 @@ class _Run:
                     Code.UNSUPPORTED_FOR_MESSAGE_FORMAT,
                     "the topic has the format of Kafka 0.7, and kafka_to_0_7 is `refuse`",
                 )
-            message_set = await self._server.look_up(
+            message_set = await self._server.expand(
                 message_set_of,
                 checked.entry.records,
                 checked.headers[0],

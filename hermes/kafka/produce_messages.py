@@ -45,6 +45,10 @@ _INT64: Final = Struct(">q")
 _COUNT: Final = Struct(">i")
 
 
+class TooManyPartitionsError(RemoteProtocolError):
+    """A request is for more partitions than it may be for."""
+
+
 class ProducedRecords(NamedTuple):
     """What a request has for one partition.
 
@@ -98,16 +102,20 @@ class Produced(NamedTuple):
     records: tuple[int, ...] = ()
 
 
-def decode_produce(data: Buffer, position: int, version: int) -> ProduceRequest:
+def decode_produce(
+    data: Buffer, position: int, version: int, most: int = MAX_PARTITIONS
+) -> ProduceRequest:
     """Decode a request.
 
     Args:
         data: its frame.
         position: where the header's tags are, or the body.
         version: one of those in `apis`.
+        most: the partitions that it may be for.
 
     Raises:
-        RemoteProtocolError: it can't be read, or is for too many partitions.
+        TooManyPartitionsError: it is for more.
+        RemoteProtocolError: it can't be read.
     """
     reader = KafkaReader(data, position, version >= FLEXIBLE)
     reader.tags()
@@ -121,9 +129,9 @@ def decode_produce(data: Buffer, position: int, version: int) -> ProduceRequest:
         for _ in reader.each():
             entries.append(ProducedRecords(topic, reader.int32(), reader.data()))
             reader.tags()
-            if len(entries) > MAX_PARTITIONS:
-                raise RemoteProtocolError(
-                    f"a Produce request is for more than {MAX_PARTITIONS} partitions"
+            if len(entries) > most:
+                raise TooManyPartitionsError(
+                    f"a Produce request is for more than {most} partitions"
                 )
         reader.tags()
     reader.tags()

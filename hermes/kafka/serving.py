@@ -50,11 +50,19 @@ class KafkaServer:
         self.waits = Waits(shared)
         self.in_hand = RequestsInHand()
         self._looking_up = DeferredSemaphore(CONCURRENT_LOOKUPS)
+        self._expanding = DeferredSemaphore(1)
         self.in_thread: Callable[..., Deferred[Any]] = shared.in_thread
 
     def look_up(self, function: Callable[..., Any], *args: Any) -> "Deferred[Any]":
         """Call a function that reads from a disk in a worker thread, a few at a time."""
         return self._looking_up.run(self.in_thread, function, *args)
+
+    def expand(self, function: Callable[..., Any], *args: Any) -> "Deferred[Any]":
+        """Call a function that expands what is compressed in a worker thread, one at a time.
+
+        Each may take as much memory as `max_expanded_bytes` says.
+        """
+        return self._expanding.run(self.in_thread, function, *args)
 
     def permits(self, client: Client, operation: Operation, resource: Resource) -> bool:
         """Whether a client may do something; a refusal is counted, and logged within limits."""

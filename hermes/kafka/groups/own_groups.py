@@ -311,6 +311,9 @@ class OwnGroups:
                 held=self._bytes,
                 limit=limit,
             )
+            kept = self.groups.get(name)
+            if kept is not None:  # perhaps it was only made for this
+                self._changed(kept)
             raise RefusedError(Code.GROUP_MAX_SIZE_REACHED)
 
     # -- what is kept ---------------------------------------------------------------------------

@@ -1,0 +1,84 @@
+"""What one client can ask for costs no more than it should, however it asks."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from broker_bench import answers
+from kafka_bench import KafkaBench, decode_answer
+
+from hermes.cli.kafka_asking import _encoded
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Any:
+    topics = {"new": {"format": "kafka", "partitions": 3}}
+    made = KafkaBench(tmp_path, topics=topics, group_memory="1MiB")
+    made.shared.topics.create_declared("new")
+    yield made
+    made.close()
+
+
+def ask(bench: KafkaBench, name: str, version: int, **values: Any) -> Any:
+    """Ask, and leave at once."""
+    connection, transport = bench.connect_kafka()
+    connection.dataReceived(_encoded(name, version, 7, values)[0])
+    bench.turns(transport)
+    answered = answers(transport)
+    connection.connectionLost()
+    return decode_answer(name, version, answered[0]) if answered else None
+
+
+def test_what_is_named_often_is_told_once(bench: KafkaBench) -> None:
+    found = ask(bench, "Metadata", 8, topics=[{"name": "new"}] * 50)
+    assert len(found.topics) == 1
+    topics = [{"name": "new", "partition_indexes": [0, 1, 0]}] * 50
+    (group,) = ask(
+        bench, "OffsetFetch", 8, groups=[{"group_id": "g", "topics": topics}] * 50
+    ).groups
+    (topic,) = group.topics
+    assert [each.partition_index for each in topic.partitions] == [0, 1]
+    assert len(ask(bench, "DescribeGroups", 5, groups=["g"] * 50).groups) == 1
+    resource = {"resource_type": 2, "resource_name": "new", "configuration_keys": None}
+    assert len(ask(bench, "DescribeConfigs", 3, resources=[resource] * 50).results) == 1
+
+
+def test_nothing_is_created_for_who_has_left(bench: KafkaBench) -> None:
+    ask(bench, "Metadata", 8, topics=[])
+    connection, transport = bench.connect_kafka()
+    names = [{"name": f"made-{n}"} for n in range(100)]
+    frame = _encoded("Metadata", 8, 7, {"topics": names, "allow_auto_topic_creation": True})[0]
+    connection.dataReceived(frame)
+    connection.connectionLost()
+    bench.turns(transport)
+    made = [each for each in bench.server.topics.names() if each.startswith("made-")]
+    assert len(made) < 100
+
+
+def test_members_names_count_in_the_memory_of_groups(bench: KafkaBench) -> None:
+    codes = []
+    for number in range(60):
+        frame = _encoded(
+            "JoinGroup",
+            4,
+            7,
+            {
+                "group_id": f"g{number}",
+                "session_timeout": 10_000,
+                "rebalance_timeout": 10_000,
+                "member_id": "",
+                "protocol_type": "consumer",
+                "protocols": [{"name": "range", "metadata": b""}],
+            },
+        )[0]
+        client = b"c" * 30_000
+        body = frame[4:12] + len(client).to_bytes(2) + client + frame[20:]
+        connection, transport = bench.connect_kafka()
+        connection.dataReceived(len(body).to_bytes(4) + body)
+        bench.turns(transport)
+        (answer,) = answers(transport)
+        codes.append(decode_answer("JoinGroup", 4, answer).error_code)
+        connection.connectionLost()
+    assert codes[0] == 79
+    assert codes[-1] == 81
+    assert bench.server.groups.held_bytes < 1 << 20
