@@ -10,6 +10,7 @@ import statistics
 import threading
 import time
 from collections import defaultdict
+from collections.abc import Mapping
 from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
@@ -28,9 +29,12 @@ __all__ = ["measure"]
 
 _HERMES, _MOCK, _KAFKA = "Hermes", "mock cluster", "Kafka"
 _UNIT = "messages/s"
+_ENDLESS = "consume, the client's queue endless"
 _PATIENCE_SECONDS = 120.0
 _DISTINCT_PAYLOADS = 1_000
 _CONSUME_AT_ONCE = 10_000
+#: With these librdkafka never stops fetching for a second because its queue is full.
+_UNPAUSED = {"queued.min.messages": 10_000_000, "queued.max.messages.kbytes": 2_097_151}
 _LISTEN = "tcp:0:interface=127.0.0.1"
 
 # What each message costs in a batch beside its payload, and how much is flushed at a time below.
@@ -72,6 +76,7 @@ def measure(settings: Settings) -> list[Row]:
 def _throughput(brokers: dict[str, Any], rounds: int, count: int, directory: Path) -> list[Row]:
     produced: defaultdict[str, list[float]] = defaultdict(list)
     consumed: defaultdict[str, list[float]] = defaultdict(list)
+    unpaused: defaultdict[str, list[float]] = defaultdict(list)
     disk: list[float] = []
     payloads = make_payloads(_DISTINCT_PAYLOADS)
     for number in range(rounds + 1):
@@ -79,9 +84,11 @@ def _throughput(brokers: dict[str, Any], rounds: int, count: int, directory: Pat
             topic = f"bench-{number}"
             into = _produce(_kafka_address(broker), topic, payloads, count)
             out = _consume(_kafka_address(broker), topic)
+            at_once = _consume(_kafka_address(broker), topic, _UNPAUSED)
             if number:  # the first one warms up
                 produced[name].append(into)
                 consumed[name].append(out)
+                unpaused[name].append(at_once)
         if number:
             disk.append(count / _append_and_flush(directory / "disk", count * _STORED_BYTES))
     rows = []
@@ -89,7 +96,7 @@ def _throughput(brokers: dict[str, Any], rounds: int, count: int, directory: Pat
         _SHARE_OF_MOCK * statistics.median(produced.get(_MOCK, [float("inf")])),
         _SHARE_OF_DISK * statistics.median(disk),
     )
-    rates = {"produce, acks=all": produced, "consume": consumed}
+    rates = {"produce, acks=all": produced, "consume": consumed, _ENDLESS: unpaused}
     for what, runs in rates.items():
         for name in brokers:
             if name != _HERMES:
@@ -157,12 +164,12 @@ def _noting(failures: list[Any]) -> Any:
     return note
 
 
-def _consume(address: str, topic: str) -> float:
+def _consume(address: str, topic: str, settings: Mapping[str, Any] | None = None) -> float:
     """Read what the topic has kept; messages per second, from the first fetch on."""
     from confluent_kafka import Consumer, TopicPartition
 
-    settings = {"bootstrap.servers": address, "group.id": "bench", "enable.auto.commit": False}
-    consumer = Consumer(settings)
+    own = {"bootstrap.servers": address, "group.id": "bench", "enable.auto.commit": False}
+    consumer = Consumer({**own, **(settings or {})})
     try:
         first, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=60)
         consumer.assign([TopicPartition(topic, 0, first)])
@@ -200,6 +207,7 @@ def _append_and_flush(path: Path, size_bytes: int) -> float:
 
 
 def _latencies(brokers: dict[str, Any], count: int) -> list[Row]:
+    os.sync()  # what the others have left to the kernel to write would delay who flushes
     taken = {}
     for name, broker in brokers.items():
         _end_to_end(_kafka_address(broker), "latency-warm", _WARM_UP_MESSAGES)

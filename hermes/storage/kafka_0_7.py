@@ -59,10 +59,20 @@ class Kafka07Format:
         """See `LogFormat.locate`: the start needn't be where a message starts."""
         return start - segment.base_offset, end - start
 
-    def first_bytes(self, files: FileLayer, descriptor: int, position: int) -> int:
-        """See `LogFormat.first_bytes`."""
+    def whole_bytes(
+        self,
+        segment: NamedSegment,
+        files: FileLayer,
+        descriptor: int,
+        position: int,
+        max_bytes: int,
+        whole_first: bool,
+    ) -> int:
+        """See `LogFormat.whole_bytes`: but for the first message, a range is cut anywhere."""
+        if not whole_first:
+            return max_bytes
         start = read_exactly(files, descriptor, _SIZE_BYTES, position)
-        return _SIZE_BYTES + int.from_bytes(start, "big")
+        return max(max_bytes, _SIZE_BYTES + int.from_bytes(start, "big"))
 
     def end_of(self, files: FileLayer, segment: NamedSegment, size_bytes: int) -> int:
         """See `LogFormat.end_of`: every byte counts, valid or not."""

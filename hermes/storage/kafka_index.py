@@ -24,6 +24,7 @@ import threading
 from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import islice
 from struct import Struct
 from typing import Final
 from zlib import crc32
@@ -50,6 +51,12 @@ NO_TIME_MS: Final = -(2**63)
 #: So many entries of `.index`, at least, are in memory once they were written.
 _RECENT: Final = 256
 
+#: Of so many offsets where readers went on, or soon will, the place is remembered.
+_REMEMBERED: Final = 32
+
+#: So many batches are stepped over before `.index` is asked.
+_STEPS: Final = 16
+
 
 class KafkaIndex(TimeIndex):
     """The indexes of one segment of record batches; see `TimeIndex` for who may call what when."""
@@ -63,6 +70,7 @@ class KafkaIndex(TimeIndex):
         "_pending_times",
         "_recent_offsets",
         "_recent_positions",
+        "_remembered",
         "_synced_position",
         "_times",
         "_told_ms",
@@ -94,6 +102,9 @@ class KafkaIndex(TimeIndex):
         self._pending_times: list[tuple[int, int]] = []
         self._recent_offsets, self._recent_positions = array("q"), array("q")
         self._synced_position = self._walked[1]
+        # (offset, where the batch begins that it is the first of): each at its offset's remainder,
+        # so that it needs no lock.
+        self._remembered: list[tuple[int, int]] = [(-1, 0)] * _REMEMBERED
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -268,6 +279,9 @@ class KafkaIndex(TimeIndex):
         walked = self._walked
         if offset == walked[0]:
             return walked[1], walked[1]
+        remembered, position = self._remembered[offset % _REMEMBERED]
+        if remembered == offset:
+            return position, position
         position = self._nearest(log_descriptor, offset)
         end = position
         reader = self._reader(log_descriptor)
@@ -285,6 +299,56 @@ class KafkaIndex(TimeIndex):
                 return self._recent_positions[bisect_right(self._recent_offsets, relative) - 1]
             with unreadable_is_empty():
                 found = self._offsets.last_not_above(relative)
+                if found is not None and self._batch(log_descriptor, found[1]) is not None:
+                    return found[1][1]
+        return 0
+
+    def end_of_whole(self, log_descriptor: int, position: int, limit: int) -> int:
+        """Find where the last batch ends of those that lie within a range of the segment.
+
+        A reader will want the batch behind it next: where that begins is remembered.
+
+        Args:
+            log_descriptor: the segment's file, open for reading.
+            position: where the range begins, with a batch.
+            limit: where it ends; what lies before is on disk, and so is the batch there.
+
+        Returns:
+            The position; that of the beginning when not even the first batch is whole.
+
+        Raises:
+            OSError: the segment can't be read.
+        """
+        reader = self._reader(log_descriptor)
+        end, is_limit = self._step(reader, position, limit, _STEPS)
+        if not is_limit and end > position:
+            begin = max(end, self._nearest_position(log_descriptor, limit))
+            further, _ = self._step(reader, begin, limit, None)
+            end = max(end, further)
+        return end
+
+    def _step(
+        self, reader: BatchReader, position: int, limit: int, steps: int | None
+    ) -> tuple[int, bool]:
+        """Step over batches: (where the last one ends that is whole, whether the next isn't)."""
+        end, offset = position, -1
+        for place in islice(walk(reader, position, self._base_offset), steps):
+            header = place.header
+            if header.base_offset == offset:
+                self._remembered[offset % _REMEMBERED] = offset, place.position
+            if place.end_position > limit:
+                return end, True
+            end, offset = place.end_position, header.next_offset
+        return end, False
+
+    def _nearest_position(self, log_descriptor: int, limit: int) -> int:
+        """The last position up to a limit that an entry has where a batch begins; 0 without any."""
+        with self._indexing:
+            positions = self._recent_positions
+            if positions and positions[0] <= limit:
+                return positions[bisect_right(positions, limit) - 1]
+            with unreadable_is_empty():
+                found = self._offsets.last_not_above(limit, field=1)
                 if found is not None and self._batch(log_descriptor, found[1]) is not None:
                     return found[1][1]
         return 0

@@ -101,8 +101,27 @@ class LogFormat(Protocol):
             OSError: the segment can't be read.
         """
 
-    def first_bytes(self, files: FileLayer, descriptor: int, position: int) -> int:
-        """Say how many bytes the frame at a position has.
+    def whole_bytes(
+        self,
+        segment: NamedSegment,
+        files: FileLayer,
+        descriptor: int,
+        position: int,
+        max_bytes: int,
+        whole_first: bool,
+    ) -> int:
+        """Say how much of a longer range to read, where frames are read as a whole.
+
+        Args:
+            segment: the segment, as `locate` found it.
+            files: the file layer.
+            descriptor: the segment's file, open for reading.
+            position: where the range begins, with a frame.
+            max_bytes: how many bytes at most; the range has more.
+            whole_first: let it be more where the first frame is.
+
+        Returns:
+            How many bytes: more than the range has, if its first frame does.
 
         Raises:
             OSError: the segment can't be read.

@@ -43,7 +43,7 @@ class LogReader:
     `SegmentRetiredError`, and `OSError` for what can't be opened or read.
     """
 
-    __slots__ = ("_descriptors", "_files", "_format", "_locate")
+    __slots__ = ("_counts_messages", "_descriptors", "_files", "_format", "_locate")
 
     def __init__(
         self, files: FileLayer, descriptors: DescriptorCache, log_format: LogFormat
@@ -52,6 +52,7 @@ class LogReader:
         self._descriptors = descriptors
         self._format = log_format
         self._locate = log_format.locate
+        self._counts_messages = log_format.counts_messages
 
     # -- bytes ----------------------------------------------------------------------------------
 
@@ -78,15 +79,18 @@ class LogReader:
         descriptor = self._descriptors.acquire(file, writable=is_active)
         try:
             start, length = self._locate(segment, self._files, descriptor, offset, end)
+            is_over = not (length or is_active)
             if length > max_bytes:
-                if whole_first:
-                    least = self._format.first_bytes(self._files, descriptor, start)
-                    max_bytes = min(length, max(max_bytes, least))
+                if whole_first or self._counts_messages:
+                    whole = self._format.whole_bytes(
+                        segment, self._files, descriptor, start, max_bytes, whole_first
+                    )
+                    max_bytes = min(length, whole)
                 length = max_bytes
         except BaseException:
             self._descriptors.release(file)
             raise
-        if not length and not is_active:
+        if is_over:
             # Nothing is left of what was at this end of the segment: go on with the next one.
             self._descriptors.release(file)
             return self.read(view, end, max_bytes, whole_first)

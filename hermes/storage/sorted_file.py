@@ -83,8 +83,12 @@ class SortedFile:
         data = read_exactly(self._files, descriptor, count * size, first * size)
         return list(self._entry.iter_unpack(data[: len(data) - len(data) % size]))
 
-    def last_not_above(self, value: int) -> tuple[int, tuple[int, int]] | None:
+    def last_not_above(self, value: int, field: int = 0) -> tuple[int, tuple[int, int]] | None:
         """Find the last entry whose first field is not above a value: (its number, it).
+
+        Args:
+            value: the value.
+            field: 1 to go by the second field, where that is ascending, too.
 
         Raises:
             OSError: it can't be read.
@@ -98,7 +102,7 @@ class SortedFile:
             while high - low > 1:
                 middle = (low + high) // 2
                 found = self._entries(descriptor, middle * _BLOCK, 1)
-                if found and found[0][0] <= value:
+                if found and found[0][field] <= value:
                     low = middle
                 else:
                     high = middle
@@ -106,7 +110,7 @@ class SortedFile:
             block = self._entries(descriptor, first, min(_BLOCK, self.count - first))
         finally:
             self._files.close(descriptor)
-        place = bisect_right(block, value, key=lambda each: each[0]) - 1
+        place = bisect_right(block, value, key=lambda each: each[field]) - 1
         return (first + place, block[place]) if place >= 0 else None
 
     def append(self, entries: Sequence[tuple[int, int]], *, sync: bool) -> None:

@@ -26,6 +26,21 @@ from hermes.storage import DataDirectory
 from hermes.storage.kafka_format import KAFKA
 
 
+class CountingReads(UnsyncedFiles):
+    """Counts how often a file is opened to be read.
+
+    Attributes:
+        opened: how often.
+    """
+
+    opened = 0
+
+    def open_read(self, path: str) -> int:
+        """See `FileLayer.open_read`."""
+        self.opened += 1
+        return super().open_read(path)
+
+
 def directory_of(path: Path, **formats: str) -> DataDirectory:
     def settings_for(topic: str):  # type: ignore[no-untyped-def]
         return settings(format=formats.get(topic, "0.7"))
@@ -52,7 +67,7 @@ def test_a_log_is_written_and_read(tmp_path: Path) -> None:
     log.close()
 
 
-def test_the_first_batch_is_whole_when_that_is_asked_for(tmp_path: Path) -> None:
+def test_only_whole_batches_are_read(tmp_path: Path) -> None:
     log, _ = open_kafka_log(tmp_path / "k-0")
     append_values(log, b"x" * 1000)
     append_values(log, b"y" * 10)
@@ -62,13 +77,84 @@ def test_the_first_batch_is_whole_when_that_is_asked_for(tmp_path: Path) -> None
         (0, True, first),
         (0, False, 0),
         (100, True, first),
-        (100, False, 100),
-        (first + 20, True, first + 20),
-        (first + 20, False, first + 20),
+        (100, False, 0),
+        (first - 1, False, 0),
+        (first, False, first),
+        (first + second - 1, True, first),
+        (first + second - 1, False, first),
+        (first + second, False, first + second),
         (9999, True, first + second),
     ):
         with log.read(0, max_bytes, whole_first=whole) as part:
             assert part.length == expected, (max_bytes, whole)
+    log.close()
+
+
+@pytest.mark.parametrize("reopened", [False, True])
+def test_many_batches_are_read_up_to_the_last_whole_one(tmp_path: Path, reopened: bool) -> None:
+    """However far it is, found by the index in memory or by its file, from wherever one begins."""
+    log, _ = open_kafka_log(tmp_path / "k-0")
+    for number in range(1500):
+        append_values(log, bytes(100 + number % 700))
+    log.flush()
+    if reopened:
+        log.close()
+        log, _ = open_kafka_log(tmp_path / "k-0", clean=True)
+    batches = [(header, len(data)) for header, data in read_batches(log, 0, 1 << 30)]
+    assert len(batches) == 1500
+    ends, end = {}, 0
+    for header, size in batches:
+        end += size
+        ends[header.next_offset] = end
+    starts = {0: 0, **ends}
+    for max_bytes in (900, 5_000, 30_000, 250_000, 10_000_000):
+        for first in (0, 1, 777, 1400):
+            offset = first
+            for _ in range(3):  # as a consumer goes on
+                limit = starts[offset] + max_bytes
+                last = max(each for each in starts if starts[each] <= limit)
+                with log.read(offset, max_bytes, whole_first=True) as part:
+                    assert (part.position, part.length) == (
+                        starts[offset],
+                        starts[last] - starts[offset],
+                    )
+                offset = last
+                if offset == 1500:
+                    break
+    log.close()
+
+
+def test_where_a_reader_goes_on_is_remembered(tmp_path: Path) -> None:
+    files = CountingReads()
+    log, _ = open_kafka_log(tmp_path / "k-0", files)
+    for _ in range(40):
+        append_values(log, bytes(10_000))
+    log.flush()
+    log.close()
+    log, _ = open_kafka_log(tmp_path / "k-0", files, clean=True)
+    log.read(3, 25_000).release()
+    opened = files.opened
+    log.read(5, 25_000).release()
+    assert files.opened == opened
+    log.read(30, 25_000).release()
+    assert files.opened > opened
+    log.close()
+
+
+def test_what_is_damaged_ends_what_is_read_and_is_passed_over_next(tmp_path: Path) -> None:
+    log, _ = open_kafka_log(tmp_path / "k-0")
+    for _ in range(4):
+        append_values(log, bytes(1000))
+    log.flush()
+    size = read_batches(log)[0][0].size_bytes
+    (path,) = (tmp_path / "k-0").glob("*.log")
+    with path.open("r+b") as file:
+        file.seek(size)
+        file.write(bytes(size))
+    with log.read(0, 3 * size) as part:
+        assert (part.position, part.length) == (0, size)
+    with log.read(1, 2 * size) as part:
+        assert (part.position, part.length) == (2 * size, 2 * size)
     log.close()
 
 
