@@ -1,5 +1,6 @@
 """Scenes of `conformance` about what batches hold: messages, keys, timestamps, sizes."""
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -109,6 +110,7 @@ def timed(scene: Scene) -> None:
         numbers = {"producer_id": 5000 + codec, "producer_epoch": 0, "base_sequence": 0}
         send("numbered", batch(b"a", codec=codec, **numbers))
         send("numbered again", batch(b"a", codec=codec, **numbers))
+        _pass_a_millisecond()  # else the one before is as late, and the first of the largest
         send("the last", good)
         _note_stored(scene, f"stored, {codec.name}", has_append_times=True)
         make = parts("ListOffsets", 8)
@@ -124,6 +126,13 @@ def timed(scene: Scene) -> None:
             scene.answers[f"{label}, {codec.name}"] = place.offset
     _create(scene, "untimed", **{"message.timestamp.type": "CreateTime"})
     _create(scene, "nonsense", **{"message.timestamp.type": "logappendtime"})
+
+
+def _pass_a_millisecond() -> None:
+    """Return once what is appended gets a later time than what has been answered."""
+    before = time.time_ns() // 1_000_000
+    while time.time_ns() // 1_000_000 == before:
+        pass
 
 
 def limited(scene: Scene) -> None:
