@@ -7,11 +7,12 @@ or the task fails: Spark then runs it again, and keeps nothing of the failed att
 import logging
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
@@ -44,6 +45,9 @@ _log = logging.getLogger(__name__)
 
 #: How much is fetched, and so becomes a batch, at once: what a core's cache still holds.
 FETCH_BYTES: Final = 1024 * 1024
+
+# Of how much of the log the times of appending are asked for at once.
+_TIMES_BYTES: Final = 4 * FETCH_BYTES
 
 _ADVICE: Final = (
     "; start from an available offset, or set failOnDataLoss to false to continue with what is left"
@@ -178,6 +182,15 @@ def _read(reader: "_RangeReader", options: SourceOptions) -> Iterator[pa.RecordB
             reader.find_broker()
 
 
+class _Times(NamedTuple):
+    """When messages were appended: up to `end`, one of `times` up to each of `ends`."""
+
+    end: int
+    ends: npt.NDArray[np.int64]
+    times: npt.NDArray[np.int64]
+    unknown: npt.NDArray[np.bool_]
+
+
 class _RangeReader:
     """Goes through one range, fetch by fetch."""
 
@@ -191,6 +204,7 @@ class _RangeReader:
         self._end = wanted.end
         self._address = (wanted.host, wanted.port)
         self._extras = options.extras
+        self._times: _Times | None = None
         # Whether offsets count records, which is known after the first fetch.
         self._holds_records = False
 
@@ -267,25 +281,32 @@ class _RangeReader:
         """Add the times of appending, if they are wanted."""
         if not self._extras.timestamp:
             return rows
-        ranges = self._append_times(next_offset)
-        ends = np.array([each.end_offset for each in ranges], np.int64)
-        times = np.array([each.time_ms or 0 for each in ranges] or [0], np.int64)
-        unknown = np.array([each.time_ms is None for each in ranges] or [True])
+        if self._times is None or self._times.end < next_offset:
+            self._times = self._append_times(next_offset)
+        _, ends, times, unknown = self._times
         offsets = as_numbers(rows.column("offset"))
         places = np.minimum(np.searchsorted(ends, offsets, side="right"), len(times) - 1)
         schema = arrow_schema(Extras(timestamp=True))
         column = numbers(times[places] * 1000, schema.field(-1).type, unknown[places])
         return pa.RecordBatch.from_arrays([*rows.columns, column], schema=schema)
 
-    def _append_times(self, end: int) -> list[AppendTime]:
+    def _append_times(self, end: int) -> _Times:
+        """Ask for the times up to an offset, and beyond it for those of the next fetches."""
         consumer = self._connected()
-        if not consumer.supports(AppendTimesRequest.TYPE):
-            return []
         topic, number = self.partition.topic, self.partition.partition
-        try:
-            return consumer.append_times(topic, number, self._offset, end)
-        except OffsetOutOfRangeBrokerError:
-            return []  # retention was quicker
+        further = max(end, min(self._offset + _TIMES_BYTES, self._end))
+        ranges: list[AppendTime] = []
+        if consumer.supports(AppendTimesRequest.TYPE):
+            with suppress(OffsetOutOfRangeBrokerError):  # retention was quicker
+                ranges = consumer.append_times(topic, number, self._offset, further)
+        if ranges:
+            end = further
+        return _Times(
+            end,
+            np.array([each.end_offset for each in ranges], np.int64),
+            np.array([each.time_ms or 0 for each in ranges] or [0], np.int64),
+            np.array([each.time_ms is None for each in ranges] or [True]),
+        )
 
     def _skip_loss(self) -> None:
         """The offset is not available: fail, or continue where messages are left."""

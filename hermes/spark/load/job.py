@@ -26,7 +26,13 @@ from hermes.spark.load.commits import open_commits
 from hermes.spark.load.increments import make_plan
 from hermes.spark.load.records import Committed, Granularity, Plan
 from hermes.spark.load.target import LoadTarget, SinkName, TargetSettings
-from hermes.spark.load.tasks import FOLDERS, PLAN_OPTION, TASK_BYTES_OPTION, LoadSource
+from hermes.spark.load.tasks import (
+    FOLDERS,
+    PLAN_OPTION,
+    TASK_BYTES_OPTION,
+    LoadSource,
+    only_folder,
+)
 from hermes.spark.options import CONNECTION_OPTIONS, SOURCE_OPTIONS, SourceOptions, parse_options
 from hermes.spark.parquet import write_parquet
 from hermes.spark.stores import Store, open_store
@@ -61,8 +67,6 @@ _HINTS: Final = {
 # The last line of a Python traceback that ends in one of our exceptions, and of any trace.
 _OURS: Final = re.compile(r"^hermes\.errors\.\w+: (.+)$", re.MULTILINE)
 _CAUSE: Final = re.compile(r"^(?:Caused by: )?[\w.$]+(?:Exception|Error): (.+)$", re.MULTILINE)
-
-_PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 _LARGEST_TASK_BYTES: Final = 256 * 1024 * 1024
 _SMALLEST_TASK_BYTES: Final = 16 * 1024 * 1024
@@ -238,9 +242,9 @@ def _write(
             .option(TASK_BYTES_OPTION, str(_task_bytes(spark, plan, parsed.min_partitions)))
             .load()
         )
-        columns, folder = FOLDERS[plan.partition_by], _only_folder(plan)
+        columns, folder = FOLDERS[plan.partition_by], only_folder(plan)
         if folder is not None:
-            rows, columns, directory = rows.drop(*columns), (), f"{directory}/{folder}"
+            columns, directory = (), f"{directory}/{folder}"
         with _reported(spark, progress):
             return write_parquet(
                 rows, target.store.url(directory), columns, target.store.spark_settings(spark)
@@ -251,19 +255,6 @@ def _write(
 
 def _started(spark: SparkSession | Callable[[], SparkSession]) -> SparkSession:
     return spark if isinstance(spark, SparkSession) else spark()
-
-
-def _only_folder(plan: Plan) -> str | None:
-    """The folder that all of a plan goes to, as Spark would name it; None if there are several.
-
-    To choose the folder of each row costs Spark as much as writing it; most loads after the first
-    have one. Other names than these Spark would write differently.
-    """
-    folders = {(piece.partition.topic, piece.day, piece.hour) for piece in plan.pieces}
-    ((topic, day, hour), *others) = folders
-    if others or not _PLAIN_NAME.fullmatch(topic):
-        return None
-    return f"topic={topic}/day={day}" + ("" if hour is None else f"/hour={hour}")
 
 
 def _task_bytes(spark: SparkSession, plan: Plan, min_partitions: int | None) -> int:

@@ -5,6 +5,7 @@ length costs the driver one small file, and every attempt reads the same.
 """
 
 import datetime
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
@@ -26,6 +27,7 @@ from hermes.spark.reading import ReadRange, read_ranges
 
 _EPOCH: Final = datetime.date(1970, 1, 1)
 _USUAL: Final = Extras(timestamp=True)
+_PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 PLAN_OPTION: Final = "plan"
 TASK_BYTES_OPTION: Final = "taskBytes"
@@ -51,12 +53,33 @@ def loaded_schema(partition_by: Granularity, extras: Extras = _USUAL) -> StructT
     return schema.add("hour", IntegerType()) if partition_by == "hour" else schema
 
 
-def _as_read(partition_by: Granularity, extras: Extras) -> StructType:
-    """The same, as they are read: where a message is and goes to is never null."""
-    fields = loaded_schema(partition_by, extras).fields
+def only_folder(plan: Plan) -> str | None:
+    """The folder that all of a plan goes to, as Spark would name it; None if there are several.
+
+    To choose the folder of each row costs Spark as much as writing it; most loads after the first
+    have one. Other names than these Spark would write differently.
+    """
+    folders = {(piece.partition.topic, piece.day, piece.hour) for piece in plan.pieces}
+    ((topic, day, hour), *others) = folders
+    if others or not _PLAIN_NAME.fullmatch(topic):
+        return None
+    return f"topic={topic}/day={day}" + ("" if hour is None else f"/hour={hour}")
+
+
+def _as_read(plan: Plan, extras: Extras) -> StructType:
+    """The columns of a plan's rows: where a message is and goes to is never null.
+
+    The columns that become folders are left out where there is one folder: what isn't written
+    need not come from the workers.
+    """
     may_be_null = {"value", *Extras._fields}
+    left_out = () if only_folder(plan) is None else FOLDERS[plan.partition_by]
     return StructType(
-        [StructField(each.name, each.dataType, each.name in may_be_null) for each in fields]
+        [
+            StructField(each.name, each.dataType, each.name in may_be_null)
+            for each in loaded_schema(plan.partition_by, extras).fields
+            if each.name not in left_out
+        ]
     )
 
 
@@ -87,7 +110,7 @@ class LoadSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns, see `loaded_schema`."""
-        return _as_read(self._plan().partition_by, self._given().extras)
+        return _as_read(self._plan(), self._given().extras)
 
     def reader(self, schema: StructType) -> "LoadReader":
         """Read the pieces of the plan."""
@@ -131,7 +154,7 @@ class LoadReader(DataSourceReader):
         if not isinstance(partition, LoadTask):
             return  # with nothing to read, Spark asks once, for nothing
         options = replace(self._options, extras=self._options.extras._replace(timestamp=True))
-        schema = to_arrow_schema(_as_read(self._plan.partition_by, options.extras), timezone="UTC")
+        schema = to_arrow_schema(_as_read(self._plan, options.extras), timezone="UTC")
         for batch in read_ranges(partition.ranges, options):
             yield _with_folder(batch, partition, schema)
 
@@ -173,13 +196,12 @@ def _folder(piece: Piece) -> tuple[str, str]:
 
 
 def _with_folder(batch: pa.RecordBatch, task: LoadTask, schema: pa.Schema) -> pa.RecordBatch:
-    """Add the columns that are the same for all messages of a task."""
+    """Add the columns that are the same for all messages of a task, as far as they are wanted."""
     count = batch.num_rows
-    columns = [
-        repeated(task.number, pa.int64(), count),
-        *batch.columns,
-        repeated((task.day - _EPOCH).days, pa.date32(), count),
-    ]
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    columns["load"] = repeated(task.number, pa.int64(), count)
+    if "day" in schema.names:
+        columns["day"] = repeated((task.day - _EPOCH).days, pa.date32(), count)
     if task.hour is not None:
-        columns.append(repeated(task.hour, pa.int32(), count))
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+        columns["hour"] = repeated(task.hour, pa.int32(), count)
+    return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
