@@ -346,6 +346,15 @@ class WrongFormatError(BrokerError):
     code = 81
 
 
+class RefusedRecordsError(BrokerError):
+    """Code 82: the topic doesn't take such messages; the whole set was refused.
+
+    It is compacted, and a message has no key; or a batch holds what no messages are.
+    """
+
+    code = 82
+
+
 # -- client -------------------------------------------------------------------------------------
 
 

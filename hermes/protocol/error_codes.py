@@ -17,7 +17,9 @@ from hermes.errors import (
     InvalidFetchSizeError,
     InvalidMessageBrokerError,
     InvalidMessageError,
+    InvalidRecordError,
     InvalidSourceError,
+    InvalidTimestampError,
     InvalidTopicBrokerError,
     InvalidTopicError,
     MessageTooLargeBrokerError,
@@ -27,6 +29,7 @@ from hermes.errors import (
     OffsetOutOfRangeBrokerError,
     OffsetOutOfRangeError,
     OutcomeUnknownError,
+    RefusedRecordsError,
     SettingRefusedError,
     SourceGapError,
     SourceOverlapError,
@@ -72,6 +75,7 @@ class ErrorCode(IntEnum):
     NOT_AUTHENTICATED = 79
     NOT_AUTHORIZED = 80
     WRONG_FORMAT = 81
+    REFUSED_RECORDS = 82
 
 
 _ERRORS: Final[dict[ErrorCode, tuple[type[BrokerError], str]]] = {
@@ -85,7 +89,8 @@ _ERRORS: Final[dict[ErrorCode, tuple[type[BrokerError], str]]] = {
     ErrorCode.INVALID_FETCH_SIZE: (InvalidFetchSizeError, "the fetch size is not valid"),
     ErrorCode.MESSAGE_TOO_LARGE: (
         MessageTooLargeBrokerError,
-        "a message is larger than the broker's max_message_bytes",
+        "a message is larger than the broker's max_message_bytes, or a batch than the topic's "
+        "max_batch_bytes",
     ),
     ErrorCode.UNKNOWN_TOPIC: (UnknownTopicError, "the topic does not exist"),
     ErrorCode.INVALID_TOPIC: (InvalidTopicBrokerError, "the topic's name is not allowed"),
@@ -145,6 +150,11 @@ _ERRORS: Final[dict[ErrorCode, tuple[type[BrokerError], str]]] = {
         "the topic's format takes other bytes: record batches for one of Kafka's, messages for "
         "one of 0.7's; nothing was written",
     ),
+    ErrorCode.REFUSED_RECORDS: (
+        RefusedRecordsError,
+        "the topic takes no such messages: it is compacted and needs a key with each, or they "
+        "are damaged; nothing was written",
+    ),
 }
 
 # What can go wrong in the broker itself, the special before the general. A BrokerError has its
@@ -154,6 +164,8 @@ _CODES: Final[tuple[tuple[type[BaseException], ErrorCode], ...]] = (
     (MessageTooLargeError, ErrorCode.MESSAGE_TOO_LARGE),
     (InvalidMessageError, ErrorCode.INVALID_MESSAGE),
     (BatchTooLargeError, ErrorCode.MESSAGE_TOO_LARGE),
+    (InvalidRecordError, ErrorCode.REFUSED_RECORDS),
+    (InvalidTimestampError, ErrorCode.REFUSED_RECORDS),
     (InvalidBatchError, ErrorCode.INVALID_MESSAGE),
     (InvalidTopicError, ErrorCode.INVALID_TOPIC),
     (UncertainAppendError, ErrorCode.OUTCOME_UNKNOWN),

@@ -325,6 +325,6 @@ def test_our_own_request_is_held_to_the_same(tmp_path: Path) -> None:
     with serving(tmp_path, **settings) as bench:
         large = encode_batch([Record(0, 5, b"k", bytes(100))])
         found = produce_own(bench, keyed, unkeyed, damaged, large, keyed)
-        assert found == [(0, 0), (2, -1), (2, -1), (64, -1), (0, 1)]
+        assert found == [(0, 0), (82, -1), (82, -1), (64, -1), (0, 1)]
         kept = read_records(log_of(bench))
         assert [(each.key, each.timestamp_ms) for each in kept] == [(b"k", APPEND_TIME_MS)] * 2
