@@ -16,7 +16,7 @@ from hermes.kafka.groups.values import (
 )
 
 #: So many ids are known of static members that were replaced.
-_MOST_REPLACED = 1_000
+_MOST_REPLACED = 100
 
 
 @dataclass(slots=True, eq=False)
