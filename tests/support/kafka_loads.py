@@ -102,6 +102,13 @@ class LibrdkafkaLoad:
             self.failed.append(f"{self.sent - len(self.acknowledged)} were never answered")
 
 
+#: What Java says of the message that its tool was about to send when it was told to end.
+_NEVER_SENT = (
+    "Producer closed while allocating memory",
+    "Cannot perform operation after producer has been closed",
+)
+
+
 class JavaLoad:
     """Kafka's own producer of numbered messages in a JVM, idempotent as it is by default."""
 
@@ -145,8 +152,7 @@ class JavaLoad:
                     self.acknowledged[int(told["value"])] = place
                 elif told.get("name") not in ("startup_complete", "tool_data", "shutdown_complete"):
                     self._others.append(line)
-                # The one that waits for a place in the queue is never sent when it is told to end.
-                was_sent = "Producer closed while allocating" not in line
+                was_sent = not any(each in line for each in _NEVER_SENT)
                 if told.get("name") == "producer_send_error" and was_sent:
                     self.failed.append(line)
                 self._known.notify()
