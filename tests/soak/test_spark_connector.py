@@ -1,4 +1,4 @@
-"""Spark's own connector for Kafka, on Hermes: a batch read, a write, and a stream's read."""
+"""Spark's own connector for Kafka, on Hermes: reads, writes, and streams as source and sink."""
 
 import os
 from collections.abc import Iterator
@@ -28,15 +28,15 @@ def jars() -> str:
     return ",".join(map(str, sorted(Path(folder).glob("*.jar"))))
 
 
-@pytest.fixture
-def spark(tmp_path: Path) -> Iterator[Any]:
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     from pyspark.sql import SparkSession
 
     os.environ.update(spark_environment())
     builder = SparkSession.builder.master("local[2]").config("spark.jars", jars())
     builder = builder.config("spark.ui.enabled", "false").config("spark.driver.host", "127.0.0.1")
     builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
-    builder = builder.config("spark.local.dir", str(tmp_path / "local"))
+    builder = builder.config("spark.local.dir", str(tmp_path_factory.mktemp("local")))
     session = builder.config("spark.sql.shuffle.partitions", "2").getOrCreate()
     session.sparkContext.setLogLevel("OFF")
     yield session
@@ -79,3 +79,34 @@ def test_spark_reads_writes_and_streams(spark: Any, tmp_path: Path) -> None:
         assert query.awaitTermination(300)
         copied = spark.table("copied").collect()
         assert sorted((row.key, row.value) for row in copied) == [each[:2] for each in expected]
+
+
+def test_spark_streams_from_topic_to_topic(spark: Any, tmp_path: Path) -> None:
+    """A query that is stopped and started again goes on where it was, in micro-batches."""
+    with running_kafka(topics={"from": 2, "to": 3}) as kafka:
+        servers = {"kafka.bootstrap.servers": kafka.bootstrap_servers}
+
+        def stream() -> None:
+            source = spark.readStream.format("kafka").options(
+                subscribe="from",
+                startingOffsets="earliest",
+                maxOffsetsPerTrigger=COUNT,
+                includeHeaders="true",
+                **servers,
+            )
+            columns = source.load().select("key", "value", "headers")
+            writer = columns.writeStream.format("kafka").options(topic="to", **servers)
+            writer = writer.option("includeHeaders", "true")
+            writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+            assert writer.trigger(availableNow=True).start().awaitTermination(300)
+
+        for number in (1, 2):
+            for codec in CODECS:
+                Confluent().produce(kafka.bootstrap_servers, "from", SENT, compression_type=codec)
+            stream()
+            got = Confluent().read(
+                kafka.bootstrap_servers, ["to"], number * len(SENT) * len(CODECS)
+            )
+            expected = sorted((each.key, each.value) for each in SENT * len(CODECS) * number)
+            assert sorted((each.key, each.value) for each in got) == expected
+            assert {each.headers for each in got} == {(("h", b"1"),)}

@@ -325,7 +325,7 @@ def grouped(scene: Scene) -> None:
     def join(label: str, **more: Any) -> Any:
         given = {
             "group_id": group,
-            "session_timeout": make.timeout(10_000),
+            "session_timeout": make.timeout(60_000),
             "rebalance_timeout": make.timeout(10_000),
             "member_id": "",
             "group_instance_id": None,

@@ -27,8 +27,8 @@ class Group:
         names = more.pop("names", ("range",))
         return {
             "group_id": self.name,
-            "session_timeout": make.timeout(10_000),
-            "rebalance_timeout": make.timeout(30_000),
+            "session_timeout": make.timeout(60_000),
+            "rebalance_timeout": make.timeout(120_000),
             "member_id": self.member,
             "group_instance_id": self.instance,
             "protocol_type": "consumer",

@@ -32,7 +32,7 @@ NOWHERE = UUID(int=7)
 NOW_MS = 1_790_000_000_000  # not beyond an hour from now, and not too old to keep
 
 # How long a broker may think; Kafka doesn't answer some requests at all.
-PATIENCE_SECONDS = 15
+PATIENCE_SECONDS = 30
 
 # What differs between any two brokers, by the names of fields.
 _HIDDEN = {
@@ -49,12 +49,13 @@ _HIDDEN = {
     *("log_dir", "total_bytes", "usable_bytes", "replica_nodes", "isr_nodes", "broker_id"),
     *("client_host", "authorized_operations", "topic_authorized_operations", "session_id"),
     *("cluster_authorized_operations", "topic_config_error_code", "is_future_key", "protocol_data"),
+    "auth_bytes",
     # None or nothing: Kafka isn't of one mind. And texts for people.
     *("aborted_transactions", "batch_index_error_message"),
 }
 
 # What a broker lists in any order.
-_UNORDERED = {"members", "results"}
+_UNORDERED = {"mechanisms", "members", "results"}
 
 
 class Scene:

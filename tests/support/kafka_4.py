@@ -16,6 +16,7 @@ from short_lived_jvm import JAVA_OPTIONS
 __all__ = ["TOOLS", "KafkaProcess", "java_command", "kafka_version", "run_java", "run_tool"]
 
 JAVA_SOURCES = Path(__file__).parent / "java"
+_SCRAM = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 _CLUSTER_ID = "hermes-beside-KafkaQ"
 _ENVIRONMENT = {
     key: value for key, value in os.environ.items() if key not in ("CLASSPATH", "JDK_JAVA_OPTIONS")
@@ -110,13 +111,22 @@ class KafkaProcess(ServerProcess):
         directory: for its files; its data are in `data` below.
         settings: further ones of server.properties.
         heap: the most that Java's may grow to.
+        users: passwords by name, for a second listener that wants SCRAM.
+
+    Attributes:
+        sasl_address: of that listener.
     """
 
     def __init__(
-        self, directory: Path, settings: Mapping[str, object] | None = None, heap: str = "512m"
+        self,
+        directory: Path,
+        settings: Mapping[str, object] | None = None,
+        heap: str = "512m",
+        users: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(directory)
         self._heap = heap
+        self._users = users or {}
         controller = free_port()
         values: dict[str, object] = {
             "process.roles": "broker,controller",
@@ -137,14 +147,37 @@ class KafkaProcess(ServerProcess):
             "share.coordinator.state.topic.min.isr": 1,
             **(settings or {}),
         }
+        if users:
+            secured = f"SASL_PLAINTEXT://{self._with_users(values)}"
+            for name in ("listeners", "advertised.listeners"):
+                values[name] = f"{values[name]},{secured}"
         text = "".join(f"{name}={value}\n" for name, value in values.items())
         (directory / "server.properties").write_text(text, encoding="utf-8")
+
+    def _with_users(self, values: dict[str, object]) -> str:
+        """Set what a listener with SCRAM needs; its address."""
+        self.sasl_address = f"127.0.0.1:{free_port()}"
+        values["listener.security.protocol.map"] = (
+            f"{values['listener.security.protocol.map']},SASL_PLAINTEXT:SASL_PLAINTEXT"
+        )
+        values["sasl.enabled.mechanisms"] = ",".join(_SCRAM)
+        module = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+        for mechanism in _SCRAM:
+            listener = f"listener.name.sasl_plaintext.{mechanism.lower()}"
+            values[f"{listener}.sasl.jaas.config"] = module
+        return self.sasl_address
 
     def start(self) -> None:
         """Start it, and wait until it serves."""
         if not (self.directory / "data").exists():
             storage = ("kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID)
-            run_java(*storage, "-c", "server.properties", cwd=self.directory)
+            users = [
+                word
+                for mechanism in _SCRAM
+                for name, password in self._users.items()
+                for word in ("--add-scram", f"{mechanism}=[name={name},password={password}]")
+            ]
+            run_java(*storage, "-c", "server.properties", *users, cwd=self.directory)
         command = java_command("kafka.Kafka", "server.properties", heap=self._heap)
         with open(self.directory / "output", "ab") as output:
             self._process = subprocess.Popen(

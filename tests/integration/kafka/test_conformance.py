@@ -11,12 +11,13 @@ from typing import Any
 import conformance
 import pytest
 import record_scenes
+from conformance_sasl import PASSWORD, SASL_DIFFERENCES, USER, authenticated
 from kafka_4 import kafka_version
 
 from hermes.testing import running_kafka
 
 SCENES = {**conformance.SCENES, **record_scenes.SCENES}
-DIFFERENCES = {**conformance.DIFFERENCES, **record_scenes.DIFFERENCES}
+DIFFERENCES = {**conformance.DIFFERENCES, **record_scenes.DIFFERENCES, **SASL_DIFFERENCES}
 ROOT = Path(__file__).parents[3]
 RECORDED: dict[str, Any] = json.loads(
     (ROOT / "tests" / "vectors" / "kafka-4-answers.json").read_text(encoding="utf-8")
@@ -31,7 +32,17 @@ def bootstrap() -> Iterator[str]:
 
 @pytest.mark.parametrize("name", SCENES)
 def test_hermes_answers_as_kafka_does(name: str, bootstrap: str) -> None:
-    answered, expected = conformance.answers(SCENES[name], bootstrap), RECORDED["answers"][name]
+    check(name, conformance.answers(SCENES[name], bootstrap))
+
+
+def test_hermes_authenticates_as_kafka_does() -> None:
+    with running_kafka(users={USER: PASSWORD}) as secured:
+        check("authenticated", authenticated(secured.bootstrap_servers))
+
+
+def check(name: str, answered: dict[str, Any]) -> None:
+    """What was answered in a scene is what Kafka answers, but for what is known."""
+    expected = RECORDED["answers"][name]
     assert list(answered) == list(expected)
     different = {label for label in expected if answered[label] != expected[label]}
     known = {label for scene, label in DIFFERENCES if scene == name}

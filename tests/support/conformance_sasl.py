@@ -1,0 +1,111 @@
+"""The scene of a listener that wants users: what strangers are told, and who has said who it is."""
+
+from typing import Any
+
+from conformance_steps import PATIENCE_SECONDS, Scene
+from kafka_raw import KafkaConversation
+from planted_secrets import planted
+
+from hermes.security.scram import ScramClient
+
+__all__ = ["PASSWORD", "SASL_DIFFERENCES", "USER", "authenticated"]
+
+USER = "alice"
+PASSWORD = planted("the password of conformance")
+
+#: As in `conformance`.
+SASL_DIFFERENCES = {
+    ("authenticated", "an unknown user"): "nobody is told which users there are",
+    ("authenticated", "another one after it"): "who has named a wrong one may name another",
+    ("authenticated", "chosen again"): "strangers' mistakes end their connection",
+    ("authenticated", "Metadata after the choice"): "strangers' mistakes end their connection",
+}
+
+_METADATA: dict[str, Any] = {
+    "topics": (),
+    "allow_auto_topic_creation": False,
+    "include_topic_authorized_operations": False,
+}
+
+
+def authenticated(address: str) -> dict[str, Any]:
+    """Play it; what was answered, by the steps' labels.
+
+    Args:
+        address: of a listener with SASL and without TLS, where `USER` has `PASSWORD`.
+    """
+    scene = Scene(address, "nothing")
+    try:
+        for step in (_strangers, _rightly, _wrong_ones):
+            step(scene)
+        return scene.answers
+    finally:
+        scene.client.close()
+
+
+def _renew(scene: Scene) -> None:
+    scene.client.close()
+    scene.client = KafkaConversation(scene.address, PATIENCE_SECONDS)
+
+
+def _shake(scene: Scene, label: str, mechanism: str = "SCRAM-SHA-256") -> Any:
+    return scene.ask(label, "SaslHandshake", 1, mechanism=mechanism)
+
+
+def _tell(scene: Scene, label: str, message: bytes, version: int = 2) -> bytes:
+    answer = scene.ask(label, "SaslAuthenticate", version, auth_bytes=message)
+    return b"" if answer is None else bytes(answer.auth_bytes)
+
+
+def _strangers(scene: Scene) -> None:
+    """Who asks before it says who it is."""
+    scene.ask("Metadata of a stranger", "Metadata", 12, **_METADATA)
+    _tell(scene, "a message before a mechanism", b"n,,n=alice,r=abc")
+    _renew(scene)
+    _shake(scene, "an unknown mechanism", "NOBODY-KNOWS")
+    _shake(scene, "another one after it")
+    _renew(scene)
+    _shake(scene, "chosen")
+    _shake(scene, "chosen again")
+    _renew(scene)
+    _shake(scene, "chosen, and then")
+    scene.ask("Metadata after the choice", "Metadata", 12, **_METADATA)
+
+
+def _wrong_ones(scene: Scene) -> None:
+    """Who proves nothing."""
+    for label, message in {
+        "no message": b"",
+        "junk": b"\xff\xfe",
+        "another": b"n,,r=a,n=b",
+    }.items():
+        _renew(scene)
+        _shake(scene, f"before {label}")
+        _tell(scene, label, message)
+        _tell(scene, f"once more after {label}", message)
+    _renew(scene)
+    _shake(scene, "before an unknown user")
+    _tell(scene, "an unknown user", ScramClient("nobody", PASSWORD).first())
+    _renew(scene)
+    _shake(scene, "before a wrong password")
+    client = ScramClient(USER, "wrong")
+    challenge = _tell(scene, "a first message", client.first())
+    _tell(scene, "a wrong password", client.answer(challenge))
+    _tell(scene, "once more after a wrong password", b"n,,n=alice,r=abc")
+
+
+def _rightly(scene: Scene) -> None:
+    """Who proves it, in each version and by each mechanism."""
+    for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
+        for version in range(3):
+            named = f"{mechanism}, v{version}"
+            _renew(scene)
+            _shake(scene, f"before {named}", mechanism)
+            client = ScramClient(USER, PASSWORD, mechanism)
+            challenge = _tell(scene, f"challenged by {named}", client.first(), version)
+            final = _tell(scene, f"proven by {named}", client.answer(challenge), version)
+            client.verify(final)
+            scene.ask(f"Metadata after {named}", "Metadata", 1, topics=())
+    _shake(scene, "chosen once more")
+    _tell(scene, "told once more", b"x")
+    scene.ask("Metadata in the end", "Metadata", 1, topics=())
