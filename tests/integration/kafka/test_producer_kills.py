@@ -15,6 +15,6 @@ def test_what_librdkafka_sends_is_there_once_and_in_order(tmp_path: Path) -> Non
     }
     broker = KafkaBroker(tmp_path / "broker", settings)
     try:
-        check_once_and_in_order(broker, partial(LibrdkafkaLoad, seed=7), kills=12)
+        check_once_and_in_order(broker, partial(LibrdkafkaLoad, seed=7), kills=10)
     finally:
         broker.stop()
