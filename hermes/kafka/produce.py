@@ -205,10 +205,10 @@ class _Run:
         """Append what there is for one partition."""
         entry, topic, headers, error, message_set = checked
         self._place += 1
+        if error is not None:  # not raised: it would keep frames, and there may be thousands
+            return self._refused(entry, error)
+        assert topic is not None
         try:
-            if error is not None:
-                raise error
-            assert topic is not None
             log, now_ms = (
                 self._server.topics.log(topic.name, entry.partition),
                 self._shared.now_ms(),
@@ -288,17 +288,21 @@ class _Run:
         """Wait until all is on disk, or the client's time is up; what isn't gets an error."""
         clock = self._shared.clock
         done: Deferred[None] = Deferred()
-        waiting = len(self.appended)
+        by_log: dict[Log, list[_Appended]] = {}
+        for each in self.appended:
+            by_log.setdefault(each.log, []).append(each)
+        waiting = len(by_log)
 
-        def settle(each: _Appended, code: Code) -> None:
+        def settle(those: list[_Appended], code: Code) -> None:
             nonlocal waiting
             if done.called:
                 return
-            if code is not Code.NONE or each.opening != each.log.openings:
-                refused = produced[each.place]
-                produced[each.place] = Produced(
-                    refused.topic, refused.partition, code or Code.KAFKA_STORAGE_ERROR
-                )
+            for each in those:
+                if code is not Code.NONE or each.opening != each.log.openings:
+                    refused = produced[each.place]
+                    produced[each.place] = Produced(
+                        refused.topic, refused.partition, code or Code.KAFKA_STORAGE_ERROR
+                    )
             waiting -= 1
             if not waiting:
                 if timer is not None and timer.active():
@@ -316,12 +320,12 @@ class _Run:
 
         timeout_seconds = max(self._request.timeout_ms, 0) / 1000
         timer = clock.callLater(timeout_seconds, late)
-        for each in self.appended:
-            self._shared.flusher.flush_now(each.log).addCallbacks(
-                lambda _, each: settle(each, Code.NONE),
-                lambda _, each: settle(each, Code.KAFKA_STORAGE_ERROR),
-                callbackArgs=(each,),
-                errbackArgs=(each,),
+        for log, those in by_log.items():
+            self._shared.flusher.flush_now(log).addCallbacks(
+                lambda _, those: settle(those, Code.NONE),
+                lambda _, those: settle(those, Code.KAFKA_STORAGE_ERROR),
+                callbackArgs=(those,),
+                errbackArgs=(those,),
             )
         return done
 

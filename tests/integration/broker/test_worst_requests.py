@@ -15,7 +15,8 @@ from hermes_testkit import BrokerProcess
 CONNECTIONS = 2
 SECONDS = 4
 MAX_TOPICS = 500
-MAX_RSS_MIB = 200
+# After all kinds, one after the other: kio's schemas are a part of it, and so is what expands.
+MAX_RSS_MIB = {"broker": 200, "coordination": 200, "kafka": 300}
 
 
 @pytest.mark.parametrize("port_name", PORTS)
@@ -32,5 +33,5 @@ def test_the_worst_requests_disturb_nobody(
         max_topics=MAX_TOPICS,
     )
     for outcome in outcomes:
-        assert outcome.rss_mib < MAX_RSS_MIB, outcome
+        assert outcome.rss_mib < MAX_RSS_MIB[port_name], outcome
         assert outcome.log_bytes_per_frame < 100, outcome
