@@ -12,6 +12,9 @@ from hermes.security import LONGEST_NAME, Operation, Resource
 _TYPE: Final = "classic"
 #: The first DescribeGroups that says that there is no such group.
 _KNOWS_NO_GROUP: Final = 6
+#: What groups may weigh together that are described again, being named again; and each at least.
+_MOST_AGAIN_BYTES: Final = 1 << 20
+_ANSWER_BYTES: Final = 100
 #: How Kafka writes that it was not asked what a client may do.
 _NOT_ASKED: Final = -(2**31)
 #: Kafka's numbers of what a client may do to a group, by ours.
@@ -51,13 +54,22 @@ def _may_see(call: Call, group: str, operation: Operation = Operation.DESCRIBE) 
 async def describe_groups(request: Any, call: Call) -> Any:
     """Describe groups with their members."""
     has_operations = getattr(request, "include_authorized_operations", False)
-    groups = []
-    # Once each, however often it is named: a group may weigh megabytes.
-    for number, name in enumerate(dict.fromkeys(request.groups)):
-        groups.append(await _describe(name, call, has_operations))
+    groups, known, again_bytes = [], dict[str, Any](), 0
+    for number, name in enumerate(request.groups):
+        if name in known:  # as Kafka does; but a group may weigh megabytes
+            again_bytes += _ANSWER_BYTES + _weight(known[name])
+            if again_bytes > _MOST_AGAIN_BYTES:
+                continue
+        else:
+            known[name] = await _describe(name, call, has_operations)
+        groups.append(known[name])
         await call.after_entry(number)
     call.is_large = sum(1 + len(each.members) for each in groups) > LARGE_ENTRIES
     return call.make.DescribeGroupsResponse(groups=tuple(groups))
+
+
+def _weight(group: Any) -> int:
+    return sum(len(e.member_metadata) + len(e.member_assignment) for e in group.members)
 
 
 async def _describe(name: str, call: Call, has_operations: bool) -> Any:
