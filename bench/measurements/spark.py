@@ -5,6 +5,7 @@ columns ("noop" is Spark's sink for benchmarks). The broker runs on the same two
 """
 
 import os
+import struct
 import sys
 import time
 from collections.abc import Iterator
@@ -31,6 +32,7 @@ _TARGET_RATIO = 1.5
 _TARGET_MEGABYTES = 200
 CORES = 2
 _LIST = 5_000
+_NUMBER = struct.Struct(">I")
 _ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -110,18 +112,21 @@ def measure_memory(settings: Settings) -> list[Row]:
 def fill(broker: HermesBroker, millions: float) -> int:
     """Produce messages over all partitions, and wait until they are on disk.
 
+    No two are equal: of equal ones Parquet would keep one, and numbers for the others.
+
     Returns:
         How many.
     """
-    payloads = make_payloads(_LIST)
+    rests = [each[_NUMBER.size :] for each in make_payloads(_LIST)]
     lists = max(1, round(millions * _MILLION / _LIST))
     host, port = broker.address
     config = ProducerConfig(
         broker_list=f"0:{host}:{port}", partitioner="round-robin", acks="flushed"
     )
     with Producer(config) as producer:
-        for _ in range(lists):
-            producer.send(TOPIC, payloads)
+        for number in range(lists):
+            first = _NUMBER.pack(number)
+            producer.send(TOPIC, [first + rest for rest in rests])
     return lists * _LIST
 
 

@@ -29,7 +29,7 @@ __all__ = ["measure"]
 _MILLION = 1e6
 _LARGE_BYTES = 900_000
 _SMALL_BYTES = 200
-_LARGE_COUNT = 60
+_LARGE_COUNT = 60 * CORES
 _MANY = 1_000
 _WRITTEN_SHARE = 5  # of the messages that are read: writing takes longer
 
@@ -47,7 +47,7 @@ def measure(settings: Settings) -> list[Row]:
         spark_session(directory, "2g") as spark,
     ):
         data = _Data(spark, broker, directory, settings)
-        rows = [data.read(), data.written(), data.loaded(), data.large(), data.delta()]
+        rows = [data.read(), *data.written(), data.loaded(), data.large(), data.delta()]
     with settings.workspace() as directory, HermesBroker(directory, num_partitions=_MANY) as broker:
         return [*rows, _planned(broker, settings.rounds)]
 
@@ -74,16 +74,23 @@ class _Data:
         )
         return _row("Spark, batch read against Parquet", rates, "Parquet", 0.7)
 
-    def written(self) -> Row:
-        """Rows with a key each, all of them different, against rows without."""
+    def written(self) -> list[Row]:
+        """Rows with a key each, all of them different, against rows without, and those to files."""
         number = self._count // _WRITTEN_SHARE
         rows = self._spark.range(0, number, numPartitions=CORES).selectExpr(
             f"lpad(id, {_SMALL_BYTES}, 'x') AS value", "concat('user-', id) AS key"
         )
-        rates = self._rates(
-            number, lambda: self._write(rows), lambda: self._write(rows.drop("key"))
+        keyed, plain, files = self._rates(
+            number,
+            lambda: self._write(rows),
+            lambda: self._write(rows.drop("key")),
+            lambda: self._into_new(rows.drop("key").write.parquet),
         )
-        return _row("Spark, write with keys against without", rates, "without", 1 / 1.5)
+        name = "Spark, write"
+        return [
+            _row(f"{name} with keys against without", [keyed, plain], "without", 1 / 1.5),
+            _row(f"{name} against Parquet", [plain, files], "Parquet", None),
+        ]
 
     def loaded(self) -> Row:
         """A load into an empty target against a read and a write."""
@@ -105,7 +112,9 @@ class _Data:
     def large(self) -> Row:
         """Messages of 900 KB against small ones, in bytes."""
         host, port = self._broker.address
-        config = ProducerConfig(broker_list=f"0:{host}:{port}", acks="flushed")
+        config = ProducerConfig(
+            broker_list=f"0:{host}:{port}", partitioner="round-robin", acks="flushed"
+        )
         small = _LARGE_COUNT * _LARGE_BYTES // _SMALL_BYTES // CORES
         with Producer(config) as producer:
             for _ in range(_LARGE_COUNT):
@@ -120,7 +129,7 @@ class _Data:
         return _row("Spark, 900 KB messages against small", rates, "small", 1.0, "MB/s")
 
     def delta(self) -> Row:
-        """A Delta table, partitioned by day, against its files without the table."""
+        """A Delta table, by topic and day, against its files, of whose folders Spark takes both."""
         name = "read_delta against its files"
         try:
             from hermes.spark.delta import read_delta
@@ -136,7 +145,7 @@ class _Data:
         rates = self._rates(
             self._count,
             lambda: _walk(read_delta(self._spark, table)),
-            lambda: _walk(self._spark.read.parquet(*files)),
+            lambda: _walk(self._spark.read.option("basePath", table).parquet(*files)),
         )
         return _row(name, rates, "Parquet", 1 / 1.2)
 
@@ -203,7 +212,7 @@ def _row(
     name: str,
     rates: list[tuple[float, ...]],
     beside: str,
-    at_least: float,
+    at_least: float | None,
     unit: str = "M messages/s",
 ) -> Row:
     return ratio_row(name, unit, *rates, beside_name=beside, at_least=at_least)

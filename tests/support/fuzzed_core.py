@@ -103,6 +103,18 @@ def agree(compiled: ModuleType, what: Any, *arguments: Any) -> Any:
     return results[0]
 
 
+def keys_of(rng: random.Random, data: bytes) -> list[object]:
+    """Keys of all types, and text of all kinds."""
+    texts = [data.decode(codec, "surrogateescape") for codec in ("ascii", "latin-1", "utf-8")]
+    numbers = [rng.getrandbits(bits) - (1 << bits - 1) for bits in (31, 32, 33, 63, 64, 65)]
+    return [data, *texts, texts[0].encode("ascii", "ignore").decode(), *numbers, None, 1.5, True]
+
+
+def where_keys_go(keys: list[object], count: int) -> list[int | None]:
+    """The partitions of keys."""
+    return core.java_partitions(keys, count)
+
+
 def attack(compiled: ModuleType, rng: random.Random, data: bytes) -> None:
     """Give arguments that no caller has reason to give."""
     exact = (c_ubyte * len(data)).from_buffer_copy(data)  # bytes have one more behind their end
@@ -166,6 +178,7 @@ def main(path: str, seed: str, count: str) -> None:
         attack(compiled, rng, rng.choice([data, held[:500]]))
         count, base_ms = rng.randrange(121), rng.choice(POSITIONS)
         agree(compiled, what_records_are, held, 0, len(held), count, base_ms)
+        agree(compiled, where_keys_go, keys_of(rng, data), rng.choice([1, 7, 2**31 - 1]))
         hand_out(compiled, rng)
     print(undamaged)  # noqa: T201
 
