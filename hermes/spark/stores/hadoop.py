@@ -5,6 +5,7 @@ name node renames to a free name only, in one step. `create(path, overwrite=Fals
 the name before there is content, and a writer that is killed would leave it empty.
 """
 
+import errno
 import re
 import secrets
 from collections.abc import Callable, Iterable, Mapping
@@ -181,10 +182,10 @@ class HadoopStore:
         for each in innermost_first(directory):
             try:
                 self._ask(each, partial(self._system.delete, self._path(each), False))
-            except LoadTargetError:
-                if self.names(each):
-                    return
-                raise
+            except OSError as error:
+                if error.errno != errno.ENOTEMPTY:
+                    raise
+                return
 
     def replace(self, name: str, content: bytes) -> None:
         """As `Store.replace`."""
@@ -242,4 +243,6 @@ class HadoopStore:
                 raise FileNotFoundError(f"{self.place(name)} is missing: {text}") from None
             if kind == "FileAlreadyExistsException":
                 raise FileExistsError(f"{self.place(name)}: {text}") from None
+            if kind == "PathIsNotEmptyDirectoryException":
+                raise OSError(errno.ENOTEMPTY, f"{self.place(name)}: {text}") from None
             raise LoadTargetError(f"{self.place(name)}: {kind}: {printable(text, 300)}") from None
