@@ -6,6 +6,7 @@ What a fenced block is checked for follows from the words after its three backti
   `python test broker` a broker runs, whose address replaces `localhost:9092` and
   `"localhost", 9092`; the address of its coordination replaces `localhost:2181`, that of its HTTP
   port `localhost:9093`.
+  A block with `after spark-read.md` goes on where that file's program ends: both run as one.
 - `python` alone must be Python.
 - `yaml test` must load as a broker.yaml; `yaml` alone must be YAML.
 - `sh`: each command must exist; for `hermes`, each subcommand and option too.
@@ -25,7 +26,7 @@ import click
 import pytest
 from _pytest.mark import ParameterSet
 from hermes_testkit import BrokerProcess
-from short_lived_jvm import SPARK_OPTIONS
+from prompt_worker import spark_environment
 
 from hermes.cli import program
 from hermes.config import parse_broker_config
@@ -58,12 +59,13 @@ LINK = re.compile(r"\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ +(.*)$", re.MULTILINE)
 
 # As in a virtual environment that was activated: programs start `python3` by name (Spark does).
+# Spark's is the tests' own, which connects in time on a busy machine, too.
+_SPARK = spark_environment()
 ACTIVATED = {
     **os.environ,
-    "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+    **_SPARK,
+    "PATH": os.pathsep.join([str(Path(sys.executable).parent), _SPARK["PATH"]]),
     "PYTHONDONTWRITEBYTECODE": "1",
-    "SPARK_LOCAL_IP": "127.0.0.1",
-    **SPARK_OPTIONS,
 }
 
 
@@ -96,8 +98,14 @@ def blocks(*wanted: str) -> list[Block]:
 
 def tested_programs() -> list[ParameterSet]:
     """The `python test` blocks, one list per document."""
-    tested = blocks("python", "test")
-    programs = [[block for block in tested if block.document == each] for each in DOCUMENTS]
+    tested: dict[Path, list[Block]] = {}
+    for block in blocks("python", "test"):
+        before = block.words[-1] if "after" in block.words else block.document.name
+        tested.setdefault(block.document.with_name(before), []).append(block)
+    programs = [
+        sorted(tested.get(each, ()), key=lambda block: (block.document != each, block.document))
+        for each in DOCUMENTS
+    ]
     return [
         pytest.param(program, id=str(program[0]), marks=_marks(program))
         for program in programs
@@ -117,7 +125,11 @@ def test_the_code_runs(
     # Each block stands at its own lines, so that a traceback points into the document.
     source = ""
     for block in program_blocks:
-        source += "\n" * (block.line - source.count("\n")) + block.text
+        if block.document == program_blocks[0].document:
+            source += "\n" * (block.line - source.count("\n")) + block.text
+        else:
+            text = "\n" * block.line + block.text
+            source += f"\nexec(compile({text!r}, {str(block.document)!r}, 'exec'))\n"
     if any("broker" in block.words for block in program_blocks):
         broker = start_broker(
             coordination="embedded",

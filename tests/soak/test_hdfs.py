@@ -4,12 +4,16 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+import soak
 from hdfs import Hdfs
 from prompt_worker import spark_environment
 from store_checks import CHECKS
+from upkeep_driver import FIRST_KEPT
+from upkeep_kills import check_upkeep
 
 from hermes import Producer, ProducerConfig
 from hermes.errors import LoadConflictError, LoadError
@@ -92,6 +96,33 @@ def test_loads_are_exact_also_when_three_race(spark, hdfs, monkeypatch) -> None:
     # Spark's own reader, as others have it, sees the same.
     assert spark.read.parquet(f"{target}/data").count() == 80
     assert clean_up(target, spark=spark).kept == ()
+
+
+def test_upkeep_under_kills(spark, hdfs, tmp_path) -> None:
+    """Programs that load, compact, let expire and clean up at once, each with a JVM of its own."""
+    target, kills, seed = f"{hdfs.address}/upkeep of/clicks", soak.times(20), soak.seed()
+    store = open_store(target, spark)
+
+    def copied() -> Path:
+        for each in store.walk("data"):
+            path = tmp_path / "copied" / each.name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(store.read(each.name) or b"")
+        return tmp_path / "copied"
+
+    messages = check_upkeep(
+        target,
+        tmp_path,
+        "parquet",
+        kills,
+        seed,
+        directory=copied,
+        environment=spark_environment(),
+        spark=spark,
+    )
+    folders = store.names("data/topic=clicks")
+    assert folders[0] == f"day={FIRST_KEPT}", "what has expired has left its folder"
+    soak.report("upkeep on HDFS", kills=kills, seed=seed, messages=messages)
 
 
 def test_delta_tables_on_hdfs_are_refused_by_name(spark, hdfs, tmp_path) -> None:

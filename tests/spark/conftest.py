@@ -3,9 +3,10 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from planted_secrets import leaks
 from prompt_worker import spark_environment
 from s3_server import S3Server, s3a_class_path
 
@@ -63,6 +64,29 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     server.start()
     yield server
     server.stop()
+
+
+@pytest.fixture(scope="module")
+def event_log(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Spark's event log of a module's queries, in which there may be no secrets."""
+    folder, jvm, context = tmp_path_factory.mktemp("events"), spark._jvm, spark.sparkContext._jsc
+    listener: Any = jvm.org.apache.spark.scheduler.EventLoggingListener(
+        "events",
+        jvm.scala.Option.empty(),
+        jvm.java.net.URI(folder.as_uri()),
+        context.sc().conf().clone().set("spark.eventLog.compress", "false"),
+        context.hadoopConfiguration(),
+    )
+    listener.start()
+    context.sc().addSparkListener(listener)
+    yield folder
+    context.sc().listenerBus().waitUntilEmpty()
+    context.sc().removeSparkListener(listener)
+    listener.stop()
+    logged = b"".join(each.read_bytes() for each in folder.rglob("events*") if each.is_file())
+    assert b"SparkListenerSQLExecutionStart" in logged
+    assert b"SparkListenerTaskEnd" in logged
+    assert not leaks(logged)
 
 
 @pytest.fixture(autouse=True)

@@ -112,7 +112,7 @@ def test_what_was_loaded_says_what_its_columns_hold(spark, tmp_path) -> None:
 
 
 def test_compaction_and_vacuum_go_on_beside_a_stream(spark, tmp_path) -> None:
-    """Small batches, and one who compacts all the while: each row is there once."""
+    """Small batches, and one who compacts and vacuums all the while: each row is there once."""
     path, over, versions = tmp_path / "table", threading.Event(), []
 
     def compact() -> None:
@@ -121,6 +121,7 @@ def test_compaction_and_vacuum_go_on_beside_a_stream(spark, tmp_path) -> None:
                 made = DeltaTable(str(path)).optimize.compact()
                 if made["numFilesAdded"]:
                     versions.append(made)
+                    DeltaTable(str(path)).vacuum(7 * 24, dry_run=False)
             over.wait(0.2)  # as often as a batch takes, or nearly
 
     sent = [b"%04d" % number for number in range(600)]

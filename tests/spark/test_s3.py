@@ -23,6 +23,8 @@ from hermes.spark.delta import write_stream_to_delta
 from hermes.spark.load import clean_up, job, load, read_loaded
 from hermes.testing import RunningBroker, running_broker
 
+pytestmark = pytest.mark.usefixtures("event_log")
+
 SINKS = ["parquet", "delta"]
 
 

@@ -21,6 +21,8 @@ from hermes.spark.load.loaded import read_loaded
 from hermes.testing import RunningBroker, running_broker
 
 USERS = {name: planted(name) for name in ("writer", "reader", "loader")}
+pytestmark = pytest.mark.usefixtures("event_log")
+
 ACCESS = [
     {"principal": "writer", "operations": ["produce", "create"], "topic": "clicks"},
     {"principal": "reader", "operations": ["consume"], "topic": "clicks"},

@@ -7,6 +7,7 @@ import random
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from loaded_topic import LoadedTopic
 
@@ -22,7 +23,8 @@ FIRST_KEPT = "2023-11-03"
 
 
 def main(target: str, folder: Path, sink: str, is_last: bool) -> None:
-    store, topic = open_store(target), LoadedTopic(PER_DAY)
+    spark = started_spark() if target.startswith("hdfs:") else None
+    store, topic = open_store(target, spark), LoadedTopic(PER_DAY)
 
     def load() -> None:
         topic.count = int((folder / "count").read_text())
@@ -30,9 +32,9 @@ def main(target: str, folder: Path, sink: str, is_last: bool) -> None:
 
     works = [
         load,
-        lambda: compact(target),
-        lambda: expire(target, FIRST_KEPT),
-        lambda: clean_up(target),
+        lambda: compact(target, spark=spark),
+        lambda: expire(target, FIRST_KEPT, spark=spark),
+        lambda: clean_up(target, spark=spark),
     ]
     chance = random.Random()
     print("ready", flush=True)  # noqa: T201
@@ -41,6 +43,18 @@ def main(target: str, folder: Path, sink: str, is_last: bool) -> None:
             chance.choices(works, (6, 2, 1, 1))[0]()
     for work in [load, load, *works[1:]]:
         work()
+    if spark is not None:
+        spark.stop()
+
+
+def started_spark() -> Any:
+    """A session, whose JVM has the client of HDFS."""
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+    session = builder.config("spark.driver.memory", "600m").getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+    return session
 
 
 if __name__ == "__main__":

@@ -2,11 +2,13 @@
 
 import os
 import random
+import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow.dataset as ds
@@ -33,7 +35,8 @@ class _Program:
                 stderr=errors,
                 stdin=subprocess.DEVNULL,
                 text=True,
-                env={**os.environ, "PYTHONPATH": str(_DRIVER.parent), **environment},
+                env={**os.environ, "PYTHONPATH": _python_path(), **environment},
+                start_new_session=True,  # with its JVM, if it has one
             )
 
     def wait_until_ready(self) -> None:
@@ -47,8 +50,13 @@ class _Program:
         return self._errors.read_text(encoding="utf-8", errors="replace")[-3000:]
 
     def end(self) -> None:
-        self.process.kill()
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
         self.process.communicate(timeout=60)
+
+
+def _python_path() -> str:
+    return os.pathsep.join([str(_DRIVER.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
 def check_upkeep(
@@ -60,6 +68,7 @@ def check_upkeep(
     *,
     directory: Callable[[], Path] | None = None,
     environment: Mapping[str, str] | None = None,
+    spark: Any = None,
 ) -> int:
     """Kill one of three programs after the other; then each message must be there once.
 
@@ -71,6 +80,7 @@ def check_upkeep(
         seed: of the choice of moments.
         directory: copies the target to a directory, if it is none.
         environment: what the programs need to know.
+        spark: a session, if this process needs one for the target.
 
     Returns:
         How many messages there were.
@@ -97,9 +107,9 @@ def check_upkeep(
     last = _Program(*given, "drain")
     out, _ = last.process.communicate(timeout=300)
     assert last.process.returncode == 0, last.failure()
-    cleaned = clean_up(target)
+    cleaned = clean_up(target, spark=spark)
     assert (cleaned.removed_bytes, cleaned.kept) == (0, ()), f"seed {seed}"
-    found = verify(target)
+    found = verify(target, spark=spark)
     assert (found.problems, found.notes) == ([], []), f"seed {seed}"
     root = Path(target) if directory is None else directory()
     expected = list(range(min(2 * PER_DAY, count), count))
