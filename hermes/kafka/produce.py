@@ -89,6 +89,7 @@ class _Checked(NamedTuple):
     Attributes:
         entry: the entry.
         topic: its topic; None if there is none that the client may produce to.
+        rules: what the topic takes; None without one.
         headers: its batch's header, checked; empty if something is wrong.
         error: what is wrong.
         message_set: what is appended instead, to a topic of 0.7, and how many messages it has.
@@ -96,6 +97,7 @@ class _Checked(NamedTuple):
 
     entry: ProducedRecords
     topic: KafkaTopic | None
+    rules: BatchRules | None
     headers: Sequence[BatchHeader]
     error: HermesError | None = None
     message_set: tuple[bytes, int] | None = None
@@ -203,7 +205,7 @@ class _Run:
 
     def append(self, checked: _Checked) -> Produced:
         """Append what there is for one partition."""
-        entry, topic, headers, error, message_set = checked
+        entry, topic, rules, headers, error, message_set = checked
         self._place += 1
         if error is not None:  # not raised: it would keep frames, and there may be thousands
             return self._refused(entry, error)
@@ -215,8 +217,8 @@ class _Run:
             )
             if message_set is None:
                 assert entry.records is not None
-                settings = self._shared.config.topic(topic.name)
-                append_time_ms = now_ms if settings.is_log_append_time else None
+                assert rules is not None
+                append_time_ms = now_ms if rules.is_log_append_time else None
                 done = check_and_append(
                     log, headers, entry.records, now_ms, append_time_ms=append_time_ms
                 )
@@ -333,13 +335,15 @@ class _Run:
 def _expands(found: _Found) -> bool:
     """Whether checking an entry takes so long that a thread should do it."""
     records, rules = found.entry.records, found.rules
-    return records is not None and rules is not None and expands(records, rules)
+    if rules is None or not rules.needs_keys or records is None:
+        return False
+    return expands(records, rules)
 
 
 def _check(version: int, found: _Found) -> _Checked:
     entry, topic, rules = found
     if isinstance(topic, HermesError):
-        return _Checked(entry, None, (), topic)
+        return _Checked(entry, None, None, (), topic)
     try:
         if entry.records is None:
             raise KafkaError(Code.INVALID_RECORD, "there is no batch in it")
@@ -350,5 +354,5 @@ def _check(version: int, found: _Found) -> _Checked:
         if headers[0].codec == RecordCodec.ZSTD and version < _ZSTD_VERSION:
             raise KafkaError(Code.UNSUPPORTED_COMPRESSION_TYPE)
     except HermesError as error:
-        return _Checked(entry, topic, (), error)
-    return _Checked(entry, topic, headers)
+        return _Checked(entry, topic, rules, (), error)
+    return _Checked(entry, topic, rules, headers)
