@@ -16,6 +16,7 @@ from hermes.protocol.expansion import Expansion
 from hermes.protocol.messages import CODEC_MASK
 from hermes.storage.batch_inspection import is_kafka_segment
 from hermes.storage.inspection import BadRange, Limits, SegmentFile, StoredMessage
+from hermes.storage.segment import BESIDE
 
 # By the two bits of the attributes.
 _CODEC_NAMES = (*(codec.name.lower() for codec in Codec), "codec-3")
@@ -51,6 +52,12 @@ def command(
     Offsets count from the one in a file's name. Whatever is not a valid message is shown with the
     reason and where the next valid one starts; then the exit status is 1.
     """
+    for path in paths:
+        if path.suffix in _BESIDE:
+            raise click.UsageError(
+                f"{path} isn't a segment, but kept beside one: name segments (*.kafka, *.log), or "
+                "verify all of it by hermes check-log"
+            )
     limits = Limits(max_message_bytes, max_expanded_bytes)
     damaged = 0
     for path in paths:
@@ -71,6 +78,8 @@ def command(
         note(f"{damaged} places are damaged" if damaged > 1 else "one place is damaged")
         ctx.exit(EXIT_FAILURE)
 
+
+_BESIDE = {suffix for suffixes in BESIDE.values() for suffix in suffixes}
 
 _HEADINGS = f"{'OFFSET':>12} {'SIZE':>9} {'MAGIC':>5} {'CODEC':<7} {'CRC':<10}  STATE"
 

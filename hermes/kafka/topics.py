@@ -190,6 +190,8 @@ class KafkaTopics:
         log = self._directory.get(topic, partition)
         if log is None:
             return self._make(found, partition)
+        if self.has_cluster and log.topic_id != found.id:
+            log.adopt_topic_id(found.id)
         if self.has_cluster and (
             log.format.name != found.format or (log.topic_id or found.id) != found.id
         ):

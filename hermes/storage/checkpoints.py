@@ -63,7 +63,7 @@ def read_topic_id(directory: str, files: FileLayer) -> UUID | None:
     if data is None:
         return None
     try:
-        lines = dict(line.split(": ", 1) for line in data.decode("ascii").splitlines())
+        lines = dict(line.partition(": ")[::2] for line in data.decode("ascii").splitlines())
         if lines["version"] != "0":
             raise ValueError(f"its version is {lines['version'][:20]}")
         return UUID(bytes=urlsafe_b64decode(lines["topic_id"] + "=="))

@@ -26,6 +26,7 @@ from uuid import UUID, uuid4
 
 from hermes.errors import StorageError
 from hermes.storage.checkpoints import (
+    METADATA_NAME,
     Checkpoints,
     read_topic_id,
     write_topic_id,
@@ -43,6 +44,7 @@ from hermes.storage.layout import (
     TopicPartition,
     is_unused,
     list_partitions,
+    may_lack_id,
     partition_directory,
     remove_unused,
 )
@@ -278,9 +280,26 @@ class DataDirectory:
             is_kafka = format_of(directory, self._files) is KAFKA
             if is_kafka or self._settings_for(topic).format == KAFKA.name:
                 is_whole = is_kafka and self._has_topic_id(directory)
-                if not is_whole and is_unused(directory, self._files):
-                    return None
+                if not is_whole:
+                    if is_unused(directory, self._files):
+                        return None
+                    if may_lack_id(directory, self._files):
+                        return self._with_new_id(topic, partition, directory)
         return self._made(topic, partition, KAFKA if is_kafka else KAFKA_0_7, None)
+
+    def _with_new_id(self, topic: str, partition: int, directory: str) -> Log:
+        """Give an id to a partition that the power has left with messages and without one.
+
+        None of them was ever flushed, but they may be whole.
+        """
+        with suppress(FileNotFoundError):
+            self._files.unlink(os.path.join(directory, METADATA_NAME))
+        topic_id = uuid4()
+        write_topic_id(directory, topic_id, self._files, is_synced=True)
+        self._files.fsync_directory(directory)
+        log = self._made(topic, partition, KAFKA, topic_id)
+        log.has_made_up_id = True
+        return log
 
     def _has_topic_id(self, directory: str) -> bool:
         with suppress(StorageError):

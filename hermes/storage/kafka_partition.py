@@ -110,6 +110,15 @@ class KafkaPartition:
         self.load_producers(segments, earliest, end, now_ms)
         return earliest
 
+    def adopt(self, topic_id: UUID) -> None:
+        """Take the topic's id instead of one that was made up.
+
+        Raises:
+            OSError: it can't be written.
+        """
+        write_topic_id(self._directory, topic_id, self._files)
+        self.topic_id, self._is_new = topic_id, True
+
     def load_producers(
         self, segments: Sequence[Segment], earliest: int, end: int, now_ms: int
     ) -> None:
@@ -213,6 +222,8 @@ class KafkaPartition:
         if self._is_new:
             assert self.topic_id is not None
             write_topic_id(self._directory, self.topic_id, self._files, is_synced=True)
+            # With its name, before any index is there: so who finds none knows of no flush.
+            self._files.fsync_directory(self._directory)
             self._is_new = False
         if self._has_new_epochs:
             # No message depends on it: who opens the log finds the last epoch in its batches.

@@ -28,7 +28,7 @@ from hermes.storage.checkpoints import (
     STARTS_NAME,
 )
 from hermes.storage.files import FileLayer
-from hermes.storage.segment import BESIDE, parse_segment_name
+from hermes.storage.segment import BESIDE, UNFLUSHED_SUFFIX, parse_segment_name
 
 __all__ = [
     "CLEAN_SHUTDOWN_MARKER",
@@ -168,6 +168,24 @@ def remove_unused(path: str, topic: str, files: FileLayer) -> None:
             for each in files.listdir(directory):
                 files.unlink(os.path.join(directory, each))
             files.rmdir(directory)
+
+
+def may_lack_id(directory: str, files: FileLayer) -> bool:
+    """Whether a loss of power may have taken the topic's id from a partition of Kafka's format.
+
+    The first flush puts `partition.metadata` on disk before it makes an index or a snapshot, and a
+    Kafka has an index beside each segment. So there are segments, and nothing beside them.
+
+    Raises:
+        OSError: it can't be listed.
+    """
+    parsed = [
+        parse_segment_name(name, _KAFKA_SUFFIX) or (0, "")
+        for name in files.listdir(directory)
+        if name not in KAFKA_NAMES
+    ]
+    suffixes = {suffix for _, suffix in parsed}
+    return _KAFKA_SUFFIX in suffixes <= {_KAFKA_SUFFIX, UNFLUSHED_SUFFIX}
 
 
 def is_unused(directory: str, files: FileLayer, *, may_have_files: bool = True) -> bool:

@@ -109,6 +109,7 @@ class Log:
         index_failures: how often the time index, or a snapshot of producers, could not be written:
             an answer by time may be coarser, and a recovery may read more.
         producers: what is known of idempotent producers; None in a format that has none.
+        has_made_up_id: whether the id of its topic was lost, and it has another one for now.
     """
 
     def __init__(
@@ -129,6 +130,7 @@ class Log:
         self.settings = settings
         self.strange_files: tuple[str, ...] = ()
         self.openings = 0
+        self.has_made_up_id = False
         self.index_failures = 0
         self.last_append_ms: int | None = None
         self._files = FileLayer() if files is None else files
@@ -170,6 +172,19 @@ class Log:
     def topic_id(self) -> UUID | None:
         """The topic's id; None for a log of another format than Kafka's."""
         return None if self._kafka is None else self._kafka.topic_id
+
+    def adopt_topic_id(self, topic_id: UUID) -> None:
+        """Take the topic's id if a loss of power took it, and another was made up; else nothing.
+
+        Raises:
+            StorageError: it can't be written.
+        """
+        if self._kafka is not None and self.has_made_up_id:
+            try:
+                self._kafka.adopt(topic_id)
+            except OSError as error:
+                raise storage_error(f"{self.name}: write its topic's id", error) from error
+            self.has_made_up_id = False
 
     @property
     def leader_epoch(self) -> int:

@@ -165,7 +165,8 @@ class LogDirectory:
         # What is said of messages goes before them.
         sources = [name for name in (*POSITIONS_NAMES, DAMAGED_NAME) if name in names]
         # What says whose messages they are goes last.
-        last = [name for name in KAFKA_NAMES if name in names and self._suffix != SEGMENT_SUFFIX]
+        last = []
         if self._suffix != SEGMENT_SUFFIX:
+            last = [name for name in reversed(KAFKA_NAMES) if name in names]
             sources += [name for name in names if name.endswith(CLEANED_SUFFIX)]
         return [*sources, *(name for _, _, name in sorted(parsed)), *last]

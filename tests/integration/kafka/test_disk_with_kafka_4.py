@@ -11,6 +11,7 @@ from storage_fakes import UnsyncedFiles
 from storage_logs import NOW_MS, settings
 
 from hermes.protocol.record_compression import RecordCodec
+from hermes.protocol.records import encode_batch
 from hermes.storage import DataDirectory, Log
 from hermes.storage.compaction import CompactionReport, compaction
 
@@ -72,10 +73,13 @@ def test_kafkas_own_tool_finds_nothing_wrong(tmp_path: Path) -> None:
     directory = opened(tmp_path / "logs é")
     log = directory.logs["k", 0]
     count += fill(log, 2)
+    by_producer = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
+    append_batch(log, encode_batch([record(b"once")], **by_producer))
+    log.flush()
     # As a kill leaves it: nothing is closed, and no marker is written.
     directory._lock.release()  # type: ignore[union-attr]
     again = opened(tmp_path / "logs é")
-    assert again.logs["k", 0].end_offset == count
+    assert again.logs["k", 0].end_offset == count + 1
     fill(again.logs["k", 0], 3)
     kept = len(read_records(again.logs["k", 0]))
     again.close()
@@ -89,6 +93,8 @@ def test_kafkas_own_tool_finds_nothing_wrong(tmp_path: Path) -> None:
     assert sum(each.stat().st_size > 0 for each in indexes) > 4
     dumped(indexes, "--verify-index-only")
     text = dumped(indexes, "--index-sanity-check")
+    snapshots = sorted(partition.glob("*.snapshot"))
+    assert "producerId: 7 " in dumped(snapshots), "what was read out of the log"
     # What compaction has emptied has no entries.
     assert text.count("passed sanity check.") + text.count(" is empty.") == len(indexes)
 

@@ -157,3 +157,12 @@ def test_no_such_file_is_a_wrong_command_line(run, tmp_path):
     result = run("dump-log", tmp_path / "none")
     assert result.exit_code == 2
     assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["0.index", "0.timeindex", "0.snapshot"])
+def test_what_is_kept_beside_segments_is_refused(run, tmp_path, name):
+    path = tmp_path / name
+    path.write_bytes(bytes(8))
+    result = run("dump-log", path)
+    assert result.exit_code == 2
+    assert "isn't a segment, but kept beside one" in result.stderr

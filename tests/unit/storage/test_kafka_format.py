@@ -23,6 +23,7 @@ from storage_logs import NOW_MS, settings
 from hermes.errors import OffsetOutOfRangeError, StorageError
 from hermes.protocol.record_compression import RecordCodec
 from hermes.storage import DataDirectory
+from hermes.storage.checkpoints import read_topic_id
 from hermes.storage.kafka_format import KAFKA
 
 
@@ -270,3 +271,31 @@ def test_kafkas_indexes_lead_to_batches(tmp_path: Path) -> None:
     assert len(segments) > 2
     for path in segments:
         check_indexes(path)
+
+
+@pytest.mark.parametrize("what", ["torn", "lost"])
+def test_an_id_that_was_lost_before_any_flush_is_replaced_and_can_be_adopted(
+    tmp_path: Path, what: str
+) -> None:
+    directory = directory_of(tmp_path, k="kafka")
+    directory.open(NOW_MS)
+    append_values(directory.create("k", 0), b"one")
+    directory._lock.release()  # type: ignore[union-attr]
+    metadata = tmp_path / "k-0" / "partition.metadata"
+    metadata.write_bytes(bytes(43)) if what == "torn" else metadata.unlink()
+
+    directory = directory_of(tmp_path, k="kafka")
+    assert directory.open(NOW_MS).offline == {}
+    log = directory.logs["k", 0]
+    assert [each.value for each in read_records(log)] == [b"one"]
+    assert log.topic_id not in (None, TOPIC_ID)
+    log.adopt_topic_id(TOPIC_ID)
+    append_values(log, b"two")
+    log.flush()
+    directory.close()
+
+    assert read_topic_id(str(tmp_path / "k-0"), UnsyncedFiles()) == TOPIC_ID
+    metadata.write_bytes(bytes(43))
+    directory = directory_of(tmp_path)
+    assert directory.open(NOW_MS).offline, "what was flushed is not given another id"
+    directory.close()
