@@ -35,7 +35,6 @@ DIFFERENCES = {
     ("not_produced", "an unknown codec"): "Kafka fails inside, and has no better error",
     ("not_produced", "far in the future"): "timestamps are the producers' affair",
     ("reconfigured", "no such operation"): "Kafka fails inside, and has no better error",
-    ("committed", "several described"): "a group may weigh megabytes",
     ("others", "an empty transactional id"): "a transactional id is refused as it is",
 }
 
