@@ -8,6 +8,7 @@ from broker_bench import answers
 from kafka_bench import KafkaBench, decode_answer
 
 from hermes.cli.kafka_asking import _encoded
+from hermes.protocol.records import Record, encode_batch
 
 
 @pytest.fixture
@@ -83,3 +84,38 @@ def test_members_names_count_in_the_memory_of_groups(bench: KafkaBench) -> None:
     assert codes[0] == 79
     assert codes[-1] == 81
     assert bench.server.groups.held_bytes < 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("quota", "size"), [({"requests": 10}, 10), ({"bytes_in": 5000}, 900), ({"bytes_out": 600}, 10)]
+)
+def test_quotas_hold_kafkas_clients_back_and_lose_nothing(
+    tmp_path: Path, quota: dict[str, int], size: int
+) -> None:
+    topics = {"new": {"format": "kafka"}}
+    bench = KafkaBench(tmp_path, topics=topics, quotas={"anonymous": quota})
+    bench.shared.topics.create_declared("new")
+    batch = encode_batch([Record(0, 5, None, bytes(size))])
+    data = {"name": "new", "partition_data": [{"index": 0, "records": batch}]}
+    frame = _encoded("Produce", 9, 7, {"acks": 1, "timeout": 1000, "topic_data": [data]})[0]
+    connection, transport = bench.connect_kafka()
+    left, answered, was_held = 60, 0, False
+    deadline = bench.clock.seconds() + 600
+    while answered < 60:
+        assert bench.clock.seconds() < deadline
+        if left and transport.producerState == "producing":
+            connection.dataReceived(frame)
+            left -= 1
+        was_held = was_held or transport.producerState == "paused"
+        bench.turns(transport)
+        answered += len(answers(transport))
+        transport.clear()
+        bench.clock.advance(0.05)
+    assert was_held
+    (delays,) = bench.connections.quotas.delays.items()
+    assert delays[0] == ("anonymous", next(iter(quota)))
+    log = bench.directory.get("new", 0)
+    assert log is not None
+    assert log.end_offset == 60
+    assert bench.clock.seconds() >= 1
+    bench.close()
