@@ -1,15 +1,20 @@
-"""A broker's life on a data directory, and what must hold of it whatever the disk does."""
+"""A broker's life on a data directory, and what must hold of it whatever the disk does.
 
+One of its topics has 0.7's format, the other one Kafka's: what is said of a log holds of both.
+"""
+
+import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from kafka_logs import raw_batch
 from storage_fakes import UnsyncedFiles
 from storage_logs import NOW_MS, append, message, read_all, settings
 
 from hermes.errors import StorageError
-from hermes.storage import DataDirectory, FileLayer, Log
+from hermes.storage import DataDirectory, FileLayer, Log, LogSettings
 
 
 @dataclass
@@ -17,17 +22,41 @@ class Account:
     """What one log has told its users.
 
     Attributes:
-        accepted: the bytes of appends that returned, by offset from 0 on; what is not known to be
+        size: how many bytes each append has.
+        unit: how many bytes an offset counts: 1, or those of a batch.
+        accepted: the bytes of appends that returned, from offset 0 on; what is not known to be
             accepted is missing at the end.
         flushed: the largest high watermark that was reported.
         earliest: the largest earliest offset that was reported after a delete returned.
         maybe_earliest: the largest that a delete which failed may have reached.
     """
 
+    size: int
+    unit: int = 1
     accepted: bytearray = field(default_factory=bytearray)
     flushed: int = 0
     earliest: int = 0
     maybe_earliest: int = 0
+
+    @property
+    def end(self) -> int:
+        """The offset behind what was accepted."""
+        return len(self.accepted) // self.unit
+
+    def between(self, start: int, end: int) -> bytearray:
+        """The bytes that were accepted from one offset to another."""
+        return self.accepted[start * self.unit : end * self.unit]
+
+    def read(self, log: Log, start: int) -> bytes:
+        """All that is visible from an offset on."""
+        if not log.counts_messages:
+            return read_all(log, start)
+        parts = []
+        while start < log.high_watermark:
+            with log.read(start, 1 << 30) as part:
+                parts.append(os.pread(part.fileno(), part.length, part.position))
+            start += len(parts[-1]) // self.unit
+        return b"".join(parts)
 
     def check(self, log: Log, bad_ranges: Iterable[tuple[int, int]] = ()) -> None:
         """Hold a log, opened again on a healthy disk, against what was told.
@@ -39,22 +68,24 @@ class Account:
         assert log.earliest <= self.maybe_earliest
         assert log.high_watermark >= self.flushed
         start = max(log.earliest, self.earliest)
-        content = read_all(log, start)
-        assert log.high_watermark == start + len(content)
-        expected = bytearray(self.accepted[start : start + len(content)])
+        content = self.read(log, start)
+        unit = self.unit
+        assert log.high_watermark * unit == start * unit + len(content)
+        expected = self.between(start, log.high_watermark)
         for bad, end in bad_ranges:
             assert bad >= self.flushed
-            expected[bad - start : end - start] = content[bad - start : end - start]
+            lost = slice((bad - start) * unit, (end - start) * unit)
+            expected[lost] = content[lost]
         # No hole, nothing invented, nothing torn; more than was flushed may have survived.
         assert expected == content
         assert all(part in self.boundaries() for part in (log.earliest, log.high_watermark))
 
     def boundaries(self) -> set[int]:
-        return {0, *range(SIZE, len(self.accepted) + SIZE, SIZE)}
+        return set(range(0, self.end + 1, self.size // self.unit))
 
 
-#: Every message of these tests has this length in the log.
-SIZE = 20
+#: How many bytes each append has in a log of 0.7, and in one of Kafka's.
+SIZE, BATCH_SIZE = 20, len(raw_batch(0, 1, b"message001"))
 Step = Callable[["Life"], None]
 
 
@@ -62,8 +93,8 @@ class Life:
     """Two topics in a data directory: every call goes in the books, every refusal is our own."""
 
     def __init__(self, path: Path, files: FileLayer) -> None:
-        self.directory = DataDirectory(path, lambda topic: settings(2 * SIZE), files)
-        self.books: dict[str, Account] = {"a-0": Account(), "b-0": Account()}
+        self.directory = DataDirectory(path, settings_of, files)
+        self.books = {"a-0": Account(SIZE), "b-0": Account(BATCH_SIZE, BATCH_SIZE)}
         self.refusals: list[StorageError] = []
         self.now_ms = NOW_MS
         self._next = 0
@@ -86,12 +117,12 @@ class Life:
         return True
 
     def steps(self) -> Iterator[Callable[[], object]]:
-        for _ in range(4):
+        for _ in range(2):
             for name in self.books:
                 yield from [lambda name=name: self.append(name)] * 3
                 yield lambda name=name: self.flush(name)
         for name in self.books:
-            yield lambda name=name: self.delete_oldest(name, 2)
+            yield lambda name=name: self.delete_oldest(name, 1)
         for name in self.books:
             yield lambda name=name: self.append(name)
             yield lambda name=name: self.reopen(name)
@@ -108,24 +139,27 @@ class Life:
 
     def append(self, name: str) -> None:
         self._next += 1
-        data = message(f"message{self._next:03d}")
-        assert len(data) == SIZE
+        text = f"message{self._next:03d}"
         log, account = self.log(name), self.books[name]
+        data = message(text)
+        if log.counts_messages:
+            data = raw_batch(log.end_offset, 1, text.encode())
+        assert len(data) == account.size
         offset = append(log, data, now_ms=self.now_ms)
-        assert offset == len(account.accepted)
+        assert offset == account.end
         account.accepted += data
 
     def flush(self, name: str) -> None:
         log, account = self.log(name), self.books[name]
-        assert log.flush() == len(account.accepted)
+        assert log.flush() == account.end
         self.serve(name)
 
     def serve(self, name: str) -> None:
         """What is visible can be read, and is what was accepted."""
         log, account = self.log(name), self.books[name]
         account.flushed = max(account.flushed, log.high_watermark)
-        content = read_all(log)
-        assert account.accepted[log.earliest : log.high_watermark] == content
+        content = account.read(log, log.earliest)
+        assert account.between(log.earliest, log.high_watermark) == content
 
     def delete_oldest(self, name: str, count: int) -> None:
         log, account = self.log(name), self.books[name]
@@ -141,13 +175,21 @@ class Life:
         if log.is_offline:
             report = log.reopen(self.now_ms)
             assert log.end_offset >= account.flushed
-            assert report.dropped_bytes == len(account.accepted) - log.end_offset
-            del account.accepted[log.end_offset :]
+            dropped = account.between(log.end_offset, account.end)
+            assert report.dropped_bytes == len(dropped)
+            del account.accepted[len(account.accepted) - len(dropped) :]
             self.serve(name)
 
     def make_and_delete_a_topic(self) -> None:
-        append(self.directory.create("c", 0), message("gone"))
+        append(self.directory.create("c", 0), raw_batch(0, 1))
         self.directory.delete_topic("c")
+
+
+def settings_of(topic: str) -> LogSettings:
+    """Segments of a few appends; all but the topic `a` have Kafka's format."""
+    if topic == "a":
+        return settings(2 * SIZE)
+    return settings(2 * BATCH_SIZE, format="kafka")
 
 
 @pytest.fixture
@@ -162,7 +204,7 @@ def check_books() -> Callable[[Path, dict[str, Account]], None]:
     def check(path: Path, books: dict[str, Account]) -> None:
         damaged: dict[tuple[str, int], set[tuple[int, int]]] = {}
         for _ in range(2):
-            directory = DataDirectory(path, lambda topic: settings(2 * SIZE), UnsyncedFiles())
+            directory = DataDirectory(path, settings_of, UnsyncedFiles())
             report = directory.open(NOW_MS + 10**6)
             for key, found in report.recovered.items():
                 damaged.setdefault(key, set()).update(found.bad_ranges)

@@ -37,11 +37,12 @@ def test_a_life_that_ends_well_is_all_on_disk(
     assert (tmp_path / "disk" / ".kafka_cleanshutdown").exists()
     assert not (tmp_path / "disk" / "c-0").exists()
     for account in life.books.values():
-        assert len(account.accepted) == account.flushed == 16 * 20
+        assert account.end == account.flushed
+        assert len(account.accepted) == 10 * account.size
     check_books(tmp_path / "disk", life.books)
 
 
-@pytest.mark.parametrize("seeds", [(), range(3)], ids=["all unsynced lost", "some of it lost"])
+@pytest.mark.parametrize("seeds", [(), range(2)], ids=["all unsynced lost", "some of it lost"])
 def test_power_lost_at_every_call(
     tmp_path: Path, lives: Any, check_books: Check, seeds: tuple[int, ...]
 ) -> None:
@@ -54,7 +55,7 @@ def test_power_lost_at_every_call(
             files.disk(str(disk), None if seed is None else Random(number * 1000 + seed))
             check_books(disk, life.books)
         flushed.add(life.books["a-0"].flushed)
-    assert len(flushed) > 5
+    assert len(flushed) > 4
 
 
 def test_the_process_killed_at_every_call(tmp_path: Path, lives: Any, check_books: Check) -> None:
@@ -65,7 +66,7 @@ def test_the_process_killed_at_every_call(tmp_path: Path, lives: Any, check_book
         check_books(tmp_path / f"logs-{number}", life.books)
         for name, account in life.books.items():
             if (tmp_path / f"logs-{number}" / name).exists():
-                account.flushed = max(account.flushed, len(account.accepted))
+                account.flushed = max(account.flushed, account.end)
         check_books(tmp_path / f"logs-{number}", life.books)
 
 
