@@ -25,7 +25,7 @@ def _jars() -> Path:
     """Where `scripts/environment.sh` puts Kafka for the tests."""
     caches = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     folder = Path(os.environ.get("HERMES_CACHE") or Path(caches, "hermes"))
-    found = sorted(folder.glob("kafka-*.*"))
+    found = sorted(folder.glob("kafka-[0-9]*"))
     if not found or shutil.which("java") is None:
         raise NotInstalled("Kafka needs Java, and bash -c '. scripts/environment.sh; ensure_kafka'")
     return found[-1]
