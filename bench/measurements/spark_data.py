@@ -14,6 +14,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from bench.measurements.spark import CORES, fill, frame_of, spark_session
+from bench.measurements.spark_batches import micro_batches
 from bench.support.load import TOPIC
 from bench.support.report import Row, bound_row, interleaved, ratio_row, skipped_row
 from bench.support.servers import HermesBroker
@@ -48,6 +49,7 @@ def measure(settings: Settings) -> list[Row]:
     ):
         data = _Data(spark, broker, directory, settings)
         rows = [data.read(), *data.written(), data.loaded(), data.large(), data.delta()]
+        rows.append(micro_batches(spark, directory, settings.rounds))
     with settings.workspace() as directory, HermesBroker(directory, num_partitions=_MANY) as broker:
         return [*rows, _planned(broker, settings.rounds)]
 
