@@ -272,6 +272,13 @@ ensure_kafka_clients() {
         npm ci --ignore-scripts --no-audit --no-fund
 }
 
+# The tests that two of those clients bring along, franz-go and librdkafka, for the soak.
+ensure_client_suites() {
+    local sources="$root/tests/support/client_suites"
+    export HERMES_CLIENT_SUITES="$cache/client-suites-$(cksum_of "$sources")"
+    build_once "the tests of Kafka's clients" "$sources" "$HERMES_CLIENT_SUITES" ./build
+}
+
 cksum_of() { cat "$1"/* | cksum | tr -s ' ' -; }
 
 # build_once WHAT SOURCES DIRECTORY COMMAND...: run a command in a copy of the sources, which becomes DIRECTORY.
@@ -279,7 +286,7 @@ build_once() {
     local what="$1" sources="$2" directory="$3" partial
     shift 3
     [ -d "$directory" ] && return
-    command -v "$1" >/dev/null || die "The soak needs $1, for $what. Install it, for instance with
+    command -v "$1" >/dev/null || [ -x "$sources/$1" ] || die "The soak needs $1, for $what. Install it, for instance with
     Debian, Ubuntu:  sudo apt-get install golang nodejs npm"
     say "building $what with $1 ..."
     mkdir -p "$cache"
