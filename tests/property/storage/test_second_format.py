@@ -5,6 +5,7 @@ import shutil
 import tempfile
 from collections.abc import Iterable
 from errno import EIO, EMFILE, ENOSPC
+from itertools import accumulate
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -274,11 +275,12 @@ class BatchLogMachine(RuleBasedStateMachine):
                 return
             first = expected[0][2]
             assert part.length == len(content)
-            assert content[: len(first)] == first[: part.length]
-            if whole:
-                assert len(first) <= part.length <= max(max_bytes, len(first))
+            assert part.length in accumulate((len(each[2]) for each in expected), initial=0)
+            assert content == b"".join(each[2] for each in expected)[: part.length]
+            if len(first) <= max_bytes:
+                assert len(first) <= part.length <= max_bytes
             else:
-                assert 0 < part.length <= max_bytes
+                assert part.length == (len(first) if whole else 0)
 
     @rule(where=st.floats(0, 1))
     def boundary_before(self, where: float) -> None:
