@@ -23,6 +23,9 @@ from hermes.errors import LoadTargetError
 
 _FILE_URL: Final = re.compile("file:/(//|/localhost/)?(?!/)")
 
+# So often may an empty directory be removed while somebody makes another one in it.
+_MOST_REMOVALS: Final = 100
+
 # How file systems say that they have no hard links.
 _NO_LINKS: Final = {
     errno.EPERM,
@@ -84,7 +87,13 @@ class Files:
         path.unlink(missing_ok=True)
 
     def make_directories(self, path: Path) -> None:
-        """Create a directory and its missing parents."""
+        """Create a directory and its missing parents, though somebody removes empty ones."""
+        for _ in range(_MOST_REMOVALS):
+            try:
+                path.mkdir(parents=True, exist_ok=True)
+            except (FileNotFoundError, FileExistsError):
+                continue  # it was there, or a parent was, and has just gone
+            return
         path.mkdir(parents=True, exist_ok=True)
 
     def remove_empty(self, path: Path) -> bool:
