@@ -14,7 +14,8 @@ what goes out; this class has the order and the bounds between them. It is in on
 
 Whatever happens (bytes, an outcome, a response that has left, the end) changes the state, and then
 `_advance` does all that can be done now. It is the one way on. A connection is finished once it is
-lost and no outcome is pending: what was asked for may still be appended until then.
+lost and no outcome is pending: what was asked for may still be appended until then. The class is
+long because every step ends in `_advance`, which reads all of the state.
 
 The bounds:
 

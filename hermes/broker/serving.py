@@ -5,7 +5,8 @@ recover), coordination, the ports (so nobody is served before everything is read
 registration in ZooKeeper, if there is one. If anything fails, all of it is released. The stop goes
 the other way: the registration taken back, so that clients go elsewhere, ports closed, responses
 under way finished, logs flushed, the clean-shutdown marker written, the lock released. Nothing
-acknowledged is lost at any point; what a stop cuts off was not acknowledged.
+acknowledged is lost at any point; what a stop cuts off was not acknowledged. It is long because the
+two orders stand here beside each other, each part's end by its beginning.
 
 A stop always ends. Clients and the registration may take `stop_timeout` together. Worker threads
 are waited for as long as they make progress: a disk that hangs, so that nothing finishes for three

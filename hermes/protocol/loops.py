@@ -3,7 +3,8 @@
 `_core.c` has the same functions in C, and `core` chooses. Both give the same results and raise the
 same errors, and one suite of tests checks both. A plain message is whole and intact, of
 magic 1, without attributes: nearly every message that a producer sends. The loops stop
-at any other, which callers handle with less hurry.
+at any other, which callers handle with less hurry. The module is long because its twin is one
+compiled module: function stands beside function.
 
 Source of the layout: Kafka 0.7; `messages` has the table.
 """

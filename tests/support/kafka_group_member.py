@@ -75,6 +75,22 @@ def _read_by_confluent(
     consumer.close()
 
 
+def _settings(
+    servers: str, group: str, assignor: Any, instance_id: str, session_ms: int
+) -> dict[str, Any]:
+    """What both clients in Python call alike."""
+    return {
+        "bootstrap_servers": servers,
+        "group_id": group,
+        "group_instance_id": None if instance_id == "-" else instance_id,
+        "auto_offset_reset": "earliest",
+        "partition_assignment_strategy": [assignor],
+        "enable_auto_commit": False,
+        "session_timeout_ms": session_ms,
+        "heartbeat_interval_ms": 300,
+    }
+
+
 def _read_by_kafka_python(
     servers: str, group: str, topic: str, assignor: str, instance_id: str, session_ms: int
 ) -> None:
@@ -95,14 +111,7 @@ def _read_by_kafka_python(
 
     kind = RangePartitionAssignor if assignor == "range" else CooperativeStickyAssignor
     consumer = kafka.KafkaConsumer(
-        bootstrap_servers=servers,
-        group_id=group,
-        group_instance_id=None if instance_id == "-" else instance_id,
-        auto_offset_reset="earliest",
-        partition_assignment_strategy=[kind],
-        enable_auto_commit=False,
-        session_timeout_ms=session_ms,
-        heartbeat_interval_ms=300,
+        **_settings(servers, group, kind, instance_id, session_ms),
         reconnect_backoff_max_ms=200,
     )
     consumer.subscribe([topic], listener=Forget())
@@ -149,14 +158,7 @@ async def _read_by_aiokafka(
     kind: Any = RangePartitionAssignor if assignor == "range" else StickyPartitionAssignor
     while True:
         consumer = aiokafka.AIOKafkaConsumer(
-            bootstrap_servers=servers,
-            group_id=group,
-            group_instance_id=None if instance_id == "-" else instance_id,
-            auto_offset_reset="earliest",
-            partition_assignment_strategy=[kind],
-            enable_auto_commit=False,
-            session_timeout_ms=session_ms,
-            heartbeat_interval_ms=300,
+            **_settings(servers, group, kind, instance_id, session_ms),
             metadata_max_age_ms=1000,
             max_poll_records=20,
         )
