@@ -6,7 +6,8 @@ in a worker thread; `kio` itself with the first one.
 
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import MISSING, fields
 from datetime import timedelta
 from importlib import import_module
@@ -148,21 +149,37 @@ def _maker(kind: Any) -> Callable[..., Any]:
     return make
 
 
-class without_hypothesis:  # noqa: N801 - it reads as what it does
-    """Lets `kio` find no hypothesis, in this thread.
+class _Omission(threading.local):
+    """Ends the search for hypothesis, in threads that want it so; a finder of modules.
+
+    Attributes:
+        wanted: how many blocks of this thread are under way.
+    """
+
+    wanted = 0
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: object = None) -> None:
+        """See `importlib.abc.MetaPathFinder`: it only ends the search for one name."""
+        if name == "hypothesis" and self.wanted:
+            raise ModuleNotFoundError("left out", name=name)
+
+
+_omission: Final = _Omission()
+
+
+@contextmanager
+def without_hypothesis() -> Iterator[None]:
+    """Let `kio` find no hypothesis, in this thread.
 
     It would import that package wherever it is installed, for tests of its own: more than a second
     for an application's tests that have a broker beside them.
     """
-
-    def __enter__(self) -> None:
-        self._thread = threading.get_ident()
-        sys.meta_path.insert(0, self)
-
-    def __exit__(self, *_: object) -> None:
-        sys.meta_path.remove(self)
-
-    def find_spec(self, name: str, path: Sequence[str] | None, target: object = None) -> None:
-        """See `importlib.abc.MetaPathFinder`: it only ends the search for one name."""
-        if name == "hypothesis" and threading.get_ident() == self._thread:
-            raise ModuleNotFoundError("left out", name=name)
+    # The finder stays: were it removed, a search of another thread, which goes through the list by
+    # number, would step over a finder, and not find a module that is there.
+    if _omission not in sys.meta_path:
+        sys.meta_path.insert(0, _omission)
+    _omission.wanted += 1
+    try:
+        yield
+    finally:
+        _omission.wanted -= 1
