@@ -7,7 +7,6 @@ protocols put an answer's size before it. Only who asks is said in Kafka's way, 
 from collections.abc import Callable, Generator
 from dataclasses import MISSING, fields
 from datetime import timedelta
-from importlib import import_module
 from io import BytesIO
 from types import TracebackType
 from typing import Any, Final
@@ -22,7 +21,7 @@ from hermes.errors import (
     NotAuthenticatedError,
     RemoteProtocolError,
 )
-from hermes.kafka.schemas import without_hypothesis
+from hermes.kafka.schemas import import_messages, without_hypothesis
 from hermes.protocol import Buffer
 from hermes.security import PLAIN, ClientSecurity
 
@@ -154,14 +153,11 @@ def _encoded(
     name: str, version: int, number: int, values: dict[str, Any]
 ) -> tuple[bytes, Callable[[Buffer], Any]]:
     """A request with its size and its header, and what reads its answer."""
-    snake = "".join(f"_{c.lower()}" if c.isupper() else c for c in name).removeprefix("_")
-    package = f"kio.schema.{snake}.v{version}"
     try:
         with without_hypothesis():
             from kio.serial import entity_reader, entity_writer
 
-            module = import_module(f"{package}.request")
-            response = import_module(f"{package}.response")
+            module, response = import_messages(name, version)
     except ImportError as error:
         raise ClientError(
             "to ask brokers in Kafka's protocol takes the package kio: "

@@ -40,10 +40,8 @@ class Schema:
     def __init__(self, api: Api, version: int) -> None:
         from kio.serial import entity_reader, entity_writer
 
-        # By name: `kio`'s own index of them is slow to load, too.
-        package = f"kio.schema.{_snake(api.name)}.v{version}"
-        request = getattr(import_module(f"{package}.request"), f"{api.name}Request")
-        self._module: ModuleType = import_module(f"{package}.response")
+        requests, self._module = import_messages(api.name, version)
+        request = getattr(requests, f"{api.name}Request")
         response = getattr(self._module, f"{api.name}Response")
         self._claims = Claims(request)
         self._read: Callable[[Buffer, int], tuple[Any, int]] = entity_reader(request)
@@ -126,8 +124,20 @@ def load_schema(api: Api, version: int) -> Schema:
         return Schema(api, version)
 
 
-def _snake(name: str) -> str:
-    return "".join(f"_{c.lower()}" if c.isupper() else c for c in name).removeprefix("_")
+def import_messages(name: str, version: int) -> tuple[ModuleType, ModuleType]:
+    """Import the modules of `kio` with a request and with its response.
+
+    Args:
+        name: the request's, as Kafka's schemas have it.
+        version: one of its versions.
+
+    Raises:
+        ImportError: there is no `kio`, or no such version.
+    """
+    # By name: `kio`'s own index of them is slow to load, too.
+    snake = "".join(f"_{c.lower()}" if c.isupper() else c for c in name).removeprefix("_")
+    package = f"kio.schema.{snake}.v{version}"
+    return import_module(f"{package}.request"), import_module(f"{package}.response")
 
 
 def _maker(kind: Any) -> Callable[..., Any]:

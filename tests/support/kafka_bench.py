@@ -1,6 +1,5 @@
 """A broker for Kafka's clients without sockets: a `BrokerBench` that speaks their protocol."""
 
-from importlib import import_module
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from hermes.kafka.groups.building import _bounds as coordinator_bounds
 from hermes.kafka.groups.coordinator import GroupCoordinator
 from hermes.kafka.groups.offset_file import OffsetFile
 from hermes.kafka.producer_ids import ProducerIds
+from hermes.kafka.schemas import import_messages
 from hermes.kafka.serving import KafkaServer
 from hermes.kafka.topic_changes import TopicChanges
 from hermes.kafka.topics import KafkaTopics
@@ -28,8 +28,8 @@ __all__ = ["KafkaBench", "encode_request", "messages"]
 
 def messages(name: str, version: int, kind: str) -> Any:
     """The module of kio with the messages of a request or a response."""
-    snake = "".join(f"_{c.lower()}" if c.isupper() else c for c in name).removeprefix("_")
-    return import_module(f"kio.schema.{snake}.v{version}.{kind}")
+    request, response = import_messages(name, version)
+    return request if kind == "request" else response
 
 
 def encode_request(
