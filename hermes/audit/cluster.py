@@ -10,6 +10,7 @@ index tells since when all its messages are.
 """
 
 import logging
+import math
 import socket
 import threading
 import time
@@ -44,6 +45,7 @@ GROUP_PREFIX: Final = "hermes-audit-"
 _FETCH_BYTES: Final = 4 * 1024 * 1024
 _BUFFER_BYTES: Final = 256 * 1024 * 1024
 _PUBLISH_SECONDS: Final = (1.0, 30.0)
+_NOT_COUNTED: Final = "its topic has Kafka's format, and audits count messages of 0.7 only"
 
 
 class CountingClaim(Claim):
@@ -107,7 +109,9 @@ class CountingClaim(Claim):
             if epoch != self.epoch or self.is_revoked or not len(messages):
                 return
             if isinstance(messages, RecordSet):
-                self.fail(WrongFormatError(f"{self}: audits count messages of 0.7 only"))
+                # Nobody waits for what is never counted.
+                self.failure, self.reached_at = WrongFormatError(_NOT_COUNTED), math.inf
+                _log.warning("%s: %s", self, _NOT_COUNTED)
                 return
             start, end = messages.base_offset, messages.next_offset
             if end == start:  # its first length is damaged

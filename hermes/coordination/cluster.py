@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable, Sequence
 
 from hermes.coordination.kafka_topics import (
+    KAFKA_TOPICS,
     RECORD_TOPICS,
     fits_in_a_path,
     parse_topic,
@@ -166,8 +167,19 @@ def read_listeners(session: Session, on_fault: OnFault) -> dict[int, BrokerListe
 
 
 def read_topics(session: Session, *, watch: bool = False) -> list[str]:
-    """The topics that any broker ever had, sorted."""
-    return session.children(BROKER_TOPICS, watch=watch)
+    """The topics that any broker ever had, sorted; of either format.
+
+    Kafka 0.7's clients see those of its own format only.
+
+    Args:
+        session: where to read.
+        watch: whether the session's `on_change` is called when there are others.
+
+    Raises:
+        CoordinationUnavailableError: ZooKeeper does not answer.
+    """
+    parents = (BROKER_TOPICS, KAFKA_TOPICS, RECORD_TOPICS)
+    return sorted({name for each in parents for name in session.children(each, watch=watch)})
 
 
 def read_partition_counts(

@@ -16,7 +16,14 @@ class Answers:
     def __init__(self, target: TargetCluster, sources: Mapping[str, Source]) -> None:
         self.partitions = cache(target.partitions)
         self.positions = cache(target.positions)
+        self._holds_records = cache(
+            lambda source, topic, broker_id: sources[source].holds_records(topic, broker_id)
+        )
         self._places = cache(lambda source, topic: sources[source].partitions(topic))
+
+    def holds_records(self, claim: SourceClaim) -> bool:
+        """Whether a claim's topic is of Kafka's format."""
+        return self._holds_records(claim.source, claim.topic, claim.partition.broker_id)
 
     def index(self, claim: SourceClaim) -> int:
         """The place of a claim's partition among those of its topic."""

@@ -37,6 +37,9 @@ from hermes.protocol import Buffer, RecordSet
 #: How long a partition rests when only somebody's help, or new data, can get it further.
 LONG_REST_SECONDS: Final = 15.0
 
+#: Why a topic of Kafka's format isn't mirrored.
+HOLDS_RECORDS: Final = "its topic has Kafka's format, and mirrors copy messages of 0.7 only"
+
 
 class Piece:
     """A stretch that is on its way."""
@@ -295,7 +298,7 @@ class SourceClaim(Claim):
         if not len(messages) or epoch != self.epoch:
             return
         if isinstance(messages, RecordSet):
-            self.rest("its topic has Kafka's format, and mirrors copy messages of 0.7 only")
+            self.rest(HOLDS_RECORDS)
             return
         try:
             for stretch in self._careful(stretches(messages.data, messages.base_offset)):

@@ -24,7 +24,7 @@ from hermes.coordination.layout import BrokerPartition
 from hermes.coordination.sessions import Session
 from hermes.errors import ConfigError, HermesError
 from hermes.mirror.answers import Answers, empty_set, latest_generation
-from hermes.mirror.claims import SourceClaim
+from hermes.mirror.claims import HOLDS_RECORDS, SourceClaim
 from hermes.mirror.routing import Plan, make_route
 from hermes.mirror.sources import Source
 from hermes.mirror.state import Troubles
@@ -155,7 +155,8 @@ class Planner:
                 self._put_offs.pop(claim, None)
                 continue
             with self._put_off_on_errors(claim):
-                reason = self._admit(claim)
+                holds_records = answers.holds_records(claim)
+                reason = HOLDS_RECORDS if holds_records else self._admit(claim)
                 if reason:
                     self._put_off(claim, reason, _LOOK_SECONDS)
                     continue

@@ -16,8 +16,9 @@ from typing import Final, Protocol
 from hermes.client.groups.config import ConsumerConfig
 from hermes.client.groups.membership import Membership
 from hermes.client.simple_consumer import SimpleConsumer
+from hermes.config.kinds import FORMAT_KAFKA
 from hermes.config.mirror import ClusterAddress
-from hermes.coordination.cluster import read_brokers, read_partition_counts
+from hermes.coordination.cluster import read_brokers, read_partition_counts, read_partitions
 from hermes.coordination.filters import TopicFilter
 from hermes.coordination.layout import (
     BrokerPartition,
@@ -35,6 +36,7 @@ from hermes.mirror.source_stream import SourceStream
 from hermes.mirror.state import Troubles
 from hermes.mirror.targets import coordination_of, id_of
 from hermes.mirror.throttle import Throttle
+from hermes.protocol import DescribeSettingsRequest
 
 _log = logging.getLogger(__name__)
 
@@ -150,8 +152,8 @@ class Source:
         if isinstance(self._sharing, Alone):
             return self._sharing.partitions(topic)
         assert self.session is not None
-        counts = read_partition_counts(self.session, topic, _ignore)
-        known = {BrokerPartition(b, n) for b, count in counts.items() for n in range(count)}
+        found = read_partitions(self.session, topic, _ignore)
+        known = {BrokerPartition(b, n) for b, numbers in found.items() for n in numbers}
         parent = GroupPaths(self._group).offsets(topic)
         for name in self.session.children(parent):
             try:
@@ -159,6 +161,24 @@ class Source:
             except InvalidNodeError as fault:
                 _ignore(fault)
         return known
+
+    def holds_records(self, topic: str, broker_id: int) -> bool:
+        """Whether a topic is of Kafka's format, of which nothing can be mirrored.
+
+        Raises:
+            HermesError: that can't be found out now.
+        """
+        if self.session is not None:  # where such a topic isn't, beside those of Kafka 0.7
+            old = read_partition_counts(self.session, topic, _ignore)
+            return not old and bool(read_partitions(self.session, topic, _ignore))
+        settings = self.address.security.settings()
+        with SimpleConsumer(
+            *self._address(broker_id), timeout_seconds=_TIMEOUT_SECONDS, **settings
+        ) as consumer:
+            if not consumer.supports(DescribeSettingsRequest.TYPE):
+                return False
+            told = {each.name: each.value for each in consumer.describe_settings(topic)}
+        return told.get("format") == FORMAT_KAFKA
 
     def offset(self, claim: SourceClaim, time_ms: int) -> int:
         """The earliest or the latest offset of a partition.

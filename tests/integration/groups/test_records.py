@@ -3,6 +3,7 @@
 import pytest
 
 from hermes import Consumer, ConsumerConfig, Producer, ProducerConfig, RecordData, SimpleConsumer
+from hermes.client.groups import Whitelist
 from hermes.client.groups.claims import StreamRecord
 from hermes.client.groups.streams import MessageStream
 from hermes.testing import RunningBroker, running_broker
@@ -51,9 +52,15 @@ def test_a_group_reads_records_and_goes_on_where_it_stopped(settings: dict[str, 
             first = taken(stream, 5)
             connector.commit_offsets()
         with member(broker, decoder="json") as connector:
-            (stream,) = connector.create_message_streams({"orders": 1})["orders"]
+            (stream,) = connector.create_message_streams_by_filter(Whitelist("ord.*"))
             found = [*first, *taken(stream, 4)]
+            with SimpleConsumer(broker.host, broker.port) as admin:
+                admin.create_topic("ordinary", {"format": "kafka"})
+            with Producer(config) as producer:
+                producer.send("ordinary", RecordData({"n": 0}), key="later")
+            (later,) = taken(stream, 1)
 
+    assert (later.topic, later.key, later.offset) == ("ordinary", b"later", 0)
     by_key = {each.key: each for each in found}
     assert len(by_key) == 9
     for number in range(8):

@@ -105,6 +105,26 @@ def test_topics_are_chosen_and_renamed(pair: MirroredPair) -> None:
     assert topics == {"east.clicks", "all-views"}
 
 
+@pytest.mark.parametrize("by", ["zookeeper", "brokers"])
+def test_topics_of_kafkas_format_are_left_alone_and_said(stack: ExitStack, by: str) -> None:
+    pair = MirroredPair(stack, {} if by == "zookeeper" else {"coordination": "none"})
+    with SimpleConsumer(pair.source.host, pair.source.port) as admin:
+        admin.create_topic("records", {"format": "kafka", "partitions": 1})
+    pair.send("records", numbered(10))
+    pair.send("clicks", numbered(30))
+    known = (
+        pair.source.zookeeper_connect
+        if by == "zookeeper"
+        else f"{pair.source.host}:{pair.source.port}"
+    )
+    mirror = pair.mirror(sources=[{"name": "east", by: known}])
+    pair.arrived("clicks", 30)
+    told = eventually(lambda: [text for name, text in mirror.errors.items() if "records" in name])
+    assert told == ["its topic has Kafka's format, and mirrors copy messages of 0.7 only"]
+    with SimpleConsumer(pair.target.host, pair.target.port) as consumer:
+        assert "records" not in {each.topic for each in consumer.metadata().topics}
+
+
 def test_compressed_sets_pass_unopened(pair: MirroredPair) -> None:
     for codec in (Codec.GZIP, Codec.SNAPPY, Codec.NONE):
         append(pair.source, "packed", 0, encode_message_set(numbered(50), codec))

@@ -238,8 +238,11 @@ def test_brokers_and_partitions_come_from_zookeeper(
     brokers = [start_running(broker_id=number, **registered) for number in (1, 2)]
     for number, broker in enumerate(brokers):
         send(broker, "clicks", PAYLOADS[number::2])
+    with SimpleConsumer(brokers[0].host, brokers[0].port) as admin:
+        admin.create_topic("carts", {"format": "kafka"})
+    send(brokers[0], "carts", [b"a record"])
     rows = read_all(options(zookeeper=zookeeper, subscribePattern="c.*"))
-    assert sorted(values(rows)) == sorted(PAYLOADS)
+    assert sorted(values(rows)) == sorted([*PAYLOADS, b"a record"])
     assert {row["broker"] for row in rows} == {1, 2}
 
 
