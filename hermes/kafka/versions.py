@@ -16,6 +16,7 @@ from typing import Final
 
 from hermes.kafka.apis import API_VERSIONS, APIS, Api
 from hermes.kafka.errors import Code
+from hermes.kafka.reading import KafkaReader
 from hermes.protocol.wire import Buffer
 
 _ENTRY: Final = Struct(">hhh")
@@ -26,7 +27,8 @@ _NO_TAGS: Final = b"\0"
 _FLEXIBLE: Final = 3
 
 # KIP-511: what the name and the version of a client's software may consist of.
-_SOFTWARE: Final = re.compile(rb"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+_SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+_LONGEST_SOFTWARE: Final = 1024
 
 
 def varint(value: int) -> bytes:
@@ -71,24 +73,19 @@ def answer(version: int, body: Buffer) -> bytes:
     Args:
         version: the request's.
         body: what follows the request's header.
+
+    Raises:
+        RemoteProtocolError: the body ends early.
     """
     if not 0 <= version <= _OWN.highest:
         return _UNSUPPORTED
-    if version >= _FLEXIBLE and not _is_valid(bytes(body[:1024])):
+    if version >= _FLEXIBLE and not _names_software(KafkaReader(body, 0, is_flexible=True)):
         return _response(version, Code.INVALID_REQUEST, ())
     return _ANSWERS[version]
 
 
-def _is_valid(body: bytes) -> bool:
-    """Whether a request names software as it must: two compact strings."""
-    position = 0
-    for _ in range(2):
-        if position >= len(body):
-            return False
-        length, position = body[position] - 1, position + 1
-        if length > 0x7E:
-            length, position = length - 0x80 + (body[position] << 7), position + 1
-        if length < 1 or not _SOFTWARE.fullmatch(body, position, position + length):
-            return False
-        position += length
-    return True
+def _names_software(body: KafkaReader) -> bool:
+    """Whether a request says what the client's software is called, and in which version."""
+    said = [body.text() or "" for _ in range(2)]
+    body.tags()
+    return all(len(each) <= _LONGEST_SOFTWARE and _SOFTWARE.fullmatch(each) for each in said)
