@@ -245,9 +245,24 @@ class Checkpoints:
             starts[topic, partition] = offset
             if not offset:
                 del starts[topic, partition]
-            lines = ((topic, partition, start) for (topic, partition), start in starts.items())
-            replace_whole(self._path, _text(lines), self._files)
+            replace_whole(self._path, _offsets_text(starts), self._files)
             self._starts = starts
+
+    def forget(self, topic: str, partition: int) -> None:
+        """Put on disk that nothing is known of a log: another one of its name may follow. Blocks.
+
+        Raises:
+            OSError, StorageError: as for `keep`.
+        """
+        self.keep(topic, partition, 0)
+        if not self.recovery_point(topic, partition):
+            return
+        with self._lock:
+            points = dict(self._recovery_points or {})
+            del points[topic, partition]
+            path = os.path.join(self._directory, RECOVERY_POINTS_NAME)
+            replace_whole(path, _offsets_text(points), self._files)
+            self._recovery_points = points
 
     def _loaded(self) -> dict[tuple[str, int], int]:
         if self._starts is None:
@@ -278,6 +293,10 @@ def _lines(data: bytes | None) -> list[list[str]] | None:
     if version.strip() != "0" or not count.strip().isdecimal():
         return None
     return [line.split() for line in lines if line]
+
+
+def _offsets_text(offsets: Mapping[tuple[str, int], int]) -> bytes:
+    return _text((topic, partition, each) for (topic, partition), each in offsets.items())
 
 
 def _text(lines: Iterable[tuple[object, ...]]) -> bytes:

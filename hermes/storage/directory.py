@@ -51,7 +51,7 @@ from hermes.storage.layout import (
 from hermes.storage.lock import DirectoryLock
 from hermes.storage.log import Log
 from hermes.storage.log_format import LogFormat
-from hermes.storage.producer_ids import read_producer_ids, write_producer_ids
+from hermes.storage.producer_ids import free_from, read_producer_ids, write_producer_ids
 from hermes.storage.recovery import RecoveryReport
 from hermes.storage.settings import LogSettings
 from hermes.storage.topic_entries import TopicEntries, read_entries, write_entries
@@ -436,6 +436,8 @@ class DataDirectory:
     ) -> int:
         """Take ids for producers that nobody has had before. Blocks; one call at a time.
 
+        None of them is known in a log that is here, whoever gave it out.
+
         Args:
             count: how many.
             elsewhere: takes them where all brokers do; given how many, and what they must not be
@@ -448,11 +450,24 @@ class DataDirectory:
             StorageError: the disk refused, the file holds something else, or none is left.
         """
         self._check_place("take producer ids")
-        first = read_producer_ids(self.path, self._files)
-        if elsewhere is not None:
-            first = elsewhere(count, first)
+        known = self._known_producers()
+        first = free_from(read_producer_ids(self.path, self._files), count, known)
+        while elsewhere is not None:
+            taken = elsewhere(count, first)
+            first = free_from(taken, count, known)
+            if first == taken:
+                break
         write_producer_ids(self.path, first + count, self._files)
         return first
+
+    def _known_producers(self) -> set[int]:
+        """The ids of the producers that the logs know."""
+        known: set[int] = set()
+        for log in self._logs.values():
+            if log.producers is not None:
+                # The reactor's thread changes them meanwhile; a list of them is made in one step.
+                known.update(list(log.producers.states))
+        return known
 
     def limit_open_segments(self, count: int) -> None:
         """Keep at most this many segments open from now on while nobody uses them."""

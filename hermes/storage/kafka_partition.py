@@ -92,7 +92,7 @@ class KafkaPartition:
 
         Raises:
             CorruptLogError: `partition.metadata` is damaged.
-            OSError: the disk failed.
+            OSError, StorageError: the disk failed.
         """
         if self.topic_id is None:
             self.topic_id = read_topic_id(self._directory, self._files)
@@ -102,6 +102,9 @@ class KafkaPartition:
         first = segments[0].base_offset
         earliest = self._checkpoints.start(*self._key)
         if not first <= earliest <= end:
+            if earliest > end:
+                # That of a log that was removed by hand: this one may grow beyond it.
+                self._checkpoints.forget(*self._key)
             earliest = first
         self._is_new |= is_new
         self._epochs = LeaderEpochs.load(self._directory, self._files)
@@ -209,9 +212,9 @@ class KafkaPartition:
         """
         self._checkpoints.keep(*self._key, earliest)
 
-    def forget_start(self) -> None:
+    def forget(self) -> None:
         """The log is about to be deleted: another one of its name begins at 0. As `keep_start`."""
-        self._checkpoints.keep(*self._key, 0)
+        self._checkpoints.forget(*self._key)
 
     def sync(self) -> None:
         """Put on disk what has changed; a flush calls this before it syncs the directory.

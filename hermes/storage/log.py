@@ -1140,7 +1140,7 @@ class Log:
         self._shut("the topic was deleted")
         try:
             if self._kafka is not None:
-                self._kafka.forget_start()
+                self._kafka.forget()
             self._directory.delete()
         except OSError as error:
             what = f"{self.name}: delete {error.filename or ''}"

@@ -2,9 +2,15 @@
 
 One decimal number. It is replaced before any id below it is given out, and so never goes back. With
 coordination the ids are taken there, and the file says where to go on should coordination be lost.
+
+A partition may come from a Kafka, or go to one, whose ids begin at 0. A new producer with an id
+that is known in the partition would be taken for the old one, and its first batches perhaps for
+repeated ones. So ours begin where no Kafka gets to, and leave out those that a log knows (a backup
+of another cluster's may have been restored).
 """
 
 import os
+from collections.abc import Iterable
 from typing import Final
 
 from hermes.errors import StorageError
@@ -13,12 +19,15 @@ from hermes.storage.whole_files import read_whole, replace_whole
 
 PRODUCER_IDS_NAME: Final = ".hermes_producer_ids"
 
+#: The first id that is given out: Kafka's begin at 0, and it takes them by the thousand.
+FIRST_PRODUCER_ID: Final = 1 << 40
+
 _MOST_BYTES: Final = 32
 _END: Final = 1 << 63
 
 
 def read_producer_ids(directory: str, files: FileLayer) -> int:
-    """Read the first id that is free; 0 when there is no file. Blocks.
+    """Read the first id that is free; `FIRST_PRODUCER_ID` when there is no file. Blocks.
 
     Raises:
         StorageError: the file holds something else, or can't be read.
@@ -29,7 +38,7 @@ def read_producer_ids(directory: str, files: FileLayer) -> int:
     except OSError as error:
         raise storage_error(f"read {path}", error) from error
     if data is None:
-        return 0
+        return FIRST_PRODUCER_ID
     text = data.decode("ascii", "replace").removesuffix("\n")
     if not (text.isascii() and text.isdecimal() and int(text) < _END):
         raise StorageError(
@@ -37,6 +46,14 @@ def read_producer_ids(directory: str, files: FileLayer) -> int:
             "is larger than the id of any producer so far"
         )
     return int(text)
+
+
+def free_from(first: int, count: int, known: Iterable[int]) -> int:
+    """Find the first of so many ids in a row, from an id on, of which none is known."""
+    for each in sorted(known):
+        if first <= each < first + count:
+            first = each + 1
+    return first
 
 
 def write_producer_ids(directory: str, following: int, files: FileLayer) -> None:

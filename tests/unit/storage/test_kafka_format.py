@@ -219,8 +219,24 @@ def test_records_are_deleted_inside_a_segment(tmp_path: Path) -> None:
     assert append_values(log, b"again") == 13
     log.flush()
     assert [each.value for each in read_records(log)] == [b"again"]
+    (tmp_path / "recovery-point-offset-checkpoint").write_text("0\n2\nk 0 13\nother 3 7\n")
+    log.close()
+    log, _ = open_kafka_log(tmp_path / "k-0")
     log.delete()
     assert (tmp_path / "log-start-offset-checkpoint").read_text() == "0\n0\n"
+    # A Kafka that comes back must not take the next log of that name for one that is on disk.
+    assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == "0\n1\nother 3 7\n"
+
+
+def test_a_log_that_was_removed_by_hand_leaves_its_start_to_none(tmp_path: Path) -> None:
+    (tmp_path / "log-start-offset-checkpoint").write_text("0\n2\nk 0 2\nother 0 9\n")
+    for _ in range(2):
+        log, _ = open_kafka_log(tmp_path / "k-0")
+        append_values(log, b"one", b"two")
+        log.flush()
+        assert [each.value for each in read_records(log)][:2] == [b"one", b"two"]
+        log.close()
+    assert (tmp_path / "log-start-offset-checkpoint").read_text() == "0\n1\nother 0 9\n"
 
 
 def test_messages_are_found_by_their_own_timestamps(tmp_path: Path) -> None:
