@@ -160,15 +160,17 @@ class OffsetFile:
             encode_change(Change(name, record, offsets))
             for name, (record, offsets) in self._groups.items()
         )
+        # Whatever fails from here on, the old descriptor's file may have no name any more, and a
+        # commit to it would be answered and lost.
+        descriptor, self._descriptor, self._size = self._descriptor, -1, 0
+        if descriptor >= 0:
+            with suppress(OSError):
+                self._files.close(descriptor)
         replace_whole(self._path, data, self._files)
         try:
-            descriptor = self._files.open_append(self._path)
+            self._descriptor = self._files.open_append(self._path)
         except OSError as error:
             raise storage_error(f"open {self._path}", error) from error
-        if self._descriptor >= 0:
-            with suppress(OSError):
-                self._files.close(self._descriptor)
-        self._descriptor = descriptor
         self._size = self._live = len(data)
 
     def _apply(self, change: Change) -> None:

@@ -141,6 +141,26 @@ def test_after_any_call_that_fails_commits_go_on(tmp_path: Path, error: int | No
     pytest.fail("it never came to its end")
 
 
+@pytest.mark.parametrize("call", ["open_new", "rename", "fsync_directory", "open_append"])
+def test_what_is_answered_while_calls_keep_failing_outlives_a_kill(
+    tmp_path: Path, call: str
+) -> None:
+    path = str(tmp_path / "groups")
+    files = FaultyFiles(1, EIO, stays=True, only=(call,))  # the first one makes the file
+    store, state, refused = opened(path, files), State(), 0
+    for changes in commits(40):
+        if store.write(changes)[0] is None:
+            state = apply(state, changes)
+        else:
+            refused += 1
+        assert state_of(opened(path, UnsyncedFiles())) == state
+    assert refused
+    files.fail_at = None
+    assert store.write([Change("g0", forget=True)]) == [None]
+    store.close()
+    assert state_of(opened(path, UnsyncedFiles())).keys() == state.keys() - {"g0"}
+
+
 def test_a_file_cut_at_every_byte_keeps_what_is_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -111,7 +111,7 @@ def consumed(kafka: KafkaProcess, count: int) -> list[str]:
     text = run_tool(
         "kafka-console-consumer",
         *("--bootstrap-server", kafka.address, "--topic", "clicks", "--from-beginning"),
-        *("--max-messages", str(count), "--timeout-ms", "20000"),
+        *("--max-messages", str(count), "--timeout-ms", "120000"),
     )
     return text.split()
 
