@@ -42,6 +42,7 @@ from hermes.broker.carriers import Carrier, SendfileCarrier, carrier_for
 from hermes.broker.clients import UNKNOWN_CLIENT, Client
 from hermes.broker.connections import Connections
 from hermes.broker.gates import MAX_FRAME_BYTES, Gate
+from hermes.broker.limits import READ_BYTES
 from hermes.broker.metrics import RequestKind
 from hermes.broker.outcomes import CloseConnection, DeferredResponse, Response
 from hermes.broker.policies import ListenerPolicy
@@ -274,12 +275,14 @@ class BrokerConnection(Protocol):
     # -- events: the budget and the service -----------------------------------------------------
 
     def set_read_size(self, size_bytes: int) -> None:
-        """See `BudgetedConnection`."""
+        """See `BudgetedConnection`; no more than a quota, or who it may be, allows at a time."""
         connection = tcp_connection(self.transport)
         if connection is not None:
-            connection.bufferSize = (
-                size_bytes if self._gate is None else min(size_bytes, MAX_FRAME_BYTES)
-            )
+            if self._gate is not None:
+                size_bytes = min(size_bytes, MAX_FRAME_BYTES)
+            elif self._throttle is not None:
+                size_bytes = min(size_bytes, READ_BYTES)
+            connection.bufferSize = size_bytes
 
     def hold_reading(self, held: bool) -> None:
         """See `BudgetedConnection`."""

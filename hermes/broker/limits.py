@@ -1,8 +1,8 @@
 """What keeps one client, or a thousand, from costing more than was configured.
 
 `RequestMemory` is the one budget for requests that are being received or checked. Below it
-everybody reads freely. Above it a connection that holds part of a request may continue to read
-only as one of these:
+everybody reads freely, the rest of a large request in large pieces. Above it a connection that
+holds part of a request may continue to read only as one of these:
 
 - *small*: what its request still lacks fits into a reserve of a quarter of the budget, shared by
   all small ones. So ordinary requests proceed while large ones wait;
@@ -21,6 +21,10 @@ from typing import Protocol
 
 #: What one read of a socket asks for: fewer, larger chunks make fewer, larger appends.
 READ_BYTES = 128 * 1024
+
+#: The most that one asks for while a request lacks more than that: Kafka's producers send up to a
+#: megabyte in each, and a round of the reactor costs as much as moving 100 KB.
+LARGE_READ_BYTES = 1024 * 1024
 
 #: The same while the budget is used up.
 OVER_BUDGET_READ_BYTES = 4 * 1024
@@ -66,6 +70,7 @@ class _Usage:
     missing_bytes: int = 0
     checking_bytes: int = 0
     small: bool = False
+    reads_large: bool = False  # whether it was told to read more than `READ_BYTES` at a time
     mark: int | None = None  # what it held at the last sweep, if it was allowed then
     silent: bool = False  # whether it had nothing to read at the last sweep
 
@@ -141,6 +146,13 @@ class RequestMemory:
             self._while_over_budget(connection, usage, has_finished_one)
         elif self.used_bytes > self.limit_bytes:
             self._go_over_budget()
+        elif missing_bytes > READ_BYTES:
+            usage.reads_large = True
+            room = max(READ_BYTES, self.limit_bytes - self.used_bytes)
+            connection.set_read_size(min(missing_bytes, LARGE_READ_BYTES, room))
+        elif usage.reads_large:
+            usage.reads_large = False
+            connection.set_read_size(READ_BYTES)
 
     def sweep(self) -> None:
         """Cut off connections that don't use the room they take; call it every second or so."""

@@ -3,6 +3,7 @@
 import random
 
 from hermes.broker.limits import (
+    LARGE_READ_BYTES,
     LEAST_PROGRESS_BYTES,
     LONGEST_WAITERS,
     OVER_BUDGET_READ_BYTES,
@@ -68,8 +69,32 @@ def test_below_the_limit_everybody_reads_freely() -> None:
     run(readers)
     assert memory.used_bytes == 900_000
     assert not memory.over_budget
-    assert [reader.read_size for reader in readers] == [READ_BYTES] * 3
+    assert all(READ_BYTES <= reader.read_size <= LARGE_READ_BYTES for reader in readers)
     assert not any(reader.held for reader in readers)
+
+
+def test_the_rest_of_a_large_request_is_read_with_few_calls() -> None:
+    memory = RequestMemory(8 * MIB)
+    reader = FakeReader(memory, size=5 * MIB // 2)
+    sizes = []
+    while True:
+        sizes.append(reader.read_size)
+        if not reader.read():
+            break
+    rest = reader.size - READ_BYTES - 2 * LARGE_READ_BYTES
+    assert sizes == [READ_BYTES, LARGE_READ_BYTES, LARGE_READ_BYTES, rest, READ_BYTES]
+    assert reader.done
+
+
+def test_nothing_is_read_with_few_calls_while_the_budget_is_used_up() -> None:
+    memory = RequestMemory(MIB)
+    readers = [FakeReader(memory) for _ in range(40)]
+    run(readers, reads=3)
+    assert memory.over_budget
+    late = FakeReader(memory)
+    assert late.read_size == OVER_BUDGET_READ_BYTES
+    late.read()
+    assert late.read_size <= READ_BYTES
 
 
 def test_a_thousand_claims_cost_the_budget_and_one_small_read_each() -> None:
