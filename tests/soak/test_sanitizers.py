@@ -41,8 +41,8 @@ PLANTED = {
     ),
     "a position before the data is read": ("position < 0 || end", "end", "overflow"),
     "a reference too many is given up": (
-        "        Py_XDECREF(payload);",
-        "        Py_XDECREF(payload); Py_XDECREF(payload);",
+        "    Py_XDECREF(buffer);",
+        "    Py_XDECREF(buffer); Py_XDECREF(buffer);",
         "heap-use-after-free",
     ),
     "a record's length is believed": ("*at >= end", "*at > end", "AddressSanitizer"),
