@@ -42,7 +42,7 @@ PLANTED = {
     "a position before the data is read": ("position < 0 || end", "end", "overflow"),
     "a reference too many is given up": (
         "    Py_XDECREF(buffer);",
-        "    Py_XDECREF(buffer); Py_XDECREF(buffer);",
+        "    Py_XDECREF(buffer); if (is_small) Py_XDECREF(buffer);",
         "heap-use-after-free",
     ),
     "a record's length is believed": ("*at >= end", "*at > end", "AddressSanitizer"),
