@@ -11,7 +11,7 @@ from registry_cluster import RegistryCluster, kill_registries, until
 def test_concurrent_registrations_of_a_schema_get_one_id(cluster: RegistryCluster) -> None:
     with ThreadPoolExecutor(30) as threads:
         answers = list(
-            threads.map(lambda n: cluster.register(n % 3, f"subject-{n % 4}", "Click"), range(30))
+            threads.map(lambda n: cluster.registered(n % 3, f"subject-{n % 4}", "Click"), range(30))
         )
     assert {each.status for each in answers} == {200}
     assert {each.value["id"] for each in answers} == {1}
@@ -24,7 +24,7 @@ def test_concurrent_registrations_of_a_schema_get_one_id(cluster: RegistryCluste
 def test_what_one_registry_gave_out_is_known_to_all_at_once(cluster: RegistryCluster) -> None:
     for number in range(30):
         writer, reader = number % 3, (number + 1) % 3
-        given = cluster.register(writer, f"s{number}", f"R{number}")
+        given = cluster.registered(writer, f"s{number}", f"R{number}")
         assert given.status == 200
         read = cluster.call(reader, "GET", f"schemas/ids/{given.value['id']}")
         assert json.loads(read.value["schema"])["name"] == f"R{number}"
@@ -39,7 +39,7 @@ def test_no_kill_loses_an_id_or_gives_one_twice(cluster: RegistryCluster) -> Non
 def test_without_the_home_reads_go_on_and_writes_say_what_is_wrong(
     cluster: RegistryCluster,
 ) -> None:
-    assert cluster.register(0, "clicks", "Click").value["id"] == 1
+    assert cluster.registered(0, "clicks", "Click").value["id"] == 1
     home = cluster.home()
     others = [number for number in range(3) if number != home]
     for number in others:
@@ -65,9 +65,9 @@ def test_a_leader_that_stops_in_good_order_is_followed_at_once(cluster: Registry
     assert leader is not None
     cluster.brokers[leader].stop()
     home = (leader + 1) % 3
-    assert cluster.register(home, "clicks", "Click").value["id"] == 1
+    assert cluster.registered(home, "clicks", "Click").value["id"] == 1
     cluster.start(leader)
-    assert cluster.register(leader, "views", "View").value["id"] == 2
+    assert cluster.registered(leader, "views", "View").value["id"] == 2
     assert not [
         line
         for broker in cluster.brokers
@@ -79,7 +79,7 @@ def test_a_leader_that_stops_in_good_order_is_followed_at_once(cluster: Registry
 def test_a_leader_that_was_paused_decides_nothing_behind_the_others_backs(
     cluster: RegistryCluster,
 ) -> None:
-    assert cluster.register(0, "clicks", "Click").value["id"] == 1
+    assert cluster.registered(0, "clicks", "Click").value["id"] == 1
     home = cluster.home()
     if cluster.leader() == home:
         cluster.brokers[home].stop()
@@ -91,8 +91,8 @@ def test_a_leader_that_was_paused_decides_nothing_behind_the_others_backs(
     with ThreadPoolExecutor(1) as threads:
         os.kill(cluster.brokers[paused].process.pid, signal.SIGSTOP)
         try:
-            asked = threads.submit(cluster.register, paused, "views", "View")
-            assert cluster.register(other, "orders", "Order").value["id"] == 2
+            asked = threads.submit(cluster.registered, paused, "views", "View")
+            assert cluster.registered(other, "orders", "Order").value["id"] == 2
         finally:
             os.kill(cluster.brokers[paused].process.pid, signal.SIGCONT)
         answer = asked.result()
