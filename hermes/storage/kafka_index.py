@@ -162,7 +162,8 @@ class KafkaIndex(TimeIndex):
             self._times.keep_ordered()
             self._keep_until(log_descriptor, known)
             self._walk(log_descriptor, end_offset)
-            self._write_kafkas(is_complete=complete)
+            is_sync_due = self._write_kafkas(is_complete=complete)
+        self._sync_kafkas(is_sync_due)
 
     def _keep_until(self, log_descriptor: int, limit: int | None) -> None:
         """Let only entries count that lead to batches, and only to those before an offset."""
@@ -212,16 +213,19 @@ class KafkaIndex(TimeIndex):
         if end is not None:
             with self._indexing:
                 self._walk(log_descriptor, end)
-                self._write_kafkas(is_complete=complete)
+                is_sync_due = self._write_kafkas(is_complete=complete)
+            self._sync_kafkas(is_sync_due)
         super().append(entries, log_descriptor, start=start, complete=complete)
 
     def close(self) -> None:
         """See `TimeIndex.close`: the last timestamp is written, which a roll would write."""
         # Kafka looks for all of them, also of an empty segment.
         self.ensure_file()
+        is_sync_due = False
         with self._indexing:
             if self._newest[0] > self._told_ms or self._pending:
-                self._write_kafkas(is_complete=True)
+                is_sync_due = self._write_kafkas(is_complete=True)
+        self._sync_kafkas(is_sync_due)
 
     def _walk(self, log_descriptor: int, end_offset: int) -> None:
         """Take up the batches up to an offset."""
@@ -252,17 +256,25 @@ class KafkaIndex(TimeIndex):
         if len(self._recent_offsets) >= 2 * _RECENT and len(self._pending) < _RECENT:
             del self._recent_offsets[:_RECENT], self._recent_positions[:_RECENT]
 
-    def _write_kafkas(self, *, is_complete: bool) -> None:
+    def _write_kafkas(self, *, is_complete: bool) -> bool:
+        """Write what is pending; whether Kafka's indexes are to be synced now."""
         if is_complete and self._newest[0] > self._told_ms:
             self._told_ms = self._newest[0]
             self._pending_times.append((self._told_ms, self._newest[1] - self._base_offset))
         sync = is_complete or self._walked[1] - self._synced_position >= SYNC_EVERY_BYTES
-        self._offsets.append(self._pending, sync=sync)
+        self._offsets.append(self._pending, is_complete=sync)
         self._pending = []
-        self._times.append(self._pending_times, sync=sync)
+        self._times.append(self._pending_times, is_complete=sync)
         self._pending_times = []
         if sync:
             self._synced_position = self._walked[1]
+        return sync
+
+    def _sync_kafkas(self, is_due: bool) -> None:
+        """Without the lock: readers, also in the reactor's thread, don't wait for a disk."""
+        if is_due:
+            self._offsets.sync()
+            self._times.sync()
 
     def _is_sync_due(self, end_offset: int) -> bool:
         return self._walked[1] == self._synced_position

@@ -113,13 +113,17 @@ class SortedFile:
         place = bisect_right(block, value, key=lambda each: each[field]) - 1
         return (first + place, block[place]) if place >= 0 else None
 
-    def append(self, entries: Sequence[tuple[int, int]], *, sync: bool) -> None:
+    def append(self, entries: Sequence[tuple[int, int]], *, is_complete: bool) -> None:
         """Write entries behind those that count.
+
+        Args:
+            entries: what to write.
+            is_complete: leave nothing behind them, also when there are none.
 
         Raises:
             OSError: none of them counts.
         """
-        if not entries and not sync:
+        if not entries and not is_complete:
             return
         descriptor = self._files.open_append(self.path, create=True)
         try:
@@ -132,11 +136,17 @@ class SortedFile:
                 write_all(self._files, descriptor, [data], position)
             self._may_be_longer = False
             self.count += len(entries)
-            if sync:
-                with suppress(OSError):
-                    self._files.fdatasync(descriptor)
         finally:
             self._files.close(descriptor)
+
+    def sync(self) -> None:
+        """Put on disk what was written, if that can be done; it takes as long as the disk does."""
+        with suppress(OSError):
+            descriptor = self._files.open_append(self.path)
+            try:
+                self._files.fdatasync(descriptor)
+            finally:
+                self._files.close(descriptor)
 
     def ensure(self) -> bool:
         """Create the file when it is missing; whether it was created.

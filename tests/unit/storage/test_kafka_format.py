@@ -1,6 +1,7 @@
 """Logs of Kafka's record batches: where they lie, what is read, what is beside them."""
 
 import os
+import threading
 from base64 import urlsafe_b64encode
 from pathlib import Path
 from uuid import UUID
@@ -140,6 +141,26 @@ def test_where_a_reader_goes_on_is_remembered(tmp_path: Path) -> None:
     log.read(30, 25_000).release()
     assert files.opened > opened
     log.close()
+
+
+def test_no_reader_waits_for_the_sync_of_an_index(tmp_path: Path) -> None:
+    class ReadWhileSyncing(UnsyncedFiles):
+        def fdatasync(self, descriptor: int) -> None:
+            path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+            if path.suffix in (".index", ".timeindex"):
+                synced.append(path.suffix)
+                reader = threading.Thread(target=lambda: log.read(1, 5000).release(), daemon=True)
+                reader.start()
+                reader.join(60)
+                assert not reader.is_alive(), "it waits for this sync"
+
+    synced: list[str] = []
+    log, _ = open_kafka_log(tmp_path / "k-0", ReadWhileSyncing(), segment_bytes=20_000)
+    for _ in range(16):
+        append_values(log, bytes(1500), bytes(1500))
+        log.flush()
+    log.close()
+    assert set(synced) == {".index", ".timeindex"}
 
 
 def test_what_is_damaged_ends_what_is_read_and_is_passed_over_next(tmp_path: Path) -> None:
