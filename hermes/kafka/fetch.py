@@ -5,6 +5,7 @@ do), then it is read again. Fetch sessions, by which later requests name only wh
 refused as Kafka does when it has no room for one: clients then name all partitions each time.
 """
 
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -21,7 +22,7 @@ from hermes.kafka.topics import KafkaTopic
 from hermes.kafka.waits import Wait, slice_of
 from hermes.protocol import FetchRequest
 from hermes.security import Operation
-from hermes.storage import LogSlice
+from hermes.storage import Log, LogSlice, NotInMemoryError
 
 #: The largest response, whatever is asked for: Kafka's `fetch.max.bytes`.
 MAX_RESPONSE_BYTES: Final = 55 << 20
@@ -137,24 +138,60 @@ def _topic_by_id(call: Call, topic_id: UUID) -> KafkaTopic | KafkaError:
 
 
 async def _read_all(call: Call, request: Any) -> list[Fetched]:
-    """Read what is wanted, a quantum at a time, until the response is full."""
+    """Read what is wanted, a quantum at a time, until the response is full.
+
+    What says where batches lie may not be in memory. It is looked at in a thread then, for all
+    partitions that lack it, which are read after the others.
+    """
     left = min(max(request.max_bytes, 0), MAX_RESPONSE_BYTES)
     is_first = True
+    wanted = _wanted(call, request)
+    cold: list[int] = []
+    logs: list[tuple[Log, int, int]] = []
 
-    def read(wanted: _Wanted) -> Fetched:
+    def read(place: int, resident: bool = True) -> Fetched:
         nonlocal left, is_first
-        fetched = _read(call, wanted, min(wanted.max_bytes, left), is_first)
+        each = wanted[place]
+        try:
+            fetched = _read(call, each, min(each.max_bytes, left), is_first, resident)
+        except NotInMemoryError:
+            assert isinstance(each.found, KafkaTopic)
+            cold.append(place)
+            log = call.server.topics.log(each.found.name, each.number)
+            logs.append((log, each.offset, each.max_bytes))
+            return Fetched(each.topic, each.number, Code.NONE)
         if size := fetched.size_bytes:
             left, is_first = max(left - size - PARTITION_BYTES, 0), False
         return fetched
 
+    scheduler = call.server.shared.scheduler
     found: list[Fetched] = await settled(
-        cooperatively(call.server.shared.scheduler, _wanted(call, request), read, Fetched.release)
+        cooperatively(scheduler, range(len(wanted)), read, Fetched.release)
     )
-    for place, each in enumerate(found):
-        if isinstance(each.records, LegacyRange):
-            found[place] = await _made(call, each, each.records, found)
+    if cold:
+        try:
+            await call.server.look_up(_warm, logs)
+            rest = await settled(
+                cooperatively(scheduler, cold, lambda place: read(place, False), Fetched.release)
+            )
+        except BaseException:  # the client has left
+            _release_all(found)
+            raise
+        for place, fetched in zip(cold, rest, strict=True):
+            found[place] = fetched
+    for place, fetched in enumerate(found):
+        if isinstance(fetched.records, LegacyRange):
+            found[place] = await _made(call, fetched, fetched.records, found)
     return found
+
+
+def _warm(logs: list[tuple[Log, int, int]]) -> None:
+    """In a thread: have in memory what says where batches lie, of (log, offset, bytes)."""
+    for log, offset, max_bytes in logs:
+        with suppress(HermesError):  # which the fetch meets, too
+            records = slice_of(log, offset, max_bytes, True)
+            if records is not None:
+                records.release()
 
 
 async def _made(
@@ -174,10 +211,13 @@ async def _made(
     return fetched._replace(records=batch)
 
 
-def _read(call: Call, wanted: _Wanted, max_bytes: int, is_first: bool) -> Fetched:
-    """Read one partition; the first one that has something gives a whole batch at least."""
+def _read(call: Call, wanted: _Wanted, max_bytes: int, is_first: bool, resident: bool) -> Fetched:
+    """Read one partition; the first one that has something gives a whole batch at least.
+
+    Raises:
+        NotInMemoryError: it is to be `resident`, and something had to be read from a disk.
+    """
     shared = call.server.shared
-    shared.metrics.fetches += 1
     try:
         if not isinstance(wanted.found, KafkaTopic):
             raise wanted.found
@@ -185,13 +225,15 @@ def _read(call: Call, wanted: _Wanted, max_bytes: int, is_first: bool) -> Fetche
         check_epoch(log, wanted.epoch)
         records: LogSlice | LegacyRange | None
         if log.counts_messages:
-            records = slice_of(log, wanted.offset, max_bytes, is_first)
+            records = slice_of(log, wanted.offset, max_bytes, is_first, resident=resident)
         else:
             records = range_of(log, wanted.offset, max_bytes) if max_bytes or is_first else None
     except HermesError as error:
+        shared.metrics.fetches += 1
         return Fetched(
             wanted.topic, wanted.number, refusal_of(shared, wanted.topic, wanted.number, error)
         )
+    shared.metrics.fetches += 1
     if records is not None:
         counts = shared.metrics.topics.get(log.topic) or shared.metrics.topic(log.topic)
         counts.bytes_out += records.length

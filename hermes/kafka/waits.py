@@ -79,10 +79,13 @@ class Wait:
         return b""
 
 
-def slice_of(log: Log, offset: int, max_bytes: int, is_first: bool) -> LogSlice | None:
+def slice_of(
+    log: Log, offset: int, max_bytes: int, is_first: bool, *, resident: bool = False
+) -> LogSlice | None:
     """Batches from the one on that holds an offset; None where there is nothing to read.
 
     Raises:
+        NotInMemoryError: as `Log.read` says.
         OffsetOutOfRangeError: the offset is before the log's start or beyond its end.
         StorageError: it can't be read.
     """
@@ -91,7 +94,7 @@ def slice_of(log: Log, offset: int, max_bytes: int, is_first: bool) -> LogSlice 
         return None
     if not (max_bytes or is_first):
         return None
-    records = log.read(offset, max_bytes, whole_first=is_first)
+    records = log.read(offset, max_bytes, whole_first=is_first, resident=resident)
     if records.length:
         return records
     records.release()

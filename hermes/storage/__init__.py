@@ -35,7 +35,7 @@ docs/log-format.md has the byte tables.
 
 from hermes.storage.descriptors import DescriptorCache, LogSlice
 from hermes.storage.directory import DataDirectory, OpenReport
-from hermes.storage.files import FileLayer
+from hermes.storage.files import FileLayer, NotInMemoryError
 from hermes.storage.layout import (
     CLEAN_SHUTDOWN_MARKER,
     parse_partition_directory,
@@ -61,6 +61,7 @@ __all__ = [
     "Log",
     "LogSettings",
     "LogSlice",
+    "NotInMemoryError",
     "OpenReport",
     "RecoveryReport",
     "SourceRange",

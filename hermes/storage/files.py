@@ -13,7 +13,20 @@ Threads: every method may be called from any thread, as the calls beneath may.
 
 import os
 from collections.abc import Sequence
-from errno import EDQUOT, EFBIG, EINVAL, EIO, EISDIR, ELOOP, EMFILE, ENFILE, ENOSPC, ENXIO
+from errno import (
+    EDQUOT,
+    EFBIG,
+    EINVAL,
+    EIO,
+    EISDIR,
+    ELOOP,
+    EMFILE,
+    ENFILE,
+    ENOSPC,
+    ENOTSUP,
+    ENXIO,
+    EOPNOTSUPP,
+)
 from stat import S_ISREG
 
 from hermes.errors import DiskFullError, StorageError
@@ -27,6 +40,10 @@ IOV_MAX: int = max(16, os.sysconf("SC_IOV_MAX"))
 #: What a file is, whatever its name: its device and inode.
 Identity = tuple[int, int]
 
+_NOWAIT = getattr(os, "RWF_NOWAIT", 0)
+# What a file system says that can't be asked.
+_UNKNOWN_FLAG = frozenset({EINVAL, ENOTSUP, EOPNOTSUPP})
+
 _BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"
 
 _NO_ROOM = frozenset({ENOSPC, EDQUOT, EFBIG})
@@ -34,6 +51,10 @@ _NO_DESCRIPTOR = frozenset({EMFILE, ENFILE})
 # What opening something other than a regular file raises, without following or waiting for it.
 _NOT_REGULAR = frozenset({ELOOP, ENXIO, EISDIR})
 _FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+
+
+class NotInMemoryError(Exception):
+    """Something would have to be read from a disk: do it in a worker thread."""
 
 
 class FileLayer:
@@ -74,6 +95,25 @@ class FileLayer:
         except (OSError, ValueError):
             return ""
 
+    def read_resident(self, descriptor: int, length: int, position: int) -> bytes:
+        """Read as `pread` does, but only what is in memory.
+
+        Where that can't be told (the file system, or the operating system) it may wait for a disk.
+
+        Raises:
+            NotInMemoryError: the first byte isn't.
+        """
+        if _NOWAIT:
+            data = bytearray(length)
+            try:
+                return bytes(data[: os.preadv(descriptor, [data], position, _NOWAIT)])
+            except BlockingIOError:
+                raise NotInMemoryError from None
+            except OSError as error:
+                if error.errno not in _UNKNOWN_FLAG:
+                    raise
+        return self.pread(descriptor, length, position)
+
     def open_new(self, path: str) -> int:
         """Create a file that must not exist yet and open it for reading and writing.
 
@@ -97,6 +137,20 @@ class FileLayer:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+class ResidentFiles(FileLayer):
+    """The same files for somebody who must not wait: reads of what isn't in memory are refused.
+
+    Args:
+        files: the file layer.
+    """
+
+    def __init__(self, files: FileLayer) -> None:
+        self.pread = files.read_resident
+        self.fstat = files.fstat
+        self.open_read = files.open_read  # type: ignore[method-assign]
+        self.close = files.close
 
 
 def _open_regular(path: str, flags: int) -> int:

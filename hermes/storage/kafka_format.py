@@ -13,7 +13,13 @@ import os
 from hermes.protocol.record_batches import LENGTH_END
 from hermes.storage.batch_walk import BatchReader, scan_batches
 from hermes.storage.checkpoints import METADATA_NAME
-from hermes.storage.files import FileLayer, exists, read_exactly
+from hermes.storage.files import (
+    FileLayer,
+    NotInMemoryError,
+    ResidentFiles,
+    exists,
+    read_exactly,
+)
 from hermes.storage.kafka_0_7 import KAFKA_0_7
 from hermes.storage.kafka_index import APPENDS_SUFFIX, KafkaIndex
 from hermes.storage.log_format import LogFormat, NamedSegment, OpenSegment, ScanReport
@@ -42,11 +48,13 @@ class KafkaFormat:
         index = segment.index
         assert isinstance(index, KafkaIndex)
         if not index.is_loaded:
+            if isinstance(files, ResidentFiles):
+                raise NotInMemoryError
             index.load(descriptor, end)
-        _, stop = index.find(descriptor, end)
+        _, stop = index.find(descriptor, end, files)
         if start == end:
             return stop, 0
-        position, _ = index.find(descriptor, start)
+        position, _ = index.find(descriptor, start, files)
         return position, max(0, stop - position)
 
     def whole_bytes(
@@ -65,7 +73,8 @@ class KafkaFormat:
         """
         index = segment.index
         assert isinstance(index, KafkaIndex)
-        length = index.end_of_whole(descriptor, position, position + max_bytes) - position
+        end = index.end_of_whole(descriptor, position, position + max_bytes, files)
+        length = end - position
         if length or not whole_first:
             return length
         start = read_exactly(files, descriptor, LENGTH_END, position)

@@ -23,14 +23,15 @@ import os
 import threading
 from array import array
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from struct import Struct
 from typing import Final
 from zlib import crc32
 
 from hermes.protocol.record_batches import LENGTH_END
 from hermes.storage.batch_walk import BatchReader, Place, walk
-from hermes.storage.files import FileLayer, read_exactly
+from hermes.storage.files import FileLayer, NotInMemoryError, ResidentFiles, read_exactly
 from hermes.storage.index_entries import unreadable_is_empty
 from hermes.storage.sorted_file import SortedFile
 from hermes.storage.time_index import SYNC_EVERY_BYTES, TAIL_BYTES, TimeIndex
@@ -186,17 +187,20 @@ class KafkaIndex(TimeIndex):
         self._times.keep(times)
         self._restart(last, newest)
 
-    def _batch(self, log_descriptor: int, entry: tuple[int, int]) -> Place | None:
+    def _batch(
+        self, log_descriptor: int, entry: tuple[int, int], files: FileLayer | None = None
+    ) -> Place | None:
         """The batch that an entry leads to, if there is one and it ends with its offset."""
-        reader = self._reader(log_descriptor)
+        reader = self._reader(log_descriptor, files)
         header = reader.header_at(entry[1], self._base_offset) if entry[1] >= 0 else None
         if header is None or header.last_offset != self._base_offset + entry[0]:
             return None
         return Place(entry[1], header)
 
-    def _reader(self, log_descriptor: int) -> BatchReader:
-        size = self._files.fstat(log_descriptor).st_size
-        return BatchReader(self._files, log_descriptor, self._base_offset, size)
+    def _reader(self, log_descriptor: int, files: FileLayer | None = None) -> BatchReader:
+        files = self._files if files is None else files
+        size = files.fstat(log_descriptor).st_size
+        return BatchReader(files, log_descriptor, self._base_offset, size)
 
     # -- growing --------------------------------------------------------------------------------
 
@@ -281,12 +285,15 @@ class KafkaIndex(TimeIndex):
 
     # -- asking ---------------------------------------------------------------------------------
 
-    def find(self, log_descriptor: int, offset: int) -> tuple[int, int]:
+    def find(
+        self, log_descriptor: int, offset: int, files: FileLayer | None = None
+    ) -> tuple[int, int]:
         """Find where an offset lies.
 
         Args:
             log_descriptor: the segment's file, open for reading.
             offset: one of the segment's, or its end.
+            files: reads in place of its own file layer.
 
         Returns:
             (the position of the first batch that reaches the offset, or the end of the last one;
@@ -301,28 +308,44 @@ class KafkaIndex(TimeIndex):
         remembered, position = self._remembered[offset % _REMEMBERED]
         if remembered == offset:
             return position, position
-        position = self._nearest(log_descriptor, offset)
+        position = self._nearest(log_descriptor, offset, files)
         end = position
-        reader = self._reader(log_descriptor)
+        reader = self._reader(log_descriptor, files)
         for place in walk(reader, position, self._base_offset, over_damage=True):
             if place.header.next_offset > offset:
                 return place.position, end
             end = place.end_position
         return end, end
 
-    def _nearest(self, log_descriptor: int, offset: int) -> int:
+    @contextmanager
+    def _guarded(self, files: FileLayer | None) -> Iterator[None]:
+        """Hold the lock; who must not wait for a disk doesn't wait for who reads from one, either.
+
+        Raises:
+            NotInMemoryError: another thread has the lock now.
+        """
+        if not self._indexing.acquire(blocking=not isinstance(files, ResidentFiles)):
+            raise NotInMemoryError
+        try:
+            yield
+        finally:
+            self._indexing.release()
+
+    def _nearest(self, log_descriptor: int, offset: int, files: FileLayer | None) -> int:
         """Where the last batch begins that an entry leads to and that ends up to an offset."""
         relative = offset - self._base_offset
-        with self._indexing:
+        with self._guarded(files):
             if self._recent_offsets and self._recent_offsets[0] <= relative:
                 return self._recent_positions[bisect_right(self._recent_offsets, relative) - 1]
             with unreadable_is_empty():
-                found = self._offsets.last_not_above(relative)
-                if found is not None and self._batch(log_descriptor, found[1]) is not None:
+                found = self._offsets.last_not_above(relative, files=files)
+                if found is not None and self._batch(log_descriptor, found[1], files) is not None:
                     return found[1][1]
         return 0
 
-    def end_of_whole(self, log_descriptor: int, position: int, limit: int) -> int:
+    def end_of_whole(
+        self, log_descriptor: int, position: int, limit: int, files: FileLayer | None = None
+    ) -> int:
         """Find where the last batch ends of those that lie within a range of the segment.
 
         A reader will want the batch behind it next: where that begins is remembered.
@@ -331,6 +354,7 @@ class KafkaIndex(TimeIndex):
             log_descriptor: the segment's file, open for reading.
             position: where the range begins, with a batch.
             limit: where it ends; what lies before is on disk, and so is the batch there.
+            files: reads in place of its own file layer.
 
         Returns:
             The position; that of the beginning when not even the first batch is whole.
@@ -338,14 +362,17 @@ class KafkaIndex(TimeIndex):
         Raises:
             OSError: the segment can't be read.
         """
-        end, is_limit = self._step(log_descriptor, position, limit, _STEPS)
+        files = self._files if files is None else files
+        end, is_limit = self._step(files, log_descriptor, position, limit, _STEPS)
         if not is_limit and end > position:
-            begin = max(end, self._nearest_position(log_descriptor, limit))
-            further, _ = self._step(log_descriptor, begin, limit, _FURTHER_STEPS)
+            begin = max(end, self._nearest_position(log_descriptor, limit, files))
+            further, _ = self._step(files, log_descriptor, begin, limit, _FURTHER_STEPS)
             end = max(end, further)
         return end
 
-    def _step(self, log_descriptor: int, position: int, limit: int, steps: int) -> tuple[int, bool]:
+    def _step(
+        self, files: FileLayer, log_descriptor: int, position: int, limit: int, steps: int
+    ) -> tuple[int, bool]:
         """Step over batches: (where the last one ends that is whole, whether the next isn't).
 
         Like `walk`, but nothing is made of a header: this runs for most fetches.
@@ -355,7 +382,7 @@ class KafkaIndex(TimeIndex):
         for _ in range(steps):
             start = end - data_at
             if start + _STEP.size > len(data):
-                data = read_exactly(self._files, log_descriptor, _STEP_BYTES, end)
+                data = read_exactly(files, log_descriptor, _STEP_BYTES, end)
                 data_at, start = end, 0
                 if len(data) < _STEP.size:
                     break
@@ -370,15 +397,15 @@ class KafkaIndex(TimeIndex):
             offset = least = base + last_delta + 1
         return end, False
 
-    def _nearest_position(self, log_descriptor: int, limit: int) -> int:
+    def _nearest_position(self, log_descriptor: int, limit: int, files: FileLayer) -> int:
         """The last position up to a limit that an entry has where a batch begins; 0 without any."""
-        with self._indexing:
+        with self._guarded(files):
             positions = self._recent_positions
             if positions and positions[0] <= limit:
                 return positions[bisect_right(positions, limit) - 1]
             with unreadable_is_empty():
-                found = self._offsets.last_not_above(limit, field=1)
-                if found is not None and self._batch(log_descriptor, found[1]) is not None:
+                found = self._offsets.last_not_above(limit, 1, files)
+                if found is not None and self._batch(log_descriptor, found[1], files) is not None:
                     return found[1][1]
         return 0
 

@@ -536,7 +536,9 @@ class Log:
 
     # -- reading --------------------------------------------------------------------------------
 
-    def read(self, offset: int, max_bytes: int, *, whole_first: bool = False) -> LogSlice:
+    def read(
+        self, offset: int, max_bytes: int, *, whole_first: bool = False, resident: bool = False
+    ) -> LogSlice:
         """Find visible bytes, without reading them.
 
         Of Kafka's format a little is read: what says where the offset lies, and headers of batches
@@ -547,6 +549,7 @@ class Log:
             max_bytes: how many bytes at most, >= 0.
             whole_first: let the slice be longer where its first message is, or in Kafka's format
                 its first batch.
+            resident: read nothing for it that isn't in memory, so that it waits for no disk.
 
         Returns:
             A slice of one segment, which the caller releases: it ends where the segment or the
@@ -556,14 +559,15 @@ class Log:
         Raises:
             OffsetOutOfRangeError: the offset is before the earliest or beyond the visible end.
             LogOfflineError: the log could not be opened at all, or was closed.
+            NotInMemoryError: it is to be `resident` and isn't: call again in a worker thread.
             StorageError: the segment can't be opened now (no descriptor, say).
         """
         # What `_through_view` does, written out: this runs for every fetch.
         view = self._view
         try:
-            return self._reader.read(view, offset, max_bytes, whole_first)
+            return self._reader.read(view, offset, max_bytes, whole_first, resident)
         except (OffsetOutOfRangeError, SegmentRetiredError):
-            return self._through_view(self._reader.read, offset, max_bytes, whole_first)
+            return self._through_view(self._reader.read, offset, max_bytes, whole_first, resident)
         except OSError as error:
             raise self._unreadable(error) from error
 

@@ -21,7 +21,7 @@ from hermes.interfaces import SegmentInfo
 from hermes.protocol import AppendRun
 from hermes.storage.append_times import append_runs
 from hermes.storage.descriptors import DescriptorCache, LogSlice
-from hermes.storage.files import FileLayer
+from hermes.storage.files import FileLayer, ResidentFiles
 from hermes.storage.index_entries import IndexReader, unreadable_is_empty
 from hermes.storage.kafka_format import KAFKA
 from hermes.storage.kafka_index import KafkaIndex
@@ -43,12 +43,13 @@ class LogReader:
     `SegmentRetiredError`, and `OSError` for what can't be opened or read.
     """
 
-    __slots__ = ("_counts_messages", "_descriptors", "_files", "_format", "_locate")
+    __slots__ = ("_counts_messages", "_descriptors", "_files", "_format", "_locate", "_resident")
 
     def __init__(
         self, files: FileLayer, descriptors: DescriptorCache, log_format: LogFormat
     ) -> None:
         self._files = files
+        self._resident = ResidentFiles(files)
         self._descriptors = descriptors
         self._format = log_format
         self._locate = log_format.locate
@@ -57,11 +58,18 @@ class LogReader:
     # -- bytes ----------------------------------------------------------------------------------
 
     def read(
-        self, view: LogView, offset: int, max_bytes: int, whole_first: bool = False
+        self,
+        view: LogView,
+        offset: int,
+        max_bytes: int,
+        whole_first: bool = False,
+        resident: bool = False,
     ) -> LogSlice:
         """Find visible bytes, without reading them.
 
         Raises:
+            NotInMemoryError: something had to be read from a disk, and only what is `resident` in
+                memory may be.
             OffsetOutOfRangeError: the offset is before the earliest or beyond the visible end.
         """
         bases, segments, high_watermark = view
@@ -76,14 +84,15 @@ class LogReader:
             return LogSlice(None, None, -1, 0, 0)
         segment = segments[position - 1]
         file = segment.file
+        files = self._resident if resident else self._files
         descriptor = self._descriptors.acquire(file, writable=is_active)
         try:
-            start, length = self._locate(segment, self._files, descriptor, offset, end)
+            start, length = self._locate(segment, files, descriptor, offset, end)
             is_over = not (length or is_active)
             if length > max_bytes:
                 if whole_first or self._counts_messages:
                     whole = self._format.whole_bytes(
-                        segment, self._files, descriptor, start, max_bytes, whole_first
+                        segment, files, descriptor, start, max_bytes, whole_first
                     )
                     max_bytes = min(length, whole)
                 length = max_bytes
@@ -93,7 +102,7 @@ class LogReader:
         if is_over:
             # Nothing is left of what was at this end of the segment: go on with the next one.
             self._descriptors.release(file)
-            return self.read(view, end, max_bytes, whole_first)
+            return self.read(view, end, max_bytes, whole_first, resident)
         return LogSlice(self._descriptors, file, descriptor, start, length)
 
     def boundary_before(self, view: LogView, offset: int, max_message_bytes: int) -> int:

@@ -74,42 +74,48 @@ class SortedFile:
     def _read(self, first: int, count: int) -> list[tuple[int, int]]:
         descriptor = self._files.open_read(self.path)
         try:
-            return self._entries(descriptor, first, count)
+            return self._entries(self._files, descriptor, first, count)
         finally:
             self._files.close(descriptor)
 
-    def _entries(self, descriptor: int, first: int, count: int) -> list[tuple[int, int]]:
+    def _entries(
+        self, files: FileLayer, descriptor: int, first: int, count: int
+    ) -> list[tuple[int, int]]:
         size = self._entry.size
-        data = read_exactly(self._files, descriptor, count * size, first * size)
+        data = read_exactly(files, descriptor, count * size, first * size)
         return list(self._entry.iter_unpack(data[: len(data) - len(data) % size]))
 
-    def last_not_above(self, value: int, field: int = 0) -> tuple[int, tuple[int, int]] | None:
+    def last_not_above(
+        self, value: int, field: int = 0, files: FileLayer | None = None
+    ) -> tuple[int, tuple[int, int]] | None:
         """Find the last entry whose first field is not above a value: (its number, it).
 
         Args:
             value: the value.
             field: 1 to go by the second field, where that is ascending, too.
+            files: reads in place of its own file layer.
 
         Raises:
             OSError: it can't be read.
         """
         if not self.count:
             return None
-        descriptor = self._files.open_read(self.path)
+        files = self._files if files is None else files
+        descriptor = files.open_read(self.path)
         try:
             # First which block, by the blocks' first entries, then within it.
             low, high = 0, (self.count - 1) // _BLOCK + 1
             while high - low > 1:
                 middle = (low + high) // 2
-                found = self._entries(descriptor, middle * _BLOCK, 1)
+                found = self._entries(files, descriptor, middle * _BLOCK, 1)
                 if found and found[0][field] <= value:
                     low = middle
                 else:
                     high = middle
             first = low * _BLOCK
-            block = self._entries(descriptor, first, min(_BLOCK, self.count - first))
+            block = self._entries(files, descriptor, first, min(_BLOCK, self.count - first))
         finally:
-            self._files.close(descriptor)
+            files.close(descriptor)
         place = bisect_right(block, value, key=lambda each: each[field]) - 1
         return (first + place, block[place]) if place >= 0 else None
 
