@@ -81,11 +81,17 @@ def test_a_leader_that_was_paused_decides_nothing_behind_the_others_backs(
 ) -> None:
     assert cluster.registered(0, "clicks", "Click").value["id"] == 1
     home = cluster.home()
-    if cluster.leader() == home:
-        cluster.brokers[home].stop()
-        cluster.start(home)
-        until(lambda: cluster.leader() not in (None, home), "a leader elsewhere")
-    paused = cluster.leader()
+    leaders = [cluster.leader()]
+
+    def is_elsewhere() -> bool:
+        if leaders[-1] == home:  # which may be elected again
+            cluster.brokers[home].stop()
+            cluster.start(home)
+        leaders.append(cluster.leader())
+        return leaders[-1] not in (None, home)
+
+    until(is_elsewhere, "a leader elsewhere")
+    paused = leaders[-1]
     assert paused is not None
     other = next(number for number in range(3) if number not in (home, paused))
     with ThreadPoolExecutor(1) as threads:
