@@ -6,6 +6,7 @@ is logged at the level debug. Errors that nobody expected keep theirs.
 """
 
 import logging
+import os
 from collections.abc import Callable, Iterator
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
@@ -42,4 +43,8 @@ def _plainly(items: Iterator[Any]) -> Iterator[Any]:
 
 def _plain(error: HermesError) -> HermesError:
     _log.debug("Spark is told of this error", exc_info=error)
+    if os.environ.get("SPARK_PYTHON_RUNTIME") == "PYTHON_WORKER":
+        # What Spark's setting to hide tracebacks does, so that the text is all that is shown. This
+        # process reports one error and ends: no other error loses its way by it.
+        os.environ["SPARK_HIDE_TRACEBACK"] = "1"
     return error.with_traceback(None)

@@ -206,11 +206,11 @@ def test_damage_is_an_error_of_spark_unless_it_may_be_lost(
     assert read(spark, broker, subscribe="clicks", failOnDataLoss="false").count() == 999
 
 
-def test_an_error_is_a_few_lines_that_say_what_is_wrong(spark: SparkSession) -> None:
+def test_an_error_says_first_what_is_wrong(spark: SparkSession) -> None:
     reader = spark.read.format("hermes").option("hermes.bootstrap.servers", "127.0.0.1:1")
     reader = reader.option("subscribe", "clicks").option("fetchOffset.numRetries", "0")
     with pytest.raises(PySparkException) as caught:
         reader.load().count()
-    lines = str(caught.value).splitlines()
-    assert len(lines) < 8
-    assert any("no connection to 127.0.0.1:1" in line for line in lines)
+    first, *rest = str(caught.value).splitlines()
+    assert "no connection to 127.0.0.1:1" in first
+    assert len(rest) < 4

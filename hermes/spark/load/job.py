@@ -64,8 +64,8 @@ _HINTS: Final = {
     "includetimestamp": "what is loaded always has the column timestamp",
 }
 
-# The last line of a Python traceback that ends in one of our exceptions, and of any trace.
-_OURS: Final = re.compile(r"^hermes\.errors\.\w+: (.+)$", re.MULTILINE)
+# One of our exceptions, after Spark's own words or a traceback, and the last line of any trace.
+_OURS: Final = re.compile(r"\bhermes\.errors\.\w+: (.+)$", re.MULTILINE)
 _CAUSE: Final = re.compile(r"^(?:Caused by: )?[\w.$]+(?:Exception|Error): (.+)$", re.MULTILINE)
 
 _LARGEST_TASK_BYTES: Final = 256 * 1024 * 1024

@@ -1,9 +1,11 @@
 """What Spark is told of an error: what is wrong, without the way through Hermes."""
 
+import io
 import traceback
 from collections.abc import Iterator
 
 import pytest
+from pyspark.util import handle_worker_exception
 
 from hermes.errors import ConfigError
 from hermes.spark.plain_errors import plain_errors
@@ -48,6 +50,23 @@ def test_that_holds_for_what_comes_while_rows_are_taken() -> None:
     with pytest.raises(ConfigError) as caught:
         next(rows)
     assert "deep" not in "".join(traceback.format_exception(caught.value))
+
+
+def test_a_worker_tells_spark_the_text_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_HIDE_TRACEBACK", "")
+    assert b"Traceback" in told()
+    monkeypatch.setenv("SPARK_PYTHON_RUNTIME", "PYTHON_WORKER")
+    assert told() == b"hermes.errors.ConfigError: topic: is wrong\n"
+
+
+def told() -> bytes:
+    """What a worker whose function fails tells Spark: a mark, the length, and the text."""
+    sent = io.BytesIO()
+    try:
+        fails()
+    except ConfigError as error:
+        handle_worker_exception(error, sent)
+    return sent.getvalue()[8:]
 
 
 def test_what_nobody_expected_keeps_its_way() -> None:

@@ -9,6 +9,11 @@ PYTHON = """[PYTHON_DATA_SOURCE_ERROR] Failed to plan: Traceback (most recent ca
     raise DataLossError(text)
 hermes.errors.DataLossError: topic 'clicks' partition 0-0: offset 5 was wanted
  SQLSTATE: 38000"""
+HIDDEN = """Job aborted due to stage failure: Task 0 in stage 1.0 failed 4 times:
+org.apache.spark.api.python.PythonException: hermes.errors.DataLossError: offset 5 was wanted
+
+\tat org.apache.spark.api.python.BasePythonRunner.handlePythonException(PythonRunner.scala:645)
+Caused by: java.io.IOException: it goes on"""
 JAVA = """An error occurred while calling o247.parquet.
 : org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 27.0 failed
 \tat org.apache.spark.scheduler.DAGScheduler.abortStage(DAGScheduler.scala:4568)
@@ -21,6 +26,7 @@ Caused by: java.io.IOException: No space left on device
     ("text", "expected"),
     [
         (PYTHON, "topic 'clicks' partition 0-0: offset 5 was wanted"),
+        (HIDDEN, "offset 5 was wanted"),
         (JAVA, "No space left on device"),
         (
             "[PATH_NOT_FOUND] Path does not exist: /x.\nmore",
