@@ -8,10 +8,12 @@ import threading
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from hermes.metrics import FamiliesCollector, Family, Series
 from hermes.spark.offsets import Offsets, parse_offsets
+from hermes.spark.starting import prepare_streams
 
 _LABELS: Final = ("query", "source")
 _FAMILIES: Final = {
@@ -89,6 +91,8 @@ def _offsets(text: object) -> Offsets:
 class ProgressListener(StreamingQueryListener, FamiliesCollector):
     """Keeps how far the streams of a session are behind, for a program and for Prometheus.
 
+    Streams that start while it listens may start together, see `prepare_streams`.
+
     Example:
         listener = ProgressListener()
         spark.streams.addListener(listener)
@@ -110,7 +114,10 @@ class ProgressListener(StreamingQueryListener, FamiliesCollector):
             }
 
     def onQueryStarted(self, event: Any) -> None:
-        """Called by Spark."""
+        """Called by Spark before a stream makes its sources; see `prepare_streams`."""
+        if SparkSession.getActiveSession() is not None:
+            # The driver's first session: the active one may know the source by another map.
+            prepare_streams(SparkSession.builder.getOrCreate())
 
     def onQueryProgress(self, event: Any) -> None:
         """Called by Spark after each micro-batch."""

@@ -43,6 +43,7 @@ from hermes.spark.arguments import (
     require_new,
     require_time,
 )
+from hermes.spark.starting import prepared
 
 __all__ = [
     "deduplicate",
@@ -339,7 +340,7 @@ def _joined(
     # The key's columns are renamed on one side, so that each name means one column.
     other = right.withColumnsRenamed({key: f"{_RIGHT}{key}" for key in keys})
     equal = [named(key) == named(f"{_RIGHT}{key}") for key in keys]
-    joined = left.join(other, reduce(Column.__and__, equal, condition), how)
+    joined = prepared(left).join(other, reduce(Column.__and__, equal, condition), how)
     return joined.drop(*(f"{_RIGHT}{key}" for key in keys))
 
 
@@ -396,9 +397,9 @@ def top_n(
     others = [name for name in df.columns if name not in (by, *groups)]
     order = [named(by).desc_nulls_last(), *(named(name).asc_nulls_first() for name in others)]
     if not groups:
-        return df.orderBy(*order).limit(n)
+        return prepared(df).orderBy(*order).limit(n)
     if df.isStreaming:
-        return _of_closed_groups(df, n, by, groups, others)
+        return _of_closed_groups(prepared(df), n, by, groups, others)
     ranked = sf.row_number().over(Window.partitionBy(*map(named, groups)).orderBy(*order))
     return df.withColumn(_PLACE, ranked).where(named(_PLACE) <= n).drop(_PLACE)
 
@@ -504,9 +505,9 @@ def _watermarked(
     """
     require_time(df, time, f"{prefix}time")
     if delay is None:
-        return df
+        return prepared(df)
     delay_ms = as_ms(delay, f"{prefix}watermark")
-    return df.withWatermark(time, as_interval(delay_ms)) if df.isStreaming else df
+    return prepared(df).withWatermark(time, as_interval(delay_ms)) if df.isStreaming else df
 
 
 def late_rows(source: StreamingQuery | StreamingQueryProgress) -> int:

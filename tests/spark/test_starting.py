@@ -1,16 +1,20 @@
 """Streams that start at the same moment."""
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hermes_testkit import BrokerProcess
+from py4j.java_gateway import get_method
 from pyspark.sql import DataFrame, SparkSession
 
 from hermes.client import Producer, ProducerConfig
 from hermes.spark import HermesDataSource, prepare_streams, split_id
 from hermes.spark.decoding import decode_text
+from hermes.spark.progress import ProgressListener
+from hermes.spark.streams import deduplicate, join_table, top_n
 
 
 def test_no_start_adds_a_name_to_what_streams_share(
@@ -49,19 +53,49 @@ def environment_of(session: SparkSession) -> Any:
     return manager.lookupDataSource("hermes").dataSourceCls().envVars()
 
 
-@pytest.mark.parametrize("use", [decode_text, split_id], ids=["decoding", "split_id"])
+def once(rows: DataFrame) -> DataFrame:
+    return deduplicate(rows, "value", time="timestamp", watermark="1m")
+
+
+def with_names(rows: DataFrame) -> DataFrame:
+    names = rows.sparkSession.createDataFrame([(b"x", "a name")], "value binary, name string")
+    return join_table(rows, names, on="value")
+
+
+def latest(rows: DataFrame) -> DataFrame:
+    return top_n(rows, 1, by="timestamp")
+
+
+@pytest.mark.parametrize("use", [decode_text, split_id, once, with_names, latest])
 def test_what_gets_a_stream_prepares_for_its_start(
     spark: SparkSession, use: Callable[[DataFrame], DataFrame]
 ) -> None:
     session = spark.newSession()
     session.dataSource.register(HermesDataSource)
     rows = session.readStream.format("rate").load()
-    batch = session.createDataFrame([(b"x",)], "value binary")
+    batch = session.createDataFrame(
+        [(b"x", datetime.now(UTC))], "value binary, timestamp timestamp"
+    )
     before = set(environment_of(session))
     use(batch)
     assert set(environment_of(session)) == before
-    use(rows.selectExpr("CAST(CAST(value AS STRING) AS BINARY) AS value"))
+    use(rows.selectExpr("CAST(CAST(value AS STRING) AS BINARY) AS value", "timestamp"))
     assert set(environment_of(session)) > before
+
+
+def test_a_listener_for_progress_prepares_each_start(spark: SparkSession) -> None:
+    """Spark tells it of a start, and waits for it, before the stream makes its sources."""
+    prepare_streams(spark)
+    before = dict(environment_of(spark))
+    get_method(environment_of(spark), "remove")("SPARK_BUFFER_SIZE")
+    assert dict(environment_of(spark)) != before
+    listener = ProgressListener()
+    spark.streams.addListener(listener)
+    try:
+        spark.readStream.format("rate").load().writeStream.format("noop").start().stop()
+    finally:
+        spark.streams.removeListener(listener)
+    assert dict(environment_of(spark)) == before
 
 
 @pytest.mark.parametrize("name", ["contentSize", "size"], ids=["Scala's map", "Java's map"])
