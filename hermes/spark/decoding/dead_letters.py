@@ -197,7 +197,8 @@ def count_dead_letters(
     Put it right after the decoder and continue with what it returns. Counting costs no extra pass;
     `read_counts` reads the result. A batch counts in its first action. A stream counts each
     micro-batch; one that is repeated after a crash is counted again, so these counts are for
-    monitoring: where the number must be exact, count what was *written*.
+    monitoring: where the number must be exact, count what was *written*. So it is, up to PySpark
+    4.2, with what one action reads twice: for a sort, or for two writes in `foreachBatch`.
 
     Example:
         seen = Observation("clicks")
