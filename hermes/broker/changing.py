@@ -33,6 +33,7 @@ from hermes.config.topic import TOPIC_SETTINGS, check_format, check_untrimmed
 from hermes.errors import BrokerStoppingError, ConfigError, HermesError
 from hermes.limited_log import LimitedLog
 from hermes.logs import ModuleLogger
+from hermes.plugins import PluginMakers
 from hermes.protocol import (
     AlterTopicRequest,
     ConfigChange,
@@ -250,7 +251,7 @@ class Changes:
         if self._topics.format(topic) != FORMAT_KAFKA:  # what exists may be without an entry
             check_format(entry, changed.topic(topic))
         try:
-            retention_policy(changed, topic)
+            retention_policy(changed, topic, self._settings.policy_makers)
         except ConfigError as error:
             raise ConfigError("retention_policy", error.message) from None
         return changed
@@ -316,8 +317,9 @@ class Changes:
         """Read and check the file; in a thread."""
         read = self._shared.read_config()
         config = reloaded(running, read)
+        makers: PluginMakers = {}  # plugins may have been installed meanwhile
         for topic in config.altered:
-            retention_policy(config, topic)
+            retention_policy(config, topic, makers)
         return config, list(changes_between(running, read))
 
     def _concerned(self, before: BrokerConfig, now: BrokerConfig) -> list[str]:

@@ -24,7 +24,7 @@ from hermes.interfaces import (
     IAuthorizer,
     IRetentionPolicy,
 )
-from hermes.plugins import load_plugin
+from hermes.plugins import PluginMakers, find_plugin, load_plugin
 from hermes.protocol import check_new_topic_name
 
 
@@ -35,8 +35,9 @@ def check_startable(config: BrokerConfig) -> None:
         ConfigError: names the setting and what is wrong with it.
     """
     _check_topics(config)
+    makers: PluginMakers = {}
     for topic in ("", *config.topics):
-        retention_policy(config, topic)
+        retention_policy(config, topic, makers)
     authenticator(config)
     authorizer_of(config)
     _check_endpoint("coordination_listen", config.coordination_listen)
@@ -116,17 +117,24 @@ def check_ready_file(path: Path) -> None:
         raise ConfigError("ready_file", f"can't write into the directory of {path}")
 
 
-def retention_policy(config: BrokerConfig, topic: str) -> IRetentionPolicy:
+def retention_policy(config: BrokerConfig, topic: str, makers: PluginMakers) -> IRetentionPolicy:
     """Make the policy of a topic; "" for that of all others.
+
+    Args:
+        config: the settings.
+        topic: the topic's name.
+        makers: what was found so far; gets what is found.
 
     Raises:
         ConfigError: no such plugin, or wrong settings; the text names the plugin.
     """
     settings = config.topic(topic)
     try:
-        policy: IRetentionPolicy = load_plugin(
-            "hermes.retention", settings.retention_policy, IRetentionPolicy, settings.retention
-        )
+        make = makers.get(settings.retention_policy)
+        if make is None:
+            make = find_plugin("hermes.retention", settings.retention_policy, IRetentionPolicy)
+            makers[settings.retention_policy] = make
+        policy: IRetentionPolicy = make(settings.retention)
     except PluginError as error:
         prefix = f"topics.{topic}." if topic in config.topics else ""
         raise ConfigError(f"{prefix}retention_policy", str(error)) from error

@@ -374,7 +374,9 @@ class ServingBroker:
     def _retention_policy(self, topic: str) -> IRetentionPolicy:
         policy = self._policies.get(topic)
         if policy is None:
-            policy = self._policies[topic] = retention_policy(self.config, topic)
+            policy = self._policies[topic] = retention_policy(
+                self.config, topic, self.settings.policy_makers
+            )
         return policy
 
     # -- stop -----------------------------------------------------------------------------------

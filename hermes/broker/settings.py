@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from hermes.config import BrokerConfig, TopicConfig, parse_topic_settings
 from hermes.errors import ConfigError
+from hermes.plugins import PluginMakers
 from hermes.storage import TopicEntries
 
 
@@ -16,11 +17,13 @@ class Settings:
     Attributes:
         config: all settings, with what was set for single topics; replaced, never changed.
         entries: what was set for single topics, as texts.
+        policy_makers: the retention plugins that were found; found again after a change.
     """
 
     def __init__(self, config: BrokerConfig) -> None:
         self.config = config
         self.entries: TopicEntries = {}
+        self.policy_makers: PluginMakers = {}
         self._observers: list[Callable[[], None]] = []
         self._topic_observers: list[Callable[[str], None]] = []
 
@@ -35,6 +38,7 @@ class Settings:
     def use(self, config: BrokerConfig) -> None:
         """Use these settings from now on; `tell_topic` follows for those that they concern."""
         self.config = config
+        self.policy_makers = {}
         for observer in self._observers:
             observer()
 

@@ -92,6 +92,8 @@ class TopicCluster:
         self._session: Session | None = None
         self._tree: TopicTree | None = None
         self._seen: Seen | None = None
+        # Which share is in which node, so that a change costs what it is about, not all topics.
+        self._settled: dict[str, tuple[Share, TopicNode | None]] = {}
         self._thread = threading.Thread(target=self._run, name="hermes-kafka-topics", daemon=True)
 
     def start(self) -> None:
@@ -244,11 +246,18 @@ class TopicCluster:
     def _register(self, tree: TopicTree, contents: TreeContents) -> bool:
         """Say what this broker has and hasn't got; whether there was anything to say."""
         shares, has_changed = self._shares, False
+        settled, self._settled = self._settled, {}
         for name, share in shares.items():
+            node = contents.topics.get(name)
+            before = settled.get(name)
+            if before is not None and before[0] is share and before[1] is node:
+                self._settled[name] = before
+                continue
             if self._stopping or not fits_in_a_path(name) or self._is_doomed(name, share, contents):
                 continue
-            node = contents.topics.get(name)
-            if self._with(share, node) is not node:
+            if self._with(share, node) is node:
+                self._settled[name] = (share, node)
+            else:
                 tree.change(name, partial(self._with, share))
                 has_changed = True
         for name, node in contents.topics.items():

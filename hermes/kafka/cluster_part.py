@@ -4,7 +4,7 @@ Whatever a broker was told of before it went down, it does when it is back: what
 with what stands there, so that no crash between two steps leaves anything undone.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 from uuid import UUID
@@ -62,13 +62,16 @@ class ClusterPart:
         self._known: list[Deferred[None]] = []  # wait until it is known what there is
         self._nodes: Mapping[str, TopicNode] = {}
         self._deleting: dict[UUID, list[Deferred[None]]] = {}  # and who waits for it
+        self._shares: Mapping[str, Share] = {}
+        self._without_id: set[str] = set()  # `kafka` topics here that have none yet
         self._lines = LimitedLog(self._log, shared.clock.seconds)
 
     def begin(self, cluster: TopicCluster) -> None:
         """Tell a cluster what this broker has, now and whenever that changes."""
         self.cluster = cluster
-        self._registry.on_change(lambda _: self._tell_shares())
-        self._tell_shares()
+        for observed in (self._registry.on_change, self._shared.settings.on_topic_change):
+            observed(lambda name: self._tell_shares([name]))
+        self._tell_shares(self._registry.names())
 
     def deletion(self, topic_id: UUID) -> "Deferred[None] | None":
         """Find a deletion of this broker's part that is under way.
@@ -97,19 +100,31 @@ class ClusterPart:
             if not each.called:
                 each.errback(CoordinationUnavailableError("the broker stops"))
 
-    def _tell_shares(self) -> None:
-        shares = {}
-        for name in self._registry.names():
-            logs = self._registry.partitions(name)
-            if self._registry.format(name) == FORMAT_KAFKA:
-                topic_id = next((each.topic_id for each in logs if each.topic_id), None)
-                if topic_id is not None:
-                    numbers = tuple(each.partition for each in logs)
-                    shares[name] = Share(FORMAT_KAFKA, topic_id, numbers)
-            else:
-                count = self._registry.partition_count(name)
-                shares[name] = Share(FORMAT_0_7, None, tuple(range(count)))
-        self.cluster.use_shares(shares)
+    def _tell_shares(self, names: Collection[str]) -> None:
+        """Some of this broker's topics are new, gone, larger, or set otherwise."""
+        shares = dict(self._shares)  # the cluster's thread reads what it was given
+        for each in {*names, *self._without_id}:
+            shares.pop(each, None)
+            self._without_id.discard(each)
+            if self._registry.exists(each):
+                share = self._share(each)
+                if share is None:
+                    self._without_id.add(each)
+                else:
+                    shares[each] = share
+        if shares != self._shares:
+            self._shares = shares
+            self.cluster.use_shares(shares)
+
+    def _share(self, name: str) -> Share | None:
+        """What this broker has of a topic; None for a `kafka` topic without an id."""
+        if self._registry.format(name) != FORMAT_KAFKA:
+            return Share(FORMAT_0_7, None, tuple(range(self._registry.partition_count(name))))
+        logs = self._registry.partitions(name)
+        topic_id = next((each.topic_id for each in logs if each.topic_id), None)
+        if topic_id is None:
+            return None
+        return Share(FORMAT_KAFKA, topic_id, tuple(each.partition for each in logs))
 
     def seen(self, seen: Seen) -> None:
         """What stands in coordination may have changed: do this broker's part of it."""

@@ -99,6 +99,7 @@ class KafkaTopics:
         self._topics: dict[str, KafkaTopic] = {}
         self._by_id: dict[UUID, KafkaTopic] = {}
         self._brokers: Mapping[int, BrokerListeners] = {}
+        self._nodes: Mapping[str, TopicNode] = {}
         self.on_gone: Callable[[str], None] = lambda name: None
         self.live = frozenset({self._broker_id})
         self.has_cluster = has_cluster
@@ -264,7 +265,10 @@ class KafkaTopics:
         for name in self._topics.keys() - nodes.keys():
             self._forget(name)
             self.on_gone(name)
+        used, self._nodes = self._nodes, nodes
         for name, node in nodes.items():
+            if used.get(name) is node:
+                continue
             found = KafkaTopic(name, node.id, node.format, node.partitions)
             before = self._topics.get(name)
             if before != found:

@@ -4,6 +4,20 @@ A plugin, built in or not, is found by its entry point and never imported by nam
 for `time-and-size` works for a third party's. docs/plugins.md has a complete one.
 """
 
-from hermes.plugins.discovery import available, load_plugin, plugin_name, verify_plugin
+from hermes.plugins.discovery import (
+    PluginMakers,
+    available,
+    find_plugin,
+    load_plugin,
+    plugin_name,
+    verify_plugin,
+)
 
-__all__ = ["available", "load_plugin", "plugin_name", "verify_plugin"]
+__all__ = [
+    "PluginMakers",
+    "available",
+    "find_plugin",
+    "load_plugin",
+    "plugin_name",
+    "verify_plugin",
+]

@@ -22,6 +22,9 @@ from zope.interface.verify import verifyClass, verifyObject
 
 from hermes.errors import PluginError
 
+#: What makes plugins of one group, by name; see `find_plugin`.
+PluginMakers = dict[str, Callable[..., Any]]
+
 
 def available(group: str) -> tuple[str, ...]:
     """List the names of a group's plugins, sorted, without loading any."""
@@ -47,6 +50,24 @@ def load_plugin(
         PluginError: no distribution, or more than one, has such an entry; it can't be imported;
             its factory failed; or the object does not provide the interface.
     """
+    return find_plugin(group, name, interface)(*arguments, **options)
+
+
+def find_plugin(group: str, name: str, interface: type[Interface]) -> Callable[..., Any]:
+    """Find a plugin by its name, for those who make many: finding one reads all that is installed.
+
+    Args:
+        group: the entry point group.
+        name: the entry's name.
+        interface: what the plugin must provide.
+
+    Returns:
+        What makes one, and makes sure that it provides the interface; it takes what the entry's
+        factory takes, and raises PluginError.
+
+    Raises:
+        PluginError: as `load_plugin`.
+    """
     entry = _find(group, name)
     label = _label(entry)
     try:
@@ -63,9 +84,13 @@ def load_plugin(
         )
     if isinstance(factory, type):
         _verify(verifyClass, factory, interface, label)
-    plugin = _create(factory, arguments, options, label)
-    verify_plugin(plugin, interface, label)
-    return plugin
+
+    def make(*arguments: Any, **options: Any) -> Any:
+        plugin = _create(factory, arguments, options, label)
+        verify_plugin(plugin, interface, label)
+        return plugin
+
+    return make
 
 
 def verify_plugin(plugin: object, interface: type[Interface], label: str) -> None:

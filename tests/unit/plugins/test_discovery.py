@@ -8,7 +8,7 @@ import pytest
 
 from hermes.errors import HermesError, PluginError
 from hermes.interfaces import IEncoder, IRetentionPolicy, RetentionSettings
-from hermes.plugins import available, load_plugin, verify_plugin
+from hermes.plugins import available, find_plugin, load_plugin, verify_plugin
 
 GROUP = "hermes.retention"
 
@@ -105,6 +105,13 @@ def test_arguments_reach_the_factory(install: Install) -> None:
     install("acme_rules", "acme = acme_rules:Good")
     policy = load_plugin(GROUP, "acme", IRetentionPolicy, RetentionSettings(), keep=5)
     assert policy.keep == 5
+
+
+def test_one_that_was_found_makes_many(install: Install) -> None:
+    install("acme_rules", "acme = acme_rules:Good")
+    make = find_plugin(GROUP, "acme", IRetentionPolicy)
+    policies = [make(RetentionSettings(time_ms=number)) for number in (1, 2)]
+    assert [each.settings.time_ms for each in policies] == [1, 2]
 
 
 def test_a_missing_entry_tells_what_is_installed() -> None:
