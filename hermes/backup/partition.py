@@ -7,7 +7,7 @@ from hermes.backup.copying import Copier
 from hermes.backup.extents import Extent, open_segment
 from hermes.backup.manifest import DATA, StoredFile
 from hermes.errors import StorageError
-from hermes.storage.checkpoints import KAFKA_NAMES, METADATA_NAME
+from hermes.storage.checkpoints import EPOCHS_NAME, METADATA_NAME
 from hermes.storage.files import FileLayer, Identity, identity, read_exactly
 from hermes.storage.index_entries import ENTRY_BYTES, decode_entry
 from hermes.storage.kafka_format import format_of
@@ -65,7 +65,7 @@ class PartitionCopy:
         bases, end, tail = self.extent
         self._add_sources()
         if not self._format.is_dense:
-            for own in KAFKA_NAMES:
+            for own in (METADATA_NAME, EPOCHS_NAME):
                 self._add_whole(own, will_change=own != METADATA_NAME and tail > 0)
         with ExitStack() as stack:
             newest = -1

@@ -32,8 +32,11 @@ EPOCHS_NAME: Final = "leader-epoch-checkpoint"
 STARTS_NAME: Final = "log-start-offset-checkpoint"
 RECOVERY_POINTS_NAME: Final = "recovery-point-offset-checkpoint"
 
+#: What a kill leaves of a small file that was to be replaced, by Hermes or by Kafka.
+KAFKA_DRAFTS: Final = (f"{EPOCHS_NAME}.new", f"{EPOCHS_NAME}.tmp", f"{METADATA_NAME}.tmp")
+
 #: The files of a partition of Kafka's that belong to no segment.
-KAFKA_NAMES: Final = (METADATA_NAME, EPOCHS_NAME)
+KAFKA_NAMES: Final = (METADATA_NAME, EPOCHS_NAME, *KAFKA_DRAFTS)
 
 #: What a segment is called while compaction writes it anew.
 CLEANED_SUFFIX: Final = ".cleaned"

@@ -15,6 +15,7 @@ from hermes.protocol.record_batches import BatchHeader
 from hermes.storage.batch_walk import BatchReader, walk
 from hermes.storage.checkpoints import (
     CLEANED_SUFFIX,
+    KAFKA_DRAFTS,
     Checkpoints,
     LeaderEpochs,
     encode_topic_id,
@@ -97,7 +98,8 @@ class KafkaPartition:
         if self.topic_id is None:
             self.topic_id = read_topic_id(self._directory, self._files)
         for name in self._files.listdir(self._directory):
-            if name.endswith(CLEANED_SUFFIX):  # an interrupted compaction's, Kafka's or ours
+            # An interrupted compaction's, or a small file's; Kafka's or ours.
+            if name.endswith(CLEANED_SUFFIX) or name in KAFKA_DRAFTS:
                 self._files.unlink(os.path.join(self._directory, name))
         first = segments[0].base_offset
         earliest = self._checkpoints.start(*self._key)

@@ -140,9 +140,12 @@ def load(
         # Of several renames not all had reached the disk; the later name vouches for them.
         finalize_names(before, files)
     tail = [*found.settled[settled:], *found.reached, *found.unreached]
+    complete = found.settled[:settled]
+    bare = [part for part in (found.settled if clean else complete) if _is_bare(part, names)]
     if clean and len(tail) == 1:
+        recovery.mend_indexes((), bare)
         return LoadedLog((*before, tail[0].segment), tail[0].end, None, strange)
-    recovery.mend_indexes(found.settled[:settled])
+    recovery.mend_indexes(complete, bare)
     kept, report = recovery.after_stop(tail)
     return LoadedLog((*before, *kept), report.valid_end, report, strange)
 
@@ -187,6 +190,12 @@ def _check_kind(directory: str, names: Sequence[str], log_format: LogFormat) -> 
 def _is_segment(name: str, suffix: str) -> bool:
     parsed = parse_segment_name(name, suffix)
     return parsed is not None and parsed[1] == suffix
+
+
+def _is_bare(part: LoadingSegment, names: Sequence[str]) -> bool:
+    """Whether an index of a segment of Kafka's is missing: compaction was interrupted, say."""
+    kafkas = part.segment.index.paths[1:]
+    return any(os.path.basename(path) not in names for path in kafkas)
 
 
 def _check_joints(parts: Sequence[LoadingSegment], log_format: LogFormat) -> None:

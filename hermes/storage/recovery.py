@@ -13,6 +13,7 @@ not the size of the log, and doing it again finds nothing to do.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from hermes.storage.append_times import believed_ms
 from hermes.storage.descriptors import DescriptorCache
@@ -153,9 +154,18 @@ class TailRecovery:
             proven -= 1
         return proven
 
-    def mend_indexes(self, parts: Sequence[LoadingSegment]) -> None:
-        """Put right the time indexes of complete segments that a loss of power has torn."""
-        for part in with_torn_index(parts, lambda part: part.segment.index.ends_at(part.end)):
+    def mend_indexes(
+        self, parts: Sequence[LoadingSegment], bare: Sequence[LoadingSegment] = ()
+    ) -> None:
+        """Put right the time indexes of complete segments that a loss of power has torn.
+
+        Args:
+            parts: the complete segments, in order.
+            bare: those of them that have no index at all.
+        """
+        torn = with_torn_index(parts, lambda part: part.segment.index.ends_at(part.end))
+        # One by one: whether the one before is torn is asked when this one is mended.
+        for part in chain(torn, bare):
             index = part.segment.index
             with (
                 suppress(OSError),

@@ -47,7 +47,9 @@ class KafkaBroker(BrokerProcess):
         return f"127.0.0.1:{self.kafka_port}"
 
 
-def read_all(bootstrap: str, partitions: int = PARTITIONS) -> dict[int, list[tuple[int, bytes]]]:
+def read_all(
+    bootstrap: str, partitions: int = PARTITIONS, topic: str = TOPIC
+) -> dict[int, list[tuple[int, bytes]]]:
     """All messages of the topic by partition: (offset, value), in the log's order."""
     consumer = Consumer(
         {
@@ -57,7 +59,7 @@ def read_all(bootstrap: str, partitions: int = PARTITIONS) -> dict[int, list[tup
             "log_level": 0,
         }
     )
-    places = [TopicPartition(TOPIC, each, OFFSET_BEGINNING) for each in range(partitions)]
+    places = [TopicPartition(topic, each, OFFSET_BEGINNING) for each in range(partitions)]
     ends = {each.partition: consumer.get_watermark_offsets(each, 60)[1] for each in places}
     found: dict[int, list[tuple[int, bytes]]] = defaultdict(list)
     consumer.assign(places)

@@ -35,16 +35,23 @@ class Load(Protocol):
 
 
 class LibrdkafkaLoad:
-    """Sends numbered messages from a thread until told to stop, by librdkafka."""
+    """Sends numbered messages from a thread until told to stop, by librdkafka.
 
-    def __init__(self, bootstrap: str, seed: int) -> None:
+    Args:
+        bootstrap: where the broker is.
+        seed: decides how long the messages are.
+        patience_seconds: how long a message, or whoever waits, may be kept waiting.
+    """
+
+    def __init__(self, bootstrap: str, seed: int, patience_seconds: int = 120) -> None:
+        self._patience_seconds = patience_seconds
         self._producer = Producer(
             {
                 "bootstrap.servers": bootstrap,
                 "enable.idempotence": True,
                 "linger.ms": 1,
                 "batch.num.messages": 20,  # so that several batches are under way at once
-                "message.timeout.ms": 120_000,
+                "message.timeout.ms": patience_seconds * 1000,
                 "retry.backoff.ms": 20,
                 "reconnect.backoff.ms": 10,
                 "reconnect.backoff.max.ms": 100,
@@ -77,7 +84,7 @@ class LibrdkafkaLoad:
             )
             self.sent += 1
             self._producer.poll(0)
-        self._producer.flush(120)
+        self._producer.flush(self._patience_seconds)
 
     def _told(self, number: int, error: Any, message: Any) -> None:
         with self._known:
@@ -90,13 +97,20 @@ class LibrdkafkaLoad:
     def wait_for_more(self, count: int) -> None:
         with self._known:
             goal = len(self.acknowledged) + count
-            done = self._known.wait_for(lambda: self.failed or len(self.acknowledged) >= goal, 120)
+            done = self._known.wait_for(
+                lambda: self.failed or len(self.acknowledged) >= goal, self._patience_seconds
+            )
         assert done, f"{len(self.acknowledged)} acknowledged, and no more"
         assert not self.failed, self.failed[0]
 
+    def give_up(self) -> None:
+        """Wait for no answers: nobody is there to give them."""
+        self._stop.set()
+        self._producer.purge()
+
     def stop(self) -> None:
         self._stop.set()
-        self._thread.join(180)
+        self._thread.join(self._patience_seconds + 60)
         assert not self._thread.is_alive()
         if not self.failed and len(self.acknowledged) < self.sent:
             self.failed.append(f"{self.sent - len(self.acknowledged)} were never answered")
