@@ -6,18 +6,19 @@ this object remembers is only for convenience; a new one, made from the checkpoi
 
 The checkpoint holds only ends: to repeat the first batch Spark asks for the initial offsets again,
 which may have changed by then. So the first batch is empty, and its end says where the stream
-begins. Likewise for partitions, which come and go: a new one enters an `end` at its earliest
-offset, where it has nothing to read; only the next batch reads it. Thus the start of every range is
-in the checkpoint, and a repeated batch reads exactly what it read before. With
-`failOnDataLoss=false` a partition that was re-created enters in the same way, and one that is gone
-enters at 0: its `end` lies before its start, and nothing is read between these. A partition whose
-broker is unavailable keeps its offset, and is read from there when the broker is back.
+begins. Initial offsets bear a mark that the end lacks: so a batch is known as the first one by its
+start alone, also if Spark doesn't plan it, as when the sink says that it has it. Likewise for
+partitions, which come and go: a new one enters an `end` at its earliest offset, where it has
+nothing to read; only the next batch reads it. Thus the start of every range is in the checkpoint,
+and a repeated batch reads exactly what it read before. With `failOnDataLoss=false` a partition that
+was re-created enters in the same way, and one that is gone enters at 0: its `end` lies before its
+start, and nothing is read between these. A partition whose broker is unavailable keeps its offset,
+and is read from there when the broker is back.
 """
 
 import logging
 from collections.abc import Iterator, Sequence
-from enum import Enum, auto
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -47,12 +48,8 @@ from hermes.spark.reading import ReadTask, data_lost, read_ranges
 _log = logging.getLogger(__name__)
 
 
-class _Beginning(Enum):
-    """How far Spark is with the first batch; a query that resumes from a checkpoint is `PAST`."""
-
-    SETTLED = auto()
-    PLANNED = auto()
-    PAST = auto()
+# The mark of initial offsets: no topic has such a name.
+_INITIAL: Final[dict[str, Any]] = {"(initial)": {}}
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -64,7 +61,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._cluster: Cluster | None = None
         self._target: Offsets | None = None
         self._seen: Offsets = {}
-        self._beginning = _Beginning.PAST
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy for the workers, without connections."""
@@ -74,11 +70,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @plain_errors
     def initialOffset(self) -> dict[str, Any]:
-        """Where a query starts whose checkpoint has no completed batch."""
-        self._beginning = _Beginning.SETTLED
+        """Where a query starts whose checkpoint has no completed batch; marked as such."""
         cluster = self._connected()
         partitions = selected_partitions(cluster, self._options.selection)
-        return nested(starting_offsets(cluster, partitions, self._options))
+        return nested(starting_offsets(cluster, partitions, self._options)) | _INITIAL
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """`maxBytesPerTrigger`, or everything."""
@@ -88,9 +83,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @plain_errors
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Where the next batch ends."""
-        if self._beginning is _Beginning.SETTLED:
-            return start
-        self._beginning = _Beginning.PAST
+        if _is_initial(start):
+            return {topic: ends for topic, ends in start.items() if topic not in _INITIAL}
         begun = unnested(start)
         held, gone = self._available(begun)
         available = {each: bounds.latest for each, bounds in held.items()}
@@ -128,8 +122,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @plain_errors
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Share a batch out to tasks."""
-        if self._beginning is not _Beginning.PAST:
-            self._beginning = _Beginning.PLANNED
+        if _is_initial(start):
             return []
         cluster = self._connected()
         first, last = unnested(start), unnested(end)
@@ -229,3 +222,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if fail or wanted:  # else it was reported when it went
             advice = " Start the query with a new checkpoint, or set failOnDataLoss to false"
             data_lost(_log, text, fail, advice)
+
+
+def _is_initial(start: dict[str, Any]) -> bool:
+    """Whether a batch that starts there is the first one, which is empty."""
+    return start.keys() >= _INITIAL.keys()

@@ -135,6 +135,25 @@ def test_a_stream_goes_on_from_its_checkpoint(
     assert values(spark.read.parquet(str(tmp_path / "table"))) == PAYLOADS
 
 
+def test_a_stream_goes_on_whose_first_batch_only_the_sink_has(
+    spark: SparkSession, broker: BrokerProcess, tmp_path: Path
+) -> None:
+    """A driver was killed after Spark's sink had committed, and before the checkpoint had."""
+    send(broker, "clicks", PAYLOADS[:1])
+    frame, checkpoint = stream(spark, broker, subscribe="clicks"), tmp_path / "checkpoint"
+    query = frame.writeStream.format("parquet").trigger(availableNow=True)
+
+    def run() -> None:
+        query.start(str(tmp_path / "table"), checkpointLocation=str(checkpoint)).awaitTermination()
+
+    run()
+    for name in ("0", ".0.crc"):
+        (checkpoint / "commits" / name).unlink()
+    send(broker, "clicks", PAYLOADS[1:])
+    run()
+    assert values(spark.read.parquet(str(tmp_path / "table"))) == PAYLOADS[1:]
+
+
 def test_a_stream_survives_its_broker_starting_again(
     spark: SparkSession, start_broker: StartBroker, tmp_path: Path
 ) -> None:
