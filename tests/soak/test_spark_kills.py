@@ -1,14 +1,13 @@
-"""Kills of loads and streams, fifty of each kind of sink, here and on S3; kills of drivers."""
+"""Kills of loads and streams, fifty of each kind of sink, here and on S3: commits and drivers."""
 
-import random
 from collections.abc import Iterator
 
 import pytest
 import soak
 from commit_kills import KINDS, check_commits
-from driver_kills import check_exactly_once
 from kills_under_a_producer import RestartableBroker
 from s3_server import S3Server
+from session_kills import check_sessions
 
 
 @pytest.fixture
@@ -29,21 +28,17 @@ def test_commits_of_one_to_three_programs_at_once_are_exact(s3, tmp_path) -> Non
 
 @pytest.mark.soak
 def test_each_message_is_in_each_sink_once(s3, tmp_path) -> None:
-    """Drivers are killed, each with eight sinks, and the broker between; loads race."""
+    """Drivers are killed, alone and with their JVM, and the broker between; loads race."""
     chosen = soak.seed()
     settings = {"log_dir": str(tmp_path / "broker" / "data"), "num_partitions": 2}
     broker = RestartableBroker(tmp_path / "broker", settings)
-    racing, kills, restarts = random.Random(chosen).choice((2, 3)), soak.times(50), 0
-
-    def kill_broker() -> None:
-        nonlocal restarts
-        restarts += 1
-        broker.kill_and_restart()
-
-    folder = tmp_path / "sinks"
-    folder.mkdir()
     try:
-        found = check_exactly_once(broker.port, folder, chosen, kills, s3, kill_broker, racing)
+        kills, counted = check_sessions(
+            broker.port, tmp_path / "sinks", chosen, soak.times(50), s3, broker.kill_and_restart
+        )
     finally:
         broker.stop()
-    soak.report("driver kills", seed=chosen, racing=racing, broker_kills=restarts, **found)
+    # Lines whose figures can be added up over runs.
+    for name, each in kills.items():
+        soak.report(f"driver kills, {name}", seed=chosen, **each.figures())
+    soak.report("driver kills, all", seed=chosen, **counted)

@@ -1,7 +1,7 @@
-"""Kills drivers and brokers under loads and streams, and counts every message in what is left.
+"""Kills drivers with their JVMs under loads and streams, and counts every message in what is left.
 
-What is counted is what the broker has, by DuckDB and pyarrow, from the files: on this disk, or as
-an S3 server keeps its objects.
+What is counted is what the broker has, by DuckDB and pyarrow, from the files. `session_kills` kills
+more in less time, the broker as well, and has sinks on S3.
 """
 
 import json
@@ -12,32 +12,32 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import duckdb
 import pyarrow.dataset as ds
 from deltalake import DeltaTable
 from prompt_worker import spark_environment
-from s3_server import S3Server, s3a_class_path
 
 from hermes import FetchRequest, Producer, ProducerConfig, SimpleConsumer
 from hermes.errors import HermesError
 from hermes.spark.load import clean_up
 
-__all__ = ["check_exactly_once", "values_in"]
+__all__ = ["Load", "check_exactly_once", "stored_values", "values_in"]
 
 _DRIVER = Path(__file__).with_name("load_driver.py")
 _SINKS = ("load-parquet", "load-delta", "stream-parquet", "stream-delta")
 _PARTITIONS = 2
 
 
-class _Load:
+class Load:
     """Sends numbered messages from a thread until told to stop."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, pause_seconds: float = 0.05) -> None:
         self.values: list[bytes] = []
         self._port = port
+        self._pause_seconds = pause_seconds
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
@@ -57,7 +57,7 @@ class _Load:
                 except HermesError:
                     continue  # the broker was killed: some of these are there, or none
                 self.values += values
-                self._stop.wait(0.05)  # what it sends in a minute can be looked up in seconds
+                self._stop.wait(self._pause_seconds)  # what it sends can be looked up in seconds
 
     def stop(self) -> None:
         self._stop.set()
@@ -67,7 +67,7 @@ class _Load:
 class _Driver:
     """A driver process, and the JVM and the workers that come with it."""
 
-    def __init__(self, folder: Path, environment: dict[str, str], *arguments: str) -> None:
+    def __init__(self, folder: Path, *arguments: str) -> None:
         self._errors = folder / "driver.err"
         with open(self._errors, "ab") as errors:
             self.process = subprocess.Popen(
@@ -77,7 +77,7 @@ class _Driver:
                 stdin=subprocess.DEVNULL,
                 text=True,
                 start_new_session=True,
-                env={**os.environ, **spark_environment(), **environment},
+                env={**os.environ, **spark_environment()},
             )
 
     def lines(self) -> Iterator[str]:
@@ -96,70 +96,45 @@ class _Driver:
         self.process.stdout.close()
 
 
-def check_exactly_once(
-    port: int,
-    folder: Path,
-    seed: int,
-    kills: int,
-    s3: S3Server | None = None,
-    kill_broker: Callable[[], None] | None = None,
-    racing: int = 1,
-) -> dict[str, int]:
+def check_exactly_once(port: int, folder: Path, seed: int, kills: int) -> None:
     """Kill drivers at random moments; then each message must be in each sink exactly once.
 
     Args:
-        port: of the broker, which keeps it.
+        port: of the broker.
         folder: for whatever is written.
         seed: of the moments.
         kills: how many.
-        s3: a server for further sinks.
-        kill_broker: kills the broker and starts it again; called between kills of drivers.
-        racing: how many loads into one target run at once, at most.
-
-    Returns:
-        What was counted, for a report.
     """
-    sinks = {name: str(folder / name) for name in _SINKS}
-    if s3 is not None:
-        sinks |= {f"{name}-s3": s3.address_of(f"{folder.name}/{name}") for name in _SINKS}
+    sinks = {name: folder / name for name in _SINKS}
     settings = {
-        "sinks": sinks,
+        "sinks": {name: str(path) for name, path in sinks.items()},
         "checkpoints": str(folder / "checkpoints"),
         "local": str(folder / "local"),
         "servers": f"127.0.0.1:{port}",
-        "class_path": "" if s3 is None else s3a_class_path(),
-        "racing": racing,
     }
+    (folder / "local").mkdir()
     (folder / "settings.json").write_text(json.dumps(settings), encoding="utf-8")
-    environment = {} if s3 is None else s3.environment
     chance = random.Random(seed)
-    load = _Load(port)
+    load = Load(port)
     try:
         for _ in range(kills):
-            _kill_one(_Driver(folder, environment), chance, kill_broker)
+            _kill_one(_Driver(folder), chance)
     finally:
         load.stop()
-    last = _Driver(folder, environment, "drain")
+    last = _Driver(folder, "drain")
     told = list(last.lines())
     assert last.process.wait(600) == 0, last.failure()
     last.process.stdout.close()
-    stored = Counter(_stored(port))
+    stored = Counter(stored_values(port))
     assert load.values
     assert set(load.values) <= stored.keys()
-    for name, address in sinks.items():
-        there = Path(address)
-        if s3 is not None and name.endswith("-s3"):
-            there = s3.copy_out(f"{folder.name}/{name.removesuffix('-s3')}", folder / "copies")
-        found = values_in(there)
+    for name, path in sinks.items():
+        found = values_in(path)
         lost, extra = stored - found, found - stored
         assert (lost, extra) == (Counter(), Counter()), f"seed {seed}, {name}: {told}"
-    storage = None if s3 is None else s3.storage
-    for name, address in sinks.items():
         if name.startswith("load"):
-            given = storage if name.endswith("-s3") else None
-            clean_up(address, storage=given)
-            assert clean_up(address, storage=given).removed_bytes == 0
-    return {"kills": kills, "messages": stored.total(), "sinks": len(sinks)}
+            clean_up(path)
+            assert clean_up(path).removed_bytes == 0
 
 
 def values_in(target: Path) -> Counter[bytes]:
@@ -191,7 +166,7 @@ def _of_sparks_sink(target: Path) -> Iterator[str]:
                 yield str(target / Path(json.loads(line)["path"]).name)
 
 
-def _stored(port: int) -> Iterator[bytes]:
+def stored_values(port: int) -> Iterator[bytes]:
     """The messages that the broker has."""
     with SimpleConsumer("127.0.0.1", port) as consumer:
         for partition in range(_PARTITIONS):
@@ -201,18 +176,12 @@ def _stored(port: int) -> Iterator[bytes]:
                 request = FetchRequest("clicks", partition, fetched[-1][1], 1 << 20)
 
 
-def _kill_one(
-    driver: _Driver, chance: random.Random, kill_broker: Callable[[], None] | None
-) -> None:
+def _kill_one(driver: _Driver, chance: random.Random) -> None:
     """Wait until a few things got done, and some more time; then kill."""
     left = chance.randint(0, 5)
-    with_broker = kill_broker is not None and chance.random() < 0.5
     try:
         for line in driver.lines():
             is_ready = line == "ready"
-            if is_ready and with_broker:
-                assert kill_broker is not None
-                kill_broker()
             if is_ready and not left:
                 break
             left -= not is_ready

@@ -15,7 +15,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from hermes.errors import HermesError, LoadConflictError
+from hermes.errors import HermesError
 from hermes.spark.delta import write_stream_to_delta
 from hermes.spark.load import load
 
@@ -52,8 +52,7 @@ class Streams:
                 )
             else:
                 writer = self._source.writeStream.format("parquet").trigger(**self._trigger)
-                url = address.replace("s3://", "s3a://")
-                self.queries[name] = writer.start(url, checkpointLocation=checkpoint)
+                self.queries[name] = writer.start(address, checkpointLocation=checkpoint)
 
     def drain(self) -> None:
         """Wait for their ends."""
@@ -62,37 +61,24 @@ class Streams:
 
 
 def load_all(spark: SparkSession, settings: dict[str, Any], is_last: bool) -> None:
-    """Load into each target, in several threads each: one of them wins."""
+    """Load into each target; the last time until there is nothing new."""
     options = {"hermes.bootstrap.servers": settings["servers"], "subscribe": "clicks"}
-
-    def run(name: str, address: str) -> None:
-        sink = "delta" if "delta" in name else "parquet"
+    for name, address in settings["sinks"].items():
+        if not name.startswith("load"):
+            continue
+        sink: Any = name.removeprefix("load-")
         again = True
         while again:
             try:
                 result = load(spark, address, options, sink=sink)
-            except LoadConflictError:
-                say(f"{name}: another was first")
-                return
             except HermesError as error:
                 if is_last:
                     raise
                 say(f"{name}: {error}")
-                return
+                break
             if result.number is not None:
                 say(f"{name} {result.number} repeated={result.repeated}")
             again = is_last and result.repeated
-
-    for name, address in settings["sinks"].items():
-        if not name.startswith("load"):
-            continue
-        count = 1 if is_last else settings["racing"]
-        others = [threading.Thread(target=run, args=(name, address)) for _ in range(count - 1)]
-        for thread in others:
-            thread.start()
-        run(name, address)
-        for thread in others:
-            thread.join()
 
 
 def main(settings: dict[str, Any], is_last: bool) -> None:
@@ -103,10 +89,8 @@ def main(settings: dict[str, Any], is_last: bool) -> None:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": "700m",
-        "spark.driver.extraClassPath": settings["class_path"],
-        # What the environment has no name for; Spark's own sink gets nothing from Hermes.
-        "spark.hadoop.fs.s3a.path.style.access": "true",
-        "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",
+        # A JVM that is killed leaves what it has there.
+        "spark.driver.extraJavaOptions": f'"-Djava.io.tmpdir={settings["local"]}"',
         "spark.log.level": "OFF",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",

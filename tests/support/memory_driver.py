@@ -25,7 +25,10 @@ def say(text: str) -> None:
 def started(settings: dict[str, Any]) -> SparkSession:
     """A session with a small heap that is there from the start: it can't hide what grows."""
     builder = SparkSession.builder.master("local[2]").config("spark.driver.memory", "512m")
-    builder = builder.config("spark.driver.extraJavaOptions", "-Xms512m -XX:+AlwaysPreTouch")
+    temporary = f'"-Djava.io.tmpdir={settings["local"]}"'
+    builder = builder.config(
+        "spark.driver.extraJavaOptions", f"-Xms512m -XX:+AlwaysPreTouch {temporary}"
+    )
     builder = builder.config("spark.ui.enabled", "false").config("spark.driver.host", "127.0.0.1")
     builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
     session = builder.config("spark.local.dir", settings["local"]).getOrCreate()

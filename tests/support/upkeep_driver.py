@@ -23,7 +23,7 @@ FIRST_KEPT = "2023-11-03"
 
 
 def main(target: str, folder: Path, sink: str, is_last: bool) -> None:
-    spark = started_spark() if target.startswith("hdfs:") else None
+    spark = started_spark(folder) if target.startswith("hdfs:") else None
     store, topic = open_store(target, spark), LoadedTopic(PER_DAY)
 
     def load() -> None:
@@ -47,12 +47,14 @@ def main(target: str, folder: Path, sink: str, is_last: bool) -> None:
         spark.stop()
 
 
-def started_spark() -> Any:
-    """A session, whose JVM has the client of HDFS."""
+def started_spark(folder: Path) -> Any:
+    """A session, whose JVM has the client of HDFS; what that leaves when killed is in a folder."""
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
-    session = builder.config("spark.driver.memory", "600m").getOrCreate()
+    builder = builder.config("spark.driver.memory", "600m").config("spark.local.dir", str(folder))
+    temporary = f'"-Djava.io.tmpdir={folder}"'
+    session = builder.config("spark.driver.extraJavaOptions", temporary).getOrCreate()
     session.sparkContext.setLogLevel("OFF")
     return session
 
