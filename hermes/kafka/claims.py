@@ -2,8 +2,11 @@
 
 The readers of `kio` make room for as many things as a count says, and look whether these are there
 afterwards. A few bytes would so end the process. `Claims` walks the same schema over the same bytes
-beforehand, and keeps nothing: no array may claim more than the bytes that are left can hold. Nor
-may one be null where the schema doesn't allow that, which they don't look at, either.
+beforehand: no array may claim more than the bytes that are left can hold. Nor may one be null where
+the schema doesn't allow that, which they don't look at, either.
+
+They refuse tags that they don't know, too, which later releases may add to any version, and which
+are to be ignored (KIP-482). So these are left out.
 
 A walk costs some tenths of a microsecond for each string and array; what has a fixed size is
 stepped over at once.
@@ -14,6 +17,7 @@ from enum import IntEnum, auto
 from typing import Any, Final, TypeAlias, get_args, get_origin, get_type_hints
 
 from hermes.errors import RemoteProtocolError
+from hermes.kafka.frames import MAX_TAGS
 from hermes.protocol.wire import Buffer
 
 #: How many bytes values of a fixed size take, by their type in kio's schemas.
@@ -49,6 +53,9 @@ class _Kind(IntEnum):
 
 _Step: TypeAlias = tuple[_Kind, Any]
 
+#: What is to be left out: from where, to where, and what stands there instead.
+_Cut: TypeAlias = tuple[int, int, bytes]
+
 # Looked up for each step.
 _FIXED, _SIZED, _COMPACT, _ARRAY, _OPTIONAL, _TAGS = _Kind
 
@@ -63,41 +70,45 @@ class Claims:
     def __init__(self, entity: Any) -> None:
         self._steps = _steps_of(entity)
 
-    def check(self, data: Buffer, position: int) -> None:
+    def check(self, data: Buffer, position: int) -> Buffer:
         """Refuse a request whose arrays claim more than there is.
 
         Args:
             data: its frame.
             position: where its body begins.
 
+        Returns:
+            The frame; a copy without them if it has tags that nobody knows.
+
         Raises:
-            RemoteProtocolError: it does, or ends early.
+            RemoteProtocolError: it does, has more tags than anybody, or ends early.
         """
+        cuts: list[_Cut] = []
         try:
-            end = _walk(self._steps, data, position)
+            end = _walk(self._steps, data, position, cuts)
         except IndexError:
             end = len(data) + 1
         if end > len(data):
             raise RemoteProtocolError("it ends early")
+        return _without(data, cuts) if cuts else data
 
 
 def _steps_of(entity: Any) -> list[_Step]:
     is_flexible = entity.__flexible__
     hints = get_type_hints(entity)
     steps: list[_Step] = []
-    tagged: dict[int, list[_Step]] = {}
+    tagged: dict[int, list[_Step] | None] = {}
     for field in fields(entity):
         found = _steps_for(field, hints[field.name], is_flexible)
         tag = field.metadata.get("tag")
         if tag is not None:
-            tagged[tag] = found
+            tagged[tag] = found if _has_arrays(found) else None
         elif steps and found[0][0] is _FIXED and steps[-1][0] is _FIXED:
             steps[-1] = (_FIXED, steps[-1][1] + found[0][1])
         else:
             steps += found
     if is_flexible:
-        known = {tag: found for tag, found in tagged.items() if _has_arrays(found)}
-        steps.append((_TAGS, known))
+        steps.append((_TAGS, tagged))
     return steps
 
 
@@ -129,7 +140,7 @@ def _has_arrays(steps: list[_Step]) -> bool:
     return any(
         kind is _ARRAY
         or (kind is _OPTIONAL and _has_arrays(what))
-        or (kind is _TAGS and any(map(_has_arrays, what.values())))
+        or (kind is _TAGS and any(what.values()))
         for kind, what in steps
     )
 
@@ -145,8 +156,8 @@ def _least(steps: list[_Step]) -> int:
     return max(1, least)
 
 
-def _walk(steps: list[_Step], data: Buffer, position: int) -> int:
-    """The position after some steps, which may be beyond the end.
+def _walk(steps: list[_Step], data: Buffer, position: int, cuts: list[_Cut]) -> int:
+    """The position after some steps, which may be beyond the end; notes what is to be left out.
 
     Raises:
         IndexError: it ends within a number.
@@ -166,20 +177,22 @@ def _walk(steps: list[_Step], data: Buffer, position: int) -> int:
             length = int.from_bytes(data[position : position + what], signed=True)
             position += what + max(length, 0)
         elif kind is _ARRAY:
-            position = _walk_array(what, data, position)
+            position = _walk_array(what, data, position, cuts)
         elif kind is _OPTIONAL:
             position += 1
             if data[position - 1] < 0x80:  # -1 says that it isn't there
-                position = _walk(what, data, position)
+                position = _walk(what, data, position, cuts)
         else:
             count = data[position]
             position += 1
             if count:
-                position = _walk_tags(what, data, position - 1)
+                position = _walk_tags(what, data, position - 1, cuts)
     return position
 
 
-def _walk_array(what: tuple[int, list[_Step], int, bool], data: Buffer, position: int) -> int:
+def _walk_array(
+    what: tuple[int, list[_Step], int, bool], data: Buffer, position: int, cuts: list[_Cut]
+) -> int:
     width, parts, least, is_optional = what
     if width:
         count = int.from_bytes(data[position : position + width], signed=True)
@@ -199,19 +212,42 @@ def _walk_array(what: tuple[int, list[_Step], int, bool], data: Buffer, position
         size: int = parts[0][1]
         return position + count * size
     for _ in range(count):
-        position = _walk(parts, data, position)
+        position = _walk(parts, data, position, cuts)
     return position
 
 
-def _walk_tags(known: dict[int, list[_Step]], data: Buffer, position: int) -> int:
+def _walk_tags(
+    known: dict[int, list[_Step] | None], data: Buffer, position: int, cuts: list[_Cut]
+) -> int:
+    begin = position
     count, position = _varint(data, position)
+    if count > MAX_TAGS:
+        raise RemoteProtocolError(f"a part of it has {count} tags; up to {MAX_TAGS} are allowed")
+    after_count = position
+    unknown: list[_Cut] = []
     for _ in range(count):
+        start = position
         tag, position = _varint(data, position)
         size, position = _varint(data, position)
-        if tag in known:
-            _walk(known[tag], data, position)
+        parts = known.get(tag)
+        if parts:
+            _walk(parts, data, position, [])  # were something left out, its size would be wrong
+        elif tag not in known:
+            unknown.append((start, position + size, b""))
         position += size
+    if unknown:
+        cuts += [(begin, after_count, bytes((count - len(unknown),))), *unknown]
     return position
+
+
+def _without(data: Buffer, cuts: list[_Cut]) -> bytes:
+    """Leave out what is cut: in the order of the walk, which goes forward only."""
+    parts: list[Buffer] = []
+    position = 0
+    for start, end, instead in cuts:
+        parts += (data[position:start], instead)
+        position = end
+    return b"".join((*parts, data[position:]))
 
 
 def _varint(data: Buffer, position: int) -> tuple[int, int]:

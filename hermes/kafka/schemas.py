@@ -67,7 +67,7 @@ class Schema:
             RemoteProtocolError: it claims what can't be.
             Exception: it can't be read; `kio` has many.
         """
-        self._claims.check(data, position)
+        data = self._claims.check(data, position)
         if isinstance(data, memoryview):
             data = data.toreadonly()  # `kio` takes nothing else
         return self._read(data, position)[0]

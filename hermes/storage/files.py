@@ -106,7 +106,8 @@ class FileLayer:
         if _NOWAIT:
             data = bytearray(length)
             try:
-                return bytes(data[: os.preadv(descriptor, [data], position, _NOWAIT)])
+                del data[os.preadv(descriptor, [data], position, _NOWAIT) :]
+                return bytes(data)
             except BlockingIOError:
                 raise NotInMemoryError from None
             except OSError as error:
