@@ -148,7 +148,7 @@ def _describe(log: Log) -> PartitionDescription:
         log.partition,
         earliest,
         high_watermark,
-        log.end_offset - earliest,
+        log.size_bytes if log.counts_messages else log.end_offset - earliest,
         log.segment_count,
         None if is_empty else _append_time(log, earliest),
         None if is_empty else _append_time(log, high_watermark - 1),

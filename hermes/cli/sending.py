@@ -8,6 +8,7 @@ from hermes.cli.retrying import Retrying
 from hermes.cli.security import require_known
 from hermes.cli.terminal import note
 from hermes.client import SyncProducer
+from hermes.client.admin import partition_numbers
 from hermes.client.conversations import metadata
 from hermes.client.topic_formats import encode_records
 from hermes.errors import (
@@ -118,7 +119,7 @@ class BatchSender:
         if MetadataRequest.TYPE not in self._producer.channel.versions():
             raise ClientError("a broker of Kafka 0.7 can't tell its partitions: give one with -p")
         (topic,) = self._producer.channel.run(metadata([self._topic])).topics
-        self._partition_count = topic.partition_count
+        self._numbers = self._producer.channel.run(partition_numbers(topic))
         self._partitioner: IPartitioner = load_plugin(
             "hermes.partitioners", _PARTITIONER, IPartitioner
         )
@@ -224,7 +225,8 @@ class BatchSender:
         for key, payload in zip(keys, payloads, strict=False):
             partition = RANDOM_PARTITION
             if key is not None:
-                partition = self._partitioner.partition(self._topic, key, self._partition_count)
+                place = self._partitioner.partition(self._topic, key, len(self._numbers))
+                partition = self._numbers[place]
             chosen, payloads_there = grouped.setdefault(partition, ([], []))
             chosen.append(key)
             payloads_there.append(payload)

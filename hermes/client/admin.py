@@ -3,14 +3,14 @@
 The conversations are shared with the asynchronous clients; `Administration` holds them blocking.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
 from hermes.client.arguments import check_number, check_topic
 from hermes.client.channel import Channel
 from hermes.client.conversations import Conversation, Exchange, cluster_brokers, cluster_id
-from hermes.config.kinds import MAX_PARTITIONS
+from hermes.config.kinds import FORMAT_KAFKA, MAX_PARTITIONS
 from hermes.errors import ConfigError, RemoteProtocolError
 from hermes.protocol import (
     AlterTopicRequest,
@@ -28,6 +28,7 @@ from hermes.protocol import (
     RecentLogLinesRequest,
     ReloadConfigRequest,
     SettingDescription,
+    TopicMetadata,
     decode_log_lines_response,
     decode_partitions_response,
     decode_refusable_response,
@@ -102,6 +103,20 @@ def describe_settings(topic: str | None) -> Conversation[list[SettingDescription
         DescribeSettingsRequest(topic or "").encode(), decode
     )
     return settings
+
+
+def partition_numbers(topic: TopicMetadata) -> Conversation[Sequence[int]]:
+    """Tell which numbers a topic's partitions have on the broker that has described it.
+
+    A topic of Kafka's format is numbered through over a cluster, and of its numbers a broker has
+    those that it tells of. One of 0.7's has them all, also before they are written to.
+    """
+    told = [each.partition for each in topic.partitions]
+    if told and len(told) < topic.partition_count:
+        settings = yield from describe_settings(topic.topic)
+        if any((each.name, each.value) == ("format", FORMAT_KAFKA) for each in settings):
+            return told
+    return range(topic.partition_count)
 
 
 def describe_partitions(topic: str) -> Conversation[list[PartitionDescription]]:

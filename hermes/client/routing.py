@@ -9,10 +9,11 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 from hermes.client import conversations
+from hermes.client.admin import partition_numbers
 from hermes.client.batching import Keys
 from hermes.client.sync_producer import SyncProducer
 from hermes.errors import (
@@ -168,18 +169,18 @@ class BrokerListMetadata:
         why_not: Exception | None = None
         for broker_id, broker in self._brokers:
             try:
-                count = self._partition_count(topic, broker)
+                numbers = self._numbers(topic, broker)
             except (BrokerUnavailableError, BrokerTimeoutError) as error:
                 why_not = error
                 continue
-            if count is None:
+            if numbers is None:
                 targets.append(Target(broker_id, -1))
                 why_not = RoutingError(
                     f"broker {broker_id} at {broker.address} does not report its partitions, so a "
                     f"key can't choose one: set partition_counts for topic {topic!r}"
                 )
             else:
-                targets += (Target(broker_id, number) for number in range(count))
+                targets += (Target(broker_id, number) for number in numbers)
         now = self._clock()
         if why_not is None:
             return TopicPartitions(tuple(targets), is_counted=True), now + self._max_age_seconds
@@ -194,17 +195,17 @@ class BrokerListMetadata:
             return TopicPartitions(tuple(targets), False, why_not), now + self._max_age_seconds
         return TopicPartitions(tuple(targets), False, why_not), now + _AVOID_SECONDS
 
-    def _partition_count(self, topic: str, broker: SyncProducer) -> int | None:
-        """How many partitions a broker has for a topic; None when it can't be known."""
+    def _numbers(self, topic: str, broker: SyncProducer) -> Sequence[int] | None:
+        """The numbers of a topic's partitions on a broker; None when they can't be known."""
         configured = self._partition_counts.get(topic, self._partition_counts.get("*"))
         if configured is not None:
-            return configured
+            return range(configured)
         channel = broker.channel
         if MetadataRequest.TYPE not in channel.versions():
             return None
         described = channel.run(conversations.metadata([topic])).topics[0]
         if described.partition_count > 0:
-            return described.partition_count
+            return channel.run(partition_numbers(described))
         raise error_for(described.error or ErrorCode.UNKNOWN_TOPIC, f"topic {topic!r}")
 
 

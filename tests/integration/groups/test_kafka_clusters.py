@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from click.testing import CliRunner
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
@@ -21,7 +22,9 @@ from confluent_kafka.admin import (
 )
 from kafka_raw import ask_once, parts
 
-from hermes.client import SimpleConsumer, SyncProducer
+from hermes.cli import program
+from hermes.client import Producer as HermesProducer
+from hermes.client import ProducerConfig, SimpleConsumer, SyncProducer
 from hermes.errors import SettingRefusedError, TopicExistsError
 from hermes.protocol import encode_message_set
 from hermes.testing import RunningBroker, running_broker
@@ -331,7 +334,7 @@ def test_partitions_of_a_broker_that_is_down_have_no_leader(start: Any, eventual
 
 
 def test_what_hermes_own_clients_ask_of_such_a_topic_is_done_in_the_cluster(
-    start: Any, eventually: Any
+    start: Any, eventually: Any, tmp_path: Path
 ) -> None:
     declared = {"declared": {"format": "kafka", "partitions": 2}}
     one, two = start(1, topics=declared), start(2, topics=declared)
@@ -342,6 +345,24 @@ def test_what_hermes_own_clients_ask_of_such_a_topic_is_done_in_the_cluster(
     with SimpleConsumer(one.host, one.port) as client:
         client.create_topic("clicks", {"format": "kafka", "partitions": "4"})
         assert len(topic(one, "clicks")[1]) == 4
+        own = [n for n, leader in enumerate(topic(one, "clicks")[1]) if leader == 1]
+        assert len(own) == 2
+        # A broker has two of the numbers, and keys choose among these.
+        with HermesProducer(
+            ProducerConfig(broker_list=one.broker_list, acks="flushed")
+        ) as producer:
+            for number in range(8):
+                producer.send("clicks", b"by its client", key=f"k{number}")
+        lines = tmp_path / "lines"
+        lines.write_text("".join(f"k{number}|by its command\n" for number in range(8)))
+        place = f"{one.host}:{one.port}"
+        arguments = ["produce", "-b", place, "-t", "clicks", "-K", "|", str(lines)]
+        published = CliRunner().invoke(program, arguments)
+        assert (published.exit_code, published.stderr) == (0, "")
+        (described,) = client.metadata(["clicks"]).topics
+        assert [each.partition for each in described.partitions] == own
+        assert sum(each.high_watermark for each in described.partitions) == 16
+        assert sum(each.size_bytes for each in described.partitions) > 16 * 13
         client.alter_topic("clicks", {"partitions": "5", "retention_time": "1h"})
         assert len(topic(one, "clicks")[1]) == 5
         eventually(lambda: len((topic(two, "clicks") or ((), ()))[1]) == 5)
