@@ -47,9 +47,12 @@ def fuzz_port(
         frames = JuteFrames(chance)
     with closing(witness):
         assert witness.is_served_again(DEADLINE_SECONDS)
-        # For Kafka's clients the broker begins sessions of its own; those don't count.
+        # For clients the broker begins sessions of its own when it first needs them (where a topic
+        # is deleted, groups forget it); those don't count.
         count_sockets = (
-            partial(connections_to, port) if port_name == "kafka" else partial(open_sockets, broker)
+            partial(open_sockets, broker)
+            if port_name == "coordination"
+            else partial(connections_to, port)
         )
         sockets, logged = count_sockets(), log_bytes(broker)
         ways = fuzz(port, frames, count, chance)
