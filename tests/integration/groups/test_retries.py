@@ -331,7 +331,7 @@ def test_several_threads_share_the_partitions(
     with handling(connect, wait_for_others, streams=3) as running:
         eventually(lambda: running.consumer.metrics().handled >= 3)
         running.failing = lambda message: None
-        together.reset()
+        together.abort()  # also for a thread that comes to it only now
         eventually(lambda: set(running.values()) == set(range(12)))
 
 
