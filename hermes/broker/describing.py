@@ -15,7 +15,7 @@ from hermes.broker.clients import UNKNOWN_CLIENT, Client
 from hermes.broker.fairness import cooperatively
 from hermes.broker.outcomes import Outcome, cancellable, then
 from hermes.broker.shared import Shared
-from hermes.broker.topics import TopicRegistry
+from hermes.broker.topics import TopicRegistry, size_of
 from hermes.config import settings_in_force
 from hermes.errors import AnswerTooLargeError, HermesError, InvalidTopicError, LocalProtocolError
 from hermes.protocol import (
@@ -189,7 +189,7 @@ class _Description:
         part, logs = chunk
         self.parts[part] = encode_partitions_metadata(
             [
-                PartitionMetadata(log.partition, log.earliest, log.high_watermark, _size_of(log))
+                PartitionMetadata(log.partition, log.earliest, log.high_watermark, size_of(log))
                 for log in logs
             ]
         )
@@ -201,11 +201,6 @@ class _Description:
             return ErrorCode.INVALID_TOPIC, 0, ()
         code = ErrorCode.NONE if self._topics.exists(name) else ErrorCode.UNKNOWN_TOPIC
         return code, self._topics.partition_count(name), self._topics.partitions(name)
-
-
-def _size_of(log: Log) -> int:
-    """How many bytes a log has; of 0.7's format that is what its offsets say."""
-    return log.size_bytes if log.counts_messages else log.end_offset - log.earliest
 
 
 def _refusal(error: Any) -> bytes:

@@ -11,6 +11,7 @@ from twisted.internet.defer import Deferred, DeferredSemaphore
 
 from hermes.broker.outcomes import CloseConnection, Outcome, cancellable
 from hermes.broker.shared import Shared
+from hermes.broker.topics import size_of
 from hermes.errors import HermesError
 from hermes.protocol import (
     AppendTimesAnswer,
@@ -148,7 +149,7 @@ def _describe(log: Log) -> PartitionDescription:
         log.partition,
         earliest,
         high_watermark,
-        log.size_bytes if log.counts_messages else log.end_offset - earliest,
+        size_of(log),
         log.segment_count,
         None if is_empty else _append_time(log, earliest),
         None if is_empty else _append_time(log, high_watermark - 1),

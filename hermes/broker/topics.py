@@ -447,3 +447,8 @@ def wrong_format(topic: str, *, holds_records: bool = True) -> WrongFormatError:
             f"topic {quoted(topic)} has Kafka's format: use a client that knows record batches"
         )
     return WrongFormatError(f"topic {quoted(topic)} has 0.7's format, which has no record batches")
+
+
+def size_of(log: Log) -> int:
+    """How many bytes a log has; of 0.7's format that is what its offsets say."""
+    return log.size_bytes if log.counts_messages else log.end_offset - log.earliest

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from driver_kills import values_in
+from driver_kills import check_values
 from pyspark.sql.types import BinaryType, StructType
 from s3_server import S3Server
 
@@ -194,9 +194,7 @@ def check_commits(folder: Path, s3: S3Server, seed: int, kills: int) -> dict[str
         there = Path(address)
         if address.startswith("s3"):
             there = s3.copy_out(f"{prefix}/{kind}", folder / "copies")
-        found = values_in(there)
-        wrong = (expected - found, found - expected)
-        assert wrong == (Counter(), Counter()), f"seed {seed}, {address}"
+        check_values(there, expected, f"seed {seed}, {address}")
         shutil.rmtree(folder / "copies", ignore_errors=True)
     return {"kills": kills, "messages": count, "sinks": len(sinks), "lost_races": lost}
 

@@ -24,7 +24,7 @@ from hermes import FetchRequest, Producer, ProducerConfig, SimpleConsumer
 from hermes.errors import HermesError
 from hermes.spark.load import clean_up
 
-__all__ = ["Load", "check_exactly_once", "stored_values", "values_in"]
+__all__ = ["Load", "check_exactly_once", "check_values", "stored_values"]
 
 _DRIVER = Path(__file__).with_name("load_driver.py")
 _SINKS = ("load-parquet", "load-delta", "stream-parquet", "stream-delta")
@@ -129,15 +129,13 @@ def check_exactly_once(port: int, folder: Path, seed: int, kills: int) -> None:
     assert load.values
     assert set(load.values) <= stored.keys()
     for name, path in sinks.items():
-        found = values_in(path)
-        lost, extra = stored - found, found - stored
-        assert (lost, extra) == (Counter(), Counter()), f"seed {seed}, {name}: {told}"
+        check_values(path, stored, f"seed {seed}, {name}: {told}")
         if name.startswith("load"):
             clean_up(path)
             assert clean_up(path).removed_bytes == 0
 
 
-def values_in(target: Path) -> Counter[bytes]:
+def _values_in(target: Path) -> Counter[bytes]:
     """The values in the files of a target, or a Delta table: by DuckDB, and the same by pyarrow."""
     if (target / "_delta_log").exists():
         table = DeltaTable(str(target))
@@ -152,6 +150,13 @@ def values_in(target: Path) -> Counter[bytes]:
     read = ds.dataset(files, format="parquet").to_table(columns=["value"])["value"].to_pylist()
     assert Counter(read) == found
     return found
+
+
+def check_values(target: Path, expected: Counter[bytes], label: str) -> None:
+    """Hold a target to having each value exactly as often as expected."""
+    found = _values_in(target)
+    wrong = (expected - found, found - expected)
+    assert wrong == (Counter(), Counter()), label
 
 
 def _of_sparks_sink(target: Path) -> Iterator[str]:

@@ -81,7 +81,8 @@ def load_all(spark: SparkSession, settings: dict[str, Any], is_last: bool) -> No
             again = is_last and result.repeated
 
 
-def main(settings: dict[str, Any], is_last: bool) -> None:
+def killed_session(local: str) -> SparkSession.Builder:
+    """What makes a session that is to be killed: whatever it leaves is in that folder."""
     builder = SparkSession.builder.master("local[2,4]").appName("killed")
     for key, value in {
         "spark.ui.enabled": "false",
@@ -90,15 +91,19 @@ def main(settings: dict[str, Any], is_last: bool) -> None:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": "700m",
         # A JVM that is killed leaves what it has there.
-        "spark.driver.extraJavaOptions": f'"-Djava.io.tmpdir={settings["local"]}"',
+        "spark.driver.extraJavaOptions": f'"-Djava.io.tmpdir={local}"',
         "spark.log.level": "OFF",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
-        "spark.local.dir": settings["local"],
-        "spark.sql.warehouse.dir": settings["local"],
+        "spark.local.dir": local,
+        "spark.sql.warehouse.dir": local,
     }.items():
         builder = builder.config(key, value)
-    spark = builder.getOrCreate()
+    return builder
+
+
+def main(settings: dict[str, Any], is_last: bool) -> None:
+    spark = killed_session(settings["local"]).getOrCreate()
     streams = Streams(spark, settings, is_last)
     streams.start()
     say("ready")

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from deltalake import DeltaTable
+from load_driver import killed_session
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
@@ -60,26 +61,14 @@ def hold_session(run: Run, told: Connection) -> None:
     os.environ.update(run.environment)
     local = run.folder / "local"
     local.mkdir(exist_ok=True)
-    builder = SparkSession.builder.master("local[2,4]").appName("killed")
+    builder = killed_session(str(local))
     for key, value in {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.memory": "700m",
         "spark.driver.extraClassPath": s3a_class_path(),
-        # A JVM that is killed leaves what it has there.
-        "spark.driver.extraJavaOptions": f'"-Djava.io.tmpdir={local}"',
         "spark.hadoop.fs.s3a.path.style.access": "true",
         "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",
-        "spark.log.level": "OFF",
         # To compile takes longer than so few rows.
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.local.dir": str(local),
-        "spark.sql.warehouse.dir": str(local),
     }.items():
         builder = builder.config(key, value)
     gateway = builder.getOrCreate().sparkContext._gateway

@@ -20,7 +20,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, Final
 
-from driver_kills import Load, stored_values, values_in
+from driver_kills import Load, check_values, stored_values
 from prompt_worker import spark_environment
 from s3_server import S3Server
 from session_drivers import Run, drain, drive, hold_session
@@ -265,9 +265,7 @@ def check_sessions(
         there = Path(address)
         if name.endswith("-s3"):
             there = s3.copy_out(f"{folder.name}/{name.removesuffix('-s3')}", folder / "copies")
-        found = values_in(there)
-        wrong = (stored - found, found - stored)
-        assert wrong == (Counter(), Counter()), f"seed {seed}, {name}"
+        check_values(there, stored, f"seed {seed}, {name}")
         shutil.rmtree(folder / "copies", ignore_errors=True)
         if name.startswith("load"):
             storage = run.storage_of(name)
