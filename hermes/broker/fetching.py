@@ -4,21 +4,24 @@
     multifetch      read each -> MultiMessageSetSend         the responses one after the other
     waiting fetch   (wait) -> read each -> WaitingFetchSend  the same with high watermarks
 
-Nothing is copied here: a slice is a file, a position and a length (sends.py sends it). Requests of
-many fetches take a quantum at a time (fairness.py), and large responses wait for room
+Nothing is copied here: a slice is a file, a position and a length (sends.py sends it). Finding it
+waits for no disk: where something isn't in memory, or a segment isn't open, a thread looks first.
+Requests of many fetches take a quantum at a time (fairness.py), and large responses wait for room
 (large_responses.py). Lives in the reactor's thread.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, DeferredSemaphore
 
 from hermes.broker.clients import Client
 from hermes.broker.fairness import cooperatively
+from hermes.broker.lookups import CONCURRENT_LOOKUPS
 from hermes.broker.metrics import reason_of
-from hermes.broker.outcomes import CloseConnection, Outcome, cancellable, then
+from hermes.broker.outcomes import CloseConnection, Outcome, cancellable, settled, then
 from hermes.broker.refusals import fetch_code
 from hermes.broker.sends import (
     FileSend,
@@ -48,7 +51,7 @@ from hermes.protocol import (
     encode_error_response,
 )
 from hermes.security import Operation, Resource
-from hermes.storage import LogSlice
+from hermes.storage import Log, LogSlice, NotInMemoryError
 
 #: A fetch waits no longer than this: a peer that has gone may only be noticed afterwards.
 MAX_WAIT_MS = 5 * 60 * 1000
@@ -82,6 +85,8 @@ class Fetches:
         self._find = shared.directory.get
         self._topics = shared.topics
         self._large_responses = shared.large_responses
+        self._in_thread = shared.in_thread
+        self._looking_up = DeferredSemaphore(CONCURRENT_LOOKUPS)
         self._metrics = shared.metrics
         self._lines = shared.lines
         self._scheduler = shared.scheduler
@@ -99,28 +104,41 @@ class Fetches:
 
     # -- one ------------------------------------------------------------------------------------
 
-    def fetch(
+    def fetch(self, request: FetchRequest, client: Client) -> Outcome:
+        """Answer with messages from the requested offset on, or with an error code."""
+        self._metrics.fetches += 1
+        try:
+            return self._fetch(request, client, resident=True)
+        except NotInMemoryError:
+            looked_up = self._look_up([request])
+        return cancellable(looked_up.addCallback(lambda _: self._fetch(request, client)))
+
+    def _fetch(
         self,
         request: FetchRequest,
         client: Client,
         refusal: ErrorCode | None = None,
         *,
         takes_records: bool = False,
+        resident: bool = False,
     ) -> MessageSetSend:
-        """Answer with messages from the requested offset on, or with an error code.
+        """Answer one fetch.
 
         Args:
             request: what is asked for.
             client: who asks.
             refusal: the code for those who may not; None for that of 0.7's requests.
             takes_records: whether the answer may be record batches.
+            resident: as for `Log.read`.
+
+        Raises:
+            NotInMemoryError: as `Log.read` says.
         """
         metrics = self._metrics
-        metrics.fetches += 1
         if self._refuses and not self._may(request, client):
             return MessageSetSend(fetch_code(client) if refusal is None else refusal)
         try:
-            messages = self._read(request, takes_records)
+            messages = self._read(request, takes_records, resident)
         except HermesError as error:
             return MessageSetSend(self._code(request, error, client, refusal is not None))
         if messages is not None:
@@ -134,18 +152,14 @@ class Fetches:
         self._refusals.of(client, _CONSUME, Resource.topic(request.topic), "fetch")
         return False
 
-    def _read(self, request: FetchRequest, takes_records: bool) -> LogSlice | None:
+    def _read(self, request: FetchRequest, takes_records: bool, resident: bool) -> LogSlice | None:
         log = self._find(request.topic, request.partition)
         if log is None:
             self._topics.for_fetch(request.topic, request.partition)
             return None
-        size = min(max(request.max_size, 0), _LARGEST_FETCH_BYTES)
-        if log.counts_messages:
-            if not takes_records:
-                raise wrong_format(request.topic)
-            messages = log.read(request.offset, size, whole_first=True)
-        else:
-            messages = log.read(request.offset, size)
+        if log.counts_messages and not takes_records:
+            raise wrong_format(request.topic)
+        messages = _slice_of(log, request, resident)
         if request.max_size < 0 and request.offset < log.high_watermark:
             messages.release()
             text = f"a fetch with a negative maximum size, {request.max_size}"
@@ -154,6 +168,12 @@ class Fetches:
             messages.release()
             return None
         return messages
+
+    def _look_up(self, fetches: Sequence[FetchRequest]) -> "Deferred[None]":
+        """Have in memory what says where messages lie, and open where they do: in a thread."""
+        found = [(self._find(each.topic, each.partition), each) for each in fetches]
+        looked_up: Deferred[None] = self._looking_up.run(self._in_thread, _warm, found)
+        return looked_up
 
     def _code(
         self, request: FetchRequest, error: HermesError, client: Client, is_own: bool
@@ -193,10 +213,10 @@ class Fetches:
         """Fetch and make the response, whether or not there is room for it."""
         left_bytes = _LARGEST_SIZE
 
-        def fetch(each: FetchRequest) -> MessageSetSend:
+        def fetch(each: FetchRequest, resident: bool) -> MessageSetSend:
             # Counted here: 32,767 of them would have to be let go at once.
             nonlocal left_bytes
-            send = self.fetch(each, client)
+            send = self._fetch(each, client, resident=resident)
             left_bytes -= send.size_bytes
             if left_bytes >= _MARGIN_BYTES:
                 return send
@@ -209,9 +229,53 @@ class Fetches:
         return response
 
     def _fetch_all(
-        self, fetches: Sequence[FetchRequest], fetch: Callable[[FetchRequest], MessageSetSend]
+        self,
+        fetches: Sequence[FetchRequest],
+        fetch: Callable[[FetchRequest, bool], MessageSetSend],
     ) -> "list[MessageSetSend] | Deferred[list[MessageSetSend]]":
-        return cooperatively(self._scheduler, fetches, fetch, MessageSetSend.release)
+        """Carry fetches out, in order; those that a thread has to look up, after the others.
+
+        Args:
+            fetches: what is asked for.
+            fetch: carries one out, with what is resident in memory only, or not.
+        """
+        cold: list[int] = []
+
+        def fetch_resident(place: int) -> MessageSetSend:
+            try:
+                send = fetch(fetches[place], True)
+            except NotInMemoryError:
+                cold.append(place)
+                send = MessageSetSend(ErrorCode.NONE)
+            self._metrics.fetches += 1
+            return send
+
+        async def fetch_cold(sends: list[MessageSetSend]) -> list[MessageSetSend]:
+            try:
+                await self._look_up([fetches[place] for place in cold])
+                rest = await settled(
+                    cooperatively(
+                        self._scheduler,
+                        cold,
+                        lambda place: fetch(fetches[place], False),
+                        MessageSetSend.release,
+                    )
+                )
+            except BaseException:  # the client has left, or its connection is closed
+                for send in sends:
+                    send.release()
+                raise
+            for place, send in zip(cold, rest, strict=True):
+                sends[place] = send
+            return sends
+
+        def go_on(sends: list[MessageSetSend]) -> Any:
+            return Deferred.fromCoroutine(fetch_cold(sends)) if cold else sends
+
+        places = range(len(fetches))
+        sends = cooperatively(self._scheduler, places, fetch_resident, MessageSetSend.release)
+        fetched: list[MessageSetSend] | Deferred[list[MessageSetSend]] = then(sends, go_on)
+        return fetched
 
     def _when_there_is_room(
         self, request: _Fetches, respond: Callable[[_Fetches, Client], Any], client: Client
@@ -273,8 +337,14 @@ class Fetches:
 
         takes_records = isinstance(request, RecordFetchRequest)
 
-        def fetch(each: FetchRequest) -> MessageSetSend:
-            return self.fetch(each, client, ErrorCode.NOT_AUTHORIZED, takes_records=takes_records)
+        def fetch(each: FetchRequest, resident: bool) -> MessageSetSend:
+            return self._fetch(
+                each,
+                client,
+                ErrorCode.NOT_AUTHORIZED,
+                takes_records=takes_records,
+                resident=resident,
+            )
 
         return then(self._fetch_all(request.fetches, fetch), join)
 
@@ -293,6 +363,21 @@ class Fetches:
         if log.format.counts_messages:  # how many bytes they are isn't known: any are enough
             return fetch.max_size if behind else 0
         return min(behind, fetch.max_size)
+
+
+def _slice_of(log: Log, request: FetchRequest, resident: bool) -> LogSlice:
+    size = min(max(request.max_size, 0), _LARGEST_FETCH_BYTES)
+    if log.counts_messages:
+        return log.read(request.offset, size, whole_first=True, resident=resident)
+    return log.read(request.offset, size, resident=resident)
+
+
+def _warm(found: list[tuple[Log | None, FetchRequest]]) -> None:
+    """In a thread: have in memory and open what fetches of logs need."""
+    for log, each in found:
+        if log is not None:
+            with suppress(HermesError):  # which the fetch meets, too
+                _slice_of(log, each, False).release()
 
 
 def _fits(sends: list[MessageSetSend]) -> bool:

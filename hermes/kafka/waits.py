@@ -10,7 +10,7 @@ from hermes.broker.waiting import WaitingFetches
 from hermes.errors import HermesError
 from hermes.kafka.legacy import range_of
 from hermes.protocol import FetchRequest
-from hermes.storage import Log, LogSlice
+from hermes.storage import Log, LogSlice, NotInMemoryError
 
 #: The share of `request_memory` that fetches that wait may take.
 _WAITING_SHARE: Final = 0.25
@@ -50,13 +50,13 @@ class Waits:
         self._waiting.limit_bytes = int(memory_bytes * _WAITING_SHARE)
 
     def _available(self, fetch: FetchRequest) -> int | None:
-        """How many bytes there are for a fetch now; None when it is answered with an error."""
+        """How many bytes there are for a fetch now; None when it is answered at once."""
         log = self._shared.directory.get(fetch.topic, fetch.partition)
         if log is None:
             return None
         try:
             return _available(log, fetch.offset, fetch.max_size)
-        except HermesError:
+        except (HermesError, NotInMemoryError):  # which a thread looks at when it is read again
             return None
 
 
@@ -105,7 +105,7 @@ def _available(log: Log, offset: int, max_bytes: int) -> int:
     if not log.counts_messages:
         wanted = range_of(log, offset, max_bytes)
         return 0 if wanted is None else wanted.length
-    found = slice_of(log, offset, max_bytes, True)
+    found = slice_of(log, offset, max_bytes, True, resident=True)
     if found is None:
         return 0
     with found:

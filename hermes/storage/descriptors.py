@@ -23,7 +23,13 @@ from errno import ESTALE
 from typing import TypeVar
 
 from hermes.errors import StorageError
-from hermes.storage.files import FileLayer, Identity, identity, is_no_descriptor
+from hermes.storage.files import (
+    FileLayer,
+    Identity,
+    NotInMemoryError,
+    identity,
+    is_no_descriptor,
+)
 
 _Result = TypeVar("_Result")
 
@@ -66,18 +72,20 @@ class DescriptorCache:
         self._idle: dict[CachedFile, None] = {}
         self.open_count = 0
 
-    def acquire(self, file: CachedFile, *, writable: bool = False) -> int:
+    def acquire(self, file: CachedFile, *, writable: bool = False, resident: bool = False) -> int:
         """Get a file's descriptor and keep it open until the matching `release`.
 
         Args:
             file: the file.
             writable: open it for writing too. A log passes this for every use of its active
                 segment, so that one descriptor serves both.
+            resident: open nothing, so that it waits for no disk.
 
         Returns:
             The descriptor; it stays the cache's and must not be closed.
 
         Raises:
+            NotInMemoryError: it is to be `resident` and isn't open.
             SegmentRetiredError: it was deleted meanwhile.
             OSError: it can't be opened.
         """
@@ -87,6 +95,8 @@ class DescriptorCache:
                     del self._idle[file]
                 file.users += 1
                 return file.descriptor
+        if resident:
+            raise NotInMemoryError
         opener = self._files.open_append if writable else self._files.open_read
         try:
             descriptor = self.opening(opener, file.path)

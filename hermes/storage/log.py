@@ -549,7 +549,8 @@ class Log:
             max_bytes: how many bytes at most, >= 0.
             whole_first: let the slice be longer where its first message is, or in Kafka's format
                 its first batch.
-            resident: read nothing for it that isn't in memory, so that it waits for no disk.
+            resident: read nothing for it that isn't in memory, and open nothing, so that it waits
+                for no disk.
 
         Returns:
             A slice of one segment, which the caller releases: it ends where the segment or the

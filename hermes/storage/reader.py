@@ -68,8 +68,8 @@ class LogReader:
         """Find visible bytes, without reading them.
 
         Raises:
-            NotInMemoryError: something had to be read from a disk, and only what is `resident` in
-                memory may be.
+            NotInMemoryError: something had to be read from a disk, or opened, and only what is
+                `resident` in memory may be.
             OffsetOutOfRangeError: the offset is before the earliest or beyond the visible end.
         """
         bases, segments, high_watermark = view
@@ -85,7 +85,7 @@ class LogReader:
         segment = segments[position - 1]
         file = segment.file
         files = self._resident if resident else self._files
-        descriptor = self._descriptors.acquire(file, writable=is_active)
+        descriptor = self._descriptors.acquire(file, writable=is_active, resident=resident)
         try:
             start, length = self._locate(segment, files, descriptor, offset, end)
             is_over = not (length or is_active)

@@ -10,7 +10,13 @@ from contextlib import suppress
 from struct import Struct
 from typing import Final
 
-from hermes.storage.files import FileLayer, read_exactly, write_all
+from hermes.storage.files import (
+    FileLayer,
+    NotInMemoryError,
+    ResidentFiles,
+    read_exactly,
+    write_all,
+)
 
 _BLOCK: Final = 512
 #: So many entries at the end may not be on disk: those of as much log as is synced at once.
@@ -29,12 +35,13 @@ class SortedFile:
         count: how many entries count; what follows them is to be written over.
     """
 
-    __slots__ = ("_entry", "_files", "_may_be_longer", "count", "path")
+    __slots__ = ("_entry", "_files", "_may_be_longer", "_was_opened", "count", "path")
 
     def __init__(self, files: FileLayer, path: str, entry: Struct) -> None:
         self._files = files
         self._entry = entry
         self._may_be_longer = True
+        self._was_opened = False
         self.path = path
         self.count = 0
 
@@ -46,7 +53,7 @@ class SortedFile:
         """
         self.count = 0
         try:
-            descriptor = self._files.open_read(self.path)
+            descriptor = self._open(self._files)
         except FileNotFoundError:
             return
         try:
@@ -72,11 +79,19 @@ class SortedFile:
         return found[0] if found else None
 
     def _read(self, first: int, count: int) -> list[tuple[int, int]]:
-        descriptor = self._files.open_read(self.path)
+        descriptor = self._open(self._files)
         try:
             return self._entries(self._files, descriptor, first, count)
         finally:
             self._files.close(descriptor)
+
+    def _open(self, files: FileLayer) -> int:
+        """Open it; who must not wait only does what was done before: its name is in memory then."""
+        if isinstance(files, ResidentFiles) and not self._was_opened:
+            raise NotInMemoryError
+        descriptor = files.open_read(self.path)
+        self._was_opened = True
+        return descriptor
 
     def _entries(
         self, files: FileLayer, descriptor: int, first: int, count: int
@@ -96,12 +111,13 @@ class SortedFile:
             files: reads in place of its own file layer.
 
         Raises:
+            NotInMemoryError: something isn't, and `files` are resident ones.
             OSError: it can't be read.
         """
         if not self.count:
             return None
         files = self._files if files is None else files
-        descriptor = files.open_read(self.path)
+        descriptor = self._open(files)
         try:
             # First which block, by the blocks' first entries, then within it.
             low, high = 0, (self.count - 1) // _BLOCK + 1
@@ -132,6 +148,7 @@ class SortedFile:
         if not entries and not is_complete:
             return
         descriptor = self._files.open_append(self.path, create=True)
+        self._was_opened = True
         try:
             position = self.count * self._entry.size
             if self._may_be_longer:

@@ -80,9 +80,7 @@ class BrokerBench:
         self.settings = Settings(
             parse_broker_config({"broker_id": 0, "log_dir": str(directory), **settings})
         )
-        self.directory = DataDirectory(
-            directory, lambda topic: LogSettings(format=self.settings.config.topic(topic).format)
-        )
+        self.directory = DataDirectory(directory, self._log_settings)
         self.directory.open(0)
         self.flusher = FlushScheduler(self.clock, maybeDeferred, lambda topic: FlushPolicy(1, 1000))
         self.shared = Shared(
@@ -100,6 +98,10 @@ class BrokerBench:
         self.connections = Connections(
             self.broker, self.settings, self.clock, pages, self.authentication
         )
+
+    def _log_settings(self, topic: str) -> LogSettings:
+        config = self.settings.config.topic(topic)
+        return LogSettings(format=config.format, segment_bytes=config.segment_bytes)
 
     def connect(
         self, policy: ListenerPolicy = OPEN, address: Any = None

@@ -127,6 +127,10 @@ class Bench:
 
     def stored(self, topic: str, offset: int = 0) -> bytes:
         send = self.broker.serve(FetchRequest(topic, 0, offset, 1 << 20))
+        if isinstance(send, DeferredResponse):  # the segment wasn't open
+            sends: list[Any] = []
+            send.response.addCallback(sends.append)
+            (send,) = sends
         assert isinstance(send, MessageSetSend)
         assert send.error is ErrorCode.NONE
         if send.messages is None:

@@ -1,6 +1,5 @@
 """Fetch, ListOffsets and OffsetForLeaderEpoch: what is visible, as soon as there is enough."""
 
-import os
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -8,21 +7,29 @@ from typing import Any
 
 import pytest
 from broker_bench import answers
+from cold_disk import ColdDisk
 from kafka_bench import KafkaBench, decode_answer, encode_request, messages
 from kafka_logs import append_batch, append_values
-from twisted.internet.defer import maybeDeferred
 
 from hermes.kafka.apis import APIS
 from hermes.protocol.record_batches import next_in
 from hermes.protocol.records import Record, encode_batch, iterate_records
-from hermes.storage import FileLayer, Log, NotInMemoryError
+from hermes.storage import Log
 
 VERSIONS = range(APIS[1].lowest, APIS[1].highest + 1)
 
 
+TOPICS = {"new": {"format": "kafka", "partitions": 3}}
+
+
+@pytest.fixture
+def cold_disk(monkeypatch: pytest.MonkeyPatch) -> ColdDisk:
+    return ColdDisk(monkeypatch)
+
+
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[KafkaBench]:
-    bench = KafkaBench(tmp_path, topics={"new": {"format": "kafka", "partitions": 3}})
+    bench = KafkaBench(tmp_path, topics=TOPICS)
     bench.shared.topics.create_declared("new")
     yield bench
     bench.close()
@@ -307,10 +314,9 @@ def test_the_leaders_only_term_ends_where_the_log_does(
 
 
 def test_what_says_where_batches_lie_is_read_from_a_disk_in_a_thread(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, cold_disk: ColdDisk
 ) -> None:
-    topics = {"new": {"format": "kafka", "partitions": 3}}
-    written = KafkaBench(tmp_path, topics=topics)
+    written = KafkaBench(tmp_path, topics=TOPICS)
     written.shared.topics.create_declared("new")
     for partition in (0, 1):
         for number in range(40):
@@ -318,42 +324,37 @@ def test_what_says_where_batches_lie_is_read_from_a_disk_in_a_thread(
         log_of(written, partition).flush()
     written.close()
 
-    in_memory: set[tuple[int, int]] = set()  # (file, position)
-    waited: list[tuple[int, int]] = []  # where the reactor's thread has read from the disk
-    is_worker = [True]
-
-    def pread(descriptor: int, length: int, position: int) -> bytes:
-        place = os.fstat(descriptor).st_ino, position
-        if is_worker[0]:
-            in_memory.add(place)
-        elif place not in in_memory:
-            waited.append(place)
-        return os.pread(descriptor, length, position)
-
-    def read_resident(_: FileLayer, descriptor: int, length: int, position: int) -> bytes:
-        if (os.fstat(descriptor).st_ino, position) not in in_memory:
-            raise NotInMemoryError
-        return os.pread(descriptor, length, position)
-
-    def in_thread(function: Any, *args: Any) -> Any:
-        is_worker[0] = True
-        try:
-            return maybeDeferred(function, *args)
-        finally:
-            is_worker[0] = False
-
-    monkeypatch.setattr(FileLayer, "pread", staticmethod(pread))
-    monkeypatch.setattr(FileLayer, "read_resident", read_resident)
-    bench = KafkaBench(tmp_path, in_thread=in_thread, topics=topics)
-    is_worker[0] = False
-    in_memory.clear()
+    bench = KafkaBench(tmp_path, in_thread=cold_disk.in_thread, topics=TOPICS)
     try:
         places = ((0, 30, 25_000), (1, 5, 25_000), (2, 0, 25_000))
-        first, second, empty = fetch(bench, places=places)
+        with cold_disk.watched():
+            first, second, empty = fetch(bench, places=places)
         found = [[value[:2] for value in values_in(each.records)] for each in (first, second)]
         assert found == [[b"30", b"31"], [b"5\0", b"6\0"]]
         assert (empty.error_code, empty.records) == (0, b"")
-        assert in_memory
-        assert waited == []
+        assert cold_disk.waited == []
+    finally:
+        bench.close()
+
+
+def test_a_fetch_that_waits_looks_at_no_disk(tmp_path: Path, cold_disk: ColdDisk) -> None:
+    bench = KafkaBench(tmp_path, in_thread=cold_disk.in_thread, topics=TOPICS)
+    bench.shared.topics.create_declared("new")
+    try:
+        append(bench, b"first")
+        connection, transport = bench.connect_kafka()
+        connection.dataReceived(request(bench, 12, places=((0, 1),), wait_ms=5_000))
+        log = log_of(bench)
+        append_values(log, b"second")
+        log.flush()
+        with cold_disk.watched():
+            for observer in bench.flusher._flushed:
+                observer(log)
+            bench.turns(transport)
+        (answer,) = answers(transport)
+        (partition,) = decode_answer("Fetch", 12, answer).responses[0].partitions
+        assert values_in(partition.records) == [b"second"]
+        assert cold_disk.waited == []
+        connection.connectionLost()
     finally:
         bench.close()
