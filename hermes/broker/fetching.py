@@ -19,7 +19,6 @@ from twisted.internet.defer import Deferred, DeferredSemaphore
 
 from hermes.broker.clients import Client
 from hermes.broker.fairness import cooperatively
-from hermes.broker.lookups import CONCURRENT_LOOKUPS
 from hermes.broker.metrics import reason_of
 from hermes.broker.outcomes import CloseConnection, Outcome, cancellable, settled, then
 from hermes.broker.refusals import fetch_code
@@ -30,7 +29,7 @@ from hermes.broker.sends import (
     RecordFetchSend,
     WaitingFetchSend,
 )
-from hermes.broker.shared import Shared
+from hermes.broker.shared import CONCURRENT_LOOKUPS, Shared
 from hermes.broker.topics import wrong_format
 from hermes.broker.waiting import WaitingFetches
 from hermes.errors import (

@@ -10,7 +10,7 @@ from typing import Any
 from twisted.internet.defer import Deferred, DeferredSemaphore
 
 from hermes.broker.outcomes import CloseConnection, Outcome, cancellable
-from hermes.broker.shared import Shared
+from hermes.broker.shared import CONCURRENT_LOOKUPS, Shared
 from hermes.broker.topics import size_of
 from hermes.errors import HermesError
 from hermes.protocol import (
@@ -32,10 +32,6 @@ from hermes.protocol import (
 )
 from hermes.quoting import printable, quoted
 from hermes.storage import Log
-
-#: How many questions are looked up in worker threads at a time. A worker that computes holds the
-#: interpreter's lock, and the reactor waits for it: with eight at a time it would be left little.
-CONCURRENT_LOOKUPS = 2
 
 #: How many partitions one answer describes: each takes two looks into a time index.
 DESCRIBED_PARTITIONS = 64

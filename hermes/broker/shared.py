@@ -21,6 +21,10 @@ from hermes.limited_log import LimitedLog
 from hermes.logs import ModuleLogger, RecentLines
 from hermes.storage import DataDirectory
 
+#: How many questions are looked up in worker threads at a time. A worker that computes holds the
+#: interpreter's lock, and the reactor waits for it: with eight at a time it would be left little.
+CONCURRENT_LOOKUPS = 2
+
 #: The share of `request_memory` that large responses under way may take.
 _LARGE_RESPONSES_SHARE = 0.5
 

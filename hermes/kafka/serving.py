@@ -6,8 +6,7 @@ from typing import Any
 from twisted.internet.defer import Deferred, DeferredSemaphore
 
 from hermes.broker.clients import Client
-from hermes.broker.lookups import CONCURRENT_LOOKUPS
-from hermes.broker.shared import Shared
+from hermes.broker.shared import CONCURRENT_LOOKUPS, Shared
 from hermes.kafka.groups.coordinator import GroupCoordinator
 from hermes.kafka.in_hand import RequestsInHand
 from hermes.kafka.producer_ids import ProducerIds
