@@ -53,9 +53,12 @@ class S3Store:
         self.address = address.rstrip("/")
         self.settings = settings
         arguments: Any = settings.for_obstore()
-        self._client = Client(
-            self.bucket, prefix=self.prefix or None, retry_config=_RETRIES, **arguments
-        )
+        try:
+            self._client = Client(
+                self.bucket, prefix=self.prefix or None, retry_config=_RETRIES, **arguments
+            )
+        except BaseError as error:  # an endpoint that is no URL, for instance
+            raise LoadTargetError(f"{self.address}: {error_text(str(error))}") from error
 
     def place(self, name: str = "") -> str:
         """As `Store.place`."""

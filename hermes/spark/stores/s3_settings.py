@@ -7,6 +7,7 @@ Values are kept out of reprs, and are handed on only to who must sign requests.
 """
 
 import configparser
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,7 @@ Lookup: TypeAlias = Callable[[str], str | None]
 _PREFIX: Final = "fs.s3a."
 _ANONYMOUS: Final = "AnonymousAWSCredentialsProvider"
 _REGION: Final = "us-east-1"
+_URL: Final = re.compile(r"https?://([\w.-]+|\[[0-9a-fA-F:.]+])(:[0-9]{1,5})?(/[!-~]*)?", re.ASCII)
 
 
 class Credentials(NamedTuple):
@@ -119,7 +121,8 @@ def find_settings(
         environ: the environment.
 
     Raises:
-        ConfigError: something was given that isn't a setting of S3A.
+        ConfigError: something was given that isn't a setting of S3A, a key came without its secret,
+            or the endpoint is no URL.
     """
     own = {name.removeprefix("spark.hadoop."): text for name, text in given.items()}
     for name in own:
@@ -143,6 +146,8 @@ def find_settings(
 
     credentials = next((found for each in places if (found := _credentials(each))), None)
     provider = first("aws.credentials.provider") or ""
+    if credentials is None and _ANONYMOUS not in provider:
+        _check_halves(first("access.key"), first("secret.key"))
     endpoint = _url(first("endpoint"), first("connection.ssl.enabled"))
     path_style = first("path.style.access")
     return S3Settings(
@@ -157,7 +162,8 @@ def find_settings(
 
 def names_credentials(given: Mapping[str, str], environ: Mapping[str, str]) -> bool:
     """Whether credentials are at hand without a look at Spark's own settings."""
-    return any(name.endswith(".access.key") for name in given) or "AWS_ACCESS_KEY_ID" in environ
+    pair = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+    return any(name.endswith(".access.key") for name in given) or all(map(environ.get, pair))
 
 
 def _of_bucket(bucket: str, lookup: Lookup) -> Lookup:
@@ -172,11 +178,29 @@ def _credentials(lookup: Lookup) -> Credentials | None:
     return Credentials(access, secret, lookup("session.token")) if access and secret else None
 
 
+def _check_halves(access: str | None, secret: str | None) -> None:
+    """Refuse half a pair: it's nobody's, and a role of the machine's was hardly meant."""
+    for here, name, variable in (
+        (access, "secret.key", "AWS_SECRET_ACCESS_KEY"),
+        (secret, "access.key", "AWS_ACCESS_KEY_ID"),
+    ):
+        if here:
+            raise ConfigError(
+                f"{_PREFIX}{name}",
+                f"expected it, or {variable}, in the same place as the other half of the pair",
+            )
+
+
 def _url(endpoint: str | None, is_secure: str | None) -> str | None:
     """An endpoint as a URL; S3A takes a bare host, too."""
-    if endpoint is None or "://" in endpoint:
-        return endpoint
-    return f"{'http' if (is_secure or '').lower() == 'false' else 'https'}://{endpoint}"
+    if endpoint is None:
+        return None
+    scheme = "http" if (is_secure or "").lower() == "false" else "https"
+    url = endpoint if "://" in endpoint else f"{scheme}://{endpoint}"
+    if not _URL.fullmatch(url):  # obstore panics at some that aren't
+        # Not quoted: it may hold a password.
+        raise ConfigError(f"{_PREFIX}endpoint", "expected http://HOST:PORT or https://HOST:PORT")
+    return url
 
 
 def _profile(environ: Mapping[str, str]) -> dict[str, str]:

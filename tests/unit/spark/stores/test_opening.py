@@ -9,6 +9,7 @@ from hermes.errors import ConfigError, LoadError, LoadTargetError
 from hermes.spark.stores import LocalStore, is_s3, open_store
 from hermes.spark.stores.error_texts import error_text
 from hermes.spark.stores.s3 import S3Store
+from hermes.spark.stores.s3_settings import S3Settings
 
 STORAGE = {"fs.s3a.access.key": "k", "fs.s3a.secret.key": planted("opening")}
 
@@ -132,3 +133,9 @@ def test_of_a_servers_answer_only_code_and_message_are_shown() -> None:
         )
         == "the server can't be reached"
     )
+
+
+def test_what_the_environment_says_to_obstore_may_be_nonsense(monkeypatch) -> None:
+    monkeypatch.setenv("AWS_IMDSV1_FALLBACK", "perhaps")
+    with pytest.raises(LoadTargetError, match=r"^s3://bucket/x: .*perhaps"):
+        S3Store("s3://bucket/x", S3Settings())

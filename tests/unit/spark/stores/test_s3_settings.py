@@ -34,6 +34,22 @@ def test_a_key_and_its_secret_come_from_one_place() -> None:
     assert find_settings("b", whole, None, environ).credentials == ("k", "s", None)
 
 
+def test_half_a_pair_is_refused_unless_a_whole_one_is_found() -> None:
+    half = {"AWS_ACCESS_KEY_ID": "env"}
+    for given, environ, missing in (
+        ({}, half, "secret.key: expected it, or AWS_SECRET_ACCESS_KEY, in the same place"),
+        ({"fs.s3a.secret.key": SECRET}, {}, "access.key: expected it, or AWS_ACCESS_KEY_ID, in"),
+        ({"fs.s3a.secret.key": SECRET}, half, "in the same place as the other half"),
+    ):
+        with pytest.raises(ConfigError, match=missing) as refused:
+            find_settings("b", given, None, environ)
+        assert MARK not in str(refused.value)
+    spark = {"fs.s3a.access.key": "sparks", "fs.s3a.secret.key": "s"}
+    assert find_settings("b", {}, spark.get, half).credentials == ("sparks", "s", None)
+    nobody = {"fs.s3a.aws.credentials.provider": "software.AnonymousAWSCredentialsProvider"}
+    assert find_settings("b", nobody, None, half).credentials is None
+
+
 def test_a_bucket_may_have_settings_of_its_own() -> None:
     given = {"fs.s3a.bucket.mine.endpoint": "https://mine", "fs.s3a.endpoint": "https://all"}
     assert find_settings("mine", given, None, {}).endpoint == "https://mine"
@@ -41,6 +57,19 @@ def test_a_bucket_may_have_settings_of_its_own() -> None:
     plain = {"fs.s3a.endpoint": "host:1", "fs.s3a.connection.ssl.enabled": "false"}
     assert find_settings("b", plain, None, {}).endpoint == "http://host:1"
     assert find_settings("b", {"fs.s3a.endpoint": "host:1"}, None, {}).endpoint == "https://host:1"
+
+
+@pytest.mark.parametrize("endpoint", ["http://", "http://a b", "https://[::1", "ftp://h", "h:x"])
+def test_an_endpoint_must_be_a_url(endpoint: str) -> None:
+    with pytest.raises(ConfigError, match="endpoint: expected http://HOST:PORT or https://HOST"):
+        find_settings("b", {}, None, {"AWS_ENDPOINT_URL": endpoint})
+
+
+@pytest.mark.parametrize(
+    "endpoint", ["http://[::1]:9000", "https://h/gate/way", "http://127.0.0.1"]
+)
+def test_endpoints_are_kept_as_they_were_given(endpoint: str) -> None:
+    assert find_settings("b", {}, None, {"AWS_ENDPOINT_URL": endpoint}).endpoint == endpoint
 
 
 def test_profiles_of_aws_are_read(tmp_path) -> None:
@@ -95,5 +124,6 @@ def test_other_settings_are_refused_without_their_values() -> None:
 
 def test_credentials_at_hand_need_no_session() -> None:
     assert names_credentials({"spark.hadoop.fs.s3a.access.key": "k"}, {})
-    assert names_credentials({}, {"AWS_ACCESS_KEY_ID": "k"})
+    assert names_credentials({}, {"AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s"})
+    assert not names_credentials({}, {"AWS_ACCESS_KEY_ID": "k"})
     assert not names_credentials({"fs.s3a.endpoint": "http://h"}, {})
