@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 from twisted.internet.defer import Deferred, fail, inlineCallbacks, succeed
 
@@ -270,10 +271,11 @@ class Coordination:
         if self._registration is not None and not (holds_records and self._config.kafka_listen):
             self._registration.topic_created(topic, partitions, holds_records=holds_records)
 
-    def topic_deleted(self, topic: str) -> None:
-        """A topic is gone: take it back."""
+    def topic_deleted(self, topic: str, topic_id: UUID | None = None) -> None:
+        """A topic is gone: take it back, also what `kafka_listen` has left of it."""
         if self._registration is not None:
-            self._registration.topic_deleted(topic)
+            left = None if self._config.kafka_listen else topic_id
+            self._registration.topic_deleted(topic, left)
 
     def unregister(self) -> "Deferred[None]":
         """Take the registration back.

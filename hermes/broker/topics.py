@@ -47,7 +47,8 @@ class TopicRegistry:
         settings: the broker's.
         on_created: called with the name, the number of partitions and the format of each topic
             that is created, or gets more, so that they can be announced.
-        on_deleted: called with the name of each topic that no longer exists.
+        on_deleted: called with the name of each topic that no longer exists, and its UUID if it had
+            one.
 
     Attributes:
         stopping: set when the broker stops: nothing is created from then on.
@@ -62,7 +63,7 @@ class TopicRegistry:
         directory: DataDirectory,
         settings: Settings,
         on_created: Callable[[str, int, str], None] = lambda topic, partitions, log_format: None,
-        on_deleted: Callable[[str], None] = lambda topic: None,
+        on_deleted: Callable[[str, UUID | None], None] = lambda topic, topic_id: None,
     ) -> None:
         self._directory = directory
         self._settings = settings
@@ -71,6 +72,7 @@ class TopicRegistry:
         self._counts: dict[str, int] = {}
         self._written: dict[str, list[int]] = {}  # the partitions that have a log, ascending
         self._deleting: dict[str, list[Deferred[None]]] = {}  # waiting for each to be gone
+        self._deleted_ids: dict[str, UUID | None] = {}  # of those
         self._observers: list[Callable[[str], None]] = []
         self.stopping = False
         self.owns: Callable[[str, int], bool] = lambda topic, partition: True
@@ -296,6 +298,7 @@ class TopicRegistry:
             raise UnknownTopicError(f"there is no topic {quoted(topic)}")
         logs = self.partitions(topic)
         self._deleting[topic] = []
+        self._deleted_ids[topic] = next((log.topic_id for log in logs if log.topic_id), None)
         return logs
 
     def end_delete(self, topic: str) -> None:
@@ -303,13 +306,13 @@ class TopicRegistry:
 
         Those that waited for that come first, before anybody can begin the next delete.
         """
-        waiting = self._deleting.pop(topic)
+        waiting, topic_id = self._deleting.pop(topic), self._deleted_ids.pop(topic)
         del self._counts[topic], self._written[topic]
         for name, partition in self._directory.logs:
             if name == topic:
                 self._note(name, partition)
         if topic not in self._counts:
-            self._on_deleted(topic)
+            self._on_deleted(topic, topic_id)
         self._tell(topic)
         for deleted in waiting:
             if not deleted.called:

@@ -13,12 +13,18 @@ from contextlib import suppress
 from functools import partial
 from itertools import islice
 from typing import Any
+from uuid import UUID
 
 from hermes.coordination.acls import SHARED
 from hermes.coordination.cluster import read_listeners
 from hermes.coordination.cluster_id import cluster_id
 from hermes.coordination.group_state import read_stored_offsets
-from hermes.coordination.kafka_topics import RECORD_TOPICS, record_topic_path
+from hermes.coordination.kafka_topics import (
+    KAFKA_CHANGES,
+    RECORD_TOPICS,
+    TopicNode,
+    record_topic_path,
+)
 from hermes.coordination.layout import (
     BROKER_IDS,
     BROKER_TOPICS,
@@ -36,6 +42,7 @@ from hermes.coordination.listeners import (
     listeners_path,
 )
 from hermes.coordination.sessions import Node, Session
+from hermes.coordination.topic_tree import TopicTree
 from hermes.errors import (
     CoordinationError,
     CoordinationUnavailableError,
@@ -106,6 +113,7 @@ class BrokerRegistration:
         self._value = format_broker(host, port, now_ms())
         self._topics = dict(topics)
         self._record_topics = dict(record_topics or {})
+        self._left: dict[UUID, str] = {}  # topics to delete from among the cluster's
         self._listeners = (
             {} if listeners is None else {listeners_path(broker_id): format_listeners(listeners)}
         )
@@ -201,9 +209,17 @@ class BrokerRegistration:
             (self._record_topics if holds_records else self._topics)[topic] = partitions
         self._wake.set()
 
-    def topic_deleted(self, topic: str) -> None:
-        """Take back a topic, soon."""
+    def topic_deleted(self, topic: str, topic_id: UUID | None = None) -> None:
+        """Take back a topic, soon.
+
+        Args:
+            topic: its name.
+            topic_id: its UUID, if it may be among the cluster's topics and isn't kept up with there
+                by anybody else in this process: it is deleted there, too.
+        """
         with self._lock:
+            if topic_id is not None:
+                self._left[topic_id] = topic
             self._topics.pop(topic, None)
             self._record_topics.pop(topic, None)
         self._wake.set()
@@ -267,6 +283,7 @@ class BrokerRegistration:
             self._session.delete_own(path)
             del registered[path]
         missing = [each for each in wanted.items() if registered.get(each[0]) != each[1]]
+        self._delete_left()
         problems: list[CoordinationError] = []
         for first in range(0, len(missing), _TRANSACTION_TOPICS):
             if self._stopping:
@@ -280,6 +297,28 @@ class BrokerRegistration:
                 for path in SHARED:
                     self._session.ensure_path(path)
             self.cluster_id = cluster_id(self._session)
+
+    def _delete_left(self) -> None:
+        """Delete topics that are gone from among the cluster's.
+
+        They stand there if this broker has served clients of Kafka's in an earlier life.
+        """
+        with self._lock:
+            left = dict(self._left)
+        for topic_id, topic in left.items():
+            if self._session.get(KAFKA_CHANGES) is not None:
+                tree = TopicTree(self._session)
+
+                def is_it(node: TopicNode, wanted: UUID = topic_id) -> bool:
+                    return node.id == wanted
+
+                try:
+                    tree.delete(topic, is_it)
+                    tree.has_deleted(topic_id, self._broker_id)
+                except InvalidNodeError as fault:
+                    _log.warning("left as it is: %s", fault)
+            with self._lock:
+                del self._left[topic_id]
 
     def _wanted(self) -> dict[str, bytes]:
         """What is to stand beside the broker's own entry, by path; what it listens on first."""

@@ -25,6 +25,8 @@ from kafka_raw import ask_once, parts
 from hermes.cli import program
 from hermes.client import Producer as HermesProducer
 from hermes.client import ProducerConfig, SimpleConsumer, SyncProducer
+from hermes.coordination.sessions import Session
+from hermes.coordination.topic_tree import TopicTree
 from hermes.errors import SettingRefusedError, TopicExistsError
 from hermes.protocol import encode_message_set
 from hermes.testing import RunningBroker, running_broker
@@ -44,7 +46,8 @@ def start(connect: str, tmp_path: Path) -> Iterator[Callable[..., RunningBroker]
                 "zookeeper_connect": connect,
                 "kafka_listen": "tcp:0:interface=127.0.0.1",
             }
-            broker = own.enter_context(running_broker(log_dir, {**base, **settings}))
+            given = {k: v for k, v in {**base, **settings}.items() if v is not None}
+            broker = own.enter_context(running_broker(log_dir, given))
             stops[id(broker)] = own
             return broker
 
@@ -280,6 +283,31 @@ def test_a_deleted_topic_goes_everywhere_also_where_no_broker_runs(
     assert topic(two, "views") is None
     assert consume_from_each(str(two.bootstrap_servers), "clicks", 0) == {}
     produce_to_each(str(two.bootstrap_servers), "clicks", 4)
+
+
+def test_a_topic_that_is_deleted_without_kafka_listen_doesnt_come_back_with_it(
+    start: Any, connect: str, make_session: Callable[..., Session], eventually: Any
+) -> None:
+    broker = start(0)
+    for name in ("gone", "kept"):
+        create(broker, name, 2)
+    start.stop(broker)
+
+    broker = start(0, kafka_listen=None)
+    with SimpleConsumer(broker.host, broker.port) as client:
+        client.delete_topic("gone")
+    tree = TopicTree(make_session(connect))
+
+    def is_gone() -> bool:
+        contents = tree.read()
+        return set(contents.topics) == {"kept"} and not contents.deleted
+
+    eventually(is_gone)
+    start.stop(broker)
+
+    broker = start(0)
+    assert topic(broker, "gone") is None
+    assert eventually(lambda: led(broker, "kept"))[1] == (0, 0)
 
 
 def test_producer_ids_are_unique_in_the_cluster_and_over_restarts(start: Any) -> None:
