@@ -276,6 +276,11 @@ class KafkaTopics:
                 if before is not None and before.id != found.id:
                     self.on_gone(name)
 
+    def is_gone(self, name: str, topic_id: UUID) -> bool:
+        """Whether a topic is deleted; another one may have its name by now."""
+        found = self._topics.get(name)
+        return self.is_known and (found is None or found.id != topic_id)
+
     def _know(self, topic: KafkaTopic) -> None:
         self._forget(topic.name)
         self._topics[topic.name] = self._by_id[topic.id] = topic

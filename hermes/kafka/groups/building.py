@@ -46,6 +46,7 @@ def mount_groups(run: ServingBroker, topics: KafkaTopics) -> GroupCoordinator:
         run.in_thread,
     )
     topics.on_gone = groups.topic_gone
+    groups.is_gone = topics.is_gone
     run.on_stopping.append(groups.stop)
     run.more_series.append(lambda: series(groups))
     return groups

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any, Final
 
+from hermes.config.kinds import FORMAT_KAFKA
 from hermes.kafka.calls import LARGE_ENTRIES, Call
 from hermes.kafka.errors import Code
 from hermes.kafka.groups.joining import may_use
@@ -39,6 +40,8 @@ async def offset_commit(request: Any, call: Call) -> Any:
         found.append((asked, codes))
         topic = call.server.topics.get(name)
         count = 0 if topic is None else len(topic.partitions)
+        # Of 0.7's format, directories have no UUID that would outlast all.
+        topic_id = topic.id if topic is not None and topic.format == FORMAT_KAFKA else None
         for each in asked.partitions:
             await call.after_entry(entry)
             entry += 1
@@ -52,6 +55,7 @@ async def offset_commit(request: Any, call: Call) -> Any:
                     each.committed_metadata or "",
                     now_ms,
                     expire_ms,
+                    topic_id,
                 )
     if refused is Code.NONE and (offsets or not found):
         code = await call.server.groups.commit(

@@ -155,9 +155,9 @@ class GroupCoordinator(OwnGroups):
                 kept = await self._find(name, make=False)
         except RefusedError as error:
             return error.code, {}
-        found = {} if kept is None else kept.offsets
+        found = {} if kept is None else self._shown(kept)
         if places is None:
-            return Code.NONE, dict(found)
+            return Code.NONE, found
         return Code.NONE, {each: found[each] for each in places if each in found}
 
     async def delete_offsets(

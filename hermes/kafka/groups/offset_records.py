@@ -7,6 +7,7 @@ r"""The bytes of a `.hermes_kafka_groups` file: a header, then records that are 
 
     1 offset     topic | int32 partition | int64 offset | int32 leader epoch | metadata
                  int64 commit time | int64 end, -1 for none
+                 then up to the end, if that is known: the 16 bytes of the topic's UUID
     2 no offset  topic | int32 partition
     3 group      int32 generation | protocol type | int64 since when it is empty, -1: it isn't
                  then up to the end, if it has members: who they are (`membership`)
@@ -21,6 +22,7 @@ write that a crash has cut off.
 import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple
+from uuid import UUID
 
 import crc32c
 
@@ -78,6 +80,7 @@ def encode_change(change: Change) -> bytes:
                     _OFFSET.pack(partition, committed.offset, committed.leader_epoch),
                     _text(committed.metadata),
                     _TIMES.pack(committed.commit_ms, committed.expire_ms),
+                    b"" if committed.topic_id is None else committed.topic_id.bytes,
                 )
             )
         records.append(_framed(body))
@@ -129,7 +132,10 @@ class _Body:
             topic = self._text()
             partition, offset, epoch = self._take(_OFFSET)
             metadata = self._text()
-            committed = Committed(offset, epoch, metadata, *self._take(_TIMES))
+            commit_ms, expire_ms = self._take(_TIMES)
+            rest = self._body[self._at :]
+            topic_id = UUID(bytes=rest) if rest else None
+            committed = Committed(offset, epoch, metadata, commit_ms, expire_ms, topic_id)
             return Change(group, offsets={TopicPartition(topic, partition): committed})
         if kind == _NO_OFFSET:
             topic = self._text()

@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from hermes.coordination.kafka_groups import (
     KAFKA_GROUPS,
@@ -335,16 +335,24 @@ def _mark_of(node: Node) -> str | None:
 
 
 def _offset_value(committed: Committed) -> bytes:
-    return json.dumps(committed._asdict()).encode()
+    values = committed._asdict()
+    topic_id = values.pop("topic_id")
+    return json.dumps(
+        values if topic_id is None else {**values, "topic_id": str(topic_id)}
+    ).encode()
 
 
 def _parse_offset(path: str, node: Node) -> Committed:
     found = _json(path, node)
-    committed = Committed(*(found.get(each, -1) for each in Committed._fields))
-    numbers = committed._replace(metadata=0)  # type: ignore[arg-type]
+    topic_id = found.pop("topic_id", None)
+    committed = Committed(*(found.get(each, -1) for each in Committed._fields[:-1]))
+    numbers = committed._replace(metadata=0)[:-1]  # type: ignore[arg-type]
     if not (all(isinstance(each, int) for each in numbers) and isinstance(committed.metadata, str)):
         raise _invalid(path, node)
-    return committed
+    try:
+        return committed._replace(topic_id=None if topic_id is None else UUID(topic_id))
+    except (ValueError, AttributeError, TypeError):
+        raise _invalid(path, node) from None
 
 
 def _json(path: str, node: Node) -> dict[str, Any]:

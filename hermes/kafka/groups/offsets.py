@@ -6,6 +6,7 @@ and are called in one worker thread at a time.
 
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
+from uuid import UUID
 
 from hermes.errors import HermesError
 from hermes.kafka.groups.membership import Membership
@@ -33,6 +34,7 @@ class Committed(NamedTuple):
         metadata: whatever the client wants to keep with it.
         commit_ms: when it was committed, in ms since 1970.
         expire_ms: when it ends, where the client said so; -1: by `offsets_retention`.
+        topic_id: of which topic it is, since another one may get its name; None if nobody knows.
     """
 
     offset: int
@@ -40,6 +42,7 @@ class Committed(NamedTuple):
     metadata: str
     commit_ms: int
     expire_ms: int = -1
+    topic_id: UUID | None = None
 
 
 class GroupRecord(NamedTuple):

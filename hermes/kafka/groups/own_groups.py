@@ -7,7 +7,7 @@ shown once it is on disk.
 
 from collections.abc import Callable, Collection
 from typing import Any, Final, NamedTuple
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.internet.interfaces import IReactorTime
@@ -21,9 +21,11 @@ from hermes.kafka.groups.homes import home_of
 from hermes.kafka.groups.kept import KeptGroup
 from hermes.kafka.groups.offsets import (
     Change,
+    Committed,
     GroupMovedError,
     GroupRecord,
     GroupStore,
+    TopicPartition,
 )
 from hermes.kafka.groups.rebalances import Rebalances, Stored
 from hermes.kafka.groups.store_queue import StoreQueue
@@ -99,6 +101,8 @@ class OwnGroups:
     Attributes:
         groups: those that are in memory, by name.
         counts: what was done so far.
+        is_gone: says whether a topic, by its name and UUID, is deleted: what was committed of it is
+            neither shown nor kept, even if nobody was there when it went.
     """
 
     _log = ModuleLogger()
@@ -115,6 +119,7 @@ class OwnGroups:
     ) -> None:
         self.groups: dict[str, KeptGroup] = {}
         self.counts = Counts()
+        self.is_gone: Callable[[str, UUID], bool] = lambda topic, topic_id: False
         self._queue = StoreQueue(store, in_thread)
         self._broker_id = broker_id
         self._brokers = brokers
@@ -408,11 +413,20 @@ class OwnGroups:
             if self.groups.get(kept.group.name) is kept:
                 await self._expire(kept)
 
+    def _shown(self, kept: KeptGroup) -> dict[TopicPartition, Committed]:
+        """What a group has committed, without what is of topics that are deleted."""
+        return {
+            place: committed
+            for place, committed in kept.offsets.items()
+            if committed.topic_id is None or not self.is_gone(place.topic, committed.topic_id)
+        }
+
     async def _expire(self, kept: KeptGroup) -> None:
         now_ms, retention_ms = self._now_ms(), self._settings().retention_ms
         group = kept.group
-        gone = list(expired(group, kept.offsets, kept.empty_ms, now_ms, retention_ms))
+        gone = set(expired(group, kept.offsets, kept.empty_ms, now_ms, retention_ms))
         self.counts.expired += len(gone)
+        gone |= kept.offsets.keys() - self._shown(kept).keys()
         is_idle = group.state is State.EMPTY and not group.pending and not kept.busy
         if is_idle and len(gone) == len(kept.offsets):
             await self._delete(kept)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 from coordination_servers import ServerProcess
@@ -34,7 +35,7 @@ _numbers = count()
 CLICKS = TopicPartition("clicks", 0)
 VIEWS = TopicPartition("views.of-us_", 7)
 ONE = Committed(1, -1, "", 1000)
-TWO = Committed(2**62, 5, "how far: Ä 京 " + "x" * 4000, 2000, 3000)
+TWO = Committed(2**62, 5, "how far: Ä 京 " + "x" * 4000, 2000, 3000, UUID(int=7))
 NAMES = ["g", "", ".", "..", "a/b", "%2F", "über 京 🙂", "a:b", "x" * 255, "\x01\x7f", "a\\b"]
 
 

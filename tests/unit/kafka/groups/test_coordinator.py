@@ -3,6 +3,7 @@
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from simulated_consumers import a_join
@@ -148,6 +149,27 @@ def test_offsets_of_a_group_without_members_expire(world: World) -> None:
     assert world.groups.counts.expired == 1
     world.start()
     assert world.done(world.groups.list_groups()) == []
+
+
+def test_offsets_of_a_topic_that_was_deleted_meanwhile_are_not_another_ones(world: World) -> None:
+    old, new = uuid4(), uuid4()
+    topics = {"clicks": old, "views": old}
+    world.commit(5, CLICKS, VIEWS, topic_id=old)
+    world.start()
+    world.groups.is_gone = lambda name, topic_id: topics.get(name) != topic_id
+    assert world.offsets() == {CLICKS: 5, VIEWS: 5}
+    world.start()
+    topics["clicks"] = new
+    world.groups.is_gone = lambda name, topic_id: topics.get(name) != topic_id
+    assert world.offsets() == {VIEWS: 5}
+    world.expire()
+    world.start()
+    assert world.offsets() == {VIEWS: 5}
+    world.commit(1, CLICKS, topic_id=new)
+    del topics["views"]
+    world.groups.is_gone = lambda name, topic_id: topics.get(name) != topic_id
+    world.expire()
+    assert world.offsets() == {CLICKS: 1}
 
 
 def test_offsets_of_a_topic_that_members_want_stay_and_others_expire(world: World) -> None:
