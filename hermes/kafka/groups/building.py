@@ -47,6 +47,7 @@ def mount_groups(run: ServingBroker, topics: KafkaTopics) -> GroupCoordinator:
     )
     topics.on_gone = groups.topic_gone
     groups.is_gone = topics.is_gone
+    run.on_started.append(groups.begin)
     run.on_stopping.append(groups.stop)
     run.more_series.append(lambda: series(groups))
     return groups

@@ -136,10 +136,8 @@ class OwnGroups:
 
     # -- begin and end --------------------------------------------------------------------------
 
-    def _begin(self) -> None:
-        """Look after groups from now on: not before there is one."""
-        if self._timers:
-            return
+    def begin(self) -> None:
+        """Look after groups from now on, also after those that nobody asks for."""
         self._again(self._check_homes, _HOMES_SECONDS)
         self._again(self._begin_expiry, _EXPIRY_SECONDS)
 
@@ -228,7 +226,6 @@ class OwnGroups:
         return kept
 
     async def _load(self, name: str, make: bool) -> KeptGroup | None:
-        self._begin()
         waiters = self._loading[name] = []
         try:
             found = await self._queue.load(name)

@@ -43,6 +43,7 @@ class World:
             self.now_ms,
             maybeDeferred,
         )
+        self.groups.begin()
 
     def now_ms(self) -> int:
         return 1_700_000_000_000 + round(self.clock.seconds() * 1000)
@@ -149,6 +150,14 @@ def test_offsets_of_a_group_without_members_expire(world: World) -> None:
     assert world.groups.counts.expired == 1
     world.start()
     assert world.done(world.groups.list_groups()) == []
+
+
+def test_offsets_expire_of_a_group_that_nobody_asks_for(world: World) -> None:
+    world.commit(5, CLICKS)
+    world.start()
+    world.clock.advance(8 * DAY)
+    world.start()
+    assert world.offsets() == {}
 
 
 def test_offsets_of_a_topic_that_was_deleted_meanwhile_are_not_another_ones(world: World) -> None:
