@@ -1,7 +1,11 @@
 """Leaders' terms of office, which Kafka numbers.
 
-Here a partition has one leader for ever. A log that a Kafka has written may have seen several: only
-its broker knows how many, and others tell of the first one.
+Here a partition has one leader for ever. A log that a Kafka has written may have seen several, and
+clients turn down what names an older leader than they have heard of. A Kafka that stops tells them
+of a term later than its last one, in which nobody leads; when it starts again it takes the second
+after that, or a later one. So the term that is told here is the one in between: one later than the
+last that the log knows, in which its batches are appended. Only a log's own broker knows that;
+others tell of a new log's.
 """
 
 from typing import Final
@@ -9,8 +13,17 @@ from typing import Final
 from hermes.kafka.errors import Code, KafkaError
 from hermes.storage import Log
 
-#: The first leader's term, by which a partition begins; told where there is no log to ask.
-FIRST_EPOCH: Final = 0
+#: What is told of a new log, and where there is no log to ask.
+FIRST_EPOCH: Final = 1
+
+
+def told_epoch(log: Log | None) -> int:
+    """The epoch that clients are told.
+
+    Args:
+        log: the partition's; None where another broker has it.
+    """
+    return FIRST_EPOCH if log is None else log.leader_epoch + 1
 
 
 def check_epoch(log: Log, epoch: int) -> None:
@@ -25,7 +38,14 @@ def check_epoch(log: Log, epoch: int) -> None:
     """
     if epoch < 0:
         return
-    if epoch > log.leader_epoch:
+    if epoch > told_epoch(log):
         raise KafkaError(Code.UNKNOWN_LEADER_EPOCH)
-    if FIRST_EPOCH < epoch < log.leader_epoch:
+    if FIRST_EPOCH < epoch < told_epoch(log):
         raise KafkaError(Code.FENCED_LEADER_EPOCH)
+
+
+def end_of_epoch(log: Log, epoch: int) -> tuple[int, int]:
+    """Find where an epoch ends, of those that clients are told; see `LeaderEpochs.end_of`."""
+    if epoch == told_epoch(log):
+        return epoch, log.high_watermark
+    return log.end_of_epoch(epoch)

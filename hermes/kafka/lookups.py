@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from hermes.errors import HermesError
 from hermes.kafka import legacy
 from hermes.kafka.calls import LARGE_ENTRIES, Call
-from hermes.kafka.epochs import check_epoch
+from hermes.kafka.epochs import check_epoch, end_of_epoch
 from hermes.kafka.errors import Code, KafkaError, code_of
 from hermes.security import Operation
 from hermes.storage import Log
@@ -126,7 +126,7 @@ async def offsets_for_epochs(request: Any, call: Call) -> Any:
             code, epoch, end = Code.NONE, _NONE, _NONE
             try:
                 log = _log(call, topic.topic, each.partition, each.current_leader_epoch)
-                epoch, end = log.end_of_epoch(each.leader_epoch)
+                epoch, end = end_of_epoch(log, each.leader_epoch)
             except HermesError as error:
                 code = code_of(error)
             partitions.append(

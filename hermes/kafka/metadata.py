@@ -15,7 +15,7 @@ from hermes.coordination.layout import BrokerPartition
 from hermes.errors import HermesError
 from hermes.kafka.admin_cluster import cluster_operations
 from hermes.kafka.calls import LARGE_ENTRIES, Call
-from hermes.kafka.epochs import FIRST_EPOCH
+from hermes.kafka.epochs import told_epoch
 from hermes.kafka.errors import Code, code_of
 from hermes.kafka.topics import KafkaTopic
 from hermes.protocol import check_kafka_topic_name, check_topic_name
@@ -124,8 +124,7 @@ def _describe(
     part, find = make.MetadataResponsePartition, call.server.shared.directory.get
 
     def epoch_of(place: BrokerPartition) -> int:
-        log = find(found.name, place.partition)
-        return FIRST_EPOCH if log is None else log.leader_epoch
+        return told_epoch(find(found.name, place.partition))
 
     live = call.server.topics.live
     return make.MetadataResponseTopic(

@@ -106,7 +106,7 @@ class LeaderEpochs:
     """Which leader epoch each part of a log was appended in.
 
     Hermes appends in the latest epoch that it finds, 0 in a new log; Kafka, when it takes over, in
-    a later one.
+    a later one. The latest one never goes back.
 
     Args:
         path: the file.
@@ -157,6 +157,9 @@ class LeaderEpochs:
         """
         before = self._entries
         kept = [each for each in before if each[1] <= end]
+        if len(kept) < len(before):
+            # Clients have been told of the last one, although what was written in it is lost.
+            kept = [*(each for each in kept if each[1] < end), (before[-1][0], end)]
         for epoch, offset in found:
             if not kept or epoch > kept[-1][0]:
                 kept.append((epoch, offset))

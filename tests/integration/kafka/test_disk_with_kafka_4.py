@@ -2,11 +2,17 @@
 
 import os
 import random
+import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from kafka_4 import KafkaProcess, run_tool
+from kafka_disk_rounds import SharedDirectory
+from kafka_loads import TOPIC
 from kafka_logs import append_batch, read_records, record, sent
+from kafka_raw import KafkaConversation, topics_of
+from server_process import DEADLINE_SECONDS
 from storage_fakes import UnsyncedFiles
 from storage_logs import NOW_MS, settings
 
@@ -164,3 +170,51 @@ def test_a_partition_goes_from_kafka_to_hermes_and_back(tmp_path: Path, is_kille
         kafka.kill()
     dumped(sorted((tmp_path / "data" / "clicks-0").glob("*.log")), "--deep-iteration")
     assert os.path.exists(tmp_path / "data" / "clicks-0" / "partition.metadata")
+
+
+class Told(threading.Thread):
+    """Asks again and again who leads a partition, until nobody answers.
+
+    Attributes:
+        epochs: what each answer says.
+        has_led: set once an answer has named a leader.
+    """
+
+    def __init__(self, address: str) -> None:
+        super().__init__()
+        self.epochs: list[int] = []
+        self.has_led = threading.Event()
+        self._address = address
+
+    def run(self) -> None:
+        """Ask until the end."""
+        with suppress(OSError), KafkaConversation(self._address) as client:
+            while True:
+                (topic,) = topics_of(client, TOPIC)
+                for each in topic.partitions:
+                    self.epochs.append(each.leader_epoch)
+                    if each.leader_id == 1:
+                        self.has_led.set()
+
+
+def test_clients_are_never_told_of_an_older_leader(tmp_path: Path) -> None:
+    """They would turn it down, and wait for the one that they have heard of."""
+    shared = SharedDirectory(tmp_path)
+    epochs: list[int] = []
+    lives = [("kafka", False), ("hermes", True), ("kafka", True), ("hermes", False)]
+    try:
+        for name, is_killed in [*lives, ("hermes", True), ("kafka", True)]:
+            getattr(shared, f"start_{name}")()
+            told = Told(shared.address)
+            told.start()
+            try:
+                assert told.has_led.wait(DEADLINE_SECONDS)
+                if not epochs:
+                    produced(shared.kafka, "one")
+            finally:
+                getattr(shared, f"end_{name}")(is_killed=is_killed)
+                told.join()
+            epochs += told.epochs
+            assert epochs == sorted(epochs), (name, told.epochs[0], sorted(set(epochs)))
+    finally:
+        shared.end()

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hermes.kafka.epochs import check_epoch
+from hermes.kafka.epochs import check_epoch, told_epoch
 from hermes.kafka.errors import Code, KafkaError
 
 
@@ -13,10 +13,12 @@ from hermes.kafka.errors import Code, KafkaError
     ("epoch", "code"),
     [
         (-1, None),
-        (0, None),  # what other brokers tell
-        (1, Code.FENCED_LEADER_EPOCH),
-        (3, None),
-        (4, Code.UNKNOWN_LEADER_EPOCH),
+        (0, None),
+        (1, None),  # what other brokers tell
+        (2, Code.FENCED_LEADER_EPOCH),
+        (3, Code.FENCED_LEADER_EPOCH),  # the last Kafka's
+        (4, None),
+        (5, Code.UNKNOWN_LEADER_EPOCH),
     ],
 )
 def test_a_log_that_has_seen_leaders_before(epoch: int, code: Code | None) -> None:
@@ -27,3 +29,11 @@ def test_a_log_that_has_seen_leaders_before(epoch: int, code: Code | None) -> No
     with pytest.raises(KafkaError) as refused:
         check_epoch(log, epoch)
     assert refused.value.code == code
+
+
+def test_clients_hear_of_a_later_leader_than_the_logs_last() -> None:
+    """Kafka tells them of one when it stops, and comes back with a later one still."""
+    log: Any = SimpleNamespace(leader_epoch=3)
+    assert told_epoch(log) == 4
+    new: Any = SimpleNamespace(leader_epoch=0)
+    assert told_epoch(new) == told_epoch(None), "all brokers tell the same of what Hermes has made"

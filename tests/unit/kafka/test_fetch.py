@@ -152,7 +152,7 @@ def test_a_response_is_no_larger_than_it_may_be(bench: KafkaBench) -> None:
     assert sum(len(each.records) for each in found) < 2300
 
 
-@pytest.mark.parametrize(("epoch", "code"), [(-1, 0), (0, 0), (1, 75)])
+@pytest.mark.parametrize(("epoch", "code"), [(-1, 0), (0, 0), (1, 0), (2, 75)])
 def test_who_knows_another_leader_is_told(bench: KafkaBench, epoch: int, code: int) -> None:
     append(bench, b"one")
     (found,) = fetch(bench, epoch=epoch)
@@ -300,7 +300,7 @@ def test_a_partition_that_is_asked_about_twice_is_refused(bench: KafkaBench) -> 
     assert [each.error_code for each in answer.topics[0].partitions] == [42, 0, 3]
 
 
-@pytest.mark.parametrize(("epoch", "expected"), [(0, (0, 0, 2)), (1, (0, -1, -1))])
+@pytest.mark.parametrize(("epoch", "expected"), [(0, (0, 0, 2)), (1, (0, 1, 2)), (2, (0, -1, -1))])
 def test_the_leaders_only_term_ends_where_the_log_does(
     bench: KafkaBench, epoch: int, expected: tuple[int, int, int]
 ) -> None:

@@ -211,6 +211,34 @@ def test_a_data_directory_keeps_both_formats(tmp_path: Path) -> None:
     directory.close()
 
 
+@pytest.mark.parametrize(
+    ("known", "kept"),
+    [
+        ("3\n0 0\n2 1\n5 9\n", "3\n0 0\n2 1\n5 2\n"),
+        ("3\n0 0\n2 2\n5 9\n", "2\n0 0\n5 2\n"),
+        ("3\n0 0\n2 7\n5 9\n", "2\n0 0\n5 2\n"),
+    ],
+)
+def test_the_last_epoch_stays_when_what_was_written_in_it_is_lost(
+    tmp_path: Path, known: str, kept: str
+) -> None:
+    """Clients were told of it, and turn down an older one."""
+    log, _ = open_kafka_log(tmp_path / "k-0")
+    append_values(log, b"a", b"b")
+    log.flush()
+    log.close()
+    (tmp_path / "k-0" / "leader-epoch-checkpoint").write_text(f"0\n{known}")
+    log, _ = open_kafka_log(tmp_path / "k-0", clean=False)
+    assert (log.leader_epoch, log.end_offset) == (5, 2)
+    append_values(log, b"c")
+    log.flush()
+    assert [header.leader_epoch for header, _ in read_batches(log)] == [0, 5]
+    assert (tmp_path / "k-0" / "leader-epoch-checkpoint").read_text() == f"0\n{kept}"
+    log.close()
+    log, _ = open_kafka_log(tmp_path / "k-0")
+    assert log.leader_epoch == 5
+
+
 def test_records_are_deleted_inside_a_segment(tmp_path: Path) -> None:
     log, _ = open_kafka_log(tmp_path / "k-0", segment_bytes=100)
     for number in range(6):
