@@ -61,7 +61,7 @@ def test_either_goes_on_with_what_the_other_has_left(tmp_path: Path) -> None:
         stops_of_each=stops,
         messages=len(load.acknowledged),
         in_the_table=table.sent,
-        cuts=len(account.starts),
+        cuts=account.cuts,
         compactions=compacted,
         half_exchanged=shared.half_exchanged,
         files_dumped=account.dumped,

@@ -115,10 +115,12 @@ class Account:
 
     Attributes:
         starts: of each partition, where it was told to begin.
+        cuts: how often one was told to.
         dumped: how many files Kafka's tool has looked through.
     """
 
     starts: dict[int, int] = field(default_factory=dict)
+    cuts: int = 0
     dumped: int = 0
 
     def delete_records(self, address: str, load: LibrdkafkaLoad, chance: random.Random) -> None:
@@ -132,6 +134,7 @@ class Account:
         (answer,) = admin.delete_records([wanted], request_timeout=60).values()
         assert answer.result(120).low_watermark == wanted.offset
         self.starts[partition] = wanted.offset
+        self.cuts += 1
 
 
 class Table:
