@@ -10,8 +10,10 @@ public class Hdfs {
         configuration.set("dfs.datanode.address", "127.0.0.1:0");
         configuration.set("dfs.datanode.http.address", "127.0.0.1:0");
         configuration.set("dfs.datanode.ipc.address", "127.0.0.1:0");
+        // The builder gives a data node ten seconds to start; waitActive has no such end.
         MiniDFSCluster cluster = new MiniDFSCluster.Builder(configuration, new File(arguments[0]))
-            .numDataNodes(1).build();
+            .numDataNodes(0).build();
+        cluster.startDataNodes(configuration, 1, true, null, null);
         cluster.waitActive();
         System.out.println("hdfs://127.0.0.1:" + cluster.getNameNodePort());
         while (System.in.read() >= 0) { }
