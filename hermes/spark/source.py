@@ -99,16 +99,17 @@ class HermesDataSource(DataSource):
 
     def _checked(self, use: str, schema: StructType) -> tuple[SourceOptions, pa.Schema]:
         """The options of a read, and the columns as Spark compares those that come."""
-        given = {**to_read(kept(schema)), **self.options}
+        table = kept(schema)
+        given = {**to_read(table), **self.options}
         require_options(given)
         options = SourceOptions.parse(given, "stream" if use == "stream" else "batch")
         expected = spark_schema(options.extras)
         wanted = without_options(schema)
         if nullable(wanted) != nullable(expected):
+            advice = "DROP TABLE and create it again" if table else "leave out .schema(...)"
             raise ConfigError(
                 "schema",
-                "the columns of this source are fixed, leave out .schema(...): "
-                + expected.simpleString(),
+                f"the columns of this source are fixed, {advice}: {expected.simpleString()}",
             )
         return options, to_arrow_schema(wanted, timezone="UTC")
 

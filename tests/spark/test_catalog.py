@@ -48,11 +48,17 @@ def test_a_table_is_created_described_read_and_written(spark: SparkSession, opti
 
 
 @pytest.mark.usefixtures("dropped")
-def test_tables_that_keep_no_options_are_refused(spark: SparkSession, options: str) -> None:
+def test_tables_that_keep_no_options_or_have_other_columns_are_refused(
+    spark: SparkSession, options: str
+) -> None:
     spark.sql(f"CREATE TABLE listed (a INT) USING hermes {options}")
     with pytest.raises(PySparkException, match="without columns, then INSERT INTO"):
         spark.table("listed").collect()
     with pytest.raises(PySparkException, match="without columns, then INSERT INTO"):
         spark.sql(f"CREATE TABLE selected USING hermes {options} AS SELECT binary('x') AS value")
+    spark.sql(f"CREATE TABLE clicks USING hermes {options}")
+    spark.sql("ALTER TABLE clicks ADD COLUMNS (a INT)")
+    with pytest.raises(PySparkException, match="fixed, DROP TABLE and create it again: struct"):
+        spark.table("clicks").collect()
     with pytest.raises(PySparkException, match="subscrib: there is no such option"):
         spark.sql(f"CREATE TABLE made USING hermes {options.replace('subscribe', 'subscrib')}")
