@@ -243,7 +243,8 @@ class Changes:
             ConfigError: the topic can't have such a retention policy, or none at all.
         """
         config = self._settings.config
-        altered = {name: each for name, each in config.altered.items() if name != topic}
+        altered = dict(config.altered)
+        altered.pop(topic, None)
         if entry is None:
             return config.with_altered(altered)
         check_untrimmed(topic, entry)

@@ -54,7 +54,7 @@ from hermes.storage.log_format import LogFormat
 from hermes.storage.producer_ids import free_from, read_producer_ids, write_producer_ids
 from hermes.storage.recovery import RecoveryReport
 from hermes.storage.settings import LogSettings
-from hermes.storage.topic_entries import TopicEntries, read_entries, write_entries
+from hermes.storage.topic_entries import EntryLines, TopicEntries, read_entries, write_entries
 from hermes.storage.whole_files import read_whole, replace_whole
 
 _MAX_ID_BYTES = 100
@@ -113,6 +113,7 @@ class DataDirectory:
         self._take_entries = take_entries
         self._files = FileLayer() if files is None else files
         self._descriptors = DescriptorCache(self._files, max_open_segments)
+        self._entry_lines = EntryLines()
         self._checkpoints = Checkpoints(self.path, self._files)
         self._lock: DirectoryLock | None = None
         # Guards the exchange of `_logs`, which is copied on every change.
@@ -406,7 +407,7 @@ class DataDirectory:
             StorageError: the disk refused, or the directory is another one.
         """
         self._check_place("write the settings of topics")
-        write_entries(self.path, entries, self._files)
+        write_entries(self.path, entries, self._files, self._entry_lines)
 
     def cluster_id(self, make: Callable[[], str]) -> str:
         """Read the UUID that is kept for the broker's cluster; make and keep one first. Blocks.

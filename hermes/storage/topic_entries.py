@@ -12,7 +12,7 @@ one. What the settings mean is decided above. Kafka 0.7 ignores the file.
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from zlib import crc32
 
@@ -63,24 +63,51 @@ def _parse(data: bytes) -> TopicEntries:
     return {line["topic"]: dict(line["settings"].items()) for line in lines}
 
 
-def write_entries(directory: str, entries: TopicEntries, files: FileLayer) -> None:
+class EntryLines:
+    """The lines of the entries that were written last: of thousands mostly one is new.
+
+    Nobody may change an entry that was given; one that replaces it is another object.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[Mapping[str, str], bytes]] = {}
+
+    def of(self, entries: TopicEntries) -> list[bytes]:
+        """The line of each entry, in their order."""
+        known, self._known = self._known, {}
+        for topic, settings in entries.items():
+            found = known.get(topic)
+            if found is None or found[0] is not settings:
+                found = settings, _line({"topic": topic, "settings": dict(settings)})
+            self._known[topic] = found
+        return [line for _, line in self._known.values()]
+
+
+def write_entries(
+    directory: str, entries: TopicEntries, files: FileLayer, lines: EntryLines | None = None
+) -> None:
     """Replace what was set. Blocks; all of it is on disk when this returns.
+
+    Args:
+        directory: the data directory.
+        entries: what is set.
+        files: the file layer.
+        lines: what was written last, which isn't encoded again.
 
     Raises:
         StorageError: the disk refused; the old file is still there, unless only its name could
             not be put on disk.
     """
     path = os.path.join(directory, ENTRIES_NAME)
-    data = _format(entries)
+    data = _format((lines or EntryLines()).of(entries))
     if len(data) > MAX_ENTRIES_BYTES:
         raise StorageError(f"{path} would be larger than {MAX_ENTRIES_BYTES} bytes")
     replace_whole(path, data, files)
 
 
-def _format(entries: TopicEntries) -> bytes:
-    lines = [_line({"topic": topic, "settings": dict(each)}) for topic, each in entries.items()]
+def _format(lines: Sequence[bytes]) -> bytes:
     body = b"".join((_FORMAT, *lines))
-    return body + _line({"topics": len(entries), "crc32": f"{crc32(body):08x}"})
+    return body + _line({"topics": len(lines), "crc32": f"{crc32(body):08x}"})
 
 
 def _line(value: Mapping[str, Any]) -> bytes:

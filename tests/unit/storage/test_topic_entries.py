@@ -10,7 +10,7 @@ from storage_fakes import Crash, WatchedFiles
 from hermes.errors import CorruptEntriesError, DiskFullError, StorageError
 from hermes.storage.files import FileLayer
 from hermes.storage.inspection import Limits
-from hermes.storage.topic_entries import ENTRIES_NAME, read_entries, write_entries
+from hermes.storage.topic_entries import ENTRIES_NAME, EntryLines, read_entries, write_entries
 from hermes.storage.verification import DirectoryCheck
 
 OLD = {"clicks": {"partitions": "8", "retention_time": "30d"}, "\u00e9": {}}
@@ -25,6 +25,24 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
         write_entries(directory, entries, FILES)
         assert read_entries(directory, FILES) == entries
     assert [path.name for path in tmp_path.iterdir()] == [ENTRIES_NAME]
+
+
+def test_a_new_topic_costs_the_encoding_of_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoded: list[Any] = []
+    dumps = json.dumps
+    monkeypatch.setattr(json, "dumps", lambda value: encoded.append(value) or dumps(value))
+    lines, entries = EntryLines(), {}
+    for number in range(100):
+        entries = {**entries, f"topic-{number}": {"partitions": str(number)}}
+        write_entries(str(tmp_path), entries, FILES, lines)
+    assert sum("settings" in each for each in encoded) == 100
+    entries = {**entries, "topic-7": {"partitions": "8"}}
+    del entries["topic-9"]
+    write_entries(str(tmp_path), entries, FILES, lines)
+    assert sum("settings" in each for each in encoded) == 101
+    assert read_entries(str(tmp_path), FILES) == entries
 
 
 def test_a_person_can_read_it(tmp_path: Path) -> None:
