@@ -18,6 +18,7 @@ from typing import Any, Final, TypeAlias, get_args, get_origin, get_type_hints
 
 from hermes.errors import RemoteProtocolError
 from hermes.kafka.frames import MAX_TAGS
+from hermes.kafka.versions import varint
 from hermes.protocol.wire import Buffer
 
 #: How many bytes values of a fixed size take, by their type in kio's schemas.
@@ -102,7 +103,7 @@ def _steps_of(entity: Any) -> list[_Step]:
         found = _steps_for(field, hints[field.name], is_flexible)
         tag = field.metadata.get("tag")
         if tag is not None:
-            tagged[tag] = found if _has_arrays(found) else None
+            tagged[tag] = found if _is_walked(found) else None
         elif steps and found[0][0] is _FIXED and steps[-1][0] is _FIXED:
             steps[-1] = (_FIXED, steps[-1][1] + found[0][1])
         else:
@@ -136,11 +137,10 @@ def _step_for(wire: str, is_flexible: bool) -> _Step:
     return _SIZED, 2 if wire == "string" else 4
 
 
-def _has_arrays(steps: list[_Step]) -> bool:
+def _is_walked(steps: list[_Step]) -> bool:
+    """Whether there is something to look at: arrays, or tags that nobody may know."""
     return any(
-        kind is _ARRAY
-        or (kind is _OPTIONAL and _has_arrays(what))
-        or (kind is _TAGS and any(what.values()))
+        kind is _ARRAY or kind is _TAGS or (kind is _OPTIONAL and _is_walked(what))
         for kind, what in steps
     )
 
@@ -224,26 +224,35 @@ def _walk_tags(
     if count > MAX_TAGS:
         raise RemoteProtocolError(f"a part of it has {count} tags; up to {MAX_TAGS} are allowed")
     after_count = position
-    unknown: list[_Cut] = []
+    left_out: list[_Cut] = []
+    known_count = 0
     for _ in range(count):
         start = position
         tag, position = _varint(data, position)
+        before_size = position
         size, position = _varint(data, position)
+        end = position + size
         parts = known.get(tag)
+        if tag not in known:
+            left_out.append((start, end, b""))
+        else:
+            known_count += 1
         if parts:
-            _walk(parts, data, position, [])  # were something left out, its size would be wrong
-        elif tag not in known:
-            unknown.append((start, position + size, b""))
-        position += size
-    if unknown:
-        cuts += [(begin, after_count, bytes((count - len(unknown),))), *unknown]
+            within: list[_Cut] = []
+            if _walk(parts, data, position, within) > end:
+                raise RemoteProtocolError("a tag holds more than it says")
+            if within:
+                part = _without(data[:end], within, position)
+                left_out.append((before_size, end, varint(len(part)) + part))
+        position = end
+    if left_out:
+        cuts += [(begin, after_count, varint(known_count)), *left_out]
     return position
 
 
-def _without(data: Buffer, cuts: list[_Cut]) -> bytes:
-    """Leave out what is cut: in the order of the walk, which goes forward only."""
+def _without(data: Buffer, cuts: list[_Cut], position: int = 0) -> bytes:
+    """What follows a position, less what is cut: in the order of the walk, which goes forward."""
     parts: list[Buffer] = []
-    position = 0
     for start, end, instead in cuts:
         parts += (data[position:start], instead)
         position = end

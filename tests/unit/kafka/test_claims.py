@@ -70,3 +70,29 @@ def test_tags_that_later_releases_may_add_are_ignored(body: str) -> None:
     names = None if request.topics is None else [each.name for each in request.topics]
     assert names == (["a"] if "61" in body else None)
     assert not request.allow_auto_topic_creation
+
+
+@pytest.mark.parametrize(
+    ("tags", "replica"),
+    [
+        # The replica's state, which is itself a tag, with one of 3 bytes that nobody knows.
+        ("01 0112 00000005 0000000000000007 01 0903aabbcc", (5, 7)),
+        # With another such tag behind it, and one before that has a name for itself.
+        ("03 0002 0261 0112 00000005 0000000000000007 01 0903aabbcc 0801ff", (5, 7)),
+        ("01 010d 00000005 0000000000000007 00", (5, 7)),
+        ("00", (-1, -1)),
+    ],
+)
+def test_such_tags_are_ignored_within_a_tag(tags: str, replica: tuple[int, int]) -> None:
+    body = "000001f4 00000001 00100000 00 00000000 ffffffff 01 01 01" + tags
+    request = load_schema(APIS[1], 15).read(bytes.fromhex(body), 0)
+    state = request.replica_state
+    assert (state.replica_id, state.replica_epoch) == replica
+    assert request.cluster_id == ("a" if "61" in tags else None)
+
+
+def test_a_tag_that_holds_more_than_it_says_is_refused() -> None:
+    body = "000001f4 00000001 00100000 00 00000000 ffffffff 01 01 01"
+    body += "01 010c 00000005 0000000000000007 01 0903aabbcc"
+    with pytest.raises(RemoteProtocolError):
+        load_schema(APIS[1], 15).read(bytes.fromhex(body), 0)
