@@ -22,9 +22,8 @@ from hermes.kafka.apis import API_VERSIONS, APIS
 from hermes.kafka.calls import Call
 from hermes.kafka.dispatching import api_versions
 from hermes.kafka.errors import Code
-from hermes.kafka.frames import Frame
+from hermes.kafka.frames import Frame, varint
 from hermes.kafka.reading import KafkaReader
-from hermes.kafka.versions import varint
 from hermes.protocol import ErrorCode
 from hermes.protocol.wire import Buffer, encode_string
 

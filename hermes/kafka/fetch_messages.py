@@ -18,8 +18,8 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from hermes.kafka.errors import Code
+from hermes.kafka.frames import varint
 from hermes.kafka.legacy import LegacyRange
-from hermes.kafka.versions import varint
 from hermes.protocol.wire import encode_string
 from hermes.storage import LogSlice
 

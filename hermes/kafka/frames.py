@@ -89,6 +89,16 @@ def after_tags(data: Buffer, position: int) -> int:
     return position
 
 
+def varint(value: int) -> bytes:
+    """Encode an unsigned number, seven bits a byte, the lowest first."""
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
 def _varint(data: Buffer, position: int) -> tuple[int, int]:
     value = shift = 0
     while True:

@@ -23,8 +23,8 @@ from uuid import UUID
 
 from hermes.errors import RemoteProtocolError
 from hermes.kafka.errors import Code
+from hermes.kafka.frames import varint
 from hermes.kafka.reading import KafkaReader
-from hermes.kafka.versions import varint
 from hermes.protocol.wire import Buffer, encode_string
 
 #: The first version with compact lengths and tags.

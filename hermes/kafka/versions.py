@@ -16,6 +16,7 @@ from typing import Final
 
 from hermes.kafka.apis import API_VERSIONS, APIS, Api
 from hermes.kafka.errors import Code
+from hermes.kafka.frames import varint
 from hermes.kafka.reading import KafkaReader
 from hermes.protocol.wire import Buffer
 
@@ -29,16 +30,6 @@ _FLEXIBLE: Final = 3
 # KIP-511: what the name and the version of a client's software may consist of.
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _LONGEST_SOFTWARE: Final = 1024
-
-
-def varint(value: int) -> bytes:
-    """Encode an unsigned number, seven bits a byte, the lowest first."""
-    encoded = bytearray()
-    while value > 0x7F:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)
 
 
 def _entry(api: Api) -> bytes:
