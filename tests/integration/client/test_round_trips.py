@@ -132,9 +132,10 @@ def test_a_refused_set_is_reported_by_the_barrier(start_broker) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nobody tells when the end came")
 def test_an_idle_producer_of_one_broker_goes_on(start_broker) -> None:
-    broker = start_broker(idle_timeout="2s")
+    broker = start_broker(idle_timeout="6s")
     message = encode_message_set([b"x"])
-    with SyncProducer("127.0.0.1", broker.port, timeout_seconds=1) as producer:
+    # Idle is what had nothing to do for longer than a request may take, which is enough for one.
+    with SyncProducer("127.0.0.1", broker.port, timeout_seconds=5) as producer:
         producer.send("clicks", 0, message)
         connection = producer.channel.connection
         assert connection._poll.poll(60_000)  # the broker closes what is idle
