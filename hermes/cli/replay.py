@@ -1,5 +1,6 @@
 """`hermes replay`: messages of a topic once more, into another topic."""
 
+from collections.abc import Collection
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -37,6 +38,7 @@ from hermes.cli.stored_topics import StoredTopics
 from hermes.cli.terminal import note, progress
 from hermes.cli.topic_source import TopicSource
 from hermes.client import SyncProducer
+from hermes.client.admin import partition_numbers
 from hermes.client.conversations import metadata
 from hermes.errors import ClientError
 from hermes.protocol import Acks, Codec, MetadataRequest
@@ -165,7 +167,7 @@ def command(
         plans = _plans(source, start, until, skip_corrupt=skip_corrupt)
         letters = DeadLetters(producer, new_topic, to_partition) if dead_letters else None
         if to_partition is None and new_topic is not None and not dead_letters:
-            _check_partitions(producer, new_topic, max(plans))
+            _check_partitions(producer, new_topic, plans)
         make = partial(_sender, producer, acks, codec)
         sort = (
             letters.sort if letters else partial(sort_by_partition, new_topic or "", to_partition)
@@ -216,14 +218,22 @@ def _plans(
     return plans
 
 
-def _check_partitions(producer: SyncProducer, topic: str, last: int) -> None:
+def _check_partitions(producer: SyncProducer, topic: str, wanted: Collection[int]) -> None:
     """Make sure that every partition has one to go to, as far as the broker can tell."""
     if MetadataRequest.TYPE not in producer.channel.versions():
         return
     (described,) = producer.channel.run(metadata([topic])).topics
-    if described.partition_count <= last:
+    numbers = producer.channel.run(partition_numbers(described))
+    missing = sorted(set(wanted).difference(numbers))
+    if missing and not isinstance(numbers, range):
         raise ClientError(
-            f"topic {topic!r} has {described.partition_count} partitions, {last + 1} are needed: "
+            f"of topic {topic!r} this broker of the cluster has no partition "
+            f"{', '.join(map(str, missing))}: give --to-partition, one of "
+            f"{', '.join(map(str, numbers))}"
+        )
+    if missing:
+        raise ClientError(
+            f"topic {topic!r} has {len(numbers)} partitions, {max(wanted) + 1} are needed: "
             "give --to-partition, or create it with more"
         )
 

@@ -7,7 +7,8 @@ partitions is found by trying, which creates nothing.
 from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol
 
-from hermes.client import AppendTime, FetchRequest, FetchResult
+from hermes.client import AppendTime, FetchRequest, FetchResult, SimpleConsumer
+from hermes.config.kinds import FORMAT_KAFKA
 from hermes.errors import ClientError, WrongPartitionError
 from hermes.protocol import (
     EARLIEST,
@@ -16,6 +17,7 @@ from hermes.protocol import (
     BrokerMetadata,
     ErrorCode,
     MetadataRequest,
+    TopicMetadata,
     error_for,
 )
 
@@ -52,6 +54,19 @@ class TopicReader(Protocol):
         self, topic: str, partition: int, start: int, end: int, interval_ms: int = 1
     ) -> list[AppendTime]:
         """Find out when messages were appended."""
+
+
+def numbers_of(reader: TopicReader, topic: TopicMetadata) -> Sequence[int]:
+    """Tell which numbers a topic's partitions have where it was described.
+
+    Of a topic of Kafka's format, which is numbered through over a cluster, a broker has some.
+    """
+    told = [each.partition for each in topic.partitions]
+    if isinstance(reader, SimpleConsumer) and told and len(told) < topic.partition_count:
+        settings = reader.describe_settings(topic.topic)
+        if any((each.name, each.value) == ("format", FORMAT_KAFKA) for each in settings):
+            return told
+    return range(topic.partition_count)
 
 
 class OffsetRange(NamedTuple):
@@ -104,7 +119,7 @@ class TopicSource:
             each.partition: OffsetRange(each.earliest, each.high_watermark)
             for each in metadata.partitions
         }
-        numbers = self._wanted(metadata.partition_count)
+        numbers = self._wanted(numbers_of(self.consumer, metadata))
         # A partition that was never written to has no log, and will start at 0.
         ranges = {number: known.get(number, OffsetRange(0, 0)) for number in numbers}
         return ranges, metadata.error == ErrorCode.NONE
@@ -149,19 +164,19 @@ class TopicSource:
         """The end of the partition and the starts of its segments, descending."""
         return self.consumer.get_offsets_before(self.topic, partition, LATEST, _ALL_SEGMENTS)
 
-    def _wanted(self, partition_count: int) -> range:
+    def _wanted(self, numbers: Sequence[int]) -> Sequence[int]:
         if self._partition is None:
-            return range(partition_count)
-        if self._partition >= partition_count:
-            raise ClientError(
-                f"topic {self.topic!r} has no partition {self._partition}: "
-                f"its partitions are 0 to {partition_count - 1}"
-            )
-        return range(self._partition, self._partition + 1)
+            return numbers
+        if self._partition not in numbers:
+            known = f"its partitions are 0 to {len(numbers) - 1}"
+            if not isinstance(numbers, range):
+                known = f"this broker of the cluster has {', '.join(map(str, numbers))}"
+            raise ClientError(f"topic {self.topic!r} has no partition {self._partition}: {known}")
+        return (self._partition,)
 
     def _probed_ranges(self) -> dict[int, OffsetRange]:
         ranges = {}
-        for number in self._wanted(self._probed_count()):
+        for number in self._wanted(range(self._probed_count())):
             earliest = self.consumer.get_offsets_before(self.topic, number, EARLIEST)
             latest = self.consumer.get_offsets_before(self.topic, number, LATEST)
             ranges[number] = OffsetRange(min(earliest, default=0), max(latest, default=0))

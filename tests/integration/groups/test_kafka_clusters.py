@@ -1,5 +1,6 @@
 """Topics of Kafka's clients in a cluster, on both servers: numbered through, and by all alike."""
 
+import json
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -9,7 +10,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
@@ -91,6 +92,10 @@ def led(broker: RunningBroker, name: str) -> tuple[UUID, tuple[int, ...]] | None
 def partitions(client: SimpleConsumer, name: str) -> int:
     (described,) = client.metadata([name]).topics
     return described.partition_count
+
+
+def run_program(*arguments: str) -> Result:
+    return CliRunner().invoke(program, list(arguments))
 
 
 def produce_to_each(bootstrap: str, name: str, partitions: int) -> None:
@@ -391,6 +396,26 @@ def test_what_hermes_own_clients_ask_of_such_a_topic_is_done_in_the_cluster(
         assert [each.partition for each in described.partitions] == own
         assert sum(each.high_watermark for each in described.partitions) == 16
         assert sum(each.size_bytes for each in described.partitions) > 16 * 13
+        described = run_program("topics", "describe", "--json", "-b", place, "clicks")
+        assert [each["partition"] for each in json.loads(described.stdout)["partitions"]] == own
+        listed = run_program("topics", "list", "--json", "-b", place).stdout.splitlines()
+        counts = {each["topic"]: each["partitions"] for each in map(json.loads, listed)}
+        assert counts == {"clicks": 2, "declared": 1}
+        other = ({0, 1, 2, 3} - set(own)).pop()
+        refused = run_program("consume", "-b", place, "-t", "clicks", "-p", str(other), "-e")
+        assert f"this broker of the cluster has {own[0]}, {own[1]}" in refused.stderr
+        # Where a topic begins depends on its name: one whose numbers here are the others.
+        for copy in (f"copy-{number}" for number in range(64)):
+            client.create_topic(copy, {"format": "kafka", "partitions": "4"})
+            here = [n for n, leader in enumerate(topic(one, copy)[1]) if leader == 1]
+            if here != own:
+                break
+        replay = "replay", "-b", place, "-t", "clicks", "--to", copy
+        refused = run_program(*replay)
+        assert f"has no partition {own[0]}, {own[1]}: give --to-partition" in refused.stderr
+        assert run_program(*replay, "--to-partition", str(here[0])).exit_code == 0
+        (described,) = client.metadata([copy]).topics
+        assert sum(each.high_watermark for each in described.partitions) == 16
         client.alter_topic("clicks", {"partitions": "5", "retention_time": "1h"})
         assert len(topic(one, "clicks")[1]) == 5
         eventually(lambda: len((topic(two, "clicks") or ((), ()))[1]) == 5)

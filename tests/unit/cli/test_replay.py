@@ -21,11 +21,17 @@ class FakeProducer:
 
     def __init__(self):
         self.sent = {}
-        described = SimpleNamespace(partition_count=2)
+        described = SimpleNamespace(partition_count=2, partitions=())
         answer = SimpleNamespace(topics=(described,), max_message_bytes=1000, version="1")
-        self.channel = SimpleNamespace(
-            versions=lambda: {MetadataRequest.TYPE}, run=lambda conversation: answer
-        )
+
+        def run(conversation):
+            try:
+                next(conversation)
+            except StopIteration as told:  # nothing had to be asked
+                return told.value
+            return answer
+
+        self.channel = SimpleNamespace(versions=lambda: {MetadataRequest.TYPE}, run=run)
 
     def send(self, topic, partition, encoded):
         found = self.sent.setdefault((topic, partition), [])
