@@ -67,6 +67,7 @@ class _Program(click.Group):
         module, _, name = _COMMANDS[cmd_name].partition(".")
         command = getattr(importlib.import_module(f"hermes.cli.{module}"), name)
         assert isinstance(command, click.Command)
+        _keep_lines(command)
         return command
 
     def resolve_command(
@@ -114,6 +115,15 @@ class _Program(click.Group):
         except OSError:
             exits.discard_stdout()
         return code
+
+
+def _keep_lines(command: click.Command) -> None:
+    r"""Turn what docstrings write as \b into the character by which click keeps lines."""
+    if command.help:
+        command.help = command.help.replace("\\b\n", "\b\n")
+    if isinstance(command, click.Group):
+        for each in command.commands.values():
+            _keep_lines(each)
 
 
 def _show_version(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:

@@ -33,6 +33,20 @@ def test_every_command_explains_itself(run, name):
 @pytest.mark.parametrize(
     ("args", "line"),
     [
+        (["restore"], "hermes restore /backups/hermes /var/lib/hermes\n"),
+        (["backup", "create"], "hermes backup create "),
+        (["replay"], "hermes replay -t clicks --to trial --rate 500\n"),
+    ],
+)
+def test_examples_have_lines_of_their_own(run, args, line):
+    shown = run(*args, "--help").stdout
+    assert f"\n    {line}" in shown
+    assert "\\b" not in shown
+
+
+@pytest.mark.parametrize(
+    ("args", "line"),
+    [
         (["config", "fly"], "hermes: config: No such command 'fly' (see 'hermes config --help')\n"),
         (["fly"], "hermes: No such command 'fly' (see 'hermes --help')\n"),
         (
