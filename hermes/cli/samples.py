@@ -6,12 +6,14 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from hermes.cli.options import BrokerAddress
+from hermes.cli.topic_source import numbers_of
 from hermes.client import SimpleConsumer
 from hermes.coordination.cluster import read_brokers
 from hermes.coordination.group_state import list_groups, read_group
 from hermes.coordination.layout import BrokerPartition
 from hermes.coordination.sessions import Session
 from hermes.errors import ClientError, CoordinationError
+from hermes.protocol import TopicMetadata
 from hermes.security import ClientSecurity
 
 _Place = tuple[str, BrokerPartition]
@@ -87,6 +89,8 @@ class Sampler:
         self._consumers: dict[BrokerAddress, SimpleConsumer] = {}
         self._session: Session | None = None
         self._no_groups = ""  # why there are none
+        # Of topics, whether they are numbered through over a cluster: a broker has some numbers.
+        self._is_numbered_through: dict[str, bool] = {}
 
     def close(self) -> None:
         """Disconnect."""
@@ -120,6 +124,16 @@ class Sampler:
             self._add_groups(sample)
         return sample
 
+    def _count(self, address: BrokerAddress, topic: TopicMetadata) -> int:
+        """How many partitions a broker has of a topic; what has to be asked for that, only once."""
+        name, told = topic.topic, len(topic.partitions)
+        if not 0 < told < topic.partition_count:
+            return topic.partition_count
+        if name not in self._is_numbered_through:
+            numbers = numbers_of(self._consumers[address], topic)
+            self._is_numbered_through[name] = not isinstance(numbers, range)
+        return told if self._is_numbered_through[name] else topic.partition_count
+
     def _ask(self, address: BrokerAddress, sample: Sample) -> None:
         if address not in self._consumers:
             consumer = self._stack.enter_context(address.consumer(self._timeout, self._security))
@@ -127,7 +141,7 @@ class Sampler:
         answer = self._consumers[address].metadata()
         for topic in answer.topics:
             count = sample.partition_counts.get(topic.topic, 0)
-            sample.partition_counts[topic.topic] = count + topic.partition_count
+            sample.partition_counts[topic.topic] = count + self._count(address, topic)
             for each in topic.partitions:
                 place = topic.topic, BrokerPartition(answer.broker_id, each.partition)
                 sample.ends[place] = each.high_watermark

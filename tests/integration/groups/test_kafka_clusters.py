@@ -367,7 +367,7 @@ def test_partitions_of_a_broker_that_is_down_have_no_leader(start: Any, eventual
 
 
 def test_what_hermes_own_clients_ask_of_such_a_topic_is_done_in_the_cluster(
-    start: Any, eventually: Any, tmp_path: Path
+    start: Any, connect: str, eventually: Any, tmp_path: Path
 ) -> None:
     declared = {"declared": {"format": "kafka", "partitions": 2}}
     one, two = start(1, topics=declared), start(2, topics=declared)
@@ -401,6 +401,9 @@ def test_what_hermes_own_clients_ask_of_such_a_topic_is_done_in_the_cluster(
         listed = run_program("topics", "list", "--json", "-b", place).stdout.splitlines()
         counts = {each["topic"]: each["partitions"] for each in map(json.loads, listed)}
         assert counts == {"clicks": 2, "declared": 1}
+        shown = run_program("top", "-Z", connect, "--once").stdout.splitlines()
+        rows = {words[0]: words[1:] for words in map(str.split, shown) if words}
+        assert (rows["clicks"][0], rows["declared"][0]) == ("4", "2")
         other = ({0, 1, 2, 3} - set(own)).pop()
         refused = run_program("consume", "-b", place, "-t", "clicks", "-p", str(other), "-e")
         assert f"this broker of the cluster has {own[0]}, {own[1]}" in refused.stderr
