@@ -76,6 +76,7 @@ def spark_schema(extras: Extras) -> StructType:
     return made
 
 
+@lru_cache
 def arrow_schema(extras: Extras) -> pa.Schema:
     """The same for Arrow. Spark compares it with its own, to the letter."""
     return to_arrow_schema(spark_schema(extras), timezone="UTC")

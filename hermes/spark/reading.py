@@ -47,7 +47,7 @@ _log = logging.getLogger(__name__)
 FETCH_BYTES: Final = 1024 * 1024
 
 # Of how much of the log the times of appending are asked for at once.
-_TIMES_BYTES: Final = 4 * FETCH_BYTES
+_TIMES_BYTES: Final = 16 * FETCH_BYTES
 
 _ADVICE: Final = (
     "; start from an available offset, or set failOnDataLoss to false to continue with what is left"
@@ -183,12 +183,21 @@ def _read(reader: "_RangeReader", options: SourceOptions) -> Iterator[pa.RecordB
 
 
 class _Times(NamedTuple):
-    """When messages were appended: up to `end`, one of `times` up to each of `ends`."""
+    """When messages were appended: up to `end`, one of `times` (ms) up to each of `ends`."""
 
     end: int
     ends: npt.NDArray[np.int64]
     times: npt.NDArray[np.int64]
     unknown: npt.NDArray[np.bool_]
+
+    def column(self, offsets: npt.NDArray[np.int64], kind: pa.DataType) -> pa.Array:
+        """The times of messages, whose offsets are in order; the last counts for all later ones."""
+        # Thousands of messages share a time: few are looked up.
+        bounds = np.searchsorted(offsets, self.ends[:-1])
+        counts = np.append(bounds, len(offsets))
+        counts[1:] -= bounds
+        missing = np.repeat(self.unknown, counts) if self.unknown.any() else None
+        return numbers(np.repeat(self.times * 1000, counts), kind, missing)
 
 
 class _RangeReader:
@@ -283,11 +292,8 @@ class _RangeReader:
             return rows
         if self._times is None or self._times.end < next_offset:
             self._times = self._append_times(next_offset)
-        _, ends, times, unknown = self._times
-        offsets = as_numbers(rows.column("offset"))
-        places = np.minimum(np.searchsorted(ends, offsets, side="right"), len(times) - 1)
         schema = arrow_schema(Extras(timestamp=True))
-        column = numbers(times[places] * 1000, schema.field(-1).type, unknown[places])
+        column = self._times.column(as_numbers(rows.column("offset")), schema.field(-1).type)
         return pa.RecordBatch.from_arrays([*rows.columns, column], schema=schema)
 
     def _append_times(self, end: int) -> _Times:
