@@ -29,8 +29,9 @@ Of copies of topics in files, each message once:
     load        loads that any crash or race leaves whole, to Parquet or Delta
     delta       streams into Delta tables, and reading these without a jar
     auditing    counts what loads and streams have, for the audit
-    parquet, statistics
-                the files that Spark writes, and what they say of their columns
+    parquet, statistics, early_flush
+                the files that Spark writes, what they say of their columns, and when they are
+                flushed
     stores, files
                 where they are kept; durable steps on a file system
 

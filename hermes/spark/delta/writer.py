@@ -32,6 +32,7 @@ from hermes.spark.delta.table import (
     sync_files,
     table_files,
 )
+from hermes.spark.early_flush import flushed_early
 from hermes.spark.files import above, sync_all
 from hermes.spark.parquet import check_rows, data_files, write_parquet
 from hermes.spark.starting import prepare_streams
@@ -127,12 +128,13 @@ def _batch_writer(
             _check_same(store, table, query_id, number, last, offsets)
         else:
             directory = f"{attempts}/attempt={secrets.token_hex(4)}"
-            written = write_parquet(
-                batch,
-                store.url(directory),
-                partition_by,
-                store.spark_settings(batch.sparkSession),
-            )
+            with flushed_early(store, directory):
+                written = write_parquet(
+                    batch,
+                    store.url(directory),
+                    partition_by,
+                    store.spark_settings(batch.sparkSession),
+                )
             schema = to_arrow_schema(batch.schema, timezone="UTC")
             metadata = {_QUERY: query_id, _BATCH: number, _OFFSETS: offsets}
             files = data_files(store, directory)

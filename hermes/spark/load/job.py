@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 
 from hermes.errors import LoadError, LoadTargetError
 from hermes.spark.cluster import Cluster
+from hermes.spark.early_flush import flushed_early
 from hermes.spark.files import Files
 from hermes.spark.load.attempts import LoadResult, run_load
 from hermes.spark.load.commits import open_commits
@@ -245,7 +246,7 @@ def _write(
         columns, folder = FOLDERS[plan.partition_by], only_folder(plan)
         if folder is not None:
             columns, directory = (), f"{directory}/{folder}"
-        with _reported(spark, progress):
+        with _reported(spark, progress), flushed_early(target.store, directory):
             return write_parquet(
                 rows, target.store.url(directory), columns, target.store.spark_settings(spark)
             )
