@@ -53,6 +53,8 @@ from hermes.storage.descriptors import DescriptorCache, LogSlice, SegmentRetired
 from hermes.storage.files import (
     Buffer,
     FileLayer,
+    Identity,
+    identity,
     is_no_descriptor,
     is_no_room,
     storage_error,
@@ -67,7 +69,12 @@ from hermes.storage.message_times import TimestampedOffset
 from hermes.storage.reader import LogReader
 from hermes.storage.recovery import RecoveryReport, TailRecovery
 from hermes.storage.segment import LogView, Segment
-from hermes.storage.segment_files import LoadingSegment, find_again, remove_segment
+from hermes.storage.segment_files import (
+    LoadingSegment,
+    find_again,
+    remove_segment,
+    remove_unbegun,
+)
 from hermes.storage.settings import LogSettings
 from hermes.storage.source_positions import DAMAGED_NAME, SourcePositions
 from hermes.storage.source_spans import SourceRange
@@ -151,6 +158,8 @@ class Log:
         self._tail = Tail(self._files, self._descriptors, self._directory, log_format)
         self._sources: SourcePositions | None = None
         self._offline_reason: str | None = "not opened yet"
+        # (A segment, what was to take its place, that file) while nobody knows whether it has.
+        self._replacing: tuple[Segment, Segment, Identity] | None = None
         self._is_closed = False
 
     def __repr__(self) -> str:
@@ -823,8 +832,16 @@ class Log:
         All segments are new objects. The old ones may be open in a file system that was taken away,
         or hold names that an earlier attempt has changed half.
         """
+        if self._replacing is not None:
+            old, new, _ = self._replacing
+            if self._has_been_replaced():
+                with self._lock:
+                    self._exchange(old, (new,))
+                self._retire([old])
+            self._replacing = None
         view, tail = self._view, self._tail
         segments = find_again(view, tail.end, self._files)
+        remove_unbegun(view, tail.end, self._files)
         place = self._directory.current_identity()
         first = view.position_of(view.high_watermark)
         self._directory.sync_parent()
@@ -978,14 +995,8 @@ class Log:
                 self._files.unlink(path)
         with self._lock:
             if not is_dropped:
-                self._files.rename(draft, old.path)
-            view = self._view
-            segments = tuple(
-                new if each is old else each
-                for each in view.segments
-                if not (each is old and is_dropped)
-            )
-            self._view = LogView.of(segments, view.high_watermark, view.earliest)
+                self._rename(draft, old, new)
+            self._exchange(old, () if is_dropped else (new,))
         self._retire([old])
         if is_dropped:
             remove_segment(old, self._files)
@@ -994,6 +1005,43 @@ class Log:
             with suppress(OSError):  # no message depends on it
                 self._index_again(new, last_ms)
         return old.size_bytes - size_bytes
+
+    def _exchange(self, old: Segment, new: tuple[Segment, ...]) -> None:
+        """Under the lock: let readers have another segment, or none, in a segment's place."""
+        view, place = self._view, self._view.segments.index(old)
+        segments = (*view.segments[:place], *new, *view.segments[place + 1 :])
+        self._view = LogView.of(segments, view.high_watermark, view.earliest)
+
+    def _rename(self, draft: str, old: Segment, new: Segment) -> None:
+        """Under the lock: give a file a segment's name.
+
+        A rename that fails may have been done all the same. Then the segment's file is gone, and
+        whoever took it to be there would miss its messages.
+
+        Raises:
+            LogOfflineError: nobody knows which of both is there; `reopen` finds out.
+            OSError: it was not done.
+        """
+        self._replacing = (old, new, identity(self._files.lstat(draft)))
+        try:
+            self._files.rename(draft, old.path)
+        except OSError as error:
+            try:
+                is_done = self._has_been_replaced()
+            except OSError:
+                reason = f"{self.name}: replace {old.path}: {error.strerror or error}"
+                self._go_offline(reason)
+                raise LogOfflineError(reason) from error
+            if not is_done:
+                self._replacing = None
+                raise
+        self._replacing = None
+
+    def _has_been_replaced(self) -> bool:
+        """Whether the name of `_replacing` has the new file."""
+        assert self._replacing is not None
+        old, _, made = self._replacing
+        return identity(self._files.lstat(old.path)) == made
 
     def _last_append_ms(self, segment: Segment) -> int | None:
         """When a complete segment was appended to last, if its index tells."""

@@ -152,6 +152,30 @@ def find_again(view: LogView, end: int, files: FileLayer) -> tuple[Segment, ...]
     return tuple(found)
 
 
+def remove_unbegun(view: LogView, end: int, files: FileLayer) -> None:
+    """Delete the empty file of a segment that was to begin where a log ends, and did not.
+
+    It is none of the log's, and nothing could be appended while it has the next one's name.
+
+    Args:
+        view: the segments.
+        end: where the log ends.
+        files: the file layer.
+
+    Raises:
+        OSError: the disk still fails.
+    """
+    last = view.segments[-1]
+    if last.base_offset == end:
+        return
+    for suffix in (last.format.suffix, UNFLUSHED_SUFFIX):
+        path = Segment(files, last.format, last.directory, end, suffix).path
+        with suppress(FileNotFoundError, NotADirectoryError):
+            status = files.lstat(path)
+            if S_ISREG(status.st_mode) and not status.st_size:
+                files.unlink(path)
+
+
 def _named_as_now(old: Segment, files: FileLayer) -> Segment | None:
     """Look which of its names a segment has, preferring the file that it was."""
     there = []

@@ -1,6 +1,7 @@
 """Forty kills of Kafka 4 and Hermes, which take over one data directory from each other.
 
-And a life of Kafka's format that ends at each of its calls of the operating system.
+And a life of Kafka's format that ends at each of its calls of the operating system, or in which
+each fails.
 """
 
 import random
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from kafka_disk_lives import MODES, ended, hold_to_the_books, total_calls
 from kafka_disk_rounds import Account, SharedDirectory, check_everything, dump, loads
+from kafka_failing_lives import FAULTS, live_with, total_failing_calls
 from soak import report, seed, times
 
 _BETWEEN = 3000
@@ -88,3 +90,20 @@ def test_what_was_told_holds_at_whichever_call_it_ended(tmp_path: Path) -> None:
                 shutil.rmtree(path)
                 done += 1
     report("lives of Kafka's format", seed=first_seed, calls=total, ends=done, broken=0)
+
+
+@pytest.mark.soak
+def test_what_was_told_holds_whichever_call_failed(tmp_path: Path) -> None:
+    done = refused = 0
+    for fault in FAULTS:
+        for number in range(total_failing_calls(tmp_path / f"whole-{fault}", fault)):
+            for stays in (False, True):
+                path = tmp_path / f"{fault}-{number}-{stays}"
+                try:
+                    refused += live_with(path, fault, number, stays=stays)
+                except BaseException as error:
+                    error.add_note(path.name)
+                    raise
+                shutil.rmtree(path)
+                done += 1
+    report("faults in lives of Kafka's format", faults=done, refusals=refused, broken=0)

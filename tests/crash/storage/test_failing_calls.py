@@ -191,3 +191,29 @@ def test_no_call_that_fails_once_more_while_reopening_keeps_a_log_offline(
             rounds, second = rounds + 1, second + 1
             if not again:
                 break
+
+
+@pytest.mark.parametrize("is_flushed", [False, True], ids=["unflushed", "flushed"])
+@pytest.mark.parametrize("is_late", [False, True], ids=["undone", "done all the same"])
+def test_no_call_that_fails_while_a_segment_begins_keeps_a_log_offline(
+    tmp_path: Path, is_late: bool, is_flushed: bool
+) -> None:
+    """What is left of the new segment, an empty file, has the name of the next try's."""
+    offline = 0
+    for number in count():
+        path = tmp_path / str(number)
+        path.mkdir()
+        files = FaultyFiles(None, EIO)
+        log, expected = log_before_a_flush(path, files)
+        if is_flushed:
+            log.flush()
+        files.is_late = is_late
+        if not fails(files, number, lambda log=log: append(log, message("rolls"))):
+            break
+        offline += log.is_offline
+        log.reopen(NOW_MS)
+        append(log, message("later"))
+        log.flush()
+        assert read_all(log) == expected + message("later"), number
+        log.close()
+    assert offline > 2
