@@ -53,7 +53,7 @@ from hermes.storage.inspection import Limits
 from hermes.storage.source_records import HEADER, Opened, encode_record, parse_records
 from hermes.storage.verification import DirectoryCheck
 
-__all__ = ["Recording"]
+__all__ = ["Recording", "answered"]
 
 _LONGEST = 16 * 1024
 _MISSING_NODE = -101
@@ -99,7 +99,7 @@ class Recording:
                 (moment, promise)
                 for client in clients
                 for moment, promise in zip(
-                    _answered(trace.sent.get(client.port, [])), client.promises, strict=False
+                    answered(trace.sent.get(client.port, [])), client.promises, strict=False
                 )
                 if promise is not None
             ),
@@ -330,7 +330,7 @@ def _valid_messages(data: bytes, start: int) -> Iterator[tuple[int, bytes]]:
         position = found + 4 + size
 
 
-def _answered(sent: list[tuple[int, bytes]]) -> Iterator[int]:
+def answered(sent: list[tuple[int, bytes]]) -> Iterator[int]:
     """The moments at which one answer after the other was given whole."""
     pending = bytearray()
     for moment, data in sent:
