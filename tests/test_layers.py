@@ -42,7 +42,7 @@ ROOMS = {
     "quoting regex security",
     "broker": "_version backoff config coordination errors interfaces limited_log listening logs "
     "metrics plugins protocol quoting rate_limit security storage web",
-    "kafka": "broker config coordination errors limited_log logs metrics protocol quoting "
+    "kafka": "broker config coordination errors limited_log logs metrics protocol quoting regex "
     "security storage",
     "client": "backoff config coordination errors forks interfaces metrics plugins protocol "
     "quoting rate_limit security",

@@ -588,6 +588,35 @@ class BrokerConfig:
             is_live=True,
         ),
     ] = 1000
+    group_consumer_session_timeout_ms: Annotated[
+        int,
+        Setting(
+            kinds.duration(1),
+            "After how long without a heartbeat a member of a consumer group is dead "
+            "(`group.protocol=consumer`, whose members don't choose it themselves).",
+            _GROUPS,
+            is_live=True,
+        ),
+    ] = 45 * _SECOND
+    group_consumer_heartbeat_interval_ms: Annotated[
+        int,
+        Setting(
+            kinds.duration(1),
+            "How often they are told to send one; less than `group_consumer_session_timeout`.",
+            _GROUPS,
+            is_live=True,
+        ),
+    ] = 5 * _SECOND
+    group_consumer_assignors: Annotated[
+        tuple[str, ...],
+        Setting(
+            kinds.choices("uniform", "range"),
+            "By which assignors such a group may share its partitions; the first one is that of "
+            "groups whose members ask for none.",
+            _GROUPS,
+            is_live=True,
+        ),
+    ] = ("uniform", "range")
     max_groups: Annotated[
         int,
         Setting(

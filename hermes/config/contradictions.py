@@ -43,6 +43,7 @@ def check_contradictions(config: "BrokerConfig") -> None:
     _check_coordination(config)
     _check_sizes(config)
     _check_retention(config)
+    _check_heartbeats(config)
     taken: list[_Address] = []
     for address in _addresses(config):
         for other in taken:
@@ -87,6 +88,17 @@ def _check_sizes(config: "BrokerConfig") -> None:
             "max_message_bytes",
             f"{config.max_message_bytes} bytes don't fit into a request: "
             f"max_request_bytes is {config.max_request_bytes}",
+        )
+
+
+def _check_heartbeats(config: "BrokerConfig") -> None:
+    interval_ms = config.group_consumer_heartbeat_interval_ms
+    session_ms = config.group_consumer_session_timeout_ms
+    if interval_ms >= session_ms:
+        raise ConfigError(
+            "group_consumer_heartbeat_interval",
+            f"{interval_ms} ms leave no time for a heartbeat within a session: "
+            f"group_consumer_session_timeout is {session_ms} ms",
         )
 
 

@@ -128,6 +128,20 @@ def choice(*words: str) -> Kind:
     return Kind(" or ".join(f"`{word}`" for word in words), parse)
 
 
+def choices(*words: str) -> Kind:
+    """A list of some of a few words, each once, best first; not none of them."""
+    listed = ", ".join(words[:-1]) + f" or {words[-1]}"
+
+    def parse(value: object) -> tuple[str, ...]:
+        given = value if isinstance(value, list) else [value]
+        if given and all(each in words for each in given) and len(set(given)) == len(given):
+            return tuple(given)
+        raise ValueError(f"expected a list of {listed}, each once, got {quoted(value)}")
+
+    name = "a list of " + " or ".join(f"`{word}`" for word in words)
+    return Kind(name, parse, ", ".join)
+
+
 #: The formats of logs: see `hermes.storage.log_format`.
 FORMAT_0_7 = "0.7"
 FORMAT_KAFKA = "kafka"

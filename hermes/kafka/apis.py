@@ -64,6 +64,8 @@ _ALL: Final = (
     Api(16, "ListGroups", 0, 5, "hermes.kafka.groups.describing:list_groups"),
     Api(42, "DeleteGroups", 0, 2, "hermes.kafka.groups.describing:delete_groups"),
     Api(47, "OffsetDelete", 0, 0, "hermes.kafka.groups.committing:offset_delete"),
+    Api(68, "ConsumerGroupHeartbeat", 0, 1, "hermes.kafka.groups.consuming:heartbeat"),
+    Api(69, "ConsumerGroupDescribe", 0, 1, "hermes.kafka.groups.consuming:describe"),
     Api(API_VERSIONS, "ApiVersions", 0, 4, ""),
     Api(22, "InitProducerId", 0, 5, "hermes.kafka.init_producer:init_producer_id"),
     Api(19, "CreateTopics", 2, 7, "hermes.kafka.admin_topics:create_topics"),

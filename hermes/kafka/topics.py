@@ -76,6 +76,7 @@ class KafkaTopics:
     Attributes:
         is_known: whether it is known what there is.
         has_cluster: whether the topics are those of coordination.
+        revision: another number whenever topics or their partitions have changed.
         on_gone: told the name of a topic that is deleted, or is another one by now.
     """
 
@@ -100,6 +101,7 @@ class KafkaTopics:
         self._by_id: dict[UUID, KafkaTopic] = {}
         self._brokers: Mapping[int, BrokerListeners] = {}
         self._nodes: Mapping[str, TopicNode] = {}
+        self.revision = 0
         self.on_gone: Callable[[str], None] = lambda name: None
         self.live = frozenset({self._broker_id})
         self.has_cluster = has_cluster
@@ -284,11 +286,13 @@ class KafkaTopics:
     def _know(self, topic: KafkaTopic) -> None:
         self._forget(topic.name)
         self._topics[topic.name] = self._by_id[topic.id] = topic
+        self.revision += 1
 
     def _forget(self, name: str) -> None:
         before = self._topics.pop(name, None)
         if before is not None:
             del self._by_id[before.id]
+            self.revision += 1
 
     def _look_at(self, name: str) -> None:
         """A topic of this broker was created, has more partitions, or is gone."""

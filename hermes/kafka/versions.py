@@ -2,7 +2,13 @@
 
     v0     int16 error | array of (int16 key | int16 lowest | int16 highest)
     v1-2   ... | int32 throttle time
-    v3-4   int16 error | compact array of (key | lowest | highest | tags) | int32 | tags
+    v3-4   int16 error | compact array of (key | lowest | highest | tags) | int32 | tags:
+           0   what could be: compact array of (name | int16 lowest | int16 highest | tags)
+           1   int64 epoch of what the cluster has settled on
+           2   that: compact array of (name | int16 highest | int16 lowest | tags)
+
+The one feature is `group.version` 1: consumer groups (KIP-848). Until v4 no feature may begin at 0,
+and so it is left out of the first list there, as Kafka does.
 
 The response's header is the old one in all versions, so that a client of any age can read it. A
 version that isn't known is answered in v0 with UNSUPPORTED_VERSION and the versions that are, after
@@ -24,6 +30,8 @@ _ENTRY: Final = Struct(">hhh")
 _PLAIN_HEAD: Final = Struct(">hi")
 _NO_TIME: Final = bytes(4)
 _NO_TAGS: Final = b"\0"
+_FEATURE: Final = b"group.version"
+_LEVELS: Final = Struct(">hh")
 
 _FLEXIBLE: Final = 3
 
@@ -43,7 +51,20 @@ def _response(version: int, error: Code, apis: Iterable[Api]) -> bytes:
         body = _PLAIN_HEAD.pack(error, len(entries)) + b"".join(entries)
         return body + _NO_TIME if version else body
     head = int(error).to_bytes(2, signed=True) + varint(len(entries) + 1)
-    return head + b"".join(entry + _NO_TAGS for entry in entries) + _NO_TIME + _NO_TAGS
+    tags = _NO_TAGS if error else _features(has_lowest=version > _FLEXIBLE)
+    return head + b"".join(entry + _NO_TAGS for entry in entries) + _NO_TIME + tags
+
+
+def _features(*, has_lowest: bool) -> bytes:
+    tags = [(1, bytes(8)), (2, _feature(1, 1))]
+    if has_lowest:
+        tags.insert(0, (0, _feature(0, 1)))
+    written = (varint(tag) + varint(len(data)) + data for tag, data in tags)
+    return varint(len(tags)) + b"".join(written)
+
+
+def _feature(*levels: int) -> bytes:
+    return varint(2) + varint(len(_FEATURE) + 1) + _FEATURE + _LEVELS.pack(*levels) + _NO_TAGS
 
 
 _OWN: Final = APIS[API_VERSIONS]

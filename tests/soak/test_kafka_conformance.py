@@ -7,6 +7,7 @@ from pathlib import Path
 import conformance
 import pytest
 import record_scenes
+from conformance_consumers import CONSUMER_SETTINGS
 from conformance_sasl import PASSWORD, USER, authenticated
 from kafka_4 import KafkaProcess, kafka_version
 
@@ -17,7 +18,7 @@ RECORDING = Path(__file__).parents[1] / "vectors" / "kafka-4-answers.json"
 @pytest.mark.soak
 def test_kafka_still_answers_so(tmp_path: Path) -> None:
     """With `HERMES_RECORD=1` it writes the recording anew."""
-    kafka = KafkaProcess(tmp_path / "kafka", users={USER: PASSWORD})
+    kafka = KafkaProcess(tmp_path / "kafka", CONSUMER_SETTINGS, users={USER: PASSWORD})
     kafka.start()
     try:
         answered = {name: conformance.answers(play, kafka.address) for name, play in SCENES.items()}

@@ -20,6 +20,10 @@ GROUPS = [
     ("kafka-python", "range", 0, "embedded"),
     ("java", "range", 0, "none"),
     ("java", "cooperative-sticky", 2, "embedded"),
+    ("confluent-kafka", "consumer", 0, "none"),
+    ("confluent-kafka", "consumer", 2, "embedded"),
+    ("java", "consumer", 0, "none"),
+    ("java", "consumer", 2, "embedded"),
 ]
 
 
@@ -63,21 +67,23 @@ def test_kills(
 
 
 @pytest.mark.soak
+@pytest.mark.parametrize("assignor", ["range", "consumer"])
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_kills_in_a_cluster(
     start_broker: Callable[..., BrokerProcess],
     coordination_server: Callable[[str], ServerProcess],
     kind: str,
+    assignor: str,
     tmp_path: Path,
 ) -> None:
     settings = {
         "coordination": "zookeeper",
-        "zookeeper_connect": f"{coordination_server(kind).address}/killed-long",
+        "zookeeper_connect": f"{coordination_server(kind).address}/killed-long-{assignor}",
         "zookeeper_session_timeout": "2s",
     }
     number, rounds = seed(), times(12)
-    random = Random(f"{number} {kind}")
-    with closing(KilledGroup(start_broker, "range", 2, tmp_path, 3, **settings)) as group:
+    random = Random(f"{number} {kind} {assignor}")
+    with closing(KilledGroup(start_broker, assignor, 2, tmp_path, 3, **settings)) as group:
         for _ in range(rounds):
             group.produce(100)
             group.wait_for_progress(random)
@@ -86,4 +92,10 @@ def test_kills_in_a_cluster(
             broker = random.randrange(3)
             group.kill_broker(broker, pause=lambda: group.wait_until(group.is_led, "nobody leads"))
         group.finish()
-    report("kafka groups in a cluster", seed=number, rounds=rounds, messages=len(group.produced))
+    report(
+        "kafka groups in a cluster",
+        assignor=assignor,
+        seed=number,
+        rounds=rounds,
+        messages=len(group.produced),
+    )

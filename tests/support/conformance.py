@@ -7,6 +7,7 @@ times, addresses and texts for people are replaced, and batches are shown as the
 from collections.abc import Callable
 from typing import Any
 
+from conformance_consumers import CONSUMER_SCENES
 from conformance_groups import GROUP_SCENES
 from conformance_steps import (
     NOW_MS,
@@ -484,6 +485,7 @@ SCENES: dict[str, Callable[[Scene], None]] = (
         )
     }
     | GROUP_SCENES
+    | CONSUMER_SCENES
     | VERSION_SCENES
 )
 

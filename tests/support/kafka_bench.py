@@ -12,7 +12,7 @@ from hermes.broker.policies import ListenerPolicy
 from hermes.coordination.listeners import BrokerListeners, ListenerNode
 from hermes.kafka.connection import KafkaConnection, KafkaFactory
 from hermes.kafka.dispatching import Dispatcher
-from hermes.kafka.groups.building import FILE_NAME
+from hermes.kafka.groups.building import FILE_NAME, TopicSizes
 from hermes.kafka.groups.building import _bounds as coordinator_bounds
 from hermes.kafka.groups.coordinator import GroupCoordinator
 from hermes.kafka.groups.offset_file import OffsetFile
@@ -85,6 +85,7 @@ class KafkaBench(BrokerBench):
             0,
             lambda: (0,),
             lambda: coordinator_bounds(self.settings),
+            TopicSizes(topics),
             self.clock,
             self.shared.now_ms,
             self.shared.in_thread,

@@ -94,7 +94,7 @@ class KilledGroup:
 
     Args:
         start_broker: the fixture.
-        assignor: of all members.
+        assignor: of all members; `consumer` for a consumer group (KIP-848).
         static: how many of the four have an instance id.
         directory: for the brokers' data.
         count: how many brokers there are.
@@ -121,6 +121,8 @@ class KilledGroup:
                 kafka_listen=f"tcp:{port}:interface=127.0.0.1",
                 group_initial_rebalance_delay="0s",
                 group_min_session_timeout="500ms",
+                group_consumer_session_timeout="1s",
+                group_consumer_heartbeat_interval="100ms",
                 **settings,
             )
             for number, port in enumerate(self.ports)

@@ -40,15 +40,22 @@ def _read_by_confluent(
 ) -> None:
     from confluent_kafka import Consumer, KafkaException, TopicPartition
 
+    # The name of the protocol stands for one of its assignors: there the coordinator has them, and
+    # says how long a session is.
+    sharing = {"group.protocol": "consumer"}
+    if assignor != "consumer":
+        sharing = {
+            "partition.assignment.strategy": assignor,
+            "session.timeout.ms": str(session_ms),
+            "heartbeat.interval.ms": "300",
+        }
     consumer = Consumer(
         {
             "bootstrap.servers": servers,
             "group.id": group,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
-            "partition.assignment.strategy": assignor,
-            "session.timeout.ms": session_ms,
-            "heartbeat.interval.ms": 300,
+            **sharing,
             "reconnect.backoff.max.ms": 200,
             "log_level": 0,
             **({} if instance_id == "-" else {"group.instance.id": instance_id}),

@@ -3,13 +3,15 @@
 values, subscriptions
     what is asked and answered, in no version in particular
 members, rebalances, group
-    one group as a state machine: time is given, nothing is read or written
-membership, offsets, offset_records, offset_file, offset_tree
+    one classic group as a state machine: time is given, nothing is read or written
+consumer_values, assignors, reconciling, targets, consumer_group
+    one consumer group (KIP-848), likewise: the coordinator says who has what
+consumer_membership, membership, offsets, offset_records, offset_file, offset_tree
     what is kept of groups, and where: in the data directory, or in coordination
-homes, deadlines, store_queue, kept, expiry, own_groups,
+homes, deadlines, store_queue, kept, keeping, expiry, own_groups,
 coordinator
     all groups of a broker: which are its own, when something is due, what they may cost
-finding, joining, committing, describing
+finding, joining, committing, describing, consuming
     the requests
 building
     how a broker gets all this

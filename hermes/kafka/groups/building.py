@@ -8,6 +8,7 @@ from hermes.broker.serving import ServingBroker
 from hermes.broker.settings import Settings
 from hermes.coordination.sessions import Session
 from hermes.errors import CoordinationUnavailableError
+from hermes.kafka.groups.consumer_values import ConsumerSettings, TopicSize
 from hermes.kafka.groups.coordinator import GroupCoordinator
 from hermes.kafka.groups.offset_file import OffsetFile
 from hermes.kafka.groups.offset_tree import OffsetTree
@@ -41,6 +42,7 @@ def mount_groups(run: ServingBroker, topics: KafkaTopics) -> GroupCoordinator:
         run.config.broker_id,
         lambda: topics.broker_ids,
         lambda: _bounds(settings),
+        TopicSizes(topics),
         run.reactor,
         run.now_ms,
         run.in_thread,
@@ -51,6 +53,23 @@ def mount_groups(run: ServingBroker, topics: KafkaTopics) -> GroupCoordinator:
     run.on_stopping.append(groups.stop)
     run.more_series.append(lambda: series(groups))
     return groups
+
+
+class TopicSizes:
+    """The topics, as consumer groups see them; see `TopicView`."""
+
+    def __init__(self, topics: KafkaTopics) -> None:
+        self._topics = topics
+
+    @property
+    def revision(self) -> int:
+        """See `TopicView`."""
+        return self._topics.revision
+
+    def size_of(self, name: str) -> TopicSize | None:
+        """See `TopicView`."""
+        found = self._topics.get(name)
+        return None if found is None else TopicSize(found.id, len(found.partitions))
 
 
 def _store(run: ServingBroker) -> GroupStore:
@@ -85,6 +104,12 @@ def _bounds(settings: Settings) -> CoordinatorSettings:
             config.group_min_session_timeout_ms,
             config.group_max_session_timeout_ms,
             config.group_max_members,
+        ),
+        ConsumerSettings(
+            config.group_consumer_session_timeout_ms,
+            config.group_consumer_heartbeat_interval_ms,
+            config.group_max_members,
+            config.group_consumer_assignors,
         ),
         config.max_groups,
         config.group_memory_bytes,

@@ -12,6 +12,8 @@ from hermes.security import LONGEST_NAME, Operation, Resource
 
 #: The first OffsetCommit that can be told that there is no such group.
 _KNOWS_NO_GROUP: Final = 9
+#: The first OffsetCommit that has a member epoch.
+_HAS_MEMBER_EPOCH: Final = 9
 #: The first OffsetCommit and OffsetFetch that name topics by their UUIDs.
 _BY_ID: Final = 10
 #: The first OffsetFetch of several groups, and the first that can fail as a whole.
@@ -64,6 +66,7 @@ async def offset_commit(request: Any, call: Call) -> Any:
             getattr(request, "group_instance_id", None),
             request.generation_id_or_member_epoch,
             offsets,
+            knows_epochs=call.version >= _HAS_MEMBER_EPOCH,
         )
         if code is Code.GROUP_ID_NOT_FOUND and call.version < _KNOWS_NO_GROUP:
             code = Code.ILLEGAL_GENERATION
@@ -125,7 +128,8 @@ async def offset_fetch(request: Any, call: Call) -> Any:
         groups = []
         # Once each, however often it is named: a group may have megabytes of offsets.
         for number, each in enumerate({each.group_id: each for each in request.groups}.values()):
-            code, topics = await _fetch(each.group_id, each.topics, call)
+            member = (getattr(each, "member_id", None), getattr(each, "member_epoch", -1))
+            code, topics = await _fetch(each.group_id, each.topics, call, *member)
             groups.append(
                 make.OffsetFetchResponseGroup(
                     group_id=each.group_id, topics=topics, error_code=code
@@ -145,12 +149,14 @@ def _all_with(asked: Any, code: Code) -> Iterator[tuple[Any, list[tuple[int, Com
         yield topic, [(number, _NO_OFFSET, code) for number in topic.partition_indexes]
 
 
-async def _fetch(group: str, asked: Any, call: Call) -> tuple[Code, tuple[Any, ...]]:
+async def _fetch(
+    group: str, asked: Any, call: Call, member_id: str | None = None, member_epoch: int = -1
+) -> tuple[Code, tuple[Any, ...]]:
     if len(group) > LONGEST_NAME:
         return Code.INVALID_GROUP_ID, ()
     if not call.permits(Operation.DESCRIBE, Resource.group(group)):
         return Code.GROUP_AUTHORIZATION_FAILED, ()
-    code, offsets = await call.server.groups.fetch(group, None)
+    code, offsets = await call.server.groups.fetch(group, None, member_id, member_epoch)
     if code is not Code.NONE:
         return code, ()
     if asked is None:

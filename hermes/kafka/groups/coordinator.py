@@ -1,12 +1,20 @@
 """What is asked of the groups that a broker coordinates, whatever the version of the request."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from twisted.internet.defer import Deferred, ensureDeferred
 
-from hermes.kafka.errors import Code
-from hermes.kafka.groups.kept import MEMBER_BYTES
+from hermes.kafka.errors import Code, KafkaError
+from hermes.kafka.groups.consumer_group import ConsumerGroup
+from hermes.kafka.groups.consumer_values import (
+    JOINS,
+    Beaten,
+    ConsumerHeartbeat,
+    DescribedConsumers,
+)
+from hermes.kafka.groups.group import Group
+from hermes.kafka.groups.kept import MEMBER_BYTES, KeptGroup
 from hermes.kafka.groups.offsets import Change, Committed, TopicPartition, weight
 from hermes.kafka.groups.own_groups import OwnGroups, RefusedError
 from hermes.kafka.groups.values import (
@@ -21,11 +29,12 @@ from hermes.kafka.groups.values import (
 
 
 class ListedGroup(NamedTuple):
-    """A group among others."""
+    """A group among others; its kind is `classic` or `consumer`."""
 
     name: str
     state: State
     protocol_type: str
+    kind: str
 
 
 class GroupCoordinator(OwnGroups):
@@ -41,6 +50,10 @@ class GroupCoordinator(OwnGroups):
             kept = await self._find(name, make=not join.member_id)
             if kept is None:
                 return Joined(Code.UNKNOWN_MEMBER_ID, join.member_id)
+            if isinstance(kept.group, ConsumerGroup) and kept.group.members:
+                return Joined(Code.INCONSISTENT_GROUP_PROTOCOL, join.member_id)
+            if isinstance(kept.group, ConsumerGroup) and join.member_id:
+                return Joined(Code.UNKNOWN_MEMBER_ID, join.member_id)
             more = sum(len(each.metadata) for each in join.protocols)
             if not join.member_id:
                 more += MEMBER_BYTES + 2 * len(join.client_id)
@@ -48,6 +61,9 @@ class GroupCoordinator(OwnGroups):
         except RefusedError as error:
             return Joined(error.code, join.member_id)
         answer: Deferred[Joined] = Deferred()
+        if isinstance(kept.group, ConsumerGroup):  # which has nobody any more
+            kept.group.end(Code.NOT_COORDINATOR)
+            kept.group = self._new_classic_group(name)
         kept.group.join(join, self._clock.seconds(), _once(answer))
         self._changed(kept)
         return await answer
@@ -61,7 +77,7 @@ class GroupCoordinator(OwnGroups):
             self._check_memory(name, sum(map(len, sync.assignments.values())))
         except RefusedError as error:
             return Synced(error.code)
-        if kept is None:
+        if kept is None or isinstance(kept.group, ConsumerGroup):
             return Synced(Code.UNKNOWN_MEMBER_ID)
         answer: Deferred[Synced] = Deferred()
         kept.group.sync(sync, self._clock.seconds(), _once(answer))
@@ -79,7 +95,7 @@ class GroupCoordinator(OwnGroups):
             kept = await self._find(name, make=False)
         except RefusedError as error:
             return error.code
-        if kept is None:
+        if kept is None or isinstance(kept.group, ConsumerGroup):
             return Code.UNKNOWN_MEMBER_ID
         now = self._clock.seconds()
         return kept.group.heartbeat(member_id, instance_id, generation, now)
@@ -94,9 +110,90 @@ class GroupCoordinator(OwnGroups):
             return error.code, []
         if kept is None:
             return Code.NONE, [Code.UNKNOWN_MEMBER_ID for _ in leaving]
+        if isinstance(kept.group, ConsumerGroup):
+            codes = kept.group.leave(leaving)
+            done = self._keeper.keep(kept, kept.group)
+            self._changed(kept)
+            return await done, codes
         codes = kept.group.leave(leaving, self._clock.seconds())
         self._changed(kept)
         return Code.NONE, codes
+
+    # -- members of consumer groups -------------------------------------------------------------
+
+    async def consumer_heartbeat(
+        self,
+        name: str,
+        beat: ConsumerHeartbeat,
+        resolve: Callable[[str], Awaitable[frozenset[str]]],
+    ) -> Beaten:
+        """Take a ConsumerGroupHeartbeat; see `ConsumerGroup.heartbeat`.
+
+        Args:
+            name: the group.
+            beat: the heartbeat.
+            resolve: finds the topics that a regular expression matches, or raises KafkaError.
+
+        Returns:
+            The answer, once all that it tells is on disk.
+
+        Raises:
+            KafkaError: it is refused.
+        """
+        kept = None
+        try:
+            kept, group = await self._consumer_group(name, beat)
+            regex, matched = group.regex_of(beat), None
+            if regex is not None:
+                matched = await resolve(regex)
+                if kept.group is not group or self.groups.get(name) is not kept:
+                    raise KafkaError(Code.COORDINATOR_NOT_AVAILABLE)
+            texts = (*(beat.topics or ()), *(matched or ()), beat.regex or "")
+            more = sum(100 + len(each) for each in texts)
+            self._check_memory(name, MEMBER_BYTES + more if beat.member_epoch == JOINS else more)
+            before = group.assignment_epoch
+            beaten = group.heartbeat(beat, matched, self._clock.seconds())
+        except RefusedError as error:
+            raise KafkaError(error.code) from error
+        finally:
+            if kept is not None:
+                self._changed(kept)
+        self.counts.rebalances += group.assignment_epoch != before
+        code = await self._keeper.keep(kept, group)
+        if code is not Code.NONE:
+            raise KafkaError(code)
+        return beaten
+
+    async def _consumer_group(
+        self, name: str, beat: ConsumerHeartbeat
+    ) -> tuple[KeptGroup, ConsumerGroup]:
+        """The group of a heartbeat; a classic group that nobody is in becomes a consumer group."""
+        joins = beat.member_epoch == JOINS
+        kept = await self._find(name, make=joins)
+        if kept is None:
+            raise KafkaError(Code.GROUP_ID_NOT_FOUND, f"Consumer group {name} not found.")
+        if isinstance(kept.group, Group):
+            if not joins or kept.group.state is not State.EMPTY:
+                raise KafkaError(Code.GROUP_ID_NOT_FOUND, f"Group {name} is not a consumer group.")
+            kept.group.end(Code.COORDINATOR_NOT_AVAILABLE)
+            kept.group, kept.revision = self._new_consumer_group(name), 0
+        return kept, kept.group
+
+    async def describe_consumers(self, name: str) -> DescribedConsumers:
+        """Describe a consumer group.
+
+        Raises:
+            KafkaError: there is none of this name.
+        """
+        try:
+            kept = await self._find(name, make=False)
+        except RefusedError as error:
+            raise KafkaError(error.code) from error
+        if kept is None:
+            raise KafkaError(Code.GROUP_ID_NOT_FOUND, f"Group {name} not found.")
+        if not isinstance(kept.group, ConsumerGroup):
+            raise KafkaError(Code.GROUP_ID_NOT_FOUND, f"Group {name} is not a consumer group.")
+        return kept.group.describe()
 
     # -- offsets --------------------------------------------------------------------------------
 
@@ -107,8 +204,18 @@ class GroupCoordinator(OwnGroups):
         instance_id: str | None,
         generation: int,
         offsets: Mapping[TopicPartition, Committed],
+        *,
+        knows_epochs: bool = True,
     ) -> Code:
         """Keep offsets, if whoever asks may.
+
+        Args:
+            name: the group.
+            member_id: who asks.
+            instance_id: of a static member.
+            generation: of which generation or member epoch it is; below 0 for a tool.
+            offsets: what to keep.
+            knows_epochs: whether the request's version has member epochs.
 
         Returns:
             `NONE` once they are on disk; `GROUP_ID_NOT_FOUND` where there is no such group and a
@@ -118,7 +225,11 @@ class GroupCoordinator(OwnGroups):
             kept = await self._find(name, make=generation < 0)
             if kept is None:
                 return Code.GROUP_ID_NOT_FOUND
-            code = kept.group.commit(member_id, instance_id, generation, self._clock.seconds())
+            if isinstance(kept.group, ConsumerGroup):
+                code = kept.group.commit(member_id, generation, offsets, knows_epochs=knows_epochs)
+            else:
+                now = self._clock.seconds()
+                code = kept.group.commit(member_id, instance_id, generation, now)
             if code is not Code.NONE:
                 self._changed(kept)
                 return code
@@ -140,13 +251,19 @@ class GroupCoordinator(OwnGroups):
         return code
 
     async def fetch(
-        self, name: str, places: Iterable[TopicPartition] | None
+        self,
+        name: str,
+        places: Iterable[TopicPartition] | None,
+        member_id: str | None = None,
+        member_epoch: int = -1,
     ) -> tuple[Code, dict[TopicPartition, Committed]]:
         """Look up committed offsets: after all commits that were taken before.
 
         Args:
             name: the group.
             places: of which partitions; None for all.
+            member_id: who asks, if it is a member of a consumer group and says so.
+            member_epoch: of which epoch it thinks it is.
         """
         try:
             kept = await self._find(name, make=False)
@@ -155,6 +272,10 @@ class GroupCoordinator(OwnGroups):
                 kept = await self._find(name, make=False)
         except RefusedError as error:
             return error.code, {}
+        if kept is not None and isinstance(kept.group, ConsumerGroup):
+            code = kept.group.may_fetch(member_id, member_epoch)
+            if code is not Code.NONE:
+                return code, {}
         found = {} if kept is None else self._shown(kept)
         if places is None:
             return Code.NONE, found
@@ -223,17 +344,29 @@ class GroupCoordinator(OwnGroups):
             RefusedError: they can't be read now.
         """
         return sorted(
-            ListedGroup(each.group.name, each.group.state, each.group.protocol_type or "")
+            ListedGroup(
+                each.group.name,
+                each.group.state,
+                each.group.protocol_type or "",
+                "consumer" if isinstance(each.group, ConsumerGroup) else "classic",
+            )
             for each in await self._all()
         )
 
     async def describe(self, name: str) -> DescribedGroup | Code:
-        """Describe a group, or say why not."""
+        """Describe a classic group, or say why not."""
         try:
             kept = await self._find(name, make=False)
         except RefusedError as error:
             return error.code
-        return Code.GROUP_ID_NOT_FOUND if kept is None else kept.group.describe()
+        if kept is None or isinstance(kept.group, ConsumerGroup):
+            return Code.GROUP_ID_NOT_FOUND
+        return kept.group.describe()
+
+    def is_consumer_group(self, name: str) -> bool:
+        """Whether a group in memory is a consumer group."""
+        kept = self.groups.get(name)
+        return kept is not None and isinstance(kept.group, ConsumerGroup)
 
     async def delete(self, name: str) -> Code:
         """Forget a group that has no members, with its offsets; one without a name, too."""

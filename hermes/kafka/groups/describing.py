@@ -8,15 +8,13 @@ from hermes.kafka.groups.own_groups import RefusedError
 from hermes.kafka.groups.values import DescribedGroup, State
 from hermes.security import LONGEST_NAME, Operation, Resource
 
-#: What the groups here are called since there are others (KIP-848).
-_TYPE: Final = "classic"
 #: The first DescribeGroups that says that there is no such group.
 _KNOWS_NO_GROUP: Final = 6
 #: What groups may weigh together that are described again, being named again; and each at least.
 _MOST_AGAIN_BYTES: Final = 1 << 20
 _ANSWER_BYTES: Final = 100
 #: How Kafka writes that it was not asked what a client may do.
-_NOT_ASKED: Final = -(2**31)
+NOT_ASKED: Final = -(2**31)
 #: Kafka's numbers of what a client may do to a group, by ours.
 _OPERATIONS: Final = ((Operation.GROUP, (3, 6)), (Operation.DESCRIBE, (8,)))
 
@@ -27,8 +25,7 @@ async def list_groups(request: Any, call: Call) -> Any:
     types = {each.lower() for each in getattr(request, "types_filter", ())}
     make, groups, code = call.make, [], Code.NONE
     try:
-        if not types or _TYPE in types:
-            groups = await call.server.groups.list_groups()
+        groups = await call.server.groups.list_groups()
     except RefusedError as error:
         code = error.code
     shown = tuple(
@@ -36,10 +33,12 @@ async def list_groups(request: Any, call: Call) -> Any:
             group_id=each.name,
             protocol_type=each.protocol_type,
             group_state=str(each.state),
-            group_type=_TYPE,
+            group_type=each.kind,
         )
         for each in groups
-        if (not states or each.state.lower() in states) and _may_see(call, each.name)
+        if (not states or each.state.lower() in states)
+        and (not types or each.kind in types)
+        and _may_see(call, each.name)
     )
     call.is_large = len(shown) > LARGE_ENTRIES
     return make.ListGroupsResponse(error_code=code, groups=shown)
@@ -84,7 +83,9 @@ async def _describe(name: str, call: Call, has_operations: bool) -> Any:
     if found is Code.GROUP_ID_NOT_FOUND:
         state = str(State.DEAD)
         if call.version >= _KNOWS_NO_GROUP:
-            code, text = found, f"Group {name} not found."
+            is_consumer_group = call.server.groups.is_consumer_group(name)
+            what = "is not a classic group." if is_consumer_group else "not found."
+            code, text = found, f"Group {name} {what}"
     elif isinstance(found, Code):
         code = found
     if isinstance(found, Code):
@@ -109,11 +110,11 @@ async def _describe(name: str, call: Call, has_operations: bool) -> Any:
             )
             for each in found.members
         ),
-        authorized_operations=_operations(call, name) if has_operations else _NOT_ASKED,
+        authorized_operations=operations(call, name) if has_operations else NOT_ASKED,
     )
 
 
-def _operations(call: Call, group: str) -> int:
+def operations(call: Call, group: str) -> int:
     """What a client may do to a group, as the bits of Kafka's numbers."""
     allowed = 0
     for operation, numbers in _OPERATIONS:

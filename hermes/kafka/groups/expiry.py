@@ -2,13 +2,14 @@
 
 from collections.abc import Iterable, Mapping
 
+from hermes.kafka.groups.consumer_group import ConsumerGroup
 from hermes.kafka.groups.group import Group
 from hermes.kafka.groups.offsets import Committed, TopicPartition
 from hermes.kafka.groups.values import CONSUMER, State
 
 
 def expired(
-    group: Group,
+    group: Group | ConsumerGroup,
     offsets: Mapping[TopicPartition, Committed],
     empty_ms: int,
     now_ms: int,
@@ -18,7 +19,8 @@ def expired(
 
     Those of a group without members count from when it has lost the last one; those of consumers
     that share with nobody, and of topics that a group doesn't want any more, from their commit.
-    While a group rebalances none expires, nor does any of a group that isn't one of consumers.
+    While a group rebalances none expires, nor does any of a group that isn't one of consumers. The
+    offsets of a consumer group (KIP-848) always count from their commit.
 
     Args:
         group: the group.
@@ -27,7 +29,7 @@ def expired(
         now_ms: the wall clock, likewise.
         retention_ms: for how long offsets are kept.
     """
-    if group.protocol_type is None:
+    if isinstance(group, ConsumerGroup) or group.protocol_type is None:
         since = None
     elif group.state is State.EMPTY:
         since = empty_ms

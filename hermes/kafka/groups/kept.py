@@ -2,6 +2,10 @@
 
 from dataclasses import dataclass, field
 
+from twisted.internet.defer import Deferred
+
+from hermes.kafka.errors import Code
+from hermes.kafka.groups.consumer_group import ConsumerGroup
 from hermes.kafka.groups.group import Group
 from hermes.kafka.groups.offsets import Committed, TopicPartition, weight
 from hermes.kafka.groups.values import State
@@ -16,20 +20,26 @@ class KeptGroup:
     """One group.
 
     Attributes:
-        group: its members.
+        group: its members; a classic group, or a consumer group.
         offsets: what it has committed, all of it on disk.
         empty_ms: since when it has no members, in ms since 1970.
         is_stored: whether anything is kept of it.
         busy: how many requests and writes are under way.
         offset_bytes: what its offsets weigh.
+        revision: that of a consumer group as it is on disk.
+        waiting: who waits for a consumer group to be on disk, from which revision on.
+        is_keeping: whether somebody is writing it.
     """
 
-    group: Group
+    group: Group | ConsumerGroup
     offsets: dict[TopicPartition, Committed] = field(default_factory=dict)
     empty_ms: int = 0
     is_stored: bool = False
     busy: int = 0
     offset_bytes: int = 0
+    revision: int = 0
+    waiting: "list[tuple[int, Deferred[Code]]]" = field(default_factory=list)
+    is_keeping: bool = False
 
     def apply(self, places: "dict[TopicPartition, Committed | None]") -> None:
         """Take what was written."""

@@ -11,6 +11,8 @@ from base64 import b64decode, b64encode
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
+from hermes.kafka.groups.consumer_membership import KIND, decode_consumers, encode_consumers
+from hermes.kafka.groups.consumer_values import ConsumerMembership
 from hermes.kafka.groups.values import Protocol
 
 #: What a membership may weigh to be kept: one transaction takes it with the group's record. Seven
@@ -69,12 +71,20 @@ def _weight(member: KeptMember) -> int:
     return _MEMBER_BYTES + size + len(member.assignment)
 
 
-def encode_membership(generation: int, membership: Membership) -> bytes:
+#: Of a group of either kind.
+AnyMembership = Membership | ConsumerMembership
+
+
+def encode_membership(generation: int, membership: AnyMembership) -> bytes:
     """Write a membership, with the generation to which it belongs: deflated JSON (zlib's format).
 
     {"generation": 3, "protocol_name": ..., "leader": ..., "members": [[what `KeptMember` has, in
     its order; protocols are [name, metadata], and bytes in base64], ...]}
+
+    Of a consumer group it is what `consumer_membership` has.
     """
+    if isinstance(membership, ConsumerMembership):
+        return encode_consumers(generation, membership)
     members = [
         [
             *each[:-2],
@@ -87,7 +97,7 @@ def encode_membership(generation: int, membership: Membership) -> bytes:
     return zlib.compress(json.dumps(value, separators=(",", ":")).encode(), 1)
 
 
-def decode_membership(data: bytes, generation: int) -> Membership | None:
+def decode_membership(data: bytes, generation: int) -> AnyMembership | None:
     """Read a membership.
 
     Args:
@@ -100,11 +110,13 @@ def decode_membership(data: bytes, generation: int) -> Membership | None:
     try:
         inflated = zlib.decompressobj().decompress(data, _MOST_JSON_BYTES)
         value = json.loads(inflated)
+        if value.get("kind") == KIND:
+            return decode_consumers(value, generation)
         if value["generation"] != generation:
             return None
         members = tuple(_member(*each) for each in value["members"])
         membership = Membership(value["protocol_name"], value["leader"], members)
-    except (zlib.error, ValueError, TypeError, LookupError, RecursionError):
+    except (zlib.error, ValueError, TypeError, LookupError, AttributeError, RecursionError):
         return None
     return membership if members and _are_text(membership[:2]) else None
 

@@ -20,7 +20,7 @@ from hermes.coordination.kafka_groups import (
 )
 from hermes.coordination.sessions import Node, Session
 from hermes.errors import CoordinationError, HermesError, InvalidNodeError
-from hermes.kafka.groups.membership import Membership, decode_membership, encode_membership
+from hermes.kafka.groups.membership import AnyMembership, decode_membership, encode_membership
 from hermes.kafka.groups.offsets import (
     Change,
     Committed,
@@ -300,7 +300,7 @@ def _operations(change: Change, claim: _Claim) -> Iterator[_Operation]:
 
 def _membership_operations(path: str, record: GroupRecord, names: set[str]) -> Iterator[_Operation]:
     node, is_there = f"{path}/{MEMBERS_NAME}", MEMBERS_NAME in names
-    membership: Membership | None = record.membership
+    membership: AnyMembership | None = record.membership
     if membership is not None:
         names.add(MEMBERS_NAME)
         value = encode_membership(record.generation, membership)

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
 from hermes.errors import HermesError
-from hermes.kafka.groups.membership import Membership
+from hermes.kafka.groups.membership import AnyMembership
 
 #: Of a committed offset's metadata, in characters; Kafka's default.
 MAX_METADATA_LENGTH: Final = 4096
@@ -49,16 +49,18 @@ class GroupRecord(NamedTuple):
     """What is kept of a group itself.
 
     Attributes:
-        generation: the last one that had an assignment, or that was empty.
+        generation: the last one that had an assignment, or that was empty; of a consumer group its
+            epoch.
         protocol_type: what it is for; empty for one that only has offsets.
         empty_ms: since when it has no members, in ms since 1970; -1 while it has some.
-        membership: who they are; None while it has none, or more than can be kept.
+        membership: who they are; None while it has none, or more than can be kept. A consumer group
+            always has one, which tells what it is.
     """
 
     generation: int
     protocol_type: str
     empty_ms: int
-    membership: Membership | None = None
+    membership: AnyMembership | None = None
 
 
 class StoredGroup(NamedTuple):

@@ -14,10 +14,18 @@ from twisted.internet.interfaces import IReactorTime
 
 from hermes.errors import HermesError
 from hermes.kafka.errors import Code
+from hermes.kafka.groups.consumer_group import ConsumerGroup
+from hermes.kafka.groups.consumer_values import (
+    FIRST_EPOCH,
+    ConsumerMembership,
+    ConsumerSettings,
+    TopicView,
+)
 from hermes.kafka.groups.deadlines import Deadlines
 from hermes.kafka.groups.expiry import expired
 from hermes.kafka.groups.group import Group
 from hermes.kafka.groups.homes import home_of
+from hermes.kafka.groups.keeping import ConsumerKeeper
 from hermes.kafka.groups.kept import KeptGroup
 from hermes.kafka.groups.offsets import (
     Change,
@@ -47,13 +55,15 @@ class CoordinatorSettings(NamedTuple):
     """What bounds all groups of a broker.
 
     Attributes:
-        group: what bounds each.
+        group: what bounds each classic group.
+        consumer: what bounds each consumer group.
         max_groups: how many there may be.
         max_bytes: what they may hold together.
         retention_ms: for how long offsets are kept of which nobody makes use.
     """
 
     group: GroupSettings = GroupSettings()
+    consumer: ConsumerSettings = ConsumerSettings()
     max_groups: int = 10_000
     max_bytes: int = 64 * 1024 * 1024
     retention_ms: int = 7 * 24 * 3600 * 1000
@@ -94,6 +104,7 @@ class OwnGroups:
         broker_id: this broker's.
         brokers: tells the ids of those that may coordinate groups.
         settings: tells what bounds them now.
+        topics: the topics, whose partitions consumer groups share.
         clock: the reactor, or a test's `Clock`.
         now_ms: the wall clock, in ms since 1970.
         in_thread: calls a function in a worker thread and returns its Deferred.
@@ -113,6 +124,7 @@ class OwnGroups:
         broker_id: int,
         brokers: Callable[[], Collection[int]],
         settings: Callable[[], CoordinatorSettings],
+        topics: TopicView,
         clock: IReactorTime,
         now_ms: Callable[[], int],
         in_thread: "Callable[..., Deferred[Any]]",
@@ -124,10 +136,12 @@ class OwnGroups:
         self._broker_id = broker_id
         self._brokers = brokers
         self._settings = settings
+        self._topics = topics
         self._clock = clock
         self._now_ms = now_ms
         self._lines = LimitedLog(self._log, clock.seconds)
         self._deadlines = Deadlines(clock, self._due)
+        self._keeper = ConsumerKeeper(self._write, now_ms, self._tell_too_many)
         self._loading: dict[str, list[Deferred[None]]] = {}
         self._sizes: dict[str, int] = {}
         self._bytes = 0
@@ -243,16 +257,7 @@ class OwnGroups:
                 await self._queue.release(name)
                 raise RefusedError(Code.GROUP_MAX_SIZE_REACHED)
             record = None if found is None else found.record
-            group = Group(
-                name,
-                lambda: self._settings().group,
-                self._store_generation,
-                lambda: str(uuid4()),
-                generation=0 if record is None else record.generation,
-                protocol_type=None if record is None else record.protocol_type or None,
-            )
-            if record is not None:
-                group.take_back(record.membership, self._clock.seconds())
+            group = self._restored(name, record)
             kept = self.groups[name] = KeptGroup(group, is_stored=found is not None)
             since = -1 if record is None else record.empty_ms
             kept.empty_ms = since if since >= 0 else self._now_ms()
@@ -269,6 +274,31 @@ class OwnGroups:
             del self._loading[name]
             for waiter in waiters:
                 waiter.callback(None)
+
+    def _restored(self, name: str, record: GroupRecord | None) -> Group | ConsumerGroup:
+        """The group that was kept, or one that begins."""
+        membership = None if record is None else record.membership
+        if record is not None and isinstance(membership, ConsumerMembership):
+            consumers = self._new_consumer_group(name, record.generation)
+            consumers.take_back(membership, self._clock.seconds())
+            return consumers
+        group = self._new_classic_group(name, record)
+        if record is not None and not isinstance(membership, ConsumerMembership):
+            group.take_back(membership, self._clock.seconds())
+        return group
+
+    def _new_classic_group(self, name: str, record: GroupRecord | None = None) -> Group:
+        return Group(
+            name,
+            lambda: self._settings().group,
+            self._store_generation,
+            lambda: str(uuid4()),
+            generation=0 if record is None else record.generation,
+            protocol_type=None if record is None else record.protocol_type or None,
+        )
+
+    def _new_consumer_group(self, name: str, epoch: int = FIRST_EPOCH) -> ConsumerGroup:
+        return ConsumerGroup(name, lambda: self._settings().consumer, self._topics, epoch=epoch)
 
     def _unavailable(self, name: str, error: HermesError) -> RefusedError:
         self.counts.failures += 1
@@ -296,6 +326,8 @@ class OwnGroups:
             return
         self._deadlines.set(name, kept.group.next_deadline())
         self._measure(kept)
+        if isinstance(kept.group, ConsumerGroup):
+            self._keeper.keep(kept, kept.group)
 
     def _measure(self, kept: KeptGroup) -> None:
         name, size = kept.group.name, kept.size
@@ -351,11 +383,7 @@ class OwnGroups:
         self.counts.rebalances += group.state is not State.STABLE
         membership = group.membership
         if membership is not None and not membership.can_be_kept:
-            self._lines.info(
-                "members",
-                "group {name} has too many members to keep them: after a restart they join again",
-                name=name,
-            )
+            self._tell_too_many(name)
             membership = None
 
         def stored(code: Code) -> None:
@@ -364,6 +392,13 @@ class OwnGroups:
 
         record = GroupRecord(group.generation, group.protocol_type or "", since, membership)
         self._write(kept, Change(name, record)).addCallback(stored)
+
+    def _tell_too_many(self, name: str) -> None:
+        self._lines.info(
+            "members",
+            "group {name} has too many members to keep them: after a restart they join again",
+            name=name,
+        )
 
     async def _delete(self, kept: KeptGroup) -> Code:
         name = kept.group.name

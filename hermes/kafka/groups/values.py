@@ -15,12 +15,15 @@ class State(StrEnum):
 
     Empty: it has no members, perhaps offsets. PreparingRebalance: members have to join.
     CompletingRebalance: they have, and wait for the assignment of the leader. Stable: they have it.
-    Dead: it isn't here any more.
+    Dead: it isn't here any more. Consumer groups are Assigning while their target assignment is yet
+    to be made, and Reconciling while members are on their way to it.
     """
 
     EMPTY = "Empty"
     PREPARING = "PreparingRebalance"
     COMPLETING = "CompletingRebalance"
+    ASSIGNING = "Assigning"
+    RECONCILING = "Reconciling"
     STABLE = "Stable"
     DEAD = "Dead"
 

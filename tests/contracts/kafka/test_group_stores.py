@@ -14,6 +14,13 @@ import pytest
 from coordination_servers import ServerProcess
 
 from hermes.coordination.sessions import Session
+from hermes.kafka.groups.consumer_values import (
+    ConsumerMembership,
+    KeptConsumer,
+    Place,
+    Reconciliation,
+    TopicSize,
+)
 from hermes.kafka.groups.membership import KeptMember, Membership
 from hermes.kafka.groups.offset_file import OffsetFile
 from hermes.kafka.groups.offset_tree import OffsetTree
@@ -134,6 +141,24 @@ def test_members_are_kept_with_their_generation(open_store: Open) -> None:
     assert last.load("g") == StoredGroup(empty, {CLICKS: TWO})
     kept(last, Change("g", record), Change("g", forget=True))
     assert open_store().load("g") is None
+
+
+def test_a_consumer_group_stays_one_when_it_is_empty(open_store: Open) -> None:
+    place = Place(UUID(int=7), 3)
+    member = KeptConsumer(
+        *("a", "i", None, "client", "/127.0.0.1", 1000, ("clicks",), None, (), "range"),
+        *(5, 4, Reconciliation.UNREVOKED, {place: 5}, {Place(UUID(int=7), 4): 2}),
+        frozenset({place}),
+    )
+    full = ConsumerMembership(5, {"clicks": TopicSize(UUID(int=7), 5)}, (member,))
+    store = open_store()
+    store.load("g")
+    kept(store, Change("g", GroupRecord(5, "consumer", -1, full), {CLICKS: ONE}))
+    after = open_store()
+    assert after.load("g") == StoredGroup(GroupRecord(5, "consumer", -1, full), {CLICKS: ONE})
+    empty = GroupRecord(6, "consumer", 77, ConsumerMembership(5, {}, ()))
+    kept(after, Change("g", empty))
+    assert open_store().load("g") == StoredGroup(empty, {CLICKS: ONE})
 
 
 def test_offsets_without_a_record(open_store: Open) -> None:

@@ -5,16 +5,18 @@ from contextlib import closing
 from pathlib import Path
 from random import Random
 
+import pytest
 from coordination_servers import ServerProcess
 from hermes_testkit import BrokerProcess
 from kafka_group_kills import KilledGroup
 
 
+@pytest.mark.parametrize("assignor", ["cooperative-sticky", "consumer"])
 def test_kills_of_a_broker_and_of_members(
-    start_broker: Callable[..., BrokerProcess], tmp_path: Path
+    assignor: str, start_broker: Callable[..., BrokerProcess], tmp_path: Path
 ) -> None:
     random = Random(1)
-    with closing(KilledGroup(start_broker, "cooperative-sticky", 2, tmp_path)) as group:
+    with closing(KilledGroup(start_broker, assignor, 2, tmp_path)) as group:
         group.produce(300)
         group.wait_for_progress(random)
         group.kill_member(0)
@@ -28,18 +30,20 @@ def test_kills_of_a_broker_and_of_members(
         group.finish()
 
 
+@pytest.mark.parametrize("assignor", ["range", "consumer"])
 def test_another_broker_goes_on_where_the_killed_one_was(
+    assignor: str,
     start_broker: Callable[..., BrokerProcess],
     coordination_server: Callable[[str], ServerProcess],
     tmp_path: Path,
 ) -> None:
     settings = {
         "coordination": "zookeeper",
-        "zookeeper_connect": f"{coordination_server('embedded').address}/killed-groups",
+        "zookeeper_connect": f"{coordination_server('embedded').address}/killed-{assignor}",
         "zookeeper_session_timeout": "2s",
     }
     random = Random(2)
-    with closing(KilledGroup(start_broker, "range", 0, tmp_path, 2, **settings)) as group:
+    with closing(KilledGroup(start_broker, assignor, 0, tmp_path, 2, **settings)) as group:
         group.produce(200)
         group.wait_for_progress(random)
         # Its partitions wait for it; the group must not.

@@ -90,7 +90,61 @@ def test_rules_of_access(asker: KafkaAsker) -> None:
     assert asker.ask("Heartbeat", 4, group_id="other", generation_id=1).error_code == denied
     assert asker.ask("SyncGroup", 3, group_id="other", generation_id=1).error_code == denied
     assert asker.ask("LeaveGroup", 4, group_id="other").error_code == denied
+    (described,) = asker.ask("ConsumerGroupDescribe", 1, **about("other")).groups
+    assert described.error_code == denied
+    assert beat(asker, "other", "mine").error_code == denied
     assert [each.group_id for each in asker.ask("ListGroups", 4).groups] == ["web"]
+
+
+def beat(asker: KafkaAsker, group: str, *topics: str, **more: Any) -> Any:
+    """Join a consumer group (KIP-848)."""
+    given = {
+        "group_id": group,
+        "member_id": "one",
+        "member_epoch": 0,
+        "rebalance_timeout": 60_000,
+        "subscribed_topic_names": topics,
+        "subscribed_topic_regex": None,
+        "topic_partitions": (),
+    }
+    return asker.ask("ConsumerGroupHeartbeat", 1, **given | more)
+
+
+def about(group: str) -> dict[str, Any]:
+    return {"group_ids": [group], "include_authorized_operations": True}
+
+
+def test_rules_of_access_to_consumer_groups(asker: KafkaAsker) -> None:
+    assert beat(asker, "web", "mine", "secret").error_code == Code.TOPIC_AUTHORIZATION_FAILED
+    (described,) = asker.ask("ConsumerGroupDescribe", 1, **about("web")).groups
+    assert described.error_code == Code.GROUP_ID_NOT_FOUND
+    every = {"subscribed_topic_names": None, "subscribed_topic_regex": ".*"}
+    joined = beat(asker, "web", **every)
+    assert joined.error_code == Code.NONE
+    assert len(joined.assignment.topic_partitions) == 2, "what it may see: mine and gone"
+    (described,) = asker.ask("ConsumerGroupDescribe", 1, **about("web")).groups
+    (member,) = described.members
+    assert member.subscribed_topic_regex == ".*"
+    shown = [each.topic_name for each in member.assignment.topic_partitions]
+    assert sorted(shown) == ["gone", "mine"]
+    assert described.authorized_operations > 0
+
+
+@pytest.mark.parametrize(
+    ("regex", "code"),
+    [("(", Code.INVALID_REGULAR_EXPRESSION), ("(a|aa)*" * 40 + "b", Code.NONE)],
+)
+def test_expressions_that_are_none_or_cost_much(asker: KafkaAsker, regex: str, code: Code) -> None:
+    given = {"subscribed_topic_names": None, "subscribed_topic_regex": regex}
+    assert beat(asker, "web", **given).error_code == code
+
+
+def test_what_no_member_has(asker: KafkaAsker) -> None:
+    names = [f"t{each}" for each in range(10_001)]
+    for more in ({"member_id": "x" * 250}, {"subscribed_topic_names": names}):
+        assert beat(asker, "web", "mine", **more).error_code == Code.INVALID_REQUEST
+    long = {"subscribed_topic_names": None, "subscribed_topic_regex": "x" * 4097}
+    assert beat(asker, "web", **long).error_code == Code.INVALID_REQUEST
 
 
 def test_groups_are_bounded_and_come_again(asker: KafkaAsker) -> None:

@@ -126,21 +126,26 @@ def test_the_directories_of_logs_are_told(bootstrap: str, tool: Callable[..., st
     )
 
 
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_a_groups_offsets_are_shown_reset_and_deleted(
-    bootstrap: str, tool: Callable[..., str]
+    protocol: str, bootstrap: str, tool: Callable[..., str]
 ) -> None:
-    kcat(bootstrap, "-P", "-t", "grouped", given=b"x\n" * 10)
+    topic = f"grouped-{protocol}"
+    kcat(bootstrap, "-P", "-t", topic, given=b"x\n" * 10)
     tool(
         "kafka-console-consumer",
-        *("--topic", "grouped", "--group", "readers", "--from-beginning", "--max-messages", "10"),
+        *("--topic", topic, "--group", "readers", "--from-beginning", "--max-messages", "10"),
+        *("--command-property", f"group.protocol={protocol}"),
     )
+    types = " ".join(tool("kafka-consumer-groups", "--list", "--type").split())
+    assert f"readers {protocol.title()}" in types
     assert "readers" in tool("kafka-consumer-groups", "--list").split()
     shown = tool("kafka-consumer-groups", "--describe", "--group", "readers")
-    assert "grouped 0 10 10 0" in " ".join(shown.split())
-    reset = ("--group", "readers", "--topic", "grouped", "--reset-offsets", "--to-offset", "3")
+    assert f"{topic} 0 10 10 0" in " ".join(shown.split())
+    reset = ("--group", "readers", "--topic", topic, "--reset-offsets", "--to-offset", "3")
     tool("kafka-consumer-groups", *reset, "--execute")
     shown = tool("kafka-consumer-groups", "--describe", "--group", "readers")
-    assert "grouped 0 3 10 7" in " ".join(shown.split())
+    assert f"{topic} 0 3 10 7" in " ".join(shown.split())
     tool("kafka-consumer-groups", "--delete", "--group", "readers")
     assert "readers" not in tool("kafka-consumer-groups", "--list").split()
 

@@ -26,11 +26,15 @@ public class GroupMember {
         Properties settings = new Properties();
         settings.put("bootstrap.servers", arguments[0]);
         settings.put("group.id", arguments[1]);
-        settings.put("partition.assignment.strategy", "org.apache.kafka.clients.consumer." + kind);
+        if (arguments[3].equals("consumer")) {
+            settings.put("group.protocol", "consumer");
+        } else {
+            settings.put("partition.assignment.strategy", "org.apache.kafka.clients.consumer." + kind);
+            settings.put("session.timeout.ms", arguments[5]);
+            settings.put("heartbeat.interval.ms", "300");
+        }
         settings.put("auto.offset.reset", "earliest");
         settings.put("enable.auto.commit", "false");
-        settings.put("session.timeout.ms", arguments[5]);
-        settings.put("heartbeat.interval.ms", "300");
         settings.put("reconnect.backoff.max.ms", "200");
         settings.put("key.deserializer", "org.apache.kafka.common.serialization.StringDeserializer");
         settings.put("value.deserializer", "org.apache.kafka.common.serialization.StringDeserializer");

@@ -40,6 +40,13 @@ TCP, LOOPBACK, IPV6 = "tcp:9092", "tcp:9092:interface=127.0.0.1", r"tcp6:9092:in
             "max_message_bytes: 2097152 bytes don't fit into a request: max_request_bytes is",
         ),
         (
+            {"group_consumer_session_timeout": "3s", "group_consumer_heartbeat_interval": "3s"},
+            "group_consumer_heartbeat_interval: 3000 ms leave no time for a heartbeat within a",
+        ),
+        ({"group_consumer_assignors": []}, "group_consumer_assignors: expected a list of uniform"),
+        ({"group_consumer_assignors": ["range", "range"]}, "group_consumer_assignors: expected a"),
+        ({"group_consumer_assignors": "sticky"}, "group_consumer_assignors: expected a list of"),
+        (
             {"topics": {"hermes-schemas": {"retention_time": "1d"}}},
             "topics.hermes-schemas.retention_time: hermes-schemas holds the registry's schemas and",
         ),

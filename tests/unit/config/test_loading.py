@@ -117,6 +117,9 @@ group_initial_rebalance_delay: 0s
 group_min_session_timeout: 1s
 group_max_session_timeout: 1h
 group_max_members: 10
+group_consumer_session_timeout: 30s
+group_consumer_heartbeat_interval: 3s
+group_consumer_assignors: [range]
 max_groups: 100
 group_memory: 8MiB
 offsets_retention: 1d
@@ -241,6 +244,9 @@ ready_file: /run/hermes.ready
         group_min_session_timeout_ms=1000,
         group_max_session_timeout_ms=3_600_000,
         group_max_members=10,
+        group_consumer_session_timeout_ms=30_000,
+        group_consumer_heartbeat_interval_ms=3_000,
+        group_consumer_assignors=("range",),
         max_groups=100,
         group_memory_bytes=8 << 20,
         offsets_retention_ms=86_400_000,

@@ -7,6 +7,7 @@ from broker_bench import answers, log_lines
 from kafka_bench import KafkaBench, encode_request, messages
 
 from hermes.kafka.apis import APIS, Api
+from hermes.kafka.versions import answer
 
 
 @pytest.mark.parametrize("version", range(5))
@@ -19,6 +20,24 @@ def test_each_version_tells_the_same(tmp_path: Path, version: int) -> None:
         0: (0, 13),  # as Kafka 4 does, for older clients
         **{key: (api.lowest, api.highest) for key, api in APIS.items() if key},
     }
+
+
+@pytest.mark.parametrize(
+    ("version", "tags"),
+    [
+        # two tags: epoch 0 of what is settled | group.version, highest 1, lowest 1
+        (3, "02 0108 0000000000000000 0214 02 0e 67726f75702e76657273696f6e 0001 0001 00"),
+        # and before them what could be: group.version, lowest 0, highest 1
+        (
+            4,
+            "03 0014 02 0e 67726f75702e76657273696f6e 0000 0001 00"
+            "0108 0000000000000000 0214 02 0e 67726f75702e76657273696f6e 0001 0001 00",
+        ),
+    ],
+)
+def test_the_feature_of_consumer_groups_is_told(version: int, tags: str) -> None:
+    answered = answer(version, bytes.fromhex("02 61 02 31 00"))
+    assert answered.endswith(bytes(4) + bytes.fromhex(tags))
 
 
 def test_an_unknown_version_is_answered_so_that_the_client_can_ask_again(tmp_path: Path) -> None:

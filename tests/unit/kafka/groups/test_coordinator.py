@@ -7,10 +7,14 @@ from uuid import uuid4
 
 import pytest
 from simulated_consumers import a_join
+from simulated_members import Topics
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.task import Clock
+from twisted.python.failure import Failure
 
-from hermes.kafka.errors import Code
+from hermes.errors import CoordinationError
+from hermes.kafka.errors import Code, KafkaError
+from hermes.kafka.groups.consumer_values import Beaten, ConsumerHeartbeat
 from hermes.kafka.groups.coordinator import GroupCoordinator
 from hermes.kafka.groups.offset_file import OffsetFile
 from hermes.kafka.groups.offsets import Committed, TopicPartition
@@ -29,6 +33,7 @@ class World:
     def __init__(self, path: Path) -> None:
         self.clock = Clock()
         self._path = str(path)
+        self.topics = Topics({"clicks": 4})
         self.start()
 
     def start(self) -> None:
@@ -39,6 +44,7 @@ class World:
             0,
             lambda: (0,),
             lambda: SETTINGS,
+            self.topics,
             self.clock,
             self.now_ms,
             maybeDeferred,
@@ -217,3 +223,125 @@ def test_expiry_goes_on_by_itself(world: World) -> None:
     world.clock.pump([600] * (7 * 144 + 1))
     assert world.groups.groups == {}
     assert world.offsets() == {}
+
+
+# -- consumer groups ----------------------------------------------------------------------------
+
+
+async def nothing_matches(_: str) -> frozenset[str]:
+    return frozenset()
+
+
+def beat(world: World, member: str, epoch: int, **more: Any) -> Any:
+    """Send a heartbeat of a member of a consumer group; the answer, or the error's code."""
+    given = {"rebalance_timeout_ms": 60_000, "topics": ("clicks",), "owned": frozenset()}
+    heartbeat = ConsumerHeartbeat(member, epoch, **(given if epoch == 0 else {}) | more)
+    answer = world.done(world.groups.consumer_heartbeat("g", heartbeat, nothing_matches))
+    if isinstance(answer, Failure):
+        answer.trap(KafkaError)
+        return answer.value.code
+    return answer
+
+
+def test_members_of_a_consumer_group_go_on_after_a_crash(world: World) -> None:
+    assert len(beat(world, "a", 0).assignment) == 4
+    assert beat(world, "b", 0).member_epoch == 3
+    world.start()
+    assert beat(world, "b", 3).assignment is None
+    told = beat(world, "a", 2)
+    assert (told.member_epoch, len(told.assignment)) == (2, 2)
+    assert beat(world, "a", 2, owned=told.assignment).member_epoch == 3
+    assert len(beat(world, "b", 3).assignment) == 2
+    world.start()
+    world.done(world.groups.fetch("g", None))
+    world.clock.advance(45)
+    assert beat(world, "a", 3) is Code.UNKNOWN_MEMBER_ID
+    world.start()
+    assert beat(world, "a", 3) is Code.UNKNOWN_MEMBER_ID
+    assert beat(world, "a", 0).member_epoch == 5
+
+
+def test_nobody_is_answered_before_it_is_on_disk(world: World) -> None:
+    assert beat(world, "a", 0).member_epoch == 2
+    calls: list[Deferred[Any]] = []
+
+    def later(*call: Any) -> Deferred[Any]:
+        waiting: Deferred[Any] = Deferred()
+        calls.append(waiting)
+        return waiting.addCallback(lambda _: maybeDeferred(*call))
+
+    world.groups._queue._in_thread = later
+    answers: list[Any] = []
+    for member in ("b", "c", "d"):
+        heartbeat = ConsumerHeartbeat(
+            member, 0, rebalance_timeout_ms=1, topics=("clicks",), owned=frozenset()
+        )
+        asked = world.groups.consumer_heartbeat("g", heartbeat, nothing_matches)
+        Deferred.fromCoroutine(asked).addBoth(answers.append)
+    assert len(calls) == 1
+    assert answers == []
+    calls[0].callback(None)
+    assert len(calls) == 2, "one write for the two that came meanwhile"
+    calls[1].errback(CoordinationError("out of reach"))
+    assert [type(each) for each in answers] == [Beaten, Failure, Failure]
+    assert answers[1].value.code is Code.COORDINATOR_NOT_AVAILABLE
+    world.groups._queue._in_thread = maybeDeferred
+    world.start()
+    assert beat(world, "b", 3).member_epoch == 3
+    assert beat(world, "c", 4) is Code.UNKNOWN_MEMBER_ID
+
+
+def test_a_group_of_one_kind_becomes_one_of_the_other_once_it_is_empty(world: World) -> None:
+    classic = world.share()
+    assert beat(world, "a", 0) is Code.GROUP_ID_NOT_FOUND
+    assert beat(world, "a", 1) is Code.GROUP_ID_NOT_FOUND
+    world.done(world.groups.leave("g", [Leaving(classic, None)]))
+    world.commit(7, CLICKS)
+    assert beat(world, "a", 0).member_epoch == 2
+    assert world.offsets() == {CLICKS: 7}
+    joined = world.done(world.groups.join("g", a_join()))
+    assert joined.code is Code.INCONSISTENT_GROUP_PROTOCOL
+    assert heartbeat(world, classic) is Code.UNKNOWN_MEMBER_ID
+    assert world.done(world.groups.describe("g")) is Code.GROUP_ID_NOT_FOUND
+    assert beat(world, "a", -1).member_epoch == -1
+    world.start()
+    (listed,) = world.done(world.groups.list_groups())
+    assert (listed.kind, listed.state) == ("consumer", State.EMPTY)
+    assert world.share()
+    world.start()
+    (listed,) = world.done(world.groups.list_groups())
+    assert (listed.kind, listed.state) == ("classic", State.STABLE)
+    assert world.offsets() == {CLICKS: 7}
+
+
+def test_offsets_of_a_consumer_group_expire_after_their_commit(world: World) -> None:
+    beat(world, "a", 0)
+    committed = Committed(1, -1, "", world.now_ms())
+    offsets = {CLICKS: committed, VIEWS: committed}
+    assert world.done(world.groups.commit("g", "a", None, 2, offsets)) is Code.NONE
+    for _ in range(7 * DAY // 40 + 1):
+        world.clock.advance(40)
+        beat(world, "a", 2)
+    world.expire()
+    assert world.offsets() == {CLICKS: 1}
+    assert beat(world, "a", -1).member_epoch == -1
+    world.expire()
+    assert world.done(world.groups.list_groups()) == []
+
+
+def test_a_consumer_group_that_is_deleted_is_gone(world: World) -> None:
+    beat(world, "a", 0)
+    assert world.done(world.groups.delete("g")) is Code.NON_EMPTY_GROUP
+    beat(world, "a", -1)
+    assert world.done(world.groups.delete("g")) is Code.NONE
+    assert beat(world, "a", 2) is Code.GROUP_ID_NOT_FOUND
+    assert beat(world, "a", 0).member_epoch == 2
+
+
+def test_more_members_than_can_be_kept_join_again(world: World) -> None:
+    for number in range(50):
+        beat(world, f"m{number}", 0, client_id="x" * 5000)
+    epoch = beat(world, "m0", 0).member_epoch
+    world.start()
+    assert beat(world, "m1", epoch) is Code.UNKNOWN_MEMBER_ID
+    assert beat(world, "m1", 0).member_epoch > epoch
