@@ -14,6 +14,9 @@ from hermes.security import ClientSecurity
 _LATEST: Final = -1
 _EARLIEST: Final = -2
 
+#: How ListGroups calls groups that share by the coordinator's assignors (KIP-848).
+_MODERN: Final = "consumer"
+
 #: Kafka's errors that need a word of ours; others are shown by their names.
 _WORDS: Final = {
     "group_id_not_found": "there is no such group (hermes groups list shows all)",
@@ -84,10 +87,14 @@ class KafkaGroups:
         brokers = self._first.ask("Metadata", 8, topics=(), allow_auto_topic_creation=False).brokers
         for broker in brokers:
             asker = self._asker((broker.host, broker.port))
-            answer = asker.ask("ListGroups", 4)
+            answer = asker.ask("ListGroups", 5)
             _check(answer.error_code, f"the groups of broker {broker.node_id}")
-            names = [each.group_id for each in answer.groups]
-            described = asker.ask("DescribeGroups", 5, groups=names).groups if names else ()
+            modern = {e.group_id for e in answer.groups if e.group_type == _MODERN}
+            names = [e.group_id for e in answer.groups if e.group_id not in modern]
+            described = [*asker.ask("DescribeGroups", 5, groups=names).groups] if names else []
+            if modern:
+                given = {"group_ids": sorted(modern), "include_authorized_operations": False}
+                described += asker.ask("ConsumerGroupDescribe", 0, **given).groups
             found |= {each.group_id: len(each.members) for each in described}
         return sorted(found.items())
 
@@ -97,6 +104,10 @@ class KafkaGroups:
         Raises:
             ClientError: there is no such group.
         """
+        given = {"group_ids": [group], "include_authorized_operations": False}
+        (modern,) = self._home(group).ask("ConsumerGroupDescribe", 0, **given).groups
+        if not modern.error_code:
+            return [_consumer(each) for each in modern.members]
         (found,) = self._home(group).ask("DescribeGroups", 6, groups=[group]).groups
         _check(found.error_code, f"group {group!r}")
         return [
@@ -218,6 +229,18 @@ class KafkaGroups:
             return self._leaders[topic][number]
         except KeyError:
             raise ClientError(f"{topic} {number}: there is no such partition now") from None
+
+
+def _consumer(member: Any) -> KafkaMember:
+    """A member of a consumer group (KIP-848), of which the coordinator knows what it has."""
+    return KafkaMember(
+        member.instance_id or f"{member.member_id} {member.client_host}",
+        frozenset(
+            (topic.topic_name, number)
+            for topic in member.assignment.topic_partitions
+            for number in topic.partitions
+        ),
+    )
 
 
 def _check(code: Any, what: str) -> None:

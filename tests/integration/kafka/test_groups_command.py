@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,9 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from hermes.cli.kafka_asking import KafkaAsker
+from hermes.cli.kafka_groups import KafkaGroups, KafkaMember
+from hermes.errors import GroupActiveError
+from hermes.security import PLAIN
 from hermes.testing import RunningKafka, running_kafka
 
 _HERMES = str(Path(sys.executable).with_name("hermes"))
@@ -104,6 +108,38 @@ def _let_go(broker: RunningKafka) -> None:
         members = [{"member_id": "", "group_instance_id": "one"}]
         answer = asker.ask("LeaveGroup", 5, group_id="web", members=members)
         assert answer.members[0].error_code == 0
+
+
+def test_consumer_groups_are_as_others() -> None:
+    """By the coordinator's assignors (KIP-848): what the command asks, without its process."""
+    topics = {"clicks": {"partitions": 2, "format": "kafka"}}
+    with running_kafka(settings={"topics": topics}) as kafka:
+        place = kafka.bootstrap_servers.rpartition(":")
+        given = {
+            "group_id": "web",
+            "member_id": "one",
+            "instance_id": "i",
+            "rebalance_timeout": 60_000,
+            "subscribed_topic_names": ("clicks",),
+            "topic_partitions": (),
+        }
+        with KafkaAsker(place[0], int(place[2])) as asker:
+            asker.ask("ConsumerGroupHeartbeat", 1, member_epoch=0, **given)
+            with closing(KafkaGroups([(place[0], int(place[2]))], 60, PLAIN)) as groups:
+                assert groups.groups() == [("web", 1)]
+                every = frozenset({("clicks", 0), ("clicks", 1)})
+                assert groups.members("web") == [KafkaMember("i", every)]
+                with pytest.raises(GroupActiveError):
+                    groups.store("web", {("clicks", 0): 0})
+                with pytest.raises(GroupActiveError):
+                    groups.delete("web")
+                asker.ask("ConsumerGroupHeartbeat", 1, member_epoch=-1, **given)
+                assert groups.groups() == [("web", 0)]
+                assert groups.members("web") == []
+                groups.store("web", {("clicks", 0): 0})
+                assert groups.offsets("web") == {("clicks", 0): 0}
+                groups.delete("web")
+                assert groups.groups() == []
 
 
 def test_what_cannot_be_reached_is_told_in_a_line() -> None:
