@@ -400,7 +400,9 @@ def test_what_hermes_own_clients_ask_of_such_a_topic_is_done_in_the_cluster(
         assert [each["partition"] for each in json.loads(described.stdout)["partitions"]] == own
         listed = run_program("topics", "list", "--json", "-b", place).stdout.splitlines()
         counts = {each["topic"]: each["partitions"] for each in map(json.loads, listed)}
-        assert counts == {"clicks": 2, "declared": 1}
+        # Whoever starts first has all of what both declare, if the other isn't there yet.
+        assert counts.pop("declared", 0) == list(first[1]).count(1)
+        assert counts == {"clicks": 2}
         shown = run_program("top", "-Z", connect, "--once").stdout.splitlines()
         rows = {words[0]: words[1:] for words in map(str.split, shown) if words}
         assert (rows["clicks"][0], rows["declared"][0]) == ("4", "2")
