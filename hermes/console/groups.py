@@ -280,7 +280,7 @@ class GroupReader:
         states = self._cluster.read(topics) if topics else []
         for state in states:
             for topic in state.metadata.topics if state.metadata else ():
-                for each in range(topic.partition_count):
+                for each in self._cluster.numbers(state.address, topic):
                     ends[topic.topic, BrokerPartition(state.broker_id, each)] = (0, 0)
                 for row in topic.partitions:
                     place = topic.topic, BrokerPartition(state.broker_id, row.partition)

@@ -110,7 +110,7 @@ class Sampler:
             for topic in broker.metadata.topics
         }
         rates = self._rates.add(at, ends)
-        topics = _topics(brokers, rates)
+        topics = self._topics(brokers, rates)
         rate = sum(rates.values()) if rates or not ends else None
         if rate is not None:
             self._written.add(at, rate)
@@ -124,23 +124,25 @@ class Sampler:
         pause_ms = min(max(_LEAST_MS, round(spent_ms / _PART_OF_A_PROCESSOR)), _MOST_MS)
         return ClusterView(at, tuple(brokers), topics, rate, charts, faults, pause_ms)
 
-
-def _topics(brokers: list[BrokerState], rates: dict[Hashable, float]) -> dict[str, TopicRow]:
-    found: dict[str, TopicRow] = {}
-    for broker in brokers:
-        for topic in broker.metadata.topics if broker.metadata else ():
-            size = sum(each.size_bytes for each in topic.partitions)
-            rate = rates.get((broker.broker_id, topic.topic))
-            known = found.get(topic.topic)
-            if known is None:
-                row = TopicRow(topic.topic, topic.partition_count, size, rate, 1)
-            else:
-                row = TopicRow(
-                    topic.topic,
-                    known.partitions + topic.partition_count,
-                    known.size_bytes + size,
-                    rate if known.rate is None else known.rate + (rate or 0.0),
-                    known.brokers + 1,
-                )
-            found[topic.topic] = row
-    return dict(sorted(found.items()))
+    def _topics(
+        self, brokers: list[BrokerState], rates: dict[Hashable, float]
+    ) -> dict[str, TopicRow]:
+        found: dict[str, TopicRow] = {}
+        for broker in brokers:
+            for topic in broker.metadata.topics if broker.metadata else ():
+                count = len(self._cluster.numbers(broker.address, topic))
+                size = sum(each.size_bytes for each in topic.partitions)
+                rate = rates.get((broker.broker_id, topic.topic))
+                known = found.get(topic.topic)
+                if known is None:
+                    row = TopicRow(topic.topic, count, size, rate, 1)
+                else:
+                    row = TopicRow(
+                        topic.topic,
+                        known.partitions + count,
+                        known.size_bytes + size,
+                        rate if known.rate is None else known.rate + (rate or 0.0),
+                        known.brokers + 1,
+                    )
+                found[topic.topic] = row
+        return dict(sorted(found.items()))

@@ -202,7 +202,7 @@ class TopicReader:
         rows: list[PartitionRow] = []
         addresses: dict[int, Address] = {}
         for state in states:
-            found = _rows(state, name)
+            found = self._rows(state, name)
             if found:
                 rows += self._described(state, name, found)
                 addresses[state.broker_id] = state.address
@@ -212,6 +212,29 @@ class TopicReader:
                 raise HermesError(errors[0])
             raise error_for(ErrorCode.UNKNOWN_TOPIC, f"topic {name!r}")
         return rows, addresses, errors
+
+    def _rows(self, state: BrokerState, name: str) -> list[PartitionRow]:
+        """A broker's partitions of a topic, including those that were never written to."""
+        if state.metadata is None:
+            return []
+        (topic,) = state.metadata.topics
+        if topic.error == ErrorCode.UNKNOWN_TOPIC:
+            return []
+        if topic.error != ErrorCode.NONE:
+            raise error_for(topic.error, f"topic {name!r}")
+        known: dict[int, PartitionMetadata] = {each.partition: each for each in topic.partitions}
+        rows = []
+        for number in self._cluster.numbers(state.address, topic):
+            each = known.get(number)
+            if each is None:
+                rows.append(PartitionRow(state.broker_id, number, None, None, 0))
+            else:
+                rows.append(
+                    PartitionRow(
+                        state.broker_id, number, each.earliest, each.high_watermark, each.size_bytes
+                    )
+                )
+        return rows
 
     def _described(
         self, state: BrokerState, name: str, rows: list[PartitionRow]
@@ -287,27 +310,3 @@ class TopicReader:
         if len(self._rates) > _MOST_RATES:
             self._rates.popitem(last=False)
         return rates
-
-
-def _rows(state: BrokerState, name: str) -> list[PartitionRow]:
-    """A broker's partitions of a topic, including those that were never written to."""
-    if state.metadata is None:
-        return []
-    (topic,) = state.metadata.topics
-    if topic.error == ErrorCode.UNKNOWN_TOPIC:
-        return []
-    if topic.error != ErrorCode.NONE:
-        raise error_for(topic.error, f"topic {name!r}")
-    known: dict[int, PartitionMetadata] = {each.partition: each for each in topic.partitions}
-    rows = []
-    for number in range(topic.partition_count):
-        each = known.get(number)
-        if each is None:
-            rows.append(PartitionRow(state.broker_id, number, None, None, 0))
-        else:
-            rows.append(
-                PartitionRow(
-                    state.broker_id, number, each.earliest, each.high_watermark, each.size_bytes
-                )
-            )
-    return rows

@@ -26,6 +26,13 @@ from kafka_raw import ask_once, parts
 from hermes.cli import program
 from hermes.client import Producer as HermesProducer
 from hermes.client import ProducerConfig, SimpleConsumer, SyncProducer
+from hermes.console import Access, Console
+from hermes.console.asking import Ask
+from hermes.console.cluster import Cluster
+from hermes.console.groups import GroupReader
+from hermes.console.recent import Recent
+from hermes.console.sampling import Sampler
+from hermes.console.topics import TopicReader
 from hermes.coordination.sessions import Session
 from hermes.coordination.topic_tree import TopicTree
 from hermes.errors import SettingRefusedError, TopicExistsError
@@ -406,6 +413,22 @@ def test_what_hermes_own_clients_ask_of_such_a_topic_is_done_in_the_cluster(
         shown = run_program("top", "-Z", connect, "--once").stdout.splitlines()
         rows = {words[0]: words[1:] for words in map(str.split, shown) if words}
         assert (rows["clicks"][0], rows["declared"][0]) == ("4", "2")
+        with ExitStack() as looked:
+            cluster = Cluster(None, connect)
+            looked.callback(cluster.close)
+            view = TopicReader(cluster, Recent()).topic("clicks")
+            assert sorted(row.number for row in view.partitions) == [0, 1, 2, 3]
+            assert {row.number for row in view.partitions if row.broker_id == 1} == set(own)
+            assert Sampler(cluster, Recent()).view().topics["clicks"].partitions == 4
+            ends, _ = GroupReader(cluster, Recent()).ends(["clicks"])
+            assert len(ends) == 4
+            console = Console(cluster, Access(None), lambda: False)
+            looked.callback(console.close)
+            body = console.answer(Ask("GET", ("topics", "clicks"))).body
+            page = (body if isinstance(body, bytes) else b"".join(body)).decode()
+            assert "Offsets count messages" in page
+            assert "positions in bytes" not in page
+            assert "<code>hermes groups</code> shows them" in page
         other = ({0, 1, 2, 3} - set(own)).pop()
         refused = run_program("consume", "-b", place, "-t", "clicks", "-p", str(other), "-e")
         assert f"this broker of the cluster has {own[0]}, {own[1]}" in refused.stderr
