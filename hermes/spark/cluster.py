@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from hermes.client import EARLIEST, LATEST, AppendTime, SimpleConsumer
 from hermes.client.retries import is_retriable
+from hermes.config.kinds import FORMAT_KAFKA
 from hermes.coordination.cluster import (
     NodeFaults,
     read_brokers,
@@ -31,7 +32,13 @@ from hermes.errors import (
     RoutingError,
     UnsupportedRequestVersionError,
 )
-from hermes.protocol import AppendTimesRequest, BoundaryRequest, MetadataRequest
+from hermes.protocol import (
+    AppendTimesRequest,
+    BoundaryRequest,
+    DescribeSettingsRequest,
+    MetadataRequest,
+    TopicMetadata,
+)
 from hermes.spark.offsets import Offsets, TopicPartition
 from hermes.spark.options import ClusterAddress, Retries
 
@@ -109,8 +116,8 @@ class Cluster:
                 found[topic] = self._retried(partial(self._registered, topic))
         elif topics:
             for number in self._retried(self._brokers):
-                for topic, count in self.ask(number, partial(_counts, topics=topics)).items():
-                    found[topic][number] = range(count)
+                for topic, numbers in self.ask(number, partial(_numbers, topics=topics)).items():
+                    found[topic][number] = numbers
         return {
             topic: [
                 TopicPartition(topic, broker_id, number)
@@ -345,10 +352,19 @@ def _topics(consumer: SimpleConsumer) -> list[str]:
     return [each.topic for each in consumer.metadata().topics]
 
 
-def _counts(consumer: SimpleConsumer, topics: list[str]) -> dict[str, int]:
-    """How many partitions a broker has of each topic."""
+def _numbers(consumer: SimpleConsumer, topics: list[str]) -> dict[str, Sequence[int]]:
+    """Which numbers a broker's partitions of each topic have; some, of one of Kafka's format."""
     described = consumer.metadata(topics).topics
-    return {each.topic: 0 if each.error else each.partition_count for each in described}
+    return {each.topic: () if each.error else _own(consumer, each) for each in described}
+
+
+def _own(consumer: SimpleConsumer, topic: TopicMetadata) -> Sequence[int]:
+    told = [each.partition for each in topic.partitions]
+    if 0 < len(told) < topic.partition_count and consumer.supports(DescribeSettingsRequest.TYPE):
+        settings = consumer.describe_settings(topic.topic)
+        if any((each.name, each.value) == ("format", FORMAT_KAFKA) for each in settings):
+            return told
+    return range(topic.partition_count)
 
 
 def _by_broker(partitions: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:

@@ -37,6 +37,8 @@ from hermes.coordination.sessions import Session
 from hermes.coordination.topic_tree import TopicTree
 from hermes.errors import SettingRefusedError, TopicExistsError
 from hermes.protocol import encode_message_set
+from hermes.spark.cluster import Cluster as SparkCluster
+from hermes.spark.options import ClusterAddress, Retries
 from hermes.testing import RunningBroker, running_broker
 
 
@@ -429,6 +431,12 @@ def test_what_hermes_own_clients_ask_of_such_a_topic_is_done_in_the_cluster(
             assert "Offsets count messages" in page
             assert "positions in bytes" not in page
             assert "<code>hermes groups</code> shows them" in page
+        places = tuple((each.host, each.port) for each in (one, two))
+        with SparkCluster(ClusterAddress(places), Retries(0, 0.1)) as listed_brokers:
+            (read,) = listed_brokers.partitions(["clicks"]).values()
+            assert sorted(each.partition for each in read) == [0, 1, 2, 3]
+            assert [each.partition for each in read if each.broker_id == 1] == own
+            assert None not in listed_brokers.bounds(read).values()
         other = ({0, 1, 2, 3} - set(own)).pop()
         refused = run_program("consume", "-b", place, "-t", "clicks", "-p", str(other), "-e")
         assert f"this broker of the cluster has {own[0]}, {own[1]}" in refused.stderr
