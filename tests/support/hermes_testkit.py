@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 #: How long anything may take before a test fails; generous, since it is never waited for in vain.
-DEADLINE_SECONDS = 60.0
+DEADLINE_SECONDS = 240.0
 
 #: The program that a broker runs in.
 TWISTD = (str(Path(sys.executable).with_name("twistd")),)

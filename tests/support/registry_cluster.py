@@ -23,7 +23,7 @@ __all__ = [
     "until",
 ]
 
-_DEADLINE_SECONDS = 60.0
+_DEADLINE_SECONDS = 240.0
 
 
 class Answer(NamedTuple):
