@@ -1,12 +1,13 @@
 """Where dead letters go when they are replayed: to the topics where they were published."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Final
 
 from hermes.cli.reading import Chunk
 from hermes.cli.terminal import note
 from hermes.client import SyncProducer
+from hermes.client.admin import partition_numbers
 from hermes.client.conversations import metadata
 from hermes.client.retrying import parse_letter
 from hermes.protocol import RANDOM_PARTITION, MetadataRequest
@@ -24,7 +25,7 @@ class DeadLetters:
         producer: talks to the broker that is written to.
         topic: where all go; None for each to its own topic.
         to_partition: the partition where all go, -1 for any; None for the one where they came
-            from, or where the topic has fewer, that number modulo theirs.
+            from, or where the topic has none of this number, one chosen by it.
 
     Attributes:
         left_out: how many messages were no dead letters.
@@ -34,7 +35,7 @@ class DeadLetters:
         self._producer = producer
         self._topic = topic
         self._to_partition = to_partition
-        self._counts: dict[str, int] = {}
+        self._numbers: dict[str, Sequence[int]] = {}
         self.left_out = 0
 
     def sort(self, chunk: Chunk) -> Iterator[tuple[tuple[str, int], list[tuple[bytes, int]]]]:
@@ -62,13 +63,15 @@ class DeadLetters:
     def _partition(self, topic: str, origin: int) -> int:
         if self._to_partition is not None:
             return self._to_partition
-        if topic not in self._counts:
-            self._counts[topic] = 0
+        if topic not in self._numbers:
+            self._numbers[topic] = ()
             if MetadataRequest.TYPE in self._producer.channel.versions():
                 (described,) = self._producer.channel.run(metadata([topic])).topics
-                self._counts[topic] = described.partition_count
-        count = self._counts[topic]
-        return origin % count if count > 0 else RANDOM_PARTITION
+                self._numbers[topic] = self._producer.channel.run(partition_numbers(described))
+        numbers = self._numbers[topic]
+        if origin in numbers:
+            return origin
+        return numbers[origin % len(numbers)] if numbers else RANDOM_PARTITION
 
     def _leave_out(self, payload: bytes, where: str) -> None:
         self.left_out += 1

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol
 
 from hermes.client import AppendTime, FetchRequest, FetchResult, SimpleConsumer
-from hermes.config.kinds import FORMAT_KAFKA
 from hermes.errors import ClientError, WrongPartitionError
 from hermes.protocol import (
     EARLIEST,
@@ -61,11 +60,8 @@ def numbers_of(reader: TopicReader, topic: TopicMetadata) -> Sequence[int]:
 
     Of a topic of Kafka's format, which is numbered through over a cluster, a broker has some.
     """
-    told = [each.partition for each in topic.partitions]
-    if isinstance(reader, SimpleConsumer) and told and len(told) < topic.partition_count:
-        settings = reader.describe_settings(topic.topic)
-        if any((each.name, each.value) == ("format", FORMAT_KAFKA) for each in settings):
-            return told
+    if isinstance(reader, SimpleConsumer):
+        return reader.partition_numbers(topic)
     return range(topic.partition_count)
 
 

@@ -241,6 +241,26 @@ class Administration:
         self._channel.require(DescribeSettingsRequest.TYPE, "describing settings")
         return self._channel.run(describe_settings(topic))
 
+    def partition_numbers(self, topic: TopicMetadata) -> Sequence[int]:
+        """Tell which numbers a topic's partitions have on this broker.
+
+        Those of a topic of Kafka's format are numbered through over a cluster, and a broker has
+        some of them. It may be asked for the topic's settings.
+
+        Example:
+            for topic in consumer.metadata().topics:
+                print(topic.topic, list(consumer.partition_numbers(topic)))
+
+        Args:
+            topic: as the broker has described it.
+
+        Raises:
+            UnknownTopicError: the topic doesn't exist any more.
+        """
+        if DescribeSettingsRequest.TYPE not in self._channel.versions():
+            return range(topic.partition_count)
+        return self._channel.run(partition_numbers(topic))
+
     def describe_partitions(self, topic: str) -> list[PartitionDescription]:
         """Find out what there is of a topic's partitions: segments, append times, what is offline.
 

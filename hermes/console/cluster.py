@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, TypeVar
 
 from hermes.client import SimpleConsumer
-from hermes.config.kinds import FORMAT_KAFKA
 from hermes.coordination.cluster import read_brokers
 from hermes.coordination.sessions import Session
 from hermes.errors import ClientError, CoordinationError, HermesError, InvalidNodeError
@@ -201,12 +200,10 @@ class Cluster:
         key = topic.topic, topic.partition_count
         if key not in self._is_kafka:
             try:
-                settings = self.ask(address, lambda each: each.describe_settings(topic.topic))
-            except HermesError:  # deleted meanwhile, or an older broker, which has 0.7's topics
+                numbers = self.ask(address, lambda each: each.partition_numbers(topic))
+            except HermesError:  # deleted meanwhile
                 return range(topic.partition_count)
-            self._is_kafka[key] = any(
-                (each.name, each.value) == ("format", FORMAT_KAFKA) for each in settings
-            )
+            self._is_kafka[key] = not isinstance(numbers, range)
         return told if self._is_kafka[key] else range(topic.partition_count)
 
     def _ask(self, address: Address, broker_id: int, topics: Sequence[str] | None) -> BrokerState:

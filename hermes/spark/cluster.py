@@ -12,7 +12,6 @@ from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from hermes.client import EARLIEST, LATEST, AppendTime, SimpleConsumer
 from hermes.client.retries import is_retriable
-from hermes.config.kinds import FORMAT_KAFKA
 from hermes.coordination.cluster import (
     NodeFaults,
     read_brokers,
@@ -35,9 +34,7 @@ from hermes.errors import (
 from hermes.protocol import (
     AppendTimesRequest,
     BoundaryRequest,
-    DescribeSettingsRequest,
     MetadataRequest,
-    TopicMetadata,
 )
 from hermes.spark.offsets import Offsets, TopicPartition
 from hermes.spark.options import ClusterAddress, Retries
@@ -355,16 +352,9 @@ def _topics(consumer: SimpleConsumer) -> list[str]:
 def _numbers(consumer: SimpleConsumer, topics: list[str]) -> dict[str, Sequence[int]]:
     """Which numbers a broker's partitions of each topic have; some, of one of Kafka's format."""
     described = consumer.metadata(topics).topics
-    return {each.topic: () if each.error else _own(consumer, each) for each in described}
-
-
-def _own(consumer: SimpleConsumer, topic: TopicMetadata) -> Sequence[int]:
-    told = [each.partition for each in topic.partitions]
-    if 0 < len(told) < topic.partition_count and consumer.supports(DescribeSettingsRequest.TYPE):
-        settings = consumer.describe_settings(topic.topic)
-        if any((each.name, each.value) == ("format", FORMAT_KAFKA) for each in settings):
-            return told
-    return range(topic.partition_count)
+    return {
+        each.topic: () if each.error else consumer.partition_numbers(each) for each in described
+    }
 
 
 def _by_broker(partitions: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:

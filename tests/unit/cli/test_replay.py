@@ -15,13 +15,21 @@ from hermes.protocol import Codec, MessageSet, MetadataRequest, encode_message_s
 
 
 class FakeProducer:
-    """Takes what is sent, by partition; has topics of two partitions."""
+    """Takes what is sent, by partition; has topics of two partitions, or some of Kafka's format.
+
+    Args:
+        own: the numbers that it has of a topic of Kafka's format.
+    """
 
     address = "127.0.0.1:1"
 
-    def __init__(self):
+    def __init__(self, own=()):
         self.sent = {}
-        described = SimpleNamespace(partition_count=2, partitions=())
+        partitions = [SimpleNamespace(partition=each) for each in own]
+        described = SimpleNamespace(
+            topic="orders", partition_count=2 * len(own) or 2, partitions=partitions
+        )
+        settings = [SimpleNamespace(name="format", value="kafka")]
         answer = SimpleNamespace(topics=(described,), max_message_bytes=1000, version="1")
 
         def run(conversation):
@@ -29,7 +37,11 @@ class FakeProducer:
                 next(conversation)
             except StopIteration as told:  # nothing had to be asked
                 return told.value
-            return answer
+            if conversation.__name__ == "metadata":
+                return answer
+            with pytest.raises(StopIteration) as told:
+                conversation.send(settings)
+            return told.value.value
 
         self.channel = SimpleNamespace(versions=lambda: {MetadataRequest.TYPE}, run=run)
 
@@ -188,8 +200,8 @@ def letter(payload, partition=0, topic="orders"):
     return Letter("g", topic, 9, partition, 7, 4, 1, 2, "no", payload).encode().decode()
 
 
-def replay_dead(run, monkeypatch, directory, *arguments):
-    producer = FakeProducer()
+def replay_dead(run, monkeypatch, directory, *arguments, own=()):
+    producer = FakeProducer(own)
     monkeypatch.setattr(BrokerAddress, "producer", lambda *_: nullcontext(producer))
     line = ["replay", "-b", "127.0.0.1:1", "-t", "orders.g.dead", "--acks", "none"]
     return run(*line, "--log-dir", directory, *arguments), producer.sent
@@ -207,6 +219,13 @@ def test_dead_letters_go_where_they_were_published(run, monkeypatch, dead):
     again = ["--dead-letters", "--to", "trial", "--to-partition", 7]
     _, sent = replay_dead(run, monkeypatch, directory, *again)
     assert sent == {("trial", 7): [b"a", b"b", b"c", b"d"]}
+
+
+def test_dead_letters_go_to_partitions_that_the_broker_has(run, monkeypatch, dead):
+    directory = dead(letter(b"a", 3), letter(b"b", 2), letter(b"c", 1))
+    _, sent = replay_dead(run, monkeypatch, directory, "--dead-letters", own=(1, 3))
+    # The third partition is another broker's.
+    assert sent == {("orders", 3): [b"a"], ("orders", 1): [b"b", b"c"]}
 
 
 def test_what_is_no_dead_letter_is_left_out_and_shown(run, monkeypatch, dead):
