@@ -252,12 +252,14 @@ class BrokerRegistration:
     def _register_at_start(self) -> None:
         """Register, in spite of connections that are lost and of what an earlier life has left."""
         deadline = time.monotonic() + 1.5 * self._session.timeout_seconds
+        in_use: IdInUseError | None = None
+        problem: CoordinationError | None
         while True:
             try:
                 other = self._register(self._registered)
-                problem: CoordinationError | None = other and self._in_use(other)
+                problem = in_use = other and self._in_use(other)
             except CoordinationUnavailableError as error:  # perhaps it was done: look again
-                problem = error
+                problem = in_use or error  # who has the id says more than a lost connection
             if problem is None:
                 return
             left = deadline - time.monotonic()

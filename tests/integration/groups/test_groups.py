@@ -397,7 +397,7 @@ def test_a_broker_that_comes_later_is_shared_out(cluster: Cluster, eventually: A
 
 def test_one_id_for_two_is_an_error(cluster: Cluster) -> None:
     cluster.consumer(consumer_id="me").create_message_streams({"clicks": 1})
-    other = cluster.consumer(consumer_id="me", zookeeper_session_timeout="400ms")
+    other = cluster.consumer(consumer_id="me", zookeeper_session_timeout="2s")
     with pytest.raises(IdInUseError, match="'me' is in use in group 'g'"):
         other.create_message_streams({"clicks": 1})
 

@@ -13,7 +13,12 @@ from hermes.coordination.cluster import read_listeners
 from hermes.coordination.listeners import BrokerListeners, ListenerNode, parse_listeners
 from hermes.coordination.registration import BrokerRegistration
 from hermes.coordination.sessions import Session
-from hermes.errors import ConfigError, HermesError, IdInUseError
+from hermes.errors import (
+    ConfigError,
+    CoordinationUnavailableError,
+    HermesError,
+    IdInUseError,
+)
 from hermes.protocol import MessageSet
 from hermes.testing import running_broker
 
@@ -156,7 +161,23 @@ def test_a_start_that_a_stop_has_overtaken_registers_nothing(
 def test_an_id_in_use_is_a_clear_error(register: Any) -> None:
     register()
     with pytest.raises(IdInUseError, match=r"broker id 0 is in use: .*127\.0\.0\.1:9092"):
-        register(port=9093, session_timeout_seconds=0.4)
+        register(port=9093, session_timeout_seconds=2)
+
+
+def test_who_has_an_id_is_said_even_if_the_connection_is_lost_then(
+    register: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    register()
+    left = [Session.create_ephemeral]
+
+    def once(session: Session, path: str, content: bytes) -> Any:
+        if not left:
+            raise CoordinationUnavailableError("ZooKeeper: lost")
+        return left.pop()(session, path, content)
+
+    monkeypatch.setattr(Session, "create_ephemeral", once)
+    with pytest.raises(IdInUseError, match="broker id 0 is in use"):
+        register(port=9093, session_timeout_seconds=2)
 
 
 def test_what_an_earlier_life_left_is_replaced_at_once(
@@ -218,7 +239,7 @@ def test_a_broker_whose_id_is_in_use_does_not_start(connect: str, make_session: 
     settings = {
         "coordination": "zookeeper",
         "zookeeper_connect": connect,
-        "zookeeper_session_timeout": "400ms",
+        "zookeeper_session_timeout": "2s",
     }
     with (
         pytest.raises(IdInUseError, match="broker id 0 is in use"),
