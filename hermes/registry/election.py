@@ -193,7 +193,7 @@ class NodeElection:
         if not (self._me.url and self._may_lead()):
             if is_ours:
                 session.delete_own(LEADER_PATH)
-                node = None
+                node, is_ours = None, False
         elif node is not None and not is_ours and self._is_former_self(node):
             session.delete(LEADER_PATH, node.version)
             node = None
@@ -205,7 +205,10 @@ class NodeElection:
                 self._elected_in = elected_in
                 self._use(self._me)
                 return
-        if not is_ours:
+        if is_ours and node is not None:  # also after a failure that the session has survived
+            self._elected_in = node.owner
+            self._use(self._me)
+        elif not is_ours:
             self._elected_in = None
             self._use(None if node is None else _parse(node.value))
 

@@ -99,7 +99,11 @@ class RegistryCluster:
             answer[:] = [self.register(number, subject, name)]
             return answer[0].status != 500 or answer[0].value["error_code"] != 50003
 
-        until(is_taken, f"a registration by broker {number}")
+        try:
+            until(is_taken, f"a registration by broker {number}")
+        except AssertionError as error:
+            error.add_note(f"the last answer: {answer}")
+            raise
         return answer[0]
 
     def metric(self, number: int, name: str) -> float:
