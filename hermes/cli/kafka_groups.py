@@ -105,10 +105,11 @@ class KafkaGroups:
             ClientError: there is no such group.
         """
         given = {"group_ids": [group], "include_authorized_operations": False}
-        (modern,) = self._home(group).ask("ConsumerGroupDescribe", 0, **given).groups
+        home = self._home(group)
+        (modern,) = home.ask("ConsumerGroupDescribe", 0, **given).groups
         if not modern.error_code:
             return [_consumer(each) for each in modern.members]
-        (found,) = self._home(group).ask("DescribeGroups", 6, groups=[group]).groups
+        (found,) = home.ask("DescribeGroups", 6, groups=[group]).groups
         _check(found.error_code, f"group {group!r}")
         return [
             KafkaMember(

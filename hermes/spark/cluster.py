@@ -31,11 +31,7 @@ from hermes.errors import (
     RoutingError,
     UnsupportedRequestVersionError,
 )
-from hermes.protocol import (
-    AppendTimesRequest,
-    BoundaryRequest,
-    MetadataRequest,
-)
+from hermes.protocol import AppendTimesRequest, BoundaryRequest, MetadataRequest
 from hermes.spark.offsets import Offsets, TopicPartition
 from hermes.spark.options import ClusterAddress, Retries
 

@@ -57,7 +57,7 @@ class S3Store:
             self._client = Client(
                 self.bucket, prefix=self.prefix or None, retry_config=_RETRIES, **arguments
             )
-        except BaseError as error:  # an endpoint that is no URL, for instance
+        except BaseError as error:  # a variable of AWS' that can't be parsed
             raise LoadTargetError(f"{self.address}: {error_text(str(error))}") from error
 
     def place(self, name: str = "") -> str:
