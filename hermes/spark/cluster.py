@@ -6,11 +6,11 @@ ZooKeeper, or are all listed; what one can't answer within the retries is the ca
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
-from hermes.client import EARLIEST, LATEST, AppendTime, SimpleConsumer
+from hermes.client import EARLIEST, AppendTime, SimpleConsumer
 from hermes.client.retries import is_retriable
 from hermes.coordination.cluster import (
     NodeFaults,
@@ -29,24 +29,14 @@ from hermes.errors import (
     HermesError,
     OffsetOutOfRangeBrokerError,
     RoutingError,
-    UnsupportedRequestVersionError,
 )
-from hermes.protocol import AppendTimesRequest, BoundaryRequest, MetadataRequest
+from hermes.protocol import AppendTimesRequest, BoundaryRequest
+from hermes.spark import contents
+from hermes.spark.contents import Bounds
 from hermes.spark.offsets import Offsets, TopicPartition
 from hermes.spark.options import ClusterAddress, Retries
 
 T = TypeVar("T")
-
-
-class Bounds(NamedTuple):
-    """What a partition holds: the offset of its first message, and the one after its last."""
-
-    earliest: int
-    latest: int
-
-
-#: A partition that nothing was written to.
-EMPTY: Final = Bounds(0, 0)
 
 
 _log = logging.getLogger(__name__)
@@ -90,27 +80,47 @@ class Cluster:
         """
         return self._retried(self._learn)
 
+    @property
+    def are_listed(self) -> bool:
+        """Whether the brokers are those of a list, rather than all that register."""
+        return not self._address.zookeeper
+
     def topics(self) -> list[str]:
         """The topics of all brokers, sorted."""
         if self._address.zookeeper:
             return self._retried(lambda: read_topics(self._zookeeper()))
-        described = (self.ask(number, _topics) for number in self._retried(self._brokers))
+        described = (self.ask(number, contents.topics) for number in self._retried(self._brokers))
         return sorted({topic for topics in described for topic in topics})
 
-    def partitions(self, topics: Iterable[str]) -> dict[str, list[TopicPartition]]:
+    def partitions(
+        self, topics: Iterable[str], *, whole: bool = False
+    ) -> dict[str, list[TopicPartition]]:
         """Of each topic the partitions on the brokers that exist now, sorted; [] if it is unknown.
 
         Brokers that are listed are asked once for all topics.
+
+        Args:
+            topics: their names.
+            whole: whether brokers that are listed must have all of a topic's partitions between
+                them, where they know how many a topic has in their cluster.
+
+        Raises:
+            RoutingError: they don't.
         """
         topics = list(topics)
         found: dict[str, dict[int, Sequence[int]]] = {topic: {} for topic in topics}
+        counts = dict.fromkeys(topics, 0)
         if self._address.zookeeper:
             for topic in topics:
                 found[topic] = self._retried(partial(self._registered, topic))
         elif topics:
             for number in self._retried(self._brokers):
-                for topic, numbers in self.ask(number, partial(_numbers, topics=topics)).items():
-                    found[topic][number] = numbers
+                shares = self.ask(number, partial(contents.shares, topics=topics))
+                for topic, share in shares.items():
+                    found[topic][number] = share.numbers
+                    counts[topic] = max(counts[topic], share.total)
+            if whole:
+                self._check_whole(found, counts)
         return {
             topic: [
                 TopicPartition(topic, broker_id, number)
@@ -131,7 +141,7 @@ class Cluster:
         """
         found: dict[TopicPartition, Bounds | None] = {}
         for broker_id, listed in _by_broker(partitions).items():
-            found |= self.ask(broker_id, partial(_bounds, partitions=listed))
+            found |= self.ask(broker_id, partial(contents.bounds, partitions=listed))
         return found
 
     def available_bounds(
@@ -148,7 +158,7 @@ class Cluster:
         found: dict[TopicPartition, Bounds | None] = {}
         for broker_id, listed in _by_broker(partitions).items():
             try:
-                found |= self.ask(broker_id, partial(_bounds, partitions=listed))
+                found |= self.ask(broker_id, partial(contents.bounds, partitions=listed))
             except _SILENT as error:
                 if not self._address.zookeeper:
                     raise
@@ -302,7 +312,7 @@ class Cluster:
         """Learn the id of every server in the list."""
         found: dict[int, tuple[str, int]] = {}
         for address in self._address.bootstrap:
-            broker_id = _broker_id(self._connected(address))
+            broker_id = contents.broker_id(self._connected(address))
             if broker_id in found:
                 one, other = (f"{host}:{port}" for host, port in (found[broker_id], address))
                 raise RoutingError(
@@ -311,6 +321,20 @@ class Cluster:
                 )
             found[broker_id] = address
         return dict(sorted(found.items()))
+
+    def _check_whole(
+        self, found: Mapping[str, Mapping[int, Sequence[int]]], counts: Mapping[str, int]
+    ) -> None:
+        """Refuse a list that lacks brokers with partitions of a topic of Kafka's format."""
+        for topic, numbers in found.items():
+            listed = {number for some in numbers.values() for number in some}
+            if len(listed) < counts[topic]:
+                raise RoutingError(
+                    f"topic {topic!r} has {counts[topic]} partitions, of which the listed brokers "
+                    f"have {len(listed)}: name the other brokers of the cluster in "
+                    "hermes.bootstrap.servers, too, or give hermes.zookeeper instead. If they are "
+                    "gone for good, choose partitions by assign"
+                )
 
     def _offset_before(self, partition: TopicPartition, time_ms: int) -> int | None:
         def ask(consumer: SimpleConsumer) -> list[int]:
@@ -331,57 +355,8 @@ class Cluster:
         raise AssertionError("the last attempt returns or raises")
 
 
-def _broker_id(consumer: SimpleConsumer) -> int:
-    try:
-        return consumer.metadata([]).broker_id
-    except UnsupportedRequestVersionError as error:
-        raise RoutingError(
-            f"{consumer.address} is a broker of Kafka 0.7, which doesn't report its id and "
-            "partitions: give hermes.zookeeper instead of hermes.bootstrap.servers"
-        ) from error
-
-
-def _topics(consumer: SimpleConsumer) -> list[str]:
-    return [each.topic for each in consumer.metadata().topics]
-
-
-def _numbers(consumer: SimpleConsumer, topics: list[str]) -> dict[str, Sequence[int]]:
-    """Which numbers a broker's partitions of each topic have; some, of one of Kafka's format."""
-    described = consumer.metadata(topics).topics
-    return {
-        each.topic: () if each.error else consumer.partition_numbers(each) for each in described
-    }
-
-
 def _by_broker(partitions: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
     found: dict[int, list[TopicPartition]] = {}
     for each in partitions:
         found.setdefault(each.broker_id, []).append(each)
     return found
-
-
-def _bounds(
-    consumer: SimpleConsumer, partitions: list[TopicPartition]
-) -> dict[TopicPartition, Bounds | None]:
-    """What partitions of one broker hold."""
-    if not consumer.supports(MetadataRequest.TYPE):
-        return {each: Bounds(*_ends(consumer, each)) for each in partitions}
-    topics = consumer.metadata(sorted({each.topic for each in partitions})).topics
-    counts = {each.topic: 0 if each.error else each.partition_count for each in topics}
-    held = {
-        (topic.topic, each.partition): Bounds(each.earliest, each.high_watermark)
-        for topic in topics
-        for each in topic.partitions
-    }
-    return {
-        each: held.get((each.topic, each.partition), EMPTY)
-        if each.partition < counts.get(each.topic, 0)
-        else None
-        for each in partitions
-    }
-
-
-def _ends(consumer: SimpleConsumer, partition: TopicPartition) -> Iterator[int]:
-    for time_ms in (EARLIEST, LATEST):
-        found = consumer.get_offsets_before(partition.topic, partition.partition, time_ms)
-        yield next(iter(found), 0)

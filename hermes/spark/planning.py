@@ -10,7 +10,8 @@ from itertools import pairwise
 from typing import Final
 
 from hermes.errors import ConfigError, OffsetOutOfRangeBrokerError, UnknownTopicError
-from hermes.spark.cluster import EMPTY, Bounds, Cluster
+from hermes.spark.cluster import Cluster
+from hermes.spark.contents import EMPTY, Bounds
 from hermes.spark.offsets import EARLIEST_OFFSET, LATEST_OFFSET, Offsets, TopicPartition
 from hermes.spark.options import Selection, SourceOptions, StartingPoint
 from hermes.spark.reading import ReadRange, ReadTask, data_lost
@@ -22,7 +23,11 @@ _TASK_BYTES: Final = 4 * 1024 * 1024
 
 
 def selected_partitions(
-    cluster: Cluster, selection: Selection, known: Collection[TopicPartition] = ()
+    cluster: Cluster,
+    selection: Selection,
+    known: Collection[TopicPartition] = (),
+    *,
+    whole: bool = True,
 ) -> list[TopicPartition]:
     """The partitions that are read, as they exist now, sorted.
 
@@ -31,12 +36,14 @@ def selected_partitions(
         selection: which are wanted.
         known: partitions that a stream has read before: if they are missing, it decides what that
             means, and they aren't an error here.
+        whole: whether topics must be there whole, see `Cluster.partitions`.
 
     Raises:
+        RoutingError: brokers are missing from the list.
         UnknownTopicError: a topic that was named is on none of the brokers.
         ConfigError: a partition that was assigned doesn't exist.
     """
-    found = _found(cluster, selection)
+    found = _found(cluster, selection, whole=whole and not selection.partitions)
     known_topics = {each.topic for each in known}
     for topic, partitions in found.items():
         if not partitions and selection.pattern is None and topic not in known_topics:
@@ -50,17 +57,19 @@ def selected_partitions(
 
 def present_partitions(cluster: Cluster, selection: Selection) -> list[TopicPartition]:
     """The partitions that are read, as they exist now, sorted; none at all is not an error."""
-    return _wanted(_found(cluster, selection), selection)
+    return _wanted(_found(cluster, selection, whole=False), selection)
 
 
-def _found(cluster: Cluster, selection: Selection) -> dict[str, list[TopicPartition]]:
+def _found(
+    cluster: Cluster, selection: Selection, *, whole: bool
+) -> dict[str, list[TopicPartition]]:
     """The partitions that exist, by the topics that are wanted."""
     if selection.pattern is not None:
         matches = selection.pattern.matches
         topics: Iterable[str] = [topic for topic in cluster.topics() if matches(topic)]
     else:
         topics = selection.topics or dict.fromkeys(each.topic for each in selection.partitions)
-    return cluster.partitions(topics)
+    return cluster.partitions(topics, whole=whole)
 
 
 def _wanted(
@@ -355,4 +364,7 @@ _MANY: Final = 20
 def _unknown_topic(cluster: Cluster, topic: str) -> str:
     topics = cluster.topics()
     names = ", ".join(topics[:_MANY]) + (", ..." if len(topics) > _MANY else "")
-    return f"there is no topic {topic!r} on the brokers; there are: {names or 'none'}"
+    text = f"there is no topic {topic!r} on the brokers; there are: {names or 'none'}"
+    if cluster.are_listed:
+        text += ". Of the brokers only those in hermes.bootstrap.servers are asked"
+    return text

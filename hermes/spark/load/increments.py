@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator
 
 from hermes.client import AppendTime, SimpleConsumer
 from hermes.protocol import AppendTimesRequest
-from hermes.spark.cluster import EMPTY, Cluster
+from hermes.spark.cluster import Cluster
+from hermes.spark.contents import EMPTY
 from hermes.spark.load.records import (
     Committed,
     Granularity,

@@ -35,10 +35,12 @@ from hermes.console.sampling import Sampler
 from hermes.console.topics import TopicReader
 from hermes.coordination.sessions import Session
 from hermes.coordination.topic_tree import TopicTree
-from hermes.errors import SettingRefusedError, TopicExistsError
+from hermes.errors import RoutingError, SettingRefusedError, TopicExistsError
 from hermes.protocol import encode_message_set
 from hermes.spark.cluster import Cluster as SparkCluster
-from hermes.spark.options import ClusterAddress, Retries
+from hermes.spark.contents import EMPTY
+from hermes.spark.options import ClusterAddress, Retries, Selection
+from hermes.spark.planning import selected_partitions
 from hermes.testing import RunningBroker, running_broker
 
 
@@ -437,6 +439,20 @@ def test_what_hermes_own_clients_ask_of_such_a_topic_is_done_in_the_cluster(
             assert sorted(each.partition for each in read) == [0, 1, 2, 3]
             assert [each.partition for each in read if each.broker_id == 1] == own
             assert None not in listed_brokers.bounds(read).values()
+            # One that is another broker's is none of this one's, not an empty one.
+            wrong = [each._replace(broker_id=3 - each.broker_id) for each in read]
+            assert set(listed_brokers.bounds(wrong).values()) == {None}
+            with (
+                SparkCluster(ClusterAddress(places[:1]), Retries(0, 0.1)) as half,
+                pytest.raises(RoutingError, match=r"4 partitions.* have 2: name the other brokers"),
+            ):
+                selected_partitions(half, Selection(topics=("clicks",)))
+            client.create_topic("single", {"format": "kafka", "partitions": "1"})
+            eventually(lambda: led(two, "single"))
+            (read,) = listed_brokers.partitions(["single"]).values()
+            assert [each.partition for each in read] == [0]
+            (wrong,) = [each._replace(broker_id=3 - each.broker_id) for each in read]
+            assert listed_brokers.bounds([*read, wrong]) == {read[0]: EMPTY, wrong: None}
         other = ({0, 1, 2, 3} - set(own)).pop()
         refused = run_program("consume", "-b", place, "-t", "clicks", "-p", str(other), "-e")
         assert f"this broker of the cluster has {own[0]}, {own[1]}" in refused.stderr

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hermes.client import AppendTime
 from hermes.errors import ConfigError, DataLossError, LoadTargetError
-from hermes.spark.cluster import Bounds
+from hermes.spark.contents import Bounds
 from hermes.spark.files import local_path
 from hermes.spark.load.increments import make_plan
 from hermes.spark.load.job import parse_load_options
@@ -39,7 +39,7 @@ class FakeCluster:
     def brokers(self):
         return {each.broker_id: ("h", 1) for each in self._latest}
 
-    def partitions(self, topics):
+    def partitions(self, topics, *, whole=False):
         return {
             topic: sorted(each for each in self._latest if each.topic == topic) for topic in topics
         }
@@ -121,7 +121,7 @@ def test_brokers_of_kafka_are_loaded_by_the_time_of_planning() -> None:
 
 def test_a_broker_that_has_yet_to_register_its_topics_has_lost_nothing() -> None:
     cluster = FakeCluster({A: 0, B: 0}, {A: 100, B: 100}, [(100, NOW_MS)])
-    cluster.partitions = lambda topics: {topic: [A] for topic in topics}
+    cluster.partitions = lambda topics, whole: {topic: [A] for topic in topics}
     cluster.unregistered = {B}
     options = parse_load_options({**ADDRESS, "subscribe": "clicks"})
     plan = make_plan(cluster, Committed(1, {A: 50, B: 70}), options, "day", NOW_MS)

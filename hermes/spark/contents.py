@@ -1,0 +1,103 @@
+"""What one broker says it has: its id, its topics, their partitions and what these hold.
+
+Each function asks once for a whole list. Asking again, and which brokers there are, is `cluster`'s.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from hermes.client import EARLIEST, LATEST, SimpleConsumer
+from hermes.errors import RoutingError, UnknownTopicError, UnsupportedRequestVersionError
+from hermes.protocol import MetadataRequest, TopicMetadata
+from hermes.spark.offsets import TopicPartition
+
+
+class Bounds(NamedTuple):
+    """What a partition holds: the offset of its first message, and the one after its last."""
+
+    earliest: int
+    latest: int
+
+
+#: A partition that nothing was written to.
+EMPTY: Final = Bounds(0, 0)
+
+
+class Share(NamedTuple):
+    """What a broker has of a topic.
+
+    Attributes:
+        numbers: of its partitions.
+        total: how many the topic has; in a cluster, those of Kafka's format have more than these.
+    """
+
+    numbers: Sequence[int]
+    total: int
+
+
+def broker_id(consumer: SimpleConsumer) -> int:
+    """The broker's id.
+
+    Raises:
+        RoutingError: it is a Kafka 0.7.
+    """
+    try:
+        return consumer.metadata([]).broker_id
+    except UnsupportedRequestVersionError as error:
+        raise RoutingError(
+            f"{consumer.address} is a broker of Kafka 0.7, which doesn't report its id and "
+            "partitions: give hermes.zookeeper instead of hermes.bootstrap.servers"
+        ) from error
+
+
+def topics(consumer: SimpleConsumer) -> list[str]:
+    """The topics that the broker has some of."""
+    return [each.topic for each in consumer.metadata().topics]
+
+
+def shares(consumer: SimpleConsumer, topics: list[str]) -> dict[str, Share]:
+    """What a broker has of each topic; the numbers of one that it doesn't know are ()."""
+    return _shares(consumer, consumer.metadata(topics).topics)
+
+
+def bounds(
+    consumer: SimpleConsumer, partitions: list[TopicPartition]
+) -> dict[TopicPartition, Bounds | None]:
+    """What partitions of one broker hold; None for those that it doesn't have.
+
+    Kafka 0.7 can't be asked for that, and is taken to have them.
+    """
+    if not consumer.supports(MetadataRequest.TYPE):
+        return {each: Bounds(*_ends(consumer, each)) for each in partitions}
+    described = consumer.metadata(sorted({each.topic for each in partitions})).topics
+    held = {
+        (topic.topic, each.partition): Bounds(each.earliest, each.high_watermark)
+        for topic in described
+        for each in topic.partitions
+    }
+    # What nothing was written to isn't told of; nor are another broker's partitions.
+    untold = [each for each in partitions if (each.topic, each.partition) not in held]
+    silent = {each.topic for each in untold}
+    has = _shares(consumer, (each for each in described if each.topic in silent))
+    missing = {each for each in untold if each.partition not in has[each.topic].numbers}
+    return {
+        each: None if each in missing else held.get((each.topic, each.partition), EMPTY)
+        for each in partitions
+    }
+
+
+def _shares(consumer: SimpleConsumer, described: Iterable[TopicMetadata]) -> dict[str, Share]:
+    found = {}
+    for each in described:
+        try:
+            numbers = () if each.error else consumer.partition_numbers(each)
+        except UnknownTopicError:
+            numbers = ()  # it was deleted just now
+        found[each.topic] = Share(numbers, each.partition_count if numbers else 0)
+    return found
+
+
+def _ends(consumer: SimpleConsumer, partition: TopicPartition) -> Iterator[int]:
+    for time_ms in (EARLIEST, LATEST):
+        found = consumer.get_offsets_before(partition.topic, partition.partition, time_ms)
+        yield next(iter(found), 0)
