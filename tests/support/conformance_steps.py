@@ -54,8 +54,10 @@ _HIDDEN = {
     *("aborted_transactions", "batch_index_error_message"),
 }
 
-# What a broker lists in any order.
+# What a broker lists in any order: by the names of fields, and of kinds of parts where other
+# answers have a field of that name whose order matters.
 _UNORDERED = {"mechanisms", "members", "results"}
+_UNORDERED_PARTS = {"DescribeLogDirsTopic", "DescribeLogDirsPartition"}
 
 
 class Scene:
@@ -166,7 +168,9 @@ def comparable(part: Any, name: str = "") -> Any:
         return {key: value for key, value in shown.items() if value != "..." and key not in hidden}
     if isinstance(part, tuple):
         shown_parts = [comparable(each) for each in part]
-        return sorted(shown_parts, key=repr) if name in _UNORDERED else shown_parts
+        kinds = {type(each).__name__ for each in part}
+        is_unordered = name in _UNORDERED or not kinds.isdisjoint(_UNORDERED_PARTS)
+        return sorted(shown_parts, key=repr) if is_unordered else shown_parts
     if isinstance(part, Enum):
         return part.name
     if isinstance(part, bytes):

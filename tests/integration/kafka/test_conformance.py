@@ -5,6 +5,8 @@ The soak asks Kafka itself again (tests/soak/test_kafka_conformance.py), which w
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,9 @@ import conformance
 import pytest
 import record_scenes
 from conformance_sasl import PASSWORD, SASL_DIFFERENCES, USER, authenticated
+from conformance_steps import comparable
 from kafka_4 import kafka_version
+from kafka_bench import messages
 
 from hermes.testing import running_kafka
 
@@ -49,6 +53,18 @@ def check(name: str, answered: dict[str, Any]) -> None:
     for label in sorted(different - known):
         assert answered[label] == expected[label], label
     assert known == different, "these are alike by now"
+
+
+def test_directories_are_compared_whatever_their_order() -> None:
+    make = messages("DescribeLogDirs", 4, "response")
+    sizes = {"partition_size": 0, "offset_lag": 0, "is_future_key": False}
+    number = partial(make.DescribeLogDirsPartition, **sizes)
+    found = [number(partition_index=0), number(partition_index=1)]
+    topics = [make.DescribeLogDirsTopic(name=name, partitions=tuple(found)) for name in "ab"]
+    turned = [replace(each, partitions=tuple(found[::-1])) for each in topics[::-1]]
+    assert comparable(tuple(turned), "topics") == comparable(tuple(topics), "topics")
+    other = replace(topics[0], partitions=tuple(found[:1]))
+    assert comparable((other, topics[1]), "topics") != comparable(tuple(topics), "topics")
 
 
 def test_the_recording_is_of_the_kafka_that_the_tests_have() -> None:
