@@ -1,7 +1,12 @@
-"""Requests of Kafka's clients that are almost right, for a `KafkaBench`."""
+"""Requests of Kafka's clients that are almost right, for a `KafkaBench`.
+
+Values are any that a field has room for. That alone would hardly get beyond the first checks, so
+most requests have in most of their fields what could be meant (`_likely`): topics and partitions
+that are there, and of groups a member, with the generation or epoch that it is in.
+"""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields
 from datetime import UTC, datetime, timedelta
 from typing import Any, get_args, get_type_hints
@@ -11,9 +16,26 @@ from broker_bench import answers, log_lines
 from kafka_bench import KafkaBench, encode_request, messages
 
 from hermes.kafka.apis import APIS, Api
+from hermes.kafka.groups.consumer_group import ConsumerGroup
+from hermes.kafka.groups.group import Group
 from hermes.protocol.records import Record, encode_batch
 
 _NAMES = ("t", "old", "new", "", "a" * 300, "../x", "é")
+# What could be meant, by the names of fields.
+_MEANT: Mapping[str, Sequence[Any]] = {
+    **dict.fromkeys(("name", "topic", "subscribed_topic_names", "topic_name"), ("old", "new")),
+    **dict.fromkeys(("partition", "partition_index", "partition_indexes", "partitions"), (0, 0, 1)),
+    **dict.fromkeys(("session_timeout", "rebalance_timeout"), (timedelta(seconds=10),)),
+    "protocol_type": ("consumer",),
+    "protocol_name": (None, "range"),
+    "server_assignor": (None, "uniform", "range"),
+    "subscribed_topic_regex": (None, None, "n.*", "old|new", "(a|aa)+b", "("),
+    "rack_id": (None, "here"),
+}
+_NOTHING = ((),)
+# Groups have something to share only after some requests of theirs: heartbeats, joins, syncs.
+_MORE_OFTEN = (68, 68, 68, 68, 11, 14, 14)
+_GROUPS = ("group 1", "group 2", "group 3")
 _NUMBERS = (0, 0, 0, 1, -1, 2, 3, -2, -3, 127, -128, 32767, 2**31 - 1, -(2**31))
 
 
@@ -25,26 +47,35 @@ def fuzz(bench: KafkaBench, seed: int, count: int) -> list[str]:
     """
     chance = random.Random(seed)
     with log_lines() as lines:
-        for number, frame in zip(range(count), requests(chance), strict=False):
+        frames = requests(chance, lambda: _likely(chance, bench))
+        for number, frame in zip(range(count), frames, strict=False):
             connection, transport = bench.connect_kafka()
             connection.dataReceived(frame)
             bench.turns(transport)
-            bench.clock.advance(0.5)
+            bench.clock.advance(0.05)
             bench.turns(transport)
             answers(transport)
             connection.connectionLost()
-            if number % 100 == 0:
+            if number % 400 == 0:
                 bench.clock.advance(600)
     return list(lines)
 
 
-def requests(chance: random.Random) -> Iterator[bytes]:
-    """Make requests without end."""
+def requests(chance: random.Random, likely: Callable[[], "_Likely"]) -> Iterator[bytes]:
+    """Make requests without end.
+
+    Args:
+        chance: decides.
+        likely: tells what could be meant next.
+    """
+    kinds = [*APIS.values(), *(APIS[each] for each in _MORE_OFTEN)]
     while True:
-        api = chance.choice(list(APIS.values()))
+        api = chance.choice(kinds)
         version = chance.randint(api.lowest, api.highest)
         try:
-            frame = bytearray(valid_request(chance, api, version))
+            is_meant = chance.random() < 0.8 and api.name != "DeleteTopics"
+            meant = likely() if is_meant else {}
+            frame = bytearray(valid_request(chance, api, version, meant))
         except (ValueError, TypeError, OverflowError):
             continue  # no value that can be encoded
         kind = chance.randrange(4)
@@ -62,39 +93,99 @@ def requests(chance: random.Random) -> Iterator[bytes]:
         yield bytes(frame)
 
 
-def valid_request(chance: random.Random, api: Api, version: int) -> bytes:
-    """A request with any values that its schema has room for."""
+# Values of which a field takes one, by its name.
+_Likely = Mapping[str, Sequence[Any]]
+
+
+def _likely(chance: random.Random, bench: KafkaBench) -> _Likely:
+    """What could be meant now: one member of a group that there is, or a new one."""
+    topics = [bench.server.topics.get(name) for name in ("old", "new")]
+    found = [
+        (name, *member)
+        for name, kept in bench.server.groups.groups.items()
+        for member in _members(kept.group)
+    ]
+    group, member_id = chance.choice(_GROUPS), chance.choice(("", "a", "b", "c"))
+    instance_id, epoch = chance.choice((None, None, "i-1", "i-2")), 0
+    joins = not found or chance.random() < 0.3
+    if not joins:
+        group, member_id, instance_id, epoch = chance.choice(found)
+    return {
+        **_MEANT,
+        **dict.fromkeys(("group_id", "group_ids", "groups", "groups_names", "key"), (group,)),
+        "member_id": (member_id,),
+        **dict.fromkeys(("instance_id", "group_instance_id"), (instance_id,)),
+        "member_epoch": (*[epoch] * 8, epoch - 1, 0, -1, -2),
+        **dict.fromkeys(("generation_id", "generation_id_or_member_epoch"), (epoch, epoch, -1)),
+        "topic_id": [each.id for each in topics if each is not None],
+        **({"topic_partitions": _NOTHING} if joins else {}),
+    }
+
+
+def _members(group: Group | ConsumerGroup) -> list[tuple[str, str | None, int]]:
+    """Of each member its id, its instance's id, and its epoch or generation."""
+    if isinstance(group, ConsumerGroup):
+        return [(each.member_id, each.instance_id, each.epoch) for each in group.members.values()]
+    members = [(e.member_id, e.instance_id, group.generation) for e in group.members.by_id.values()]
+    return [*members, *((each, None, group.generation) for each in group.pending)]
+
+
+def valid_request(
+    chance: random.Random, api: Api, version: int, likely: _Likely | None = None
+) -> bytes:
+    """A request with any values that its schema has room for.
+
+    Args:
+        chance: decides.
+        api: which request.
+        version: one of its versions.
+        likely: what could be meant, by the names of fields.
+    """
     kind = getattr(messages(api.name, version, "request"), f"{api.name}Request")
-    return encode_request(api.name, version, **_values(chance, kind, version))
+    return encode_request(api.name, version, **_values(chance, kind, likely or {}))
 
 
-def _values(chance: random.Random, kind: Any, version: int) -> dict[str, Any]:
+def _values(chance: random.Random, kind: Any, likely: _Likely) -> dict[str, Any]:
     hints = get_type_hints(kind)
     values = {}
     for each in fields(kind):
-        if each.default is not MISSING and chance.random() < 0.4:
+        is_meant = each.name in likely and chance.random() < 0.97
+        if not is_meant and each.default is not MISSING and chance.random() < 0.4:
             continue
-        values[each.name] = _value(chance, each, hints[each.name], version)
+        meant = likely[each.name] if is_meant else ()
+        values[each.name] = _value(chance, each, hints[each.name], likely, meant)
     return values
 
 
-def _value(chance: random.Random, field: Any, hint: Any, version: int) -> Any:
+def _value(
+    chance: random.Random, field: Any, hint: Any, likely: _Likely, meant: Sequence[Any]
+) -> Any:
     wire = field.metadata.get("kafka_type")
+    if meant == _NOTHING:
+        return ()
     options = get_args(hint)
     if type(None) in options:
-        if chance.random() < 0.3:
+        if not meant and chance.random() < 0.3:
             return None
         hint = next(each for each in options if each is not type(None))
     if getattr(hint, "__origin__", None) is tuple:
         inner = get_args(hint)[0]
         count = chance.choice((0, 1, 1, 2, 5))
-        return tuple(_one(chance, wire, inner, version) for _ in range(count))
-    return _one(chance, wire, hint, version)
+        return tuple(_one(chance, wire, inner, likely, meant) for _ in range(count))
+    return _one(chance, wire, hint, likely, meant)
 
 
-def _one(chance: random.Random, wire: str | None, hint: Any, version: int) -> Any:
+def _one(
+    chance: random.Random,
+    wire: str | None,
+    hint: Any,
+    likely: _Likely,
+    meant: Sequence[Any],
+) -> Any:
     if wire is None:
-        return hint(**_values(chance, hint, version))
+        return hint(**_values(chance, hint, likely))
+    if meant:
+        return chance.choice(meant)
     if wire == "string":
         return chance.choice(_NAMES)
     if wire == "records":
