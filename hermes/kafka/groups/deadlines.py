@@ -2,9 +2,12 @@
 
 import heapq
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from twisted.internet.interfaces import IReactorTime
+
+#: So many entries that no longer count are kept in any case.
+_SPARE: Final = 64
 
 
 class Deadlines:
@@ -18,27 +21,42 @@ class Deadlines:
     def __init__(self, clock: IReactorTime, due: Callable[[str], None]) -> None:
         self._clock = clock
         self._due = due
-        self._heap: list[tuple[float, str]] = []
         self._times: dict[str, float] = {}
+        # Of each name one entry counts, which is due no later than the name; entries that were
+        # replaced or given up stay until there are too many of them.
+        self._heap: list[tuple[float, str]] = []
+        self._entries: dict[str, float] = {}
         self._timer: Any = None
         self._timer_at = float("inf")
+
+    def __len__(self) -> int:
+        """How many entries are held, whether they still count or not."""
+        return len(self._heap)
 
     def set(self, name: str, at: float | None) -> None:
         """Have a name be due at a time, instead of any other; None for never."""
         if at is None:
             self._times.pop(name, None)
+            self._entries.pop(name, None)
             return
-        before = self._times.get(name)
         self._times[name] = at
-        if before is None or at < before:
-            heapq.heappush(self._heap, (at, name))
+        if at < self._entries.get(name, float("inf")):
+            self._push(name, at)
             self._wait()
 
     def stop(self) -> None:
         """Call nobody any more."""
         self._times.clear()
+        self._entries.clear()
         self._heap.clear()
         self._cancel()
+
+    def _push(self, name: str, at: float) -> None:
+        self._entries[name] = at
+        heapq.heappush(self._heap, (at, name))
+        if len(self._heap) > 2 * len(self._entries) + _SPARE:
+            self._heap = [(at, name) for name, at in self._entries.items()]
+            heapq.heapify(self._heap)
 
     def _cancel(self) -> None:
         if self._timer is not None:
@@ -56,13 +74,14 @@ class Deadlines:
         self._timer, self._timer_at = None, float("inf")
         now = self._clock.seconds()
         while self._heap and self._heap[0][0] <= now:
-            _, name = heapq.heappop(self._heap)
-            at = self._times.get(name)
-            if at is None:
+            entry, name = heapq.heappop(self._heap)
+            if self._entries.get(name) != entry:
                 continue
+            del self._entries[name]
+            at = self._times[name]
             if at <= now:
                 del self._times[name]
                 self._due(name)
             else:  # it was put off
-                heapq.heappush(self._heap, (at, name))
+                self._push(name, at)
         self._wait()

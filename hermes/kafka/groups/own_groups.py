@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 from typing import Any, Final, NamedTuple
 from uuid import UUID, uuid4
 
-from twisted.internet.defer import Deferred, ensureDeferred
+from twisted.internet.defer import CancelledError, Deferred, ensureDeferred
 from twisted.internet.interfaces import IReactorTime
 
 from hermes.errors import HermesError
@@ -33,6 +33,7 @@ from hermes.kafka.groups.offsets import (
     GroupMovedError,
     GroupRecord,
     GroupStore,
+    StoredGroup,
     TopicPartition,
 )
 from hermes.kafka.groups.rebalances import Rebalances, Stored
@@ -242,7 +243,7 @@ class OwnGroups:
     async def _load(self, name: str, make: bool) -> KeptGroup | None:
         waiters = self._loading[name] = []
         try:
-            found = await self._queue.load(name)
+            found = await self._loaded(name)
             settings = self._settings()
             if found is None and not make:
                 await self._queue.release(name)
@@ -274,6 +275,14 @@ class OwnGroups:
             del self._loading[name]
             for waiter in waiters:
                 waiter.callback(None)
+
+    async def _loaded(self, name: str) -> StoredGroup | None:
+        """Read a group; whoever leaves meanwhile leaves it to others to write."""
+        try:
+            return await self._queue.load(name)
+        except CancelledError:
+            self._queue.release(name).addErrback(lambda _: None)
+            raise
 
     def _restored(self, name: str, record: GroupRecord | None) -> Group | ConsumerGroup:
         """The group that was kept, or one that begins."""

@@ -33,23 +33,33 @@ class World:
     def __init__(self, path: Path) -> None:
         self.clock = Clock()
         self._path = str(path)
+        self.held: list[Deferred[None]] | None = None
         self.topics = Topics({"clicks": 4})
         self.start()
 
     def start(self) -> None:
         """Be the next life; nobody stops the one before."""
         self.clock.calls.clear()
+        self.store = OffsetFile(self._path, FileLayer(), pytest.fail)
         self.groups = GroupCoordinator(
-            OffsetFile(self._path, FileLayer(), pytest.fail),
+            self.store,
             0,
             lambda: (0,),
             lambda: SETTINGS,
             self.topics,
             self.clock,
             self.now_ms,
-            maybeDeferred,
+            self.in_thread,
         )
         self.groups.begin()
+
+    def in_thread(self, function: Callable[..., Any], *args: Any) -> Deferred[Any]:
+        """Call a function at once; or when those that are `held` are let go."""
+        if self.held is None:
+            return maybeDeferred(function, *args)
+        turn: Deferred[None] = Deferred()
+        self.held.append(turn)
+        return turn.addCallback(lambda _: function(*args))
 
     def now_ms(self) -> int:
         return 1_700_000_000_000 + round(self.clock.seconds() * 1000)
@@ -132,6 +142,20 @@ def test_a_restart_has_no_member_twice(world: World) -> None:
     world.start()
     assert heartbeat(world, joined.member_id, "one") is Code.NONE
     assert heartbeat(world, old, "one") is Code.FENCED_INSTANCE_ID
+
+
+def test_a_client_that_leaves_while_its_group_is_read_leaves_nothing_behind(world: World) -> None:
+    world.held = []
+    for number in range(3):
+        asked = world.groups.join(f"group {number}", a_join(""))
+        Deferred.fromCoroutine(asked).addErrback(lambda _: None).cancel()
+    while world.held:
+        world.held.pop(0).callback(None)
+    assert not world.groups.groups
+    assert not world.store._loaded
+    world.held = None
+    world.share()  # and others go on
+    assert world.store._loaded == {"g"}
 
 
 def test_offsets_of_a_group_without_members_expire(world: World) -> None:
