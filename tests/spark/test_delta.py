@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, Schema, write_deltalake
 from deltalake.transaction import CommitProperties, Transaction
+from flushed import Flushed
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import StreamingQueryException
 
@@ -264,28 +265,6 @@ def test_a_stream_that_is_started_again_writes_each_batch_once(spark, tmp_path) 
     assert table.count() == 300
     query_id = json.loads((checkpoint / "metadata").read_text())["id"]
     assert table.transaction_version(f"hermes stream {query_id}") > newest
-
-
-class Flushed:
-    """Knows which files and names were flushed, and forgets the others."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._paths: set[Path] = set()
-        fsync = os.fsync
-
-        def noted(descriptor: int) -> None:
-            fsync(descriptor)
-            self._paths.add(Path(os.readlink(f"/proc/self/fd/{descriptor}")))
-
-        monkeypatch.setattr(os, "fsync", noted)
-
-    def lose_power(self, directory: Path) -> None:
-        for folder, inner, names in os.walk(directory, topdown=False):
-            for name in (*names, *inner):
-                path = Path(folder, name)
-                if {path, path.parent} <= self._paths or not path.exists():
-                    continue
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def test_directories_above_a_table_need_not_be_readable(tmp_path, monkeypatch) -> None:

@@ -45,6 +45,8 @@ __all__ = [
 _ATTEMPTS: Final = 100
 
 _LOG: Final = "_delta_log"
+# How many commits the package makes a checkpoint after, unless the table says otherwise.
+_CHECKPOINT_INTERVAL: Final = 100
 
 
 def open_table(store: Store) -> DeltaTable | None:
@@ -266,25 +268,48 @@ def _action(file: DataFile) -> AddAction:
 
 
 def sync_log(store: Store) -> None:
-    """Flush the log to the disk, which the package leaves to the system.
+    """Flush the log to the disk, which the package leaves to the system, and what it rewrote.
 
-    That is everything that a reader needs, also the commits of others: since the last checkpoint.
+    That is everything that a reader needs, also the commits of others, since the last checkpoint.
+    Files that rows were moved to, as by a compaction of the package's own, come first: it doesn't
+    flush them, and a durable log without them would have lost rows that were durable before.
     Other stores flush what they are given.
     """
     if store.path is None:
         return
     last = store.read(f"{_LOG}/_last_checkpoint")
     start = 0 if last is None else json.loads(last)["version"]
-    names = [each for each in store.names(_LOG) if each[:1].isdigit() and each >= f"{start:020d}"]
+    names = [each for each in store.names(_LOG) if each[:1].isdigit()]
+    # Of a rewrite just before the checkpoint nobody may have flushed the files yet.
+    recent = f"{max(0, start - _CHECKPOINT_INTERVAL):020d}"
+    for each in names:
+        if each >= recent and each.endswith(".json"):
+            _sync_names(store, _rewritten(store.read(f"{_LOG}/{each}") or b""))
+    names = [each for each in names if each >= f"{start:020d}"]
     store.flush([*(f"{_LOG}/{each}" for each in names), f"{_LOG}/_last_checkpoint", _LOG, ""])
     sync_all(above(store.path))
 
 
 def sync_files(store: Store, files: Sequence[DataFile]) -> None:
     """Flush files that are to be added, and the folders that they are in, to the disk."""
-    names = [each.name for each in files]
+    _sync_names(store, [each.name for each in files])
+
+
+def _sync_names(store: Store, names: Sequence[str]) -> None:
     folders = {str(each) for name in names for each in PurePosixPath(name).parents}
     store.flush([*names, *folders])
+
+
+def _rewritten(commit: bytes) -> list[str]:
+    """The files of a table that a commit adds instead of others; none of one that only adds."""
+    if b'"remove"' not in commit:
+        return []
+    actions = [json.loads(line) for line in commit.splitlines()]
+    if not any("remove" in each for each in actions):
+        return []
+    paths = [unquote(each["add"]["path"]) for each in actions if "add" in each]
+    # A clone's files are another table's, and have addresses.
+    return [each for each in paths if "://" not in each and not each.startswith("/")]
 
 
 def _first_line(error: Exception) -> str:

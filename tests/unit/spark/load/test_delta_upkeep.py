@@ -6,6 +6,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
+from flushed import Flushed
 from loaded_topic import CLICKS, LoadedTopic
 
 from hermes.errors import LoadError
@@ -101,6 +102,30 @@ def test_compaction_keeps_each_message_once(store, topic) -> None:
     assert compact(store.path).folders == ()
     load_all(store, topic, 44, 4)
     assert clean_up(store.path).directories == ()
+    assert messages_in(store) == list(range(44))
+
+
+def test_a_compaction_loses_nothing_when_the_power_goes(store, topic, monkeypatch) -> None:
+    flushed = Flushed(monkeypatch)
+    load_all(store, topic, 40, 4)
+    assert compact(store.path).folders
+    flushed.lose_power(store.path)
+    assert messages_in(store) == list(range(40))
+
+
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_what_others_compacted_is_there_if_a_later_load_is(
+    store, topic, monkeypatch, checkpoint
+) -> None:
+    """The package flushes nothing: files, nor its commit, which the load's flush makes durable."""
+    flushed = Flushed(monkeypatch)
+    load_all(store, topic, 40, 4)
+    table = DeltaTable(str(store.path))
+    assert table.optimize.compact()["numFilesRemoved"]
+    if checkpoint:
+        table.create_checkpoint()
+    load_all(store, topic, 44, 4)
+    flushed.lose_power(store.path)
     assert messages_in(store) == list(range(44))
 
 
