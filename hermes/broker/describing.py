@@ -17,6 +17,7 @@ from hermes.broker.outcomes import Outcome, cancellable, then
 from hermes.broker.shared import Shared
 from hermes.broker.topics import TopicRegistry, size_of
 from hermes.config import settings_in_force
+from hermes.config.kinds import FORMAT_KAFKA
 from hermes.errors import AnswerTooLargeError, HermesError, InvalidTopicError, LocalProtocolError
 from hermes.protocol import (
     LONG_ENTRIES,
@@ -33,6 +34,7 @@ from hermes.protocol import (
     check_topic_name,
     code_for,
     encode_error_response,
+    encode_formats,
     encode_log_lines_response,
     encode_partitions_metadata,
     encode_refusal,
@@ -134,7 +136,9 @@ class Descriptions:
 
         def finish(_: object) -> bytes:
             return frame(
-                metadata_response_header(self._broker(), description.count), *description.parts
+                metadata_response_header(self._broker(), description.count),
+                *description.parts,
+                encode_formats(description.formats),
             )
 
         try:
@@ -161,6 +165,7 @@ class _Description:
         self.names_hidden = False
         self.count = 0
         self.parts: list[bytes] = []
+        self.formats: list[bool] = []
         self.chunks: list[tuple[int, Sequence[Log]]] = []  # which part, and of which logs
         self._topics = topics
         self._max_name_length = max_name_length
@@ -174,9 +179,11 @@ class _Description:
             code, count, logs = ErrorCode.NOT_AUTHORIZED, 0, ()
         else:
             return
+        is_known = code == ErrorCode.NONE
+        self.formats.append(is_known and self._topics.format(name) == FORMAT_KAFKA)
         self.count += 1
         beginning = encode_topic_metadata(name, code, count, len(logs))
-        self._size_bytes += len(beginning) + _PARTITION_BYTES * len(logs)
+        self._size_bytes += len(beginning) + 1 + _PARTITION_BYTES * len(logs)
         if self._size_bytes > MAX_RESPONSE_BYTES:
             raise AnswerTooLargeError(f"it would be larger than {MAX_RESPONSE_BYTES} bytes")
         self.parts.append(beginning)

@@ -7,7 +7,6 @@ from typing import Final
 from hermes.cli.reading import Chunk
 from hermes.cli.terminal import note
 from hermes.client import SyncProducer
-from hermes.client.admin import partition_numbers
 from hermes.client.conversations import metadata
 from hermes.client.retrying import parse_letter
 from hermes.protocol import RANDOM_PARTITION, MetadataRequest
@@ -67,7 +66,7 @@ class DeadLetters:
             self._numbers[topic] = ()
             if MetadataRequest.TYPE in self._producer.channel.versions():
                 (described,) = self._producer.channel.run(metadata([topic])).topics
-                self._numbers[topic] = self._producer.channel.run(partition_numbers(described))
+                self._numbers[topic] = described.numbers
         numbers = self._numbers[topic]
         if origin in numbers:
             return origin

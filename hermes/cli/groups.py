@@ -88,7 +88,8 @@ def describe(cluster: Cluster | None, kafka: KafkaGroups | None, as_json: bool, 
     """Show the members of GROUP and, per partition, owner, offset, end and lag.
 
     The lag is in bytes, as offsets are. In messages it is counted, by reading them, where it is
-    at most a megabyte; otherwise it is not shown.
+    at most a megabyte; otherwise it is not shown. Offsets of topics with the format `kafka` count
+    messages, and so do both lags.
 
     What is unknown (the broker is unavailable, the offset is not a number) is reported on stderr,
     and the status is 1.
@@ -177,9 +178,13 @@ def _messages(
     cluster: Cluster, place: _TopicPartition, offset: int | None, end: int | None
 ) -> int | None:
     """How many messages there are between two offsets; None where counting is not cheap."""
-    if offset is None or end is None or not 0 <= end - offset <= _COUNTED_BYTES:
+    if offset is None or end is None or end < offset:
         return None
     try:
+        if cluster.counts_messages(*place):
+            return end - offset
+        if end - offset > _COUNTED_BYTES:
+            return None
         return cluster.count(*place, offset, end)
     except HermesError:  # damage, or retention has deleted them
         return None
@@ -206,7 +211,7 @@ def _messages(
     required=True,
     metavar="WHERE",
     help="earliest, latest, @TIME, an offset, +N or -N: bytes from the stored offset, back to "
-    "where a message starts.",
+    "where a message starts; messages where offsets count these.",
 )
 @GROUP_ARGUMENT
 def reset(

@@ -38,7 +38,6 @@ from hermes.cli.stored_topics import StoredTopics
 from hermes.cli.terminal import note, progress
 from hermes.cli.topic_source import TopicSource
 from hermes.client import SyncProducer
-from hermes.client.admin import partition_numbers
 from hermes.client.conversations import metadata
 from hermes.errors import ClientError
 from hermes.protocol import Acks, Codec, MetadataRequest
@@ -223,7 +222,7 @@ def _check_partitions(producer: SyncProducer, topic: str, wanted: Collection[int
     if MetadataRequest.TYPE not in producer.channel.versions():
         return
     (described,) = producer.channel.run(metadata([topic])).topics
-    numbers = producer.channel.run(partition_numbers(described))
+    numbers = described.numbers
     missing = sorted(set(wanted).difference(numbers))
     if missing and not isinstance(numbers, range):
         raise ClientError(

@@ -6,14 +6,12 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from hermes.cli.options import BrokerAddress
-from hermes.cli.topic_source import numbers_of
 from hermes.client import SimpleConsumer
 from hermes.coordination.cluster import read_brokers
 from hermes.coordination.group_state import list_groups, read_group
 from hermes.coordination.layout import BrokerPartition
 from hermes.coordination.sessions import Session
 from hermes.errors import ClientError, CoordinationError
-from hermes.protocol import TopicMetadata
 from hermes.security import ClientSecurity
 
 _Place = tuple[str, BrokerPartition]
@@ -30,6 +28,7 @@ class Sample:
         partition_counts: of each topic, over all brokers.
         offsets: of each group, where it stands in each partition.
         members: how many each group has.
+        counting: the topics whose offsets count messages, not bytes.
         faults: what could not be found out.
     """
 
@@ -39,6 +38,7 @@ class Sample:
     partition_counts: dict[str, int] = field(default_factory=dict)
     offsets: dict[str, dict[_Place, int]] = field(default_factory=dict)
     members: dict[str, int] = field(default_factory=dict)
+    counting: set[str] = field(default_factory=set)
     faults: list[str] = field(default_factory=list)
 
 
@@ -52,12 +52,17 @@ class TopicRow(NamedTuple):
 
 
 class LagRow(NamedTuple):
-    """How far a group is behind in a topic, and how fast that changes; both in bytes."""
+    """How far a group is behind in a topic, and how fast that changes.
+
+    Both are in bytes, or in messages where the topic's offsets count these: one of the two lags is
+    known, and the other is None.
+    """
 
     group: str
     topic: str
     members: int
-    lag_bytes: int
+    lag_bytes: int | None
+    lag_messages: int | None
     change_per_second: float | None
 
 
@@ -89,8 +94,6 @@ class Sampler:
         self._consumers: dict[BrokerAddress, SimpleConsumer] = {}
         self._session: Session | None = None
         self._no_groups = ""  # why there are none
-        # Of topics, whether they are numbered through over a cluster: a broker has some numbers.
-        self._is_numbered_through: dict[str, bool] = {}
 
     def close(self) -> None:
         """Disconnect."""
@@ -124,16 +127,6 @@ class Sampler:
             self._add_groups(sample)
         return sample
 
-    def _count(self, address: BrokerAddress, topic: TopicMetadata) -> int:
-        """How many partitions a broker has of a topic; what has to be asked for that, only once."""
-        name, told = topic.topic, len(topic.partitions)
-        if not 0 < told < topic.partition_count:
-            return topic.partition_count
-        if name not in self._is_numbered_through:
-            numbers = numbers_of(self._consumers[address], topic)
-            self._is_numbered_through[name] = not isinstance(numbers, range)
-        return told if self._is_numbered_through[name] else topic.partition_count
-
     def _ask(self, address: BrokerAddress, sample: Sample) -> None:
         if address not in self._consumers:
             consumer = self._stack.enter_context(address.consumer(self._timeout, self._security))
@@ -141,7 +134,9 @@ class Sampler:
         answer = self._consumers[address].metadata()
         for topic in answer.topics:
             count = sample.partition_counts.get(topic.topic, 0)
-            sample.partition_counts[topic.topic] = count + self._count(address, topic)
+            sample.partition_counts[topic.topic] = count + len(topic.numbers)
+            if topic.holds_records:
+                sample.counting.add(topic.topic)
             for each in topic.partitions:
                 place = topic.topic, BrokerPartition(answer.broker_id, each.partition)
                 sample.ends[place] = each.high_watermark
@@ -194,7 +189,7 @@ def topic_rows(now: Sample, before: Sample | None) -> list[TopicRow]:
         size = sum(now.sizes[place] for place in places)
         rate = None
         if before is not None:
-            grown = sum(_grown(now.ends[place], before.ends.get(place, 0)) for place in places)
+            grown = sum(_written(now, before, place) for place in places)
             rate = grown / (now.seconds - before.seconds)
         rows.append(TopicRow(topic, count, size, rate))
     return sorted(rows, key=lambda row: (-(row.bytes_per_second or 0), -row.size_bytes, row.topic))
@@ -207,10 +202,21 @@ def lag_rows(now: Sample, before: Sample | None) -> list[LagRow]:
     rows = []
     for (group, topic), lag in lags.items():
         change = None
-        if before is not None and (group, topic) in earlier:
+        is_same = before is not None and (topic in now.counting) == (topic in before.counting)
+        if before is not None and is_same and (group, topic) in earlier:
             change = (lag - earlier[group, topic]) / (now.seconds - before.seconds)
-        rows.append(LagRow(group, topic, now.members[group], lag, change))
-    return sorted(rows, key=lambda row: (-row.lag_bytes, row.group, row.topic))
+        in_bytes, in_messages = (None, lag) if topic in now.counting else (lag, None)
+        rows.append(LagRow(group, topic, now.members[group], in_bytes, in_messages, change))
+    rows.sort(key=lambda row: (row.group, row.topic))
+    return sorted(rows, key=lambda row: row.lag_bytes or row.lag_messages or 0, reverse=True)
+
+
+def _written(now: Sample, before: Sample, place: _Place) -> int:
+    """How many bytes a partition has got; where offsets count messages, its size says so."""
+    if place[0] not in now.counting:
+        return _grown(now.ends[place], before.ends.get(place, 0))
+    # What is deleted makes it smaller, and hides what is new.
+    return max(now.sizes[place] - before.sizes.get(place, 0), 0)
 
 
 def _grown(now: int, before: int) -> int:

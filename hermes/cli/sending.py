@@ -8,7 +8,6 @@ from hermes.cli.retrying import Retrying
 from hermes.cli.security import require_known
 from hermes.cli.terminal import note
 from hermes.client import SyncProducer
-from hermes.client.admin import partition_numbers
 from hermes.client.conversations import metadata
 from hermes.client.topic_formats import encode_records
 from hermes.errors import (
@@ -119,7 +118,7 @@ class BatchSender:
         if MetadataRequest.TYPE not in self._producer.channel.versions():
             raise ClientError("a broker of Kafka 0.7 can't tell its partitions: give one with -p")
         (topic,) = self._producer.channel.run(metadata([self._topic])).topics
-        self._numbers = self._producer.channel.run(partition_numbers(topic))
+        self._numbers = topic.numbers
         self._partitioner: IPartitioner = load_plugin(
             "hermes.partitioners", _PARTITIONER, IPartitioner
         )

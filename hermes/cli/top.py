@@ -36,6 +36,8 @@ from hermes.security import ClientSecurity
 
 # What the columns beside the names take.
 _FIGURES_WIDTH: Final = 42
+# And more than that, where the unit is a word.
+_WORDS_WIDTH: Final = 18
 
 # Another screen, which leaves the one before as it was; no cursor.
 _ENTER: Final = "\x1b[?1049h\x1b[?25l"
@@ -83,7 +85,8 @@ def command(
 ) -> None:
     r"""Show which topics grow how fast, and how far groups are behind, until q or Ctrl-C.
 
-    Rates and lag are in bytes, as offsets are. If stdout is no terminal, a plain table is written
+    Rates and lag are in bytes; in messages is the lag in a topic of Kafka's format, whose offsets
+    count these. If stdout is no terminal, a plain table is written
     after every interval; with --json, an object.
 
     \b
@@ -152,13 +155,14 @@ def _lines(
     ]
     lines = [headline, "", *table_lines(("TOPIC", "PARTITIONS", "SIZE", "IN"), rows)]
     if lags:
+        if room is not None and any(each.lag_messages is not None for each in lags):
+            room = max(room - _WORDS_WIDTH, 24)
         behind = [
             (
                 _short(each.group, room and room // 2),
                 _short(each.topic, room and room // 2),
                 each.members,
-                format_bytes(each.lag_bytes),
-                _rate(each.change_per_second, signed=True),
+                *_lag(each),
             )
             for each in lags
         ]
@@ -170,11 +174,24 @@ def _short(name: str, room: int | None) -> str:
     return name if room is None or len(name) <= room else name[: room - 1] + "…"
 
 
+def _lag(row: LagRow) -> tuple[str, str | None]:
+    """A group's lag and how it changes, with their unit."""
+    if row.lag_messages is None:
+        return format_bytes(row.lag_bytes or 0), _rate(row.change_per_second, signed=True)
+    change = row.change_per_second
+    shown = None if change is None else f"{_sign(change)}{abs(change):,.0f} messages/s"
+    return f"{row.lag_messages:,} message{'s' if row.lag_messages != 1 else ''}", shown
+
+
 def _rate(value: float | None, *, signed: bool = False) -> str | None:
     if value is None:
         return None
-    sign = ("-" if value <= -0.5 else "+" if value >= 0.5 else "") if signed else ""
+    sign = _sign(value) if signed else ""
     return f"{sign}{format_bytes(round(abs(value)))}/s"
+
+
+def _sign(value: float) -> str:
+    return "-" if value <= -0.5 else "+" if value >= 0.5 else ""
 
 
 # -- on a terminal ------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ partitions is found by trying, which creates nothing.
 from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol
 
-from hermes.client import AppendTime, FetchRequest, FetchResult, SimpleConsumer
+from hermes.client import AppendTime, FetchRequest, FetchResult
 from hermes.errors import ClientError, WrongPartitionError
 from hermes.protocol import (
     EARLIEST,
@@ -16,7 +16,6 @@ from hermes.protocol import (
     BrokerMetadata,
     ErrorCode,
     MetadataRequest,
-    TopicMetadata,
     error_for,
 )
 
@@ -53,16 +52,6 @@ class TopicReader(Protocol):
         self, topic: str, partition: int, start: int, end: int, interval_ms: int = 1
     ) -> list[AppendTime]:
         """Find out when messages were appended."""
-
-
-def numbers_of(reader: TopicReader, topic: TopicMetadata) -> Sequence[int]:
-    """Tell which numbers a topic's partitions have where it was described.
-
-    Of a topic of Kafka's format, which is numbered through over a cluster, a broker has some.
-    """
-    if isinstance(reader, SimpleConsumer):
-        return reader.partition_numbers(topic)
-    return range(topic.partition_count)
 
 
 class OffsetRange(NamedTuple):
@@ -115,7 +104,7 @@ class TopicSource:
             each.partition: OffsetRange(each.earliest, each.high_watermark)
             for each in metadata.partitions
         }
-        numbers = self._wanted(numbers_of(self.consumer, metadata))
+        numbers = self._wanted(metadata.numbers)
         # A partition that was never written to has no log, and will start at 0.
         ranges = {number: known.get(number, OffsetRange(0, 0)) for number in numbers}
         return ranges, metadata.error == ErrorCode.NONE

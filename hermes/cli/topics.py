@@ -1,6 +1,6 @@
 """`hermes topics`: which topics a broker has and what they hold; create, alter and delete them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any, Final
@@ -25,7 +25,6 @@ from hermes.cli.terminal import (
     write_rows,
     write_table,
 )
-from hermes.cli.topic_source import numbers_of
 from hermes.client import SimpleConsumer
 from hermes.config.kinds import MAX_PARTITIONS
 from hermes.errors import ClientError, TopicExistsError
@@ -160,7 +159,7 @@ def list_(
     """List the topics of a broker."""
     with _connected(broker, timeout_seconds, security, "list its topics") as consumer:
         topics = sorted(consumer.metadata().topics, key=lambda each: each.topic)
-        rows = [(each.topic, len(numbers_of(consumer, each)), _size_bytes(each)) for each in topics]
+        rows = [(each.topic, len(each.numbers), _size_bytes(each)) for each in topics]
     if not as_json:
         table = [(topic, count, format_bytes(size)) for topic, count, size in rows]
         write_table(("TOPIC", "PARTITIONS", "SIZE"), table)
@@ -196,9 +195,7 @@ def describe(
         described = consumer.metadata(list(dict.fromkeys(topics))).topics
         for each in described:
             _check_exists(each)
-        found = [
-            (each.topic, _partition_values(each, numbers_of(consumer, each))) for each in described
-        ]
+        found = [(each.topic, _partition_values(each)) for each in described]
     if as_json:
         for topic, partitions in found:
             write_json({"topic": topic, "partitions": partitions})
@@ -277,8 +274,8 @@ def _size_bytes(topic: TopicMetadata) -> int:
     return sum(each.size_bytes for each in topic.partitions)
 
 
-def _partition_values(topic: TopicMetadata, numbers: Sequence[int]) -> list[dict[str, Any]]:
+def _partition_values(topic: TopicMetadata) -> list[dict[str, Any]]:
     """A mapping for each partition, including those that were never written to."""
     known = {each.partition: asdict(each) for each in topic.partitions}
     missing = {"earliest": None, "high_watermark": None, "size_bytes": 0}
-    return [known.get(number, {"partition": number, **missing}) for number in numbers]
+    return [known.get(number, {"partition": number, **missing}) for number in topic.numbers]

@@ -25,6 +25,7 @@ from hermes.coordination.group_state import GroupState, read_group
 from hermes.coordination.layout import BrokerNode, BrokerPartition, check_node_name
 from hermes.coordination.sessions import Session
 from hermes.errors import GroupActiveError, HermesError
+from hermes.protocol import MetadataRequest
 from hermes.security import ClientSecurity
 
 
@@ -42,6 +43,7 @@ class Cluster:
         self.security = security
         self.timeout_seconds = timeout_seconds
         self._consumers: dict[int, SimpleConsumer] = {}
+        self._counting: dict[tuple[int, str], bool] = {}
         self._stack = ExitStack()
 
     @cached_property
@@ -78,6 +80,16 @@ class Cluster:
         """The offset up to which a partition can be read. Raises HermesError."""
         consumer = self.consumer(partition)
         return consumer.get_offsets_before(topic, partition.partition, LATEST)[0]
+
+    def counts_messages(self, topic: str, partition: BrokerPartition) -> bool:
+        """Whether the topic's offsets do, and not bytes. Raises HermesError."""
+        key = partition.broker_id, topic
+        if key not in self._counting:
+            consumer = self.consumer(partition)
+            is_known = consumer.supports(MetadataRequest.TYPE)
+            topics = consumer.metadata([topic]).topics if is_known else ()
+            self._counting[key] = any(each.holds_records for each in topics)
+        return self._counting[key]
 
     def count(self, topic: str, partition: BrokerPartition, offset: int, end: int) -> int:
         """Count the messages between two offsets, by reading them. Raises HermesError."""

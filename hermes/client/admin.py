@@ -3,14 +3,14 @@
 The conversations are shared with the asynchronous clients; `Administration` holds them blocking.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
 from hermes.client.arguments import check_number, check_topic
 from hermes.client.channel import Channel
 from hermes.client.conversations import Conversation, Exchange, cluster_brokers, cluster_id
-from hermes.config.kinds import FORMAT_KAFKA, MAX_PARTITIONS
+from hermes.config.kinds import MAX_PARTITIONS
 from hermes.errors import ConfigError, RemoteProtocolError
 from hermes.protocol import (
     AlterTopicRequest,
@@ -28,7 +28,6 @@ from hermes.protocol import (
     RecentLogLinesRequest,
     ReloadConfigRequest,
     SettingDescription,
-    TopicMetadata,
     decode_log_lines_response,
     decode_partitions_response,
     decode_refusable_response,
@@ -103,20 +102,6 @@ def describe_settings(topic: str | None) -> Conversation[list[SettingDescription
         DescribeSettingsRequest(topic or "").encode(), decode
     )
     return settings
-
-
-def partition_numbers(topic: TopicMetadata) -> Conversation[Sequence[int]]:
-    """Tell which numbers a topic's partitions have on the broker that has described it.
-
-    A topic of Kafka's format is numbered through over a cluster, and of its numbers a broker has
-    those that it tells of. One of 0.7's has them all, also before they are written to.
-    """
-    told = [each.partition for each in topic.partitions]
-    if told and len(told) < topic.partition_count:
-        settings = yield from describe_settings(topic.topic)
-        if any((each.name, each.value) == ("format", FORMAT_KAFKA) for each in settings):
-            return told
-    return range(topic.partition_count)
 
 
 def describe_partitions(topic: str) -> Conversation[list[PartitionDescription]]:
@@ -240,26 +225,6 @@ class Administration:
         """
         self._channel.require(DescribeSettingsRequest.TYPE, "describing settings")
         return self._channel.run(describe_settings(topic))
-
-    def partition_numbers(self, topic: TopicMetadata) -> Sequence[int]:
-        """Tell which numbers a topic's partitions have on this broker.
-
-        Those of a topic of Kafka's format are numbered through over a cluster, and a broker has
-        some of them. It may be asked for the topic's settings.
-
-        Example:
-            for topic in consumer.metadata().topics:
-                print(topic.topic, list(consumer.partition_numbers(topic)))
-
-        Args:
-            topic: as the broker has described it.
-
-        Raises:
-            UnknownTopicError: the topic doesn't exist any more.
-        """
-        if DescribeSettingsRequest.TYPE not in self._channel.versions():
-            return range(topic.partition_count)
-        return self._channel.run(partition_numbers(topic))
 
     def describe_partitions(self, topic: str) -> list[PartitionDescription]:
         """Find out what there is of a topic's partitions: segments, append times, what is offline.

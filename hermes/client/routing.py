@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 from hermes.client import conversations
-from hermes.client.admin import partition_numbers
 from hermes.client.batching import Keys
 from hermes.client.sync_producer import SyncProducer
 from hermes.errors import (
@@ -205,7 +204,7 @@ class BrokerListMetadata:
             return None
         described = channel.run(conversations.metadata([topic])).topics[0]
         if described.partition_count > 0:
-            return channel.run(partition_numbers(described))
+            return described.numbers
         raise error_for(described.error or ErrorCode.UNKNOWN_TOPIC, f"topic {topic!r}")
 
 

@@ -17,7 +17,7 @@ from hermes.client import SimpleConsumer
 from hermes.coordination.cluster import read_brokers
 from hermes.coordination.sessions import Session
 from hermes.errors import ClientError, CoordinationError, HermesError, InvalidNodeError
-from hermes.protocol import BrokerMetadata, MetadataRequest, TopicMetadata
+from hermes.protocol import BrokerMetadata, MetadataRequest
 from hermes.security import PLAIN, ClientSecurity
 
 _log = logging.getLogger(__name__)
@@ -122,7 +122,6 @@ class Cluster:
         self._session: Session | None = None
         self._registered: tuple[float, dict[int, Address]] = (-_REGISTERED_SECONDS, {})
         self._pool: ThreadPoolExecutor | None = None
-        self._is_kafka: dict[tuple[str, int], bool] = {}
         self._is_closed = False
         self.faults: tuple[str, ...] = ()
 
@@ -187,24 +186,6 @@ class Cluster:
             HermesError: what the question raises, or raised then.
         """
         return self._sparing(address, lambda: question(self.consumer(address)))
-
-    def numbers(self, address: Address, topic: TopicMetadata) -> Sequence[int]:
-        """Which numbers a topic's partitions have on the broker that has described it.
-
-        Of a topic of Kafka's format, which is numbered through over a cluster, a broker has some.
-        What has to be asked for that is asked once.
-        """
-        told = [each.partition for each in topic.partitions]
-        if not 0 < len(told) < topic.partition_count:
-            return range(topic.partition_count)
-        key = topic.topic, topic.partition_count
-        if key not in self._is_kafka:
-            try:
-                numbers = self.ask(address, lambda each: each.partition_numbers(topic))
-            except HermesError:  # deleted meanwhile
-                return range(topic.partition_count)
-            self._is_kafka[key] = not isinstance(numbers, range)
-        return told if self._is_kafka[key] else range(topic.partition_count)
 
     def _ask(self, address: Address, broker_id: int, topics: Sequence[str] | None) -> BrokerState:
         try:

@@ -5,14 +5,14 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from hermes.console.asking import NoSuchPageError
 from hermes.console.charts import Chart, draw
 from hermes.console.cluster import Cluster
 from hermes.console.rates import History
 from hermes.console.recent import Recent
-from hermes.console.showing import bytes_text
+from hermes.console.showing import amount_text, bytes_text, count_text
 from hermes.console.watching import Watch
 from hermes.coordination.filters import Whitelist
 from hermes.coordination.group_state import GroupState, list_groups, read_group, read_members
@@ -23,8 +23,27 @@ from hermes.quoting import printable
 PAGE_ROWS: Final = 50
 _MOST_HISTORIES: Final = 64
 _WATCH_EVERY_SECONDS: Final = 15.0
+_WERE_LOST: Final = "were deleted before they were"
 
 TopicPlace = tuple[str, BrokerPartition]
+
+
+class Ends(NamedTuple):
+    """Where a partition begins and ends; None where that isn't known.
+
+    Attributes:
+        earliest: its earliest offset.
+        end: up to where it can be read.
+        counts_messages: whether its offsets do, not bytes.
+    """
+
+    earliest: int | None
+    end: int | None
+    counts_messages: bool = False
+
+
+#: Of a partition that no broker tells of.
+UNKNOWN_ENDS: Final = Ends(None, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +110,7 @@ class LagRow:
         earliest: the partition's earliest offset; None where that isn't known.
         end: up to where it can be read; None where that isn't known.
         owner: the stream that owns it; empty for none.
+        counts_messages: whether its offsets do, not bytes.
     """
 
     topic: str
@@ -99,10 +119,11 @@ class LagRow:
     earliest: int | None
     end: int | None
     owner: str
+    counts_messages: bool = False
 
     @property
     def lag(self) -> int | None:
-        """How many bytes the group has yet to read; None where that isn't known."""
+        """How many bytes or messages the group has yet to read; None where that isn't known."""
         return None if self.offset is None or self.end is None else max(self.end - self.offset, 0)
 
     @property
@@ -111,7 +132,9 @@ class LagRow:
         if self.offset is None or self.end is None or self.earliest is None:
             return ""
         if self.offset < self.earliest:
-            return f"{bytes_text(self.earliest - self.offset)} were deleted before they were read"
+            lost = amount_text(self.earliest - self.offset, self.counts_messages)
+            is_one = lost == "1 message"
+            return f"{lost} {'was deleted before it was' if is_one else _WERE_LOST} read"
         if self.offset > self.end:
             return "the offset is beyond the end"
         return ""
@@ -125,25 +148,31 @@ class GroupView:
         name: its name.
         members: its members.
         rows: the partitions that it reads, or has read.
-        chart: its lag while somebody looked; None where that may not be shown.
+        charts: its lag while somebody looked, in bytes and in messages, as far as it has either;
+            none where that may not be shown.
         faults: what can't be understood, or found out.
     """
 
     name: str
     members: tuple[MemberRow, ...]
     rows: tuple[LagRow, ...]
-    chart: Chart | None
+    charts: tuple[Chart, ...]
     faults: tuple[str, ...]
 
     @property
-    def lag(self) -> int:
-        """How many bytes it has yet to read."""
-        return sum(row.lag or 0 for row in self.rows)
+    def lag(self) -> str:
+        """What it has yet to read, for people."""
+        return " and ".join(
+            amount_text(lag, counts_messages) for counts_messages, lag in _lags(self.rows).items()
+        ) or bytes_text(0)
 
     @property
-    def largest_lag(self) -> int:
-        """The lag of the partition that is furthest behind."""
-        return max((row.lag or 0 for row in self.rows), default=0)
+    def largest_lags(self) -> dict[bool, int]:
+        """The lag of the partition that is furthest behind, by whether it is one in messages."""
+        largest = {False: 0, True: 0}
+        for row in self.rows:
+            largest[row.counts_messages] = max(largest[row.counts_messages], row.lag or 0)
+        return largest
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -158,7 +187,7 @@ class TopicLag:
     Attributes:
         group: the group.
         partitions: how many of the topic's partitions it reads.
-        lag: in bytes.
+        lag: in bytes, or in messages where the topic's offsets count these.
     """
 
     group: str
@@ -190,7 +219,7 @@ class GroupReader:
         self._recent = recent
         self._clock = clock
         self._lock = threading.Lock()
-        self._histories: OrderedDict[str, History] = OrderedDict()
+        self._histories: OrderedDict[tuple[str, bool], History] = OrderedDict()
         self._watched = Watch(self._look, _WATCH_EVERY_SECONDS)
 
     # -- the list -------------------------------------------------------------------------------
@@ -237,20 +266,29 @@ class GroupReader:
         state = self.state(name)
         faults = [str(each) for each in state.unreadable()]
         rows = self._lag_rows(state, faults)
-        at = self._clock()
-        with self._lock:
-            history = self._histories.setdefault(name, History())
-            self._histories.move_to_end(name)
-            if len(self._histories) > _MOST_HISTORIES:
-                self._histories.popitem(last=False)
-            history.add(at, sum(row.lag or 0 for row in rows))
-            chart = draw("lag", "Lag", history, at, bytes_text)
         owners = list(state.owners.values())
         members = tuple(
             _member(member, subscription, sum(owner.startswith(f"{member}-") for owner in owners))
             for member, subscription in state.members.items()
         )
-        return GroupView(name, members, rows, chart, tuple(faults))
+        return GroupView(name, members, rows, self._charts(name, rows), tuple(faults))
+
+    def _charts(self, name: str, rows: Sequence[LagRow]) -> tuple[Chart, ...]:
+        at = self._clock()
+        charts = []
+        with self._lock:
+            for counts_messages, lag in _lags(rows).items():
+                history = self._histories.setdefault((name, counts_messages), History())
+                self._histories.move_to_end((name, counts_messages))
+                if len(self._histories) > _MOST_HISTORIES:
+                    self._histories.popitem(last=False)
+                history.add(at, lag)
+                if counts_messages:
+                    chart = draw("lag-messages", "Lag in messages", history, at, count_text)
+                else:
+                    chart = draw("lag", "Lag", history, at, bytes_text)
+                charts.append(chart)
+        return tuple(charts)
 
     def state(self, name: str) -> GroupState:
         """What coordination has about a group, at this moment; raises as `group` does."""
@@ -268,23 +306,26 @@ class GroupReader:
         faults += errors
         rows = []
         for topic, partition in places:
-            earliest, end = ends.get((topic, partition), (None, None))
+            earliest, end, counts_messages = ends.get((topic, partition), UNKNOWN_ENDS)
             offset = stored_number(state.offsets.get((topic, partition)))
             owner = state.owners.get((topic, partition), "")
-            rows.append(LagRow(topic, str(partition), offset, earliest, end, owner))
+            rows.append(
+                LagRow(topic, str(partition), offset, earliest, end, owner, counts_messages)
+            )
         return tuple(rows)
 
-    def ends(self, topics: list[str]) -> tuple[dict[TopicPlace, tuple[int, int]], list[str]]:
-        """The earliest offset and the end of all partitions of topics; and what failed."""
-        ends: dict[TopicPlace, tuple[int, int]] = {}
+    def ends(self, topics: list[str]) -> tuple[dict[TopicPlace, Ends], list[str]]:
+        """Where all partitions of topics begin and end; and what failed."""
+        ends: dict[TopicPlace, Ends] = {}
         states = self._cluster.read(topics) if topics else []
         for state in states:
             for topic in state.metadata.topics if state.metadata else ():
-                for each in self._cluster.numbers(state.address, topic):
-                    ends[topic.topic, BrokerPartition(state.broker_id, each)] = (0, 0)
+                for each in topic.numbers:
+                    place = topic.topic, BrokerPartition(state.broker_id, each)
+                    ends[place] = Ends(0, 0, topic.holds_records)
                 for row in topic.partitions:
                     place = topic.topic, BrokerPartition(state.broker_id, row.partition)
-                    ends[place] = row.earliest, row.high_watermark
+                    ends[place] = Ends(row.earliest, row.high_watermark, topic.holds_records)
         return ends, [f"{each.address}: {each.error}" for each in states if each.error]
 
     # -- all groups, a few at a time ------------------------------------------------------------
@@ -316,6 +357,15 @@ class GroupReader:
             before = topics.get(row.topic, TopicLag(name, 0, 0))
             topics[row.topic] = TopicLag(name, before.partitions + 1, before.lag + (row.lag or 0))
         return _Watched(tuple(_trouble(state, rows)), topics)
+
+
+def _lags(rows: Iterable[LagRow]) -> dict[bool, int]:
+    """What is yet to be read, by whether offsets count messages; without what isn't known."""
+    lags: dict[bool, int] = {}
+    for row in sorted(rows, key=lambda row: row.counts_messages):
+        if row.lag is not None:
+            lags[row.counts_messages] = lags.get(row.counts_messages, 0) + row.lag
+    return lags
 
 
 def _trouble(state: GroupState, rows: Sequence[LagRow]) -> Iterator[str]:

@@ -63,7 +63,7 @@ def seen_group(view: GroupView, viewer: Viewer) -> GroupView:
             for member in view.members
         ),
         rows=tuple(row for row in view.rows if row.topic not in hidden),
-        chart=None,
+        charts=(),
         faults=(),
     )
 

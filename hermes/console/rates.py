@@ -6,7 +6,9 @@ second look on, and a chart has a gap for the time when nobody looked.
 
 from collections import deque
 from collections.abc import Hashable, Mapping
-from typing import Final
+from typing import Final, Generic, TypeVar
+
+_K = TypeVar("_K", bound=Hashable)
 
 # Over how long a rate is taken: short enough to be of now, long enough not to jump.
 _WINDOW_SECONDS: Final = 10.0
@@ -48,6 +50,33 @@ class Rates:
             for key, value in counters.items()
             if key in before and value >= before[key]
         }
+
+
+class Written(Generic[_K]):
+    """How many bytes were written to partitions whose offsets count messages; counters for `Rates`.
+
+    It goes by sizes. What is deleted or compacted makes them smaller: what was written since the
+    look before that isn't counted. For one thread at a time.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[_K, tuple[int, int]] = {}  # the last size, and the counter
+
+    def add(self, sizes: Mapping[_K, int]) -> dict[_K, int]:
+        """Add a look.
+
+        Args:
+            sizes: of each partition, in bytes; one that isn't there is forgotten.
+
+        Returns:
+            A counter for each, which never goes back.
+        """
+        known: dict[_K, tuple[int, int]] = {}
+        for key, size in sizes.items():
+            before, counter = self._known.get(key, (0, 0))
+            known[key] = size, counter + max(size - before, 0)
+        self._known = known
+        return {key: counter for key, (_, counter) in known.items()}
 
 
 class History:

@@ -32,6 +32,7 @@ class Renderer:
         )
         environment.filters.update(
             ago=showing.ago,
+            amount=showing.amount_text,
             bytes=showing.bytes_text,
             count=showing.count_text,
             part=lambda text: quote(str(text), safe=""),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from hermes.client.places import Place
 from hermes.client.resets import reset_offset
 from hermes.console.cluster import Cluster
-from hermes.console.groups import GroupReader, TopicPlace, stored_number
+from hermes.console.groups import UNKNOWN_ENDS, GroupReader, TopicPlace, stored_number
 from hermes.console.recent import Recent
 from hermes.coordination.group_state import GroupState, store_offsets
 from hermes.errors import GroupActiveError, HermesError
@@ -22,6 +22,7 @@ class OffsetChange:
         before: the stored offset; None where it can't be understood.
         after: the new one.
         end: up to where the partition can be read; None where that isn't known.
+        counts_messages: whether its offsets do, not bytes.
     """
 
     topic: str
@@ -29,6 +30,7 @@ class OffsetChange:
     before: int | None
     after: int
     end: int | None
+    counts_messages: bool = False
 
 
 class GroupResetter:
@@ -79,9 +81,11 @@ class GroupResetter:
                 after = reset_offset(consumer, each[0], partition.partition, stored, place)
             except HermesError as error:
                 raise HermesError(f"{each[0]} {partition}: {error}") from error
-            end = ends.get(each, (None, None))[1]
+            held = ends.get(each, UNKNOWN_ENDS)
             before = stored_number(stored)
-            changes.append(OffsetChange(each[0], str(partition), before, after, end))
+            changes.append(
+                OffsetChange(each[0], str(partition), before, after, held.end, held.counts_messages)
+            )
         return changes
 
     def reset(self, name: str, changes: list[OffsetChange]) -> None:

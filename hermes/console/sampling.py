@@ -8,9 +8,10 @@ from typing import Final
 
 from hermes.console.charts import Chart, draw
 from hermes.console.cluster import BrokerState, Cluster
-from hermes.console.rates import History, Rates
+from hermes.console.rates import History, Rates, Written
 from hermes.console.recent import Recent
 from hermes.console.showing import bytes_text, rate_text
+from hermes.protocol import TopicMetadata
 
 # An open page is to take about this part of one processor, broker and console together...
 _PART_OF_A_PROCESSOR: Final = 0.015
@@ -28,7 +29,8 @@ class TopicRow:
         name: its name.
         partitions: how many it has.
         size_bytes: what its logs hold.
-        rate: bytes written per second; None while that isn't known.
+        rate: bytes written per second, by sizes where offsets count messages; None while that
+            isn't known.
         brokers: how many brokers have it.
     """
 
@@ -89,6 +91,7 @@ class Sampler:
         self._clock = clock
         self._lock = threading.Lock()
         self._rates = Rates()
+        self._grown: Written[tuple[Hashable, int]] = Written()
         self._written, self._stored = History(), History()
 
     def view(self) -> ClusterView:
@@ -103,15 +106,10 @@ class Sampler:
             return self._view(brokers, at, began)
 
     def _view(self, brokers: list[BrokerState], at: float, began: float) -> ClusterView:
-        ends: dict[Hashable, int] = {
-            (broker.broker_id, topic.topic): sum(each.high_watermark for each in topic.partitions)
-            for broker in brokers
-            if broker.metadata is not None
-            for topic in broker.metadata.topics
-        }
-        rates = self._rates.add(at, ends)
+        written = self._written_by_now(brokers)
+        rates = self._rates.add(at, written)
         topics = self._topics(brokers, rates)
-        rate = sum(rates.values()) if rates or not ends else None
+        rate = sum(rates.values()) if rates or not written else None
         if rate is not None:
             self._written.add(at, rate)
         self._stored.add(at, sum(topic.size_bytes for topic in topics.values()))
@@ -124,15 +122,31 @@ class Sampler:
         pause_ms = min(max(_LEAST_MS, round(spent_ms / _PART_OF_A_PROCESSOR)), _MOST_MS)
         return ClusterView(at, tuple(brokers), topics, rate, charts, faults, pause_ms)
 
+    def _written_by_now(self, brokers: list[BrokerState]) -> dict[Hashable, int]:
+        """How many bytes each broker has got of each topic: what its offsets, or its sizes say."""
+        written: dict[Hashable, int] = {}
+        sizes: dict[tuple[Hashable, int], int] = {}
+        for broker in brokers:
+            for topic in broker.metadata.topics if broker.metadata else ():
+                key = _rate_key(broker, topic)
+                if topic.holds_records:
+                    written[key] = 0
+                    sizes |= {(key, each.partition): each.size_bytes for each in topic.partitions}
+                else:
+                    written[key] = sum(each.high_watermark for each in topic.partitions)
+        for place, count in self._grown.add(sizes).items():
+            written[place[0]] += count
+        return written
+
     def _topics(
         self, brokers: list[BrokerState], rates: dict[Hashable, float]
     ) -> dict[str, TopicRow]:
         found: dict[str, TopicRow] = {}
         for broker in brokers:
             for topic in broker.metadata.topics if broker.metadata else ():
-                count = len(self._cluster.numbers(broker.address, topic))
+                count = len(topic.numbers)
                 size = sum(each.size_bytes for each in topic.partitions)
-                rate = rates.get((broker.broker_id, topic.topic))
+                rate = rates.get(_rate_key(broker, topic))
                 known = found.get(topic.topic)
                 if known is None:
                     row = TopicRow(topic.topic, count, size, rate, 1)
@@ -146,3 +160,8 @@ class Sampler:
                     )
                 found[topic.topic] = row
         return dict(sorted(found.items()))
+
+
+def _rate_key(broker: BrokerState, topic: TopicMetadata) -> tuple[int, str, bool]:
+    """What is counted by itself: a topic that comes back in the other format is another one."""
+    return broker.broker_id, topic.topic, topic.holds_records

@@ -29,6 +29,13 @@ def count_text(number: float | None) -> str:
     return _NO_VALUE if number is None else f"{number:,.0f}"
 
 
+def amount_text(amount: float | None, counts_messages: bool) -> str:
+    """What lies between two offsets: `12 messages` where they count these, else bytes."""
+    if amount is None or not counts_messages:
+        return bytes_text(amount)
+    return f"{count_text(amount)} message{'' if amount == 1 else 's'}"
+
+
 def percent(part: float, whole: float) -> float:
     """A part in percent, between 0 and 100 with one decimal; 0 of nothing."""
     return 0.0 if whole <= 0 else round(min(max(part / whole, 0.0), 1.0) * 100, 1)

@@ -3,12 +3,12 @@
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from hermes.console.cluster import Address, BrokerState, Cluster
-from hermes.console.rates import Rates
+from hermes.console.rates import Rates, Written
 from hermes.console.recent import Recent
 from hermes.console.sampling import ClusterView, TopicRow
 from hermes.console.watching import Watch
@@ -133,12 +133,14 @@ class TopicView:
         partitions: all of them, by broker and number.
         addresses: of the brokers that have it, by id.
         errors: what could not be found out, for people.
+        counts_messages: whether its offsets do, not bytes.
     """
 
     name: str
     partitions: tuple[PartitionRow, ...]
     addresses: dict[int, Address]
     errors: tuple[str, ...] = ()
+    counts_messages: bool = False
 
     @property
     def size_bytes(self) -> int:
@@ -167,13 +169,17 @@ class TopicReader:
     Args:
         cluster: where.
         recent: remembers what was read.
+        clock: monotonic, in seconds.
     """
 
-    def __init__(self, cluster: Cluster, recent: Recent) -> None:
+    def __init__(
+        self, cluster: Cluster, recent: Recent, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._clock = clock
         self._cluster = cluster
         self._recent = recent
         self._lock = threading.Lock()
-        self._rates: OrderedDict[str, Rates] = OrderedDict()
+        self._rates: OrderedDict[tuple[str, bool], _TopicRates] = OrderedDict()
         self._brokers: list[BrokerState] = []
         self._offline = Watch(self._look, _WATCH_EVERY_SECONDS)
 
@@ -187,17 +193,14 @@ class TopicReader:
         return self._recent.get(("topic", name), lambda: self._read(name))
 
     def _read(self, name: str) -> TopicView:
-        rows, addresses, errors = self._read_rows(name)
-        counters: dict[Hashable, int] = {row.name: row.high_watermark or 0 for row in rows}
+        view = self._read_rows(name)
         with self._lock:
-            rates = self._rates_of(name).add(time.monotonic(), counters)
-        with_rates = tuple(replace(row, rate=rates.get(row.name)) for row in rows)
-        return TopicView(name, with_rates, addresses, errors)
+            rates = self._rates_of(name, view.counts_messages).add(self._clock(), view)
+        with_rates = tuple(replace(row, rate=rates.get(row.name)) for row in view.partitions)
+        return replace(view, partitions=with_rates)
 
-    def _read_rows(
-        self, name: str
-    ) -> tuple[list[PartitionRow], dict[int, Address], tuple[str, ...]]:
-        """A topic's partitions, the addresses of their brokers, and what failed."""
+    def _read_rows(self, name: str) -> TopicView:
+        """A topic without rates."""
         states = self._cluster.read([name])
         rows: list[PartitionRow] = []
         addresses: dict[int, Address] = {}
@@ -211,7 +214,12 @@ class TopicReader:
             if errors and len(errors) == len(states):
                 raise HermesError(errors[0])
             raise error_for(ErrorCode.UNKNOWN_TOPIC, f"topic {name!r}")
-        return rows, addresses, errors
+        counts_messages = any(
+            topic.holds_records
+            for state in states
+            for topic in (state.metadata.topics if state.metadata else ())
+        )
+        return TopicView(name, tuple(rows), addresses, errors, counts_messages)
 
     def _rows(self, state: BrokerState, name: str) -> list[PartitionRow]:
         """A broker's partitions of a topic, including those that were never written to."""
@@ -224,7 +232,7 @@ class TopicReader:
             raise error_for(topic.error, f"topic {name!r}")
         known: dict[int, PartitionMetadata] = {each.partition: each for each in topic.partitions}
         rows = []
-        for number in self._cluster.numbers(state.address, topic):
+        for number in topic.numbers:
             each = known.get(number)
             if each is None:
                 rows.append(PartitionRow(state.broker_id, number, None, None, 0))
@@ -304,9 +312,28 @@ class TopicReader:
             ]
         return found
 
-    def _rates_of(self, name: str) -> Rates:
-        rates = self._rates.setdefault(name, Rates())
-        self._rates.move_to_end(name)
+    def _rates_of(self, name: str, counts_messages: bool) -> "_TopicRates":
+        key = name, counts_messages  # one that comes back in the other format is another one
+        rates = self._rates.setdefault(key, _TopicRates())
+        self._rates.move_to_end(key)
         if len(self._rates) > _MOST_RATES:
             self._rates.popitem(last=False)
         return rates
+
+
+class _TopicRates:
+    """How many bytes per second a topic's partitions get. For one thread at a time."""
+
+    def __init__(self) -> None:
+        self._rates = Rates()
+        self._written: Written[Hashable] = Written()
+
+    def add(self, at: float, view: TopicView) -> dict[Hashable, float]:
+        """Add a look; returns the rates by partitions' names, as far as they are known."""
+        counters: dict[Hashable, int]
+        if view.counts_messages:
+            counters = {row.name: row.size_bytes for row in view.partitions}
+            counters = self._written.add(counters)
+        else:
+            counters = {row.name: row.high_watermark or 0 for row in view.partitions}
+        return self._rates.add(at, counters)

@@ -8,7 +8,7 @@ entries are part of the result. docs/wire-protocol.md has the byte tables.
 
 import struct
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from hermes.protocol.error_codes import ErrorCode, error_for
@@ -117,12 +117,26 @@ class TopicMetadata:
         error: 0, UNKNOWN_TOPIC or INVALID_TOPIC.
         partition_count: how many partitions it has, or would have if it were created now.
         partitions: those that have been written to, by number.
+        holds_records: whether its format is Kafka's, whose offsets count messages; those of 0.7's
+            count bytes.
     """
 
     topic: str
     error: int
     partition_count: int
     partitions: tuple[PartitionMetadata, ...]
+    holds_records: bool = False
+
+    @property
+    def numbers(self) -> Sequence[int]:
+        """Which numbers its partitions have on the broker that describes it.
+
+        A topic of Kafka's format is numbered through over a cluster, and of its numbers a broker
+        has those that it tells of. One of 0.7's has them all, also before they are written to.
+        """
+        if self.holds_records and self.partitions:
+            return [each.partition for each in self.partitions]
+        return range(self.partition_count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,6 +314,7 @@ def encode_metadata_response(metadata: BrokerMetadata) -> bytes:
             )
         )
         parts.append(encode_partitions_metadata(topic.partitions))
+    parts.append(encode_formats(topic.holds_records for topic in metadata.topics))
     return frame(*parts)
 
 
@@ -338,10 +353,15 @@ def encode_partitions_metadata(partitions: Sequence[PartitionMetadata]) -> bytes
     )
 
 
+def encode_formats(holds_records: Iterable[bool]) -> bytes:
+    """Encode what follows the last topic: of each in their order, whether it holds records."""
+    return bytes(holds_records)
+
+
 def decode_metadata_response(body: Buffer, *, detail: str = "") -> BrokerMetadata:
     """Decode the response to a metadata request. Raises: as above."""
     reader = checked_reader(body, detail)
-    return BrokerMetadata(
+    metadata = BrokerMetadata(
         broker_id=reader.int32(),
         version=reader.string(),
         max_request_bytes=reader.int32(),
@@ -352,6 +372,14 @@ def decode_metadata_response(body: Buffer, *, detail: str = "") -> BrokerMetadat
         ),
         topics=tuple(_topic_metadata(reader) for _ in range(reader.count(reader.int32()))),
     )
+    if not reader.remaining:  # so it was before there were formats
+        return metadata
+    formats = reader.take(len(metadata.topics))
+    topics = [
+        replace(topic, holds_records=True) if of_kafka else topic
+        for topic, of_kafka in zip(metadata.topics, formats, strict=True)
+    ]
+    return replace(metadata, topics=tuple(topics))
 
 
 def encode_boundary_response(error: int, offset: int) -> bytes:

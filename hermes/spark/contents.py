@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from hermes.client import EARLIEST, LATEST, SimpleConsumer
-from hermes.errors import RoutingError, UnknownTopicError, UnsupportedRequestVersionError
+from hermes.errors import RoutingError, UnsupportedRequestVersionError
 from hermes.protocol import MetadataRequest, TopicMetadata
 from hermes.spark.offsets import TopicPartition
 
@@ -57,7 +57,7 @@ def topics(consumer: SimpleConsumer) -> list[str]:
 
 def shares(consumer: SimpleConsumer, topics: list[str]) -> dict[str, Share]:
     """What a broker has of each topic; the numbers of one that it doesn't know are ()."""
-    return _shares(consumer, consumer.metadata(topics).topics)
+    return _shares(consumer.metadata(topics).topics)
 
 
 def bounds(
@@ -78,7 +78,7 @@ def bounds(
     # What nothing was written to isn't told of; nor are another broker's partitions.
     untold = [each for each in partitions if (each.topic, each.partition) not in held]
     silent = {each.topic for each in untold}
-    has = _shares(consumer, (each for each in described if each.topic in silent))
+    has = _shares(each for each in described if each.topic in silent)
     missing = {each for each in untold if each.partition not in has[each.topic].numbers}
     return {
         each: None if each in missing else held.get((each.topic, each.partition), EMPTY)
@@ -86,13 +86,10 @@ def bounds(
     }
 
 
-def _shares(consumer: SimpleConsumer, described: Iterable[TopicMetadata]) -> dict[str, Share]:
+def _shares(described: Iterable[TopicMetadata]) -> dict[str, Share]:
     found = {}
     for each in described:
-        try:
-            numbers = () if each.error else consumer.partition_numbers(each)
-        except UnknownTopicError:
-            numbers = ()  # it was deleted just now
+        numbers = () if each.error else each.numbers
         found[each.topic] = Share(numbers, each.partition_count if numbers else 0)
     return found
 

@@ -151,7 +151,7 @@ def test_append_times(answer):
 
 partitions = st.builds(PartitionMetadata, int32, int64, int64, int64)
 topic_metadata = st.builds(
-    TopicMetadata, topics, codes, int32, st.lists(partitions, max_size=3).map(tuple)
+    TopicMetadata, topics, codes, int32, st.lists(partitions, max_size=3).map(tuple), st.booleans()
 )
 
 

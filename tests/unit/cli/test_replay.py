@@ -11,7 +11,7 @@ from hermes.cli.reading import PartitionReader, read_partitions
 from hermes.cli.stored_topics import StoredTopics
 from hermes.cli.topic_source import TopicSource
 from hermes.client.retrying import Letter
-from hermes.protocol import Codec, MessageSet, MetadataRequest, encode_message_set
+from hermes.protocol import Codec, MessageSet, MetadataRequest, TopicMetadata, encode_message_set
 
 
 class FakeProducer:
@@ -25,11 +25,8 @@ class FakeProducer:
 
     def __init__(self, own=()):
         self.sent = {}
-        partitions = [SimpleNamespace(partition=each) for each in own]
-        described = SimpleNamespace(
-            topic="orders", partition_count=2 * len(own) or 2, partitions=partitions
-        )
-        settings = [SimpleNamespace(name="format", value="kafka")]
+        partitions = tuple(SimpleNamespace(partition=each) for each in own)
+        described = TopicMetadata("orders", 0, 2 * len(own) or 2, partitions, bool(own))
         answer = SimpleNamespace(topics=(described,), max_message_bytes=1000, version="1")
 
         def run(conversation):
@@ -37,11 +34,7 @@ class FakeProducer:
                 next(conversation)
             except StopIteration as told:  # nothing had to be asked
                 return told.value
-            if conversation.__name__ == "metadata":
-                return answer
-            with pytest.raises(StopIteration) as told:
-                conversation.send(settings)
-            return told.value.value
+            return answer
 
         self.channel = SimpleNamespace(versions=lambda: {MetadataRequest.TYPE}, run=run)
 

@@ -4,7 +4,7 @@ from hermes.coordination.layout import BrokerPartition
 HERE, THERE, AWAY = BrokerPartition(0, 0), BrokerPartition(1, 0), BrokerPartition(2, 0)
 
 
-def sample(seconds, ends, offsets=None):
+def sample(seconds, ends, offsets=None, counting=()):
     return Sample(
         seconds,
         ends,
@@ -12,6 +12,7 @@ def sample(seconds, ends, offsets=None):
         {topic: sum(each[0] == topic for each in ends) for topic, _ in ends},
         {"search": offsets or {}},
         {"search": 2},
+        set(counting),
     )
 
 
@@ -42,6 +43,21 @@ def test_the_first_look_knows_no_rates():
 
 def test_groups_that_are_furthest_behind_come_first():
     assert lag_rows(NOW, BEFORE) == [
-        LagRow("search", "clicks", 2, 400, 150.0),
-        LagRow("search", "views", 2, 0, 0.0),
+        LagRow("search", "clicks", 2, 400, None, 150.0),
+        LagRow("search", "views", 2, 0, None, 0.0),
     ]
+
+
+def test_where_offsets_count_messages_rates_are_those_of_sizes_and_lags_are_in_messages():
+    place = "orders", HERE
+    before = sample(10.0, {place: 1000}, {place: 990}, ["orders"])
+    now = sample(12.0, {place: 2000}, {place: 1500}, ["orders"])
+    assert topic_rows(now, before) == [TopicRow("orders", 1, 1000, 250.0)]
+    assert lag_rows(now, before) == [LagRow("search", "orders", 2, None, 500, 245.0)]
+
+
+def test_a_topic_that_comes_back_in_the_other_format_is_another_one():
+    place = "orders", HERE
+    before = sample(10.0, {place: 1000}, {place: 990})
+    now = sample(12.0, {place: 2000}, {place: 1500}, ["orders"])
+    assert lag_rows(now, before) == [LagRow("search", "orders", 2, None, 500, None)]

@@ -82,7 +82,7 @@ def group():
 def test_a_group_shows_the_topics_that_may_be_seen():
     seen = seen_group(group(), CLICKS)
     assert [row.topic for row in seen.rows] == ["clicks"]
-    assert (seen.lag, seen.chart, seen.faults) == (5, None, ())
+    assert (seen.lag, seen.charts, seen.faults) == ("5 B", (), ())
     assert [each.owns for each in seen.members] == [1, 0, 0]
     assert seen.members[1].wants == "clicks"
     assert "sec" not in repr(seen.rows) + "".join(each.wants for each in seen.members)

@@ -42,7 +42,7 @@ METADATA = BrokerMetadata(
     default_partitions=2,
     request_versions=((0, 0), (66, 0)),
     topics=(
-        TopicMetadata("t1", ErrorCode.NONE, 2, (PartitionMetadata(1, 114, 532, 600),)),
+        TopicMetadata("t1", ErrorCode.NONE, 2, (PartitionMetadata(1, 114, 532, 600),), True),
         TopicMetadata("a/b", ErrorCode.INVALID_TOPIC, 0, ()),
     ),
 )
@@ -62,12 +62,13 @@ WAITED = bytes.fromhex(
     "0003 ffffffffffffffff 00000000"
 )
 METADATA_BYTES = bytes.fromhex(
-    "00000060 0000 00000007 0005 302e312e30 06400000 000f4240 00000002"
+    "00000062 0000 00000007 0005 302e312e30 06400000 000f4240 00000002"
     "0002 0000 0000 0042 0000"
     "00000002"
     "0002 7431 0000 00000002 00000001"
     "00000001 0000000000000072 0000000000000214 0000000000000258"
     "0003 612f62 0042 00000000 00000000"
+    "01 00"
 )
 APPEND_TIMES = bytes.fromhex(
     "0000002e 0000 000000000000012c 00000002"
@@ -132,6 +133,19 @@ def test_metadata():
     assert decode_metadata_response(METADATA_BYTES[4:]) == METADATA
 
 
+def test_metadata_from_before_there_were_formats():
+    topics = decode_metadata_response(METADATA_BYTES[4:-2]).topics
+    assert [each.topic for each in topics] == ["t1", "a/b"]
+    assert not any(each.holds_records for each in topics)
+
+
+def test_a_broker_of_a_cluster_has_some_numbers_of_a_topic_of_kafkas_format():
+    told = tuple(PartitionMetadata(number, 0, 1, 70) for number in (1, 3))
+    assert list(TopicMetadata("t", ErrorCode.NONE, 4, told, holds_records=True).numbers) == [1, 3]
+    assert list(TopicMetadata("t", ErrorCode.NONE, 4, told).numbers) == [0, 1, 2, 3]
+    assert list(TopicMetadata("t", ErrorCode.UNKNOWN_TOPIC, 4, ()).numbers) == [0, 1, 2, 3]
+
+
 def test_boundary():
     assert encode_boundary_response(ErrorCode.NONE, 114) == BOUNDARY
     assert decode_boundary_response(BOUNDARY[4:]) == 114
@@ -194,7 +208,8 @@ def test_an_unknown_refusal_is_raised_with_its_code(decode):
     ],
 )
 def test_answers_that_are_cut_short_are_refused(decode, answer):
-    for length in range(4, len(answer)):
+    wholes = {len(METADATA_BYTES) - 2} if answer is METADATA_BYTES else set()  # without formats
+    for length in set(range(4, len(answer))) - wholes:
         with pytest.raises(errors.RemoteProtocolError):
             decode(answer[4:length])
 
