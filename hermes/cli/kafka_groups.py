@@ -1,12 +1,12 @@
 """What `hermes groups` does with groups of Kafka's consumers: their coordinators are asked."""
 
-import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from typing import Any, Final, NamedTuple
 
 from hermes.cli.kafka_asking import KafkaAsker
 from hermes.client.places import Place
+from hermes.coordination.kafka_group_state import assigned_partitions
 from hermes.errors import ClientError, GroupActiveError, HermesError
 from hermes.security import ClientSecurity
 
@@ -114,7 +114,7 @@ class KafkaGroups:
         return [
             KafkaMember(
                 each.group_instance_id or f"{each.member_id} {each.client_host}",
-                frozenset(_assigned(bytes(each.member_assignment))),
+                frozenset(assigned_partitions(bytes(each.member_assignment))),
             )
             for each in found.members
         ]
@@ -252,24 +252,3 @@ def _check(code: Any, what: str) -> None:
         GroupActiveError if code.name in ("non_empty_group", "unknown_member_id") else ClientError
     )
     raise kind(f"{what}: {_WORDS.get(code.name, code.name.upper())}")
-
-
-def _assigned(assignment: bytes) -> Iterator[_TopicPartition]:
-    """Read what a leader has given a consumer; nothing where that is something else.
-
-    int16 version | int32 topics | each: int16 length, UTF-8, int32 partitions, int32 each
-    """
-    try:
-        (count,) = struct.unpack_from(">i", assignment, 2)
-        position = 6
-        for _ in range(min(count, len(assignment))):
-            (length,) = struct.unpack_from(">h", assignment, position)
-            topic = assignment[position + 2 : position + 2 + length].decode()
-            position += 2 + length
-            (numbers,) = struct.unpack_from(">i", assignment, position)
-            position += 4
-            for _ in range(min(numbers, len(assignment))):
-                yield topic, struct.unpack_from(">i", assignment, position)[0]
-                position += 4
-    except (struct.error, UnicodeDecodeError):
-        return

@@ -12,8 +12,9 @@ From a request to what is sent, in the order of a reading:
     sources         what the functions of pages read from
     cluster_pages, topic_pages, message_pages, group_pages, mirror_pages, audit_pages
                     the functions
-    overview, topics, groups, mirrors, audits, sampling, messages
+    overview, topics, groups, group_views, mirrors, audits, sampling, messages
                     views: what a page shows, as plain dataclasses
+    group_sources   what coordination has about groups of either kind of clients
     resets          what a reset of a group's offsets would do, and does
     hiding          what a viewer may not see, taken out of the views
     search, partition_search, tailing, values, records

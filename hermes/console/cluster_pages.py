@@ -1,5 +1,6 @@
 """The pages about the whole cluster: the overview and the brokers."""
 
+from collections.abc import Iterator
 from typing import Final
 from urllib.parse import quote
 
@@ -15,9 +16,11 @@ from hermes.console.asking import (
     redirect,
 )
 from hermes.console.cluster import BrokerState
+from hermes.console.groups import GroupReader
 from hermes.console.hiding import seen_cluster
 from hermes.console.overview import Concern, overview
 from hermes.console.sources import Sources
+from hermes.console.viewing import Viewer
 from hermes.errors import HermesError
 from hermes.protocol import (
     DescribeSettingsRequest,
@@ -38,11 +41,9 @@ def _overview(sources: Sources, ask: Ask) -> Answer:
     concerns: list[Concern] = []
     if not error:
         try:
-            groups = sum(map(viewer.sees_group, sources.groups.names()))
-            for name, text, topics in sources.groups.concerns():
-                if viewer.sees_group(name) and all(map(viewer.sees_topic, topics)):
-                    link = f"/groups/{quote(name, safe='')}"
-                    concerns.append(Concern("warn", f"Group {name}: {text}", link))
+            for reader in sources.all_groups:
+                groups = (groups or 0) + sum(map(viewer.sees_group, reader.names()))
+                concerns += _group_concerns(reader, viewer)
             for mirror in sources.mirrors.view().mirrors if viewer.sees_cluster else ():
                 concerns += [Concern("warn", text, "/mirrors") for text in mirror.troubles[:_MOST]]
         except HermesError as failure:
@@ -53,6 +54,13 @@ def _overview(sources: Sources, ask: Ask) -> Answer:
     seen = seen_cluster(cluster, viewer)
     view = overview(seen, groups, error, concerns, shows_brokers=viewer.sees_cluster)
     return sources.page(ask, "overview", "overview.html", view=view)
+
+
+def _group_concerns(reader: GroupReader, viewer: Viewer) -> Iterator[Concern]:
+    for name, text, topics in reader.concerns():
+        if viewer.sees_group(name) and all(map(viewer.sees_topic, topics)):
+            kind = f"?kind={reader.kind}" if reader.kind else ""
+            yield Concern("warn", f"Group {name}: {text}", f"/groups/{quote(name, safe='')}{kind}")
 
 
 def _brokers(sources: Sources, ask: Ask) -> Answer:

@@ -6,6 +6,8 @@ from urllib.parse import quote
 
 from hermes.client.places import Place, parse_reset_position
 from hermes.console.asking import Answer, Ask, InputError, Needs, Route, redirect
+from hermes.console.group_views import KAFKA
+from hermes.console.groups import group_list
 from hermes.console.hiding import seen_group
 from hermes.console.resets import OffsetChange
 from hermes.console.sources import Sources
@@ -16,7 +18,9 @@ _NAMED: Final = ("earliest", "latest")
 
 def _groups(sources: Sources, ask: Ask) -> Answer:
     try:
-        groups = sources.groups.page(ask.text("q"), ask.number("page", 1), ask.viewer.sees_group)
+        search, page = ask.text("q"), ask.number("page", 1)
+        readers, sees = sources.all_groups, ask.viewer.sees_group
+        groups = group_list(readers, sources.recent, search, page, sees)
     except InputError:
         raise
     except HermesError as error:
@@ -25,7 +29,8 @@ def _groups(sources: Sources, ask: Ask) -> Answer:
 
 
 def _group(sources: Sources, ask: Ask, name: str) -> Answer:
-    view = seen_group(sources.groups.group(name), ask.viewer)
+    reader = sources.kafka_groups if ask.text("kind") == KAFKA else sources.groups
+    view = seen_group(reader.group(name), ask.viewer)
     return sources.page(
         ask, "groups", "group.html", view=view, may_move=ask.viewer.moves_group(name)
     )

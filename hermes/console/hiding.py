@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from hermes.console.audits import AuditView
-from hermes.console.groups import GroupView, TopicLag
+from hermes.console.group_views import GroupView, TopicLag
 from hermes.console.sampling import ClusterView
 from hermes.console.viewing import Viewer
 
@@ -56,8 +56,7 @@ def seen_group(view: GroupView, viewer: Viewer) -> GroupView:
                 member,
                 wants=_NOT_SHOWN if member.has_filter or member.topics & hidden else member.wants,
                 owns=sum(
-                    row.owner.startswith(f"{member.name}-") and row.topic not in hidden
-                    for row in view.rows
+                    row.member == member.name and row.topic not in hidden for row in view.rows
                 ),
             )
             for member in view.members

@@ -20,6 +20,7 @@ from hermes.console.access import Access
 from hermes.console.asking import Answer, Ask, InputError, Needs, NoSuchPageError, Route
 from hermes.console.audits import AuditReader
 from hermes.console.cluster import Cluster
+from hermes.console.group_sources import KafkaGroups
 from hermes.console.groups import GroupReader
 from hermes.console.mirrors import MirrorReader
 from hermes.console.recent import Recent
@@ -92,6 +93,7 @@ class Console:
             Sampler(cluster, recent),
             TopicReader(cluster, recent),
             groups,
+            GroupReader(cluster, recent, KafkaGroups()),
             GroupResetter(cluster, recent, groups),
             MirrorReader(cluster, recent),
             AuditReader(cluster, recent),

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from hermes.client.places import Place
 from hermes.client.resets import reset_offset
 from hermes.console.cluster import Cluster
-from hermes.console.groups import UNKNOWN_ENDS, GroupReader, TopicPlace, stored_number
+from hermes.console.group_sources import stored_number
+from hermes.console.group_views import UNKNOWN_ENDS, TopicPlace
+from hermes.console.groups import GroupReader
 from hermes.console.recent import Recent
 from hermes.coordination.group_state import GroupState, store_offsets
 from hermes.errors import GroupActiveError, HermesError

@@ -26,7 +26,8 @@ class Sources:
         recent: remembers for a second what was read.
         sampler: the whole cluster.
         topics: single topics.
-        groups: consumer groups.
+        groups: consumer groups of Hermes' own clients.
+        kafka_groups: those of Kafka's.
         resets: changes their offsets.
         mirrors: what mirrors tell.
         audits: what the tiers of the audit report.
@@ -40,12 +41,18 @@ class Sources:
     sampler: Sampler
     topics: TopicReader
     groups: GroupReader
+    kafka_groups: GroupReader
     resets: GroupResetter
     mirrors: MirrorReader
     audits: AuditReader
     records: Records | None
     renderer: Renderer
     may_act: Callable[[], bool]
+
+    @property
+    def all_groups(self) -> tuple[GroupReader, ...]:
+        """The groups of both kinds."""
+        return self.groups, self.kafka_groups
 
     def page(self, ask: Ask, section: str, template: str, **values: object) -> Answer:
         """Answer with a page.

@@ -3,7 +3,7 @@
 from typing import Final
 
 from hermes.console.asking import Answer, Ask, Needs, Route
-from hermes.console.groups import TopicLag
+from hermes.console.group_views import TopicLag
 from hermes.console.hiding import seen_cluster, seen_lags
 from hermes.console.sources import Sources
 from hermes.console.topics import topic_list
@@ -26,7 +26,8 @@ def _topic(sources: Sources, ask: Ask, name: str) -> Answer:
     groups: list[TopicLag] = []
     groups_error = ""
     try:
-        groups = seen_lags(sources.groups.of_topic(name), ask.viewer)
+        found = [each for reader in sources.all_groups for each in reader.of_topic(name)]
+        groups = seen_lags(sorted(found, key=lambda each: -each.lag), ask.viewer)
     except HermesError as error:
         groups_error = str(error)
     return sources.page(

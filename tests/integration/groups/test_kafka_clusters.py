@@ -432,7 +432,6 @@ def test_what_hermes_own_clients_ask_of_such_a_topic_is_done_in_the_cluster(
             page = (body if isinstance(body, bytes) else b"".join(body)).decode()
             assert "Offsets count messages" in page
             assert "positions in bytes" not in page
-            assert "<code>hermes groups</code> shows them" in page
         places = tuple((each.host, each.port) for each in (one, two))
         with SparkCluster(ClusterAddress(places), Retries(0, 0.1)) as listed_brokers:
             (read,) = listed_brokers.partitions(["clicks"]).values()

@@ -7,7 +7,7 @@ import pytest
 from hermes.console.asking import Ask, Needs, NoSuchPageError
 from hermes.console.charts import Chart
 from hermes.console.cluster import Address, BrokerState
-from hermes.console.groups import GroupView, LagRow, MemberRow, TopicLag
+from hermes.console.group_views import GroupView, LagRow, MemberRow, TopicLag
 from hermes.console.hiding import seen_cluster, seen_group, seen_lags
 from hermes.console.pages import _ROUTES, _check
 from hermes.console.sampling import ClusterView, TopicRow
@@ -71,10 +71,10 @@ def group():
             MemberRow("m3", "sec.*", 0, frozenset(), True),
         ),
         (
-            LagRow("clicks", "0-0", 5, 0, 10, "m1-0"),
-            LagRow("secret", "0-0", 5, 0, 1000, "m1-1"),
+            LagRow("clicks", "0-0", 5, 0, 10, "m1-0", "m1"),
+            LagRow("secret", "0-0", 5, 0, 1000, "m1-1", "m1"),
         ),
-        CHART,
+        (CHART,),
         ("secret 0-1: what is that?",),
     )  # fmt: skip
 

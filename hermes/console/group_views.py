@@ -1,0 +1,201 @@
+"""What the pages about groups show, as plain values: lists of groups, members, partitions, lag."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from hermes.console.charts import Chart
+from hermes.console.showing import amount_text, bytes_text
+from hermes.coordination.layout import BrokerPartition
+
+_WERE_LOST: Final = "were deleted before they were"
+
+#: Groups of Hermes' own clients and of Kafka 0.7's, and those of Kafka's current ones.
+OWN, KAFKA = KINDS = ("", "kafka")
+
+TopicPlace = tuple[str, BrokerPartition]
+
+
+class Ends(NamedTuple):
+    """Where a partition begins and ends; None where that isn't known.
+
+    Attributes:
+        earliest: its earliest offset.
+        end: up to where it can be read.
+        counts_messages: whether its offsets do, not bytes.
+    """
+
+    earliest: int | None
+    end: int | None
+    counts_messages: bool = False
+
+
+#: Of a partition that no broker tells of.
+UNKNOWN_ENDS: Final = Ends(None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRow:
+    """A group in the list.
+
+    Attributes:
+        name: its name.
+        members: how many it has.
+        kind: whose clients it is of; see `KINDS`.
+    """
+
+    name: str
+    members: int
+    kind: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupList:
+    """One page of the list of groups.
+
+    Attributes:
+        rows: the groups of the page.
+        found: how many match.
+        total: how many there are.
+        page: the page's number, from 1.
+        pages: how many there are.
+        search: as asked for.
+    """
+
+    rows: tuple[GroupRow, ...]
+    found: int
+    total: int
+    page: int
+    pages: int
+    search: str
+
+
+@dataclass(frozen=True, slots=True)
+class MemberRow:
+    """A member.
+
+    Attributes:
+        name: its consumer id.
+        wants: what it subscribes to, for people.
+        owns: how many partitions it owns.
+        topics: the topics that it names.
+        has_filter: whether it chooses topics by a pattern.
+    """
+
+    name: str
+    wants: str
+    owns: int
+    topics: frozenset[str] = frozenset()
+    has_filter: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LagRow:
+    """A partition that a group reads.
+
+    Attributes:
+        topic: the topic.
+        partition: `BROKER-NUMBER`.
+        offset: what the group has stored; None where it has stored none that can be understood.
+        earliest: the partition's earliest offset; None where that isn't known.
+        end: up to where it can be read; None where that isn't known.
+        owner: the stream, or the member, that owns it; empty for none.
+        member: the name of the member that owns it.
+        counts_messages: whether its offsets do, not bytes.
+    """
+
+    topic: str
+    partition: str
+    offset: int | None
+    earliest: int | None
+    end: int | None
+    owner: str
+    member: str = ""
+    counts_messages: bool = False
+
+    @property
+    def lag(self) -> int | None:
+        """How many bytes or messages the group has yet to read; None where that isn't known."""
+        return None if self.offset is None or self.end is None else max(self.end - self.offset, 0)
+
+    @property
+    def problem(self) -> str:
+        """What is wrong with the offset; empty when nothing is."""
+        if self.offset is None or self.end is None or self.earliest is None:
+            return ""
+        if self.offset < self.earliest:
+            lost = amount_text(self.earliest - self.offset, self.counts_messages)
+            is_one = lost == "1 message"
+            return f"{lost} {'was deleted before it was' if is_one else _WERE_LOST} read"
+        if self.offset > self.end:
+            return "the offset is beyond the end"
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupView:
+    """A group.
+
+    Attributes:
+        name: its name.
+        members: its members.
+        rows: the partitions that it reads, or has read.
+        charts: its lag while somebody looked, in bytes and in messages, as far as it has either;
+            none where that may not be shown.
+        faults: what can't be understood, or found out.
+        kind: whose clients it is of; see `KINDS`.
+        protocol: of Kafka's groups, `classic` or `consumer`.
+    """
+
+    name: str
+    members: tuple[MemberRow, ...]
+    rows: tuple[LagRow, ...]
+    charts: tuple[Chart, ...]
+    faults: tuple[str, ...]
+    kind: str = ""
+    protocol: str = ""
+
+    @property
+    def lag(self) -> str:
+        """What it has yet to read, for people."""
+        lags = lags_by_unit(self.rows).items()
+        return " and ".join(amount_text(lag, unit) for unit, lag in lags) or bytes_text(0)
+
+    @property
+    def largest_lags(self) -> dict[bool, int]:
+        """The lag of the partition that is furthest behind, by whether it is one in messages."""
+        largest = {False: 0, True: 0}
+        for row in self.rows:
+            largest[row.counts_messages] = max(largest[row.counts_messages], row.lag or 0)
+        return largest
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics of its partitions."""
+        return tuple(dict.fromkeys(row.topic for row in self.rows))
+
+
+@dataclass(frozen=True, slots=True)
+class TopicLag:
+    """What a group has yet to read of a topic.
+
+    Attributes:
+        group: the group.
+        partitions: how many of the topic's partitions it reads.
+        lag: in bytes, or in messages where the topic's offsets count these.
+        kind: whose clients the group is of; see `KINDS`.
+    """
+
+    group: str
+    partitions: int
+    lag: int
+    kind: str = ""
+
+
+def lags_by_unit(rows: Iterable[LagRow]) -> dict[bool, int]:
+    """What is yet to be read, by whether offsets count messages; without what isn't known."""
+    lags: dict[bool, int] = {}
+    for row in sorted(rows, key=lambda row: row.counts_messages):
+        if row.lag is not None:
+            lags[row.counts_messages] = lags.get(row.counts_messages, 0) + row.lag
+    return lags
