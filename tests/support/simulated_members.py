@@ -1,6 +1,6 @@
 """Members of a consumer group without a network: they do what real ones do, one step at a time."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from uuid import UUID
@@ -57,6 +57,8 @@ class MemberWorld:
         group: the group.
         topics: the topics that there are.
         now: the time in seconds.
+        meanwhile: what happens while the next target assignment is being made.
+        assignments: how many were made.
         answered_epoch: the highest epoch that anybody was told.
     """
 
@@ -65,18 +67,35 @@ class MemberWorld:
         self.settings = settings or ConsumerSettings(session_ms=SESSION_MS)
         self.now = 0.0
         self.answered_epoch = 0
+        self.meanwhile: list[Callable[[], None]] = []
+        self.assignments = 0
         self.group = self._new_group(0)
         self._disk: tuple[int, bytes] | None = None
 
     def _new_group(self, epoch: int) -> ConsumerGroup:
         return ConsumerGroup("g", lambda: self.settings, self.topics, epoch=epoch)
 
-    def ask(self, beat: ConsumerHeartbeat) -> Beaten:
+    def ask(self, beat: ConsumerHeartbeat, matched: frozenset[str] | None = None) -> Beaten:
         """Take a heartbeat, and have on disk what is answered."""
-        beaten = self.group.heartbeat(beat, None, self.now)
+        self.group.hear(beat, matched, self.now)
+        self.assign()
+        beaten = self.group.answer(beat, self.now)
         self.save()
         self.answered_epoch = max(self.answered_epoch, beaten.member_epoch)
         return beaten
+
+    def assign(self) -> None:
+        """Make a new target, if it is time for one."""
+        group = self.group
+        made = group.begin_assignment(self.now)
+        if made is None:
+            return
+        target = made.make()
+        happens, self.meanwhile = self.meanwhile, []
+        for each in happens:
+            each()
+        group.end_assignment(made, target, self.now)
+        self.assignments += 1
 
     def save(self) -> None:
         self._disk = (self.group.epoch, encode_membership(self.group.epoch, self.group.membership))
@@ -96,6 +115,8 @@ class MemberWorld:
         while (at := self.group.next_deadline()) is not None and at <= end:
             self.now = max(self.now, at)
             self.group.advance(self.now)
+            if self.group.is_assignment_due(self.now):
+                self.assign()
         self.now = end
 
 
@@ -109,6 +130,7 @@ class SimulatedMember:
         owned: what it reads.
         assigned: what it was told to have.
         is_alive: whether it is there.
+        is_asking: whether it waits for an answer.
     """
 
     world: MemberWorld
@@ -120,6 +142,7 @@ class SimulatedMember:
     owned: frozenset[Place] = frozenset()
     assigned: frozenset[Place] = frozenset()
     is_alive: bool = False
+    is_asking: bool = False
     _lives: "count[int]" = field(default_factory=count)
     _says_all: bool = True
     _told: frozenset[Place] | None = None
@@ -164,6 +187,7 @@ class SimulatedMember:
         self._says_all = True  # unless an answer comes
         if loses == "request":
             return
+        self.is_asking = True
         try:
             beaten = self.world.ask(beat)
         except KafkaError as error:
@@ -172,6 +196,8 @@ class SimulatedMember:
             elif error.code is not Code.UNRELEASED_INSTANCE_ID:
                 raise
             return
+        finally:
+            self.is_asking = False
         if loses == "answer":
             return
         assert beaten.member_epoch >= self.epoch, "an epoch has gone back"
@@ -212,11 +238,10 @@ def settle(world: MemberWorld, members: list[SimulatedMember]) -> None:
         for each in members:
             each.give_up()
             each.beat()
-        alive = [each for each in members if each.is_alive]
-        targets = {each.member_id: each.target for each in world.group.describe().members}
-        if targets.keys() == {each.member_id for each in alive} and all(
-            each.owned == targets[each.member_id] for each in alive
-        ):
+        alive, group = [each for each in members if each.is_alive], world.group
+        targets = {each.member_id: each.target for each in group.describe().members}
+        is_known = targets.keys() == {each.member_id for each in alive} and not group.is_behind
+        if is_known and all(each.owned == targets[each.member_id] for each in alive):
             return
         # Those who died are missed in the end; those who live are heard in between.
         for _ in range(4):

@@ -8,7 +8,7 @@ consumer_values, assignors, reconciling, targets, consumer_group
     one consumer group (KIP-848), likewise: the coordinator says who has what
 consumer_membership, membership, offsets, offset_records, offset_file, offset_tree
     what is kept of groups, and where: in the data directory, or in coordination
-homes, deadlines, store_queue, kept, keeping, expiry, own_groups,
+bounds, homes, deadlines, store_queue, kept, assigning, keeping, expiry, own_groups, forgetting,
 coordinator
     all groups of a broker: which are its own, when something is due, what they may cost
 finding, joining, committing, describing, consuming

@@ -8,12 +8,12 @@ from hermes.broker.serving import ServingBroker
 from hermes.broker.settings import Settings
 from hermes.coordination.sessions import Session
 from hermes.errors import CoordinationUnavailableError
+from hermes.kafka.groups.bounds import CoordinatorSettings
 from hermes.kafka.groups.consumer_values import ConsumerSettings, TopicSize
 from hermes.kafka.groups.coordinator import GroupCoordinator
 from hermes.kafka.groups.offset_file import OffsetFile
 from hermes.kafka.groups.offset_tree import OffsetTree
 from hermes.kafka.groups.offsets import GroupStore
-from hermes.kafka.groups.own_groups import CoordinatorSettings
 from hermes.kafka.groups.values import GroupSettings, State
 from hermes.kafka.topics import KafkaTopics
 from hermes.logs import ModuleLogger

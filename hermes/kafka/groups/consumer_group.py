@@ -3,10 +3,10 @@
 A state machine without I/O and without a clock, as `rebalances` is for classic groups. What it does
 and each error are Kafka 4's (`GroupMetadataManager`, `ConsumerGroup`):
 
-    a heartbeat joins, leaves, or says what has changed
+    `hear`: a heartbeat joins, leaves, or says what has changed
       subscriptions or topics changed, a member is gone  -> the group's epoch grows
-      the group's epoch is beyond the target's           -> an assignor makes the target anew
-      the member isn't where the target has it           -> it takes a step (`reconciling`)
+    the group's epoch is beyond the target's             -> an assignor makes the target anew
+    `answer`: the member isn't where the target has it   -> it takes a step (`reconciling`)
 
 `revision` grows with all that must be on disk before anybody is answered.
 """
@@ -16,7 +16,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from hermes.kafka.errors import Code, KafkaError
 from hermes.kafka.groups.consumer_values import (
     JOINS,
-    LEAVES,
     LEAVES_FOR_A_WHILE,
     Beaten,
     ConsumerHeartbeat,
@@ -40,13 +39,11 @@ class ConsumerGroup(Targets):
 
     # -- heartbeats -------------------------------------------------------------------------------
 
-    def heartbeat(
-        self, beat: ConsumerHeartbeat, matched: frozenset[str] | None, now: float
-    ) -> Beaten:
-        """Take a heartbeat.
+    def hear(self, beat: ConsumerHeartbeat, matched: frozenset[str] | None, now: float) -> None:
+        """Take what a heartbeat says; `answer` follows, after a target that has to be made.
 
         Args:
-            beat: what it says.
+            beat: the heartbeat.
             matched: the topics that the member's regular expression finds; None where it has none.
             now: the time.
 
@@ -55,14 +52,30 @@ class ConsumerGroup(Targets):
         """
         if self.is_dead:
             raise KafkaError(Code.COORDINATOR_NOT_AVAILABLE)
-        if beat.member_epoch in (LEAVES, LEAVES_FOR_A_WHILE):
-            return self._leave(beat)
+        if beat.leaves:
+            self._leave(beat)
+            return
         member = self._member_of(beat)
         member.session_end = now + self._settings().session_ms / 1000
+        self._look_again_at(member.session_end)
         if self._update(member, beat, matched) or self._have_topics_changed():
+            self._topics = self._look_at_topics()
             self._new_epoch()
-        if self.epoch > self.assignment_epoch:
-            self._assign()
+
+    def answer(self, beat: ConsumerHeartbeat, now: float) -> Beaten:
+        """Let the sender of a heartbeat that was heard take a step, and tell it where it is.
+
+        Raises:
+            KafkaError: it isn't a member any more, or another heartbeat of it was answered since.
+        """
+        if beat.leaves:
+            return Beaten(beat.member_id, beat.member_epoch)
+        if self.is_dead:
+            raise KafkaError(Code.COORDINATOR_NOT_AVAILABLE)
+        member = self.members.get(beat.member_id)
+        if member is None:
+            raise _unknown(beat.member_id)
+        _check_epoch(member, beat)
         has_new = self._advance(member, beat.owned, now)
         is_asked = beat.member_epoch == JOINS or beat.is_full
         return Beaten(
@@ -142,12 +155,15 @@ class ConsumerGroup(Targets):
     def _replace(self, before: Consumer, member_id: str) -> Consumer:
         """Have a static member that is back go on under another id, with all that it had."""
         target = self._target.pop(before.member_id, NO_PLACES)
+        if self._making is not None:
+            self._making.renamed[before.member_id] = member_id
         del self.members[before.member_id]
         before.member_id = member_id
         before.epoch, before.previous_epoch = JOINS, JOINS
         self._target[member_id] = target
         for place in before.assigned:
             self._owners[place] = member_id
+        self._count(before)
         return self._join(before)
 
     def _update(
@@ -172,15 +188,16 @@ class ConsumerGroup(Targets):
             member.matched = tuple(sorted(matched or ()))
         if is_new:
             member.previous_epoch = 0
-        if member.as_kept(NO_PLACES) != before:
+        if is_new or member.as_kept(NO_PLACES) != before:
             self.revision += 1
+            self._count(member)
         if member.subscribed != subscribed:
             self._seen_revision = None
         return is_new or member.subscribed != subscribed
 
     # -- leaving ----------------------------------------------------------------------------------
 
-    def _leave(self, beat: ConsumerHeartbeat) -> Beaten:
+    def _leave(self, beat: ConsumerHeartbeat) -> None:
         member: Consumer | None
         if beat.instance_id is None:
             member = self.members.get(beat.member_id)
@@ -194,10 +211,10 @@ class ConsumerGroup(Targets):
             member.revoking, member.revoke_end = {}, None
             member.epoch = LEAVES_FOR_A_WHILE
             self.revision += 1
+            self._count(member)
         else:
             self._remove(member)
             self._new_epoch()
-        return Beaten(beat.member_id, beat.member_epoch)
 
     def leave(self, leaving: Sequence[Leaving]) -> list[Code]:
         """Take a LeaveGroup, by which tools take members out; what became of each."""
@@ -219,6 +236,7 @@ class ConsumerGroup(Targets):
 
     def _remove(self, member: Consumer) -> None:
         self._release(member)
+        self._size -= member.counted
         del self.members[member.member_id]
         self._target.pop(member.member_id, None)
         self._static.pop(member.instance_id or "", None)
@@ -280,10 +298,9 @@ class ConsumerGroup(Targets):
     # -- time, and the end ------------------------------------------------------------------------
 
     def next_deadline(self) -> float | None:
-        """When `advance` has something to do at the earliest; None for never."""
-        times = [each.session_end for each in self.members.values()]
-        times += [e.revoke_end for e in self.members.values() if e.revoke_end is not None]
-        return min(times, default=None)
+        """When `advance` may have something to do at the earliest; None for never."""
+        times = (self._look_again if self.members else None, self.assignment_due)
+        return min((each for each in times if each is not None), default=None)
 
     def advance(self, now: float) -> None:
         """Do without those who were not heard of, or have not given up what they had to."""
@@ -296,11 +313,15 @@ class ConsumerGroup(Targets):
             self._remove(member)
         if late:
             self._new_epoch()
+        times = [each.session_end for each in self.members.values()]
+        times += [e.revoke_end for e in self.members.values() if e.revoke_end is not None]
+        self._look_again = min(times, default=None)
 
     def end(self, _code: Code) -> None:
         """Let it be dead: it is deleted, or coordinated elsewhere."""
         self.is_dead = True
         self.members.clear()
+        self._size = 0
         self._owners.clear()
         self._static.clear()
 
@@ -309,7 +330,7 @@ class ConsumerGroup(Targets):
     @property
     def size(self) -> int:
         """What its members hold, in bytes."""
-        return sum(each.size for each in self.members.values())
+        return self._size
 
     def describe(self) -> DescribedConsumers:
         """Describe it."""

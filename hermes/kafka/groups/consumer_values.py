@@ -62,12 +62,17 @@ class ConsumerSettings(NamedTuple):
         heartbeat_ms: how often members are told to send one.
         max_members: of a group.
         assignors: the names of those that members may ask for; the first is the default.
+        large: from how many partitions, and topics that members subscribe to, on a group is large:
+            its target assignment takes so long that others must not wait for it.
+        assignment_interval_ms: how long such a group keeps a target assignment at least.
     """
 
     session_ms: int = 45_000
     heartbeat_ms: int = 5_000
     max_members: int = 1_000
     assignors: tuple[str, ...] = ("uniform", "range")
+    large: int = 1_000
+    assignment_interval_ms: int = 1_000
 
 
 class ConsumerHeartbeat(NamedTuple):
@@ -96,6 +101,11 @@ class ConsumerHeartbeat(NamedTuple):
     regex: str | None = None
     assignor: str | None = None
     owned: frozenset[Place] | None = None
+
+    @property
+    def leaves(self) -> bool:
+        """Whether its sender leaves, for good or for a while."""
+        return self.member_epoch in (LEAVES, LEAVES_FOR_A_WHILE)
 
     @property
     def is_full(self) -> bool:

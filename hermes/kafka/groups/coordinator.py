@@ -3,9 +3,10 @@
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from twisted.internet.defer import Deferred, ensureDeferred
+from twisted.internet.defer import Deferred
 
 from hermes.kafka.errors import Code, KafkaError
+from hermes.kafka.groups.bounds import RefusedError
 from hermes.kafka.groups.consumer_group import ConsumerGroup
 from hermes.kafka.groups.consumer_values import (
     JOINS,
@@ -13,10 +14,10 @@ from hermes.kafka.groups.consumer_values import (
     ConsumerHeartbeat,
     DescribedConsumers,
 )
+from hermes.kafka.groups.forgetting import ForgettingGroups
 from hermes.kafka.groups.group import Group
 from hermes.kafka.groups.kept import MEMBER_BYTES, KeptGroup
 from hermes.kafka.groups.offsets import Change, Committed, TopicPartition, weight
-from hermes.kafka.groups.own_groups import OwnGroups, RefusedError
 from hermes.kafka.groups.values import (
     DescribedGroup,
     Join,
@@ -37,7 +38,7 @@ class ListedGroup(NamedTuple):
     kind: str
 
 
-class GroupCoordinator(OwnGroups):
+class GroupCoordinator(ForgettingGroups):
     """The groups of a broker, for its clients. See `OwnGroups`."""
 
     # -- members --------------------------------------------------------------------------------
@@ -127,7 +128,7 @@ class GroupCoordinator(OwnGroups):
         beat: ConsumerHeartbeat,
         resolve: Callable[[str], Awaitable[frozenset[str]]],
     ) -> Beaten:
-        """Take a ConsumerGroupHeartbeat; see `ConsumerGroup.heartbeat`.
+        """Take a ConsumerGroupHeartbeat; see `ConsumerGroup.hear`.
 
         Args:
             name: the group.
@@ -151,14 +152,15 @@ class GroupCoordinator(OwnGroups):
             texts = (*(beat.topics or ()), *(matched or ()), beat.regex or "")
             more = sum(100 + len(each) for each in texts)
             self._check_memory(name, MEMBER_BYTES + more if beat.member_epoch == JOINS else more)
-            before = group.assignment_epoch
-            beaten = group.heartbeat(beat, matched, self._clock.seconds())
+            group.hear(beat, matched, self._clock.seconds())
+            if not beat.leaves:
+                await self._assigner.catch_up(kept, group)
+            beaten = group.answer(beat, self._clock.seconds())
         except RefusedError as error:
             raise KafkaError(error.code) from error
         finally:
             if kept is not None:
                 self._changed(kept)
-        self.counts.rebalances += group.assignment_epoch != before
         code = await self._keeper.keep(kept, group)
         if code is not Code.NONE:
             raise KafkaError(code)
@@ -305,35 +307,6 @@ class GroupCoordinator(OwnGroups):
         if gone:
             code = await self._write(kept, Change(name, offsets=dict.fromkeys(gone)))
         return code, codes
-
-    def topic_gone(self, topic: str) -> None:
-        """Forget all groups' offsets of a topic that is deleted, soon."""
-        gone_ms = self._now_ms()
-
-        def failed(failure: Any) -> None:
-            if failure.check(RefusedError) is None:
-                self._log.failure("forgetting the offsets of {topic} failed", failure, topic=topic)
-
-        ensureDeferred(self.forget_topic(topic, gone_ms)).addErrback(failed)
-
-    async def forget_topic(self, topic: str, gone_ms: int) -> None:
-        """Forget all groups' offsets of a topic that are from up to some time.
-
-        Args:
-            topic: its name; another one may have it by now.
-            gone_ms: when it was deleted, in ms since 1970.
-
-        Raises:
-            RefusedError: groups can't be read now.
-        """
-        for kept in await self._all():
-            gone = [
-                place
-                for place, committed in kept.offsets.items()
-                if place.topic == topic and committed.commit_ms <= gone_ms
-            ]
-            if gone:
-                await self._write(kept, Change(kept.group.name, offsets=dict.fromkeys(gone)))
 
     # -- for tools ------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from hermes.kafka.calls import LARGE_ENTRIES, Call
 from hermes.kafka.errors import Code
-from hermes.kafka.groups.own_groups import RefusedError
+from hermes.kafka.groups.bounds import RefusedError
 from hermes.kafka.groups.values import DescribedGroup, State
 from hermes.security import LONGEST_NAME, Operation, Resource
 

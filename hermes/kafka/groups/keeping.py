@@ -52,9 +52,10 @@ class ConsumerKeeper:
             revision = group.revision if isinstance(group, ConsumerGroup) else 0
             if isinstance(group, ConsumerGroup) and is_there:
                 code = await self._keep_once(kept, group)
-            told = [each for each in kept.waiting if each[0] <= revision or not is_there]
-            kept.waiting = [each for each in kept.waiting if each not in told]
-            for _, done in told:
+            waiting = kept.waiting
+            told = [done for since, done in waiting if since <= revision or not is_there]
+            kept.waiting = [each for each in waiting if each[0] > revision and is_there]
+            for done in told:
                 done.callback(code)
         kept.is_keeping = False
 

@@ -29,6 +29,7 @@ class KeptGroup:
         revision: that of a consumer group as it is on disk.
         waiting: who waits for a consumer group to be on disk, from which revision on.
         is_keeping: whether somebody is writing it.
+        awaiting_target: who waits for the target assignment that is being made.
     """
 
     group: Group | ConsumerGroup
@@ -40,6 +41,7 @@ class KeptGroup:
     revision: int = 0
     waiting: "list[tuple[int, Deferred[Code]]]" = field(default_factory=list)
     is_keeping: bool = False
+    awaiting_target: "list[Deferred[None]]" = field(default_factory=list)
 
     def apply(self, places: "dict[TopicPartition, Committed | None]") -> None:
         """Take what was written."""
@@ -62,6 +64,5 @@ class KeptGroup:
     def is_vacant(self) -> bool:
         """Whether nothing would be lost by forgetting it."""
         group = self.group
-        return group.state is State.EMPTY and not (
-            group.pending or self.offsets or self.busy or self.is_stored
-        )
+        has_anything = group.pending or self.offsets or self.busy or self.is_stored
+        return not has_anything and group.state is State.EMPTY

@@ -6,7 +6,7 @@ shown once it is on disk.
 """
 
 from collections.abc import Callable, Collection
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from uuid import UUID, uuid4
 
 from twisted.internet.defer import CancelledError, Deferred, ensureDeferred
@@ -14,87 +14,30 @@ from twisted.internet.interfaces import IReactorTime
 
 from hermes.errors import HermesError
 from hermes.kafka.errors import Code
+from hermes.kafka.groups.assigning import Assigner
+from hermes.kafka.groups.bounds import CoordinatorSettings, Counts, RefusedError
 from hermes.kafka.groups.consumer_group import ConsumerGroup
-from hermes.kafka.groups.consumer_values import (
-    FIRST_EPOCH,
-    ConsumerMembership,
-    ConsumerSettings,
-    TopicView,
-)
+from hermes.kafka.groups.consumer_values import FIRST_EPOCH, ConsumerMembership, TopicView
 from hermes.kafka.groups.deadlines import Deadlines
-from hermes.kafka.groups.expiry import expired
 from hermes.kafka.groups.group import Group
 from hermes.kafka.groups.homes import home_of
 from hermes.kafka.groups.keeping import ConsumerKeeper
 from hermes.kafka.groups.kept import KeptGroup
 from hermes.kafka.groups.offsets import (
     Change,
-    Committed,
     GroupMovedError,
     GroupRecord,
     GroupStore,
     StoredGroup,
-    TopicPartition,
 )
 from hermes.kafka.groups.rebalances import Rebalances, Stored
 from hermes.kafka.groups.store_queue import StoreQueue
-from hermes.kafka.groups.values import (
-    GroupSettings,
-    State,
-)
+from hermes.kafka.groups.values import State
 from hermes.limited_log import LimitedLog
 from hermes.logs import ModuleLogger
 
 #: How often it is looked whether groups have become another broker's.
 _HOMES_SECONDS: Final = 1.0
-
-#: How often it is looked whether offsets have expired; Kafka's default.
-_EXPIRY_SECONDS: Final = 600.0
-
-
-class CoordinatorSettings(NamedTuple):
-    """What bounds all groups of a broker.
-
-    Attributes:
-        group: what bounds each classic group.
-        consumer: what bounds each consumer group.
-        max_groups: how many there may be.
-        max_bytes: what they may hold together.
-        retention_ms: for how long offsets are kept of which nobody makes use.
-    """
-
-    group: GroupSettings = GroupSettings()
-    consumer: ConsumerSettings = ConsumerSettings()
-    max_groups: int = 10_000
-    max_bytes: int = 64 * 1024 * 1024
-    retention_ms: int = 7 * 24 * 3600 * 1000
-
-
-class RefusedError(HermesError):
-    """A request can't be carried out.
-
-    Args:
-        code: what the client is told.
-    """
-
-    def __init__(self, code: Code) -> None:
-        super().__init__(code.name)
-        self.code = code
-
-
-class Counts:
-    """What was done so far, for the metrics.
-
-    Attributes:
-        rebalances: generations that began.
-        commits: offsets that were committed.
-        expired: offsets that have expired.
-        moved: groups that were given up since they are another broker's.
-        failures: writes that failed.
-    """
-
-    def __init__(self) -> None:
-        self.rebalances = self.commits = self.expired = self.moved = self.failures = 0
 
 
 class OwnGroups:
@@ -143,6 +86,7 @@ class OwnGroups:
         self._lines = LimitedLog(self._log, clock.seconds)
         self._deadlines = Deadlines(clock, self._due)
         self._keeper = ConsumerKeeper(self._write, now_ms, self._tell_too_many)
+        self._assigner = Assigner(clock, in_thread, self.counts, self._changed)
         self._loading: dict[str, list[Deferred[None]]] = {}
         self._sizes: dict[str, int] = {}
         self._bytes = 0
@@ -154,7 +98,6 @@ class OwnGroups:
     def begin(self) -> None:
         """Look after groups from now on, also after those that nobody asks for."""
         self._again(self._check_homes, _HOMES_SECONDS)
-        self._again(self._begin_expiry, _EXPIRY_SECONDS)
 
     def stop(self) -> "Deferred[None]":
         """Answer all that wait, and finish what is being written; fires when that is done."""
@@ -320,9 +263,13 @@ class OwnGroups:
 
     def _due(self, name: str) -> None:
         kept = self.groups.get(name)
-        if kept is not None:
-            kept.group.advance(self._clock.seconds())
-            self._changed(kept)
+        if kept is None:
+            return
+        now = self._clock.seconds()
+        kept.group.advance(now)
+        if isinstance(kept.group, ConsumerGroup) and kept.group.is_assignment_due(now):
+            self._assigner.catch_up(kept, kept.group)
+        self._changed(kept)
 
     def _changed(self, kept: KeptGroup) -> None:
         """Look after a group with which something was done."""
@@ -434,43 +381,3 @@ class OwnGroups:
             if name not in self.groups and home_of(name, brokers) == self._broker_id:
                 await self._find(name, make=False)
         return list(self.groups.values())
-
-    # -- expiry ---------------------------------------------------------------------------------
-
-    def _begin_expiry(self) -> None:
-        def failed(failure: Any) -> None:
-            if failure.check(RefusedError) is None:
-                self._log.failure("the expiry of groups' offsets failed", failure)
-
-        ensureDeferred(self.expire()).addErrback(failed)
-
-    async def expire(self) -> None:
-        """Forget offsets that have had their time, and groups of which nothing is left.
-
-        Raises:
-            RefusedError: groups can't be read now.
-        """
-        for kept in await self._all():
-            if self.groups.get(kept.group.name) is kept:
-                await self._expire(kept)
-
-    def _shown(self, kept: KeptGroup) -> dict[TopicPartition, Committed]:
-        """What a group has committed, without what is of topics that are deleted."""
-        return {
-            place: committed
-            for place, committed in kept.offsets.items()
-            if committed.topic_id is None or not self.is_gone(place.topic, committed.topic_id)
-        }
-
-    async def _expire(self, kept: KeptGroup) -> None:
-        now_ms, retention_ms = self._now_ms(), self._settings().retention_ms
-        group = kept.group
-        gone = set(expired(group, kept.offsets, kept.empty_ms, now_ms, retention_ms))
-        self.counts.expired += len(gone)
-        gone |= kept.offsets.keys() - self._shown(kept).keys()
-        is_idle = group.state is State.EMPTY and not group.pending and not kept.busy
-        if is_idle and len(gone) == len(kept.offsets):
-            await self._delete(kept)
-            return
-        if gone:
-            await self._write(kept, Change(group.name, offsets=dict.fromkeys(gone)))

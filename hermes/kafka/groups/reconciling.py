@@ -26,6 +26,7 @@ class Consumer:
         revoking: what it has to give up, likewise.
         session_end: when it is dead unless it is heard of.
         revoke_end: when it is dead unless it has given up `revoking`; None where it has nothing to.
+        counted: its size as it counts in that of the group.
     """
 
     member_id: str
@@ -45,6 +46,7 @@ class Consumer:
     revoking: dict[Place, int] = field(default_factory=dict)
     session_end: float = 0.0
     revoke_end: float | None = None
+    counted: int = 0
 
     @property
     def subscribed(self) -> frozenset[str]:
@@ -115,14 +117,16 @@ def next_step(
     Args:
         member: as it is.
         target_epoch: of the target assignment.
-        target: what the member is to have.
+        target: what the member is to have; of the same epoch it may be less than before, where the
+            member wants less by now.
         owned: what it says it has; None where it says nothing new.
         is_free: whether nobody has a partition, the member neither.
 
     Returns:
         None where it stays as it is.
     """
-    if member.state is Reconciliation.STABLE and member.epoch == target_epoch:
+    is_there = member.state is Reconciliation.STABLE and member.epoch == target_epoch
+    if is_there and member.assigned.keys() <= target:
         return None
     if member.state is Reconciliation.UNREVOKED and _has_any(owned, member.revoking):
         return None

@@ -1,13 +1,17 @@
 """A consumer group's target assignment, and who has what on the way to it.
 
-The target is made anew whenever the group's epoch grows: other subscriptions, other topics, fewer
-members. Each member comes to it step by step (`reconciling`). No I/O and no clock; `consumer_group`
-has the requests.
+The target is made anew whenever the group's epoch has grown: other subscriptions, other topics,
+fewer members. In a large group that takes a while, so it is done outside (`Assignment`), while the
+group goes on with the target that it has, and once in an interval for all changes until then. Each
+member comes to its target step by step (`reconciling`). No I/O and no clock; `consumer_group` has
+the requests.
 """
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
+from uuid import UUID
 
 from hermes.kafka.groups.assignors import ASSIGNORS, Subscriptions, Target
 from hermes.kafka.groups.consumer_values import (
@@ -23,6 +27,31 @@ from hermes.kafka.groups.values import State
 
 #: The share of who has none.
 NO_PLACES: frozenset[Place] = frozenset()
+
+
+@dataclass(slots=True, eq=False)
+class Assignment:
+    """A target assignment that is being made, with all that it takes.
+
+    Attributes:
+        epoch: of the group, which it is for.
+        is_large: whether it takes so long that nobody else should wait for it.
+        assignor: by its name.
+        wanted: what there is to share.
+        before: the target so far.
+        renamed: members that have got another id since, by the one that they had.
+    """
+
+    epoch: int
+    is_large: bool
+    assignor: str
+    wanted: Subscriptions
+    before: Target
+    renamed: dict[str, str] = field(default_factory=dict)
+
+    def make(self) -> Target:
+        """Find out what each member is to have; in any thread."""
+        return ASSIGNORS[self.assignor](self.wanted, self.before)
 
 
 class Targets:
@@ -64,6 +93,11 @@ class Targets:
         self._target: Target = {}
         self._owners: dict[Place, str] = {}
         self._static: dict[str, str] = {}
+        self._making: Assignment | None = None
+        self._next_assignment = 0.0
+        self._look_again: float | None = None  # no deadline of a member is earlier
+        self._is_large = False
+        self._size = 0
 
     # -- targets ----------------------------------------------------------------------------------
 
@@ -74,28 +108,89 @@ class Targets:
 
     def _look_at_topics(self) -> dict[str, TopicSize]:
         self._seen_revision = self._view.revision
-        wanted = frozenset[str]().union(*(each.subscribed for each in self.members.values()))
+        members = self.members.values()
+        wanted = {name for each in members for name in (*each.topics, *each.matched)}
         found = ((name, self._view.size_of(name)) for name in sorted(wanted))
         return {name: size for name, size in found if size is not None}
 
     def _new_epoch(self) -> None:
         self.epoch += 1
         self.revision += 1
+        self._weigh()
 
-    def _assign(self) -> None:
+    # -- making a target --------------------------------------------------------------------------
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether its target is of an earlier epoch than the group."""
+        return self.epoch > self.assignment_epoch and bool(self.members)
+
+    @property
+    def is_assigning(self) -> bool:
+        """Whether a target is being made."""
+        return self._making is not None
+
+    def begin_assignment(self, now: float) -> Assignment | None:
+        """Have a new target made, if there is to be one and it is time for it.
+
+        Returns:
+            What is to be made, and then given to `end_assignment`; one at a time.
+        """
+        if not self.is_behind or self._making is not None:
+            return None
+        is_large = self._is_large
+        if is_large and now < self._next_assignment:
+            return None
         self._topics = self._look_at_topics()
+        members = sorted(self.members.values(), key=_assignment_order)
         wanted = Subscriptions(
-            {
-                each.member_id: frozenset(
-                    self._topics[name].topic_id for name in each.subscribed if name in self._topics
-                )
-                for each in sorted(self.members.values(), key=_assignment_order)
-            },
+            {each.member_id: self._ids_of(each.subscribed) for each in members},
             {size.topic_id: size.partitions for size in self._topics.values()},
         )
-        self._target = ASSIGNORS[self._preferred_assignor()](wanted, self._target)
-        self.assignment_epoch = self.epoch
+        assignor = self._preferred_assignor()
+        self._making = Assignment(self.epoch, is_large, assignor, wanted, dict(self._target))
+        return self._making
+
+    def end_assignment(self, made: Assignment, target: Target | None, now: float) -> bool:
+        """Take the target that was made; None where that has failed.
+
+        Members that are gone by now lose theirs; who has come meanwhile gets its own from the next.
+
+        Returns:
+            Whether the group has it now.
+        """
+        self._making = None
+        if made.is_large:
+            self._next_assignment = now + self._settings().assignment_interval_ms / 1000
+        if target is None or self.is_dead:
+            return False
+        for before, after in made.renamed.items():
+            target[after] = target.pop(before, NO_PLACES)
+        self._target = {each: target[each] for each in self.members if each in target}
+        self.assignment_epoch = made.epoch
         self.revision += 1
+        return True
+
+    @property
+    def assignment_due(self) -> float | None:
+        """When a large group may have its next target made; None where nobody waits for one."""
+        if not self.is_behind or self._making is not None or not self._is_large:
+            return None
+        return self._next_assignment
+
+    def is_assignment_due(self, now: float) -> bool:
+        """Whether it is time for the target for which some wait."""
+        due = self.assignment_due
+        return due is not None and due <= now
+
+    def _weigh(self) -> None:
+        """Find out whether it is large."""
+        size = sum(each.partitions for each in self._topics.values())
+        size += sum(len(each.topics) + len(each.matched) for each in self.members.values())
+        self._is_large = size >= self._settings().large
+
+    def _ids_of(self, topics: frozenset[str]) -> frozenset[UUID]:
+        return frozenset(self._topics[name].topic_id for name in topics if name in self._topics)
 
     def _preferred_assignor(self) -> str:
         """The assignor that most members ask for."""
@@ -106,6 +201,9 @@ class Targets:
     def _advance(self, member: Consumer, owned: frozenset[Place] | None, now: float) -> bool:
         """Let a member take a step; returns whether other partitions are assigned to it."""
         target = self._target.get(member.member_id, NO_PLACES)
+        if self.is_behind:  # then it may have what the member doesn't want any more
+            wanted = self._ids_of(member.subscribed)
+            target = frozenset(each for each in target if each.topic_id in wanted)
         step = next_step(
             member, self.assignment_epoch, target, owned, lambda each: each not in self._owners
         )
@@ -121,9 +219,21 @@ class Targets:
         member.state, member.epoch = step.state, step.epoch
         member.assigned, member.revoking = dict(step.assigned), dict(step.revoking)
         self._own(member)
+        self._count(member)
         seconds = member.rebalance_timeout_ms / 1000
         member.revoke_end = now + seconds if is_told_to_revoke else None
+        if member.revoke_end is not None:
+            self._look_again_at(member.revoke_end)
         return has_new
+
+    def _look_again_at(self, at: float) -> None:
+        """Have deadlines looked at then; who puts one off needs no other time."""
+        self._look_again = at if self._look_again is None else min(self._look_again, at)
+
+    def _count(self, member: Consumer) -> None:
+        size = member.size
+        self._size += size - member.counted
+        member.counted = size
 
     def _own(self, member: Consumer) -> None:
         for place in (*member.assigned, *member.revoking):
@@ -149,6 +259,7 @@ class Targets:
         self.assignment_epoch = membership.assignment_epoch
         self._topics = dict(membership.topics)
         end = now + self._settings().session_ms / 1000
+        self._look_again_at(end)
         for kept in membership.members:
             member = self.members[kept.member_id] = Consumer.of_kept(kept, end)
             self._target[kept.member_id] = kept.target
@@ -156,7 +267,10 @@ class Targets:
                 self._static[kept.instance_id] = kept.member_id
             if kept.state is Reconciliation.UNREVOKED and kept.epoch >= 0:
                 member.revoke_end = now + kept.rebalance_timeout_ms / 1000
+                self._look_again_at(member.revoke_end)
             self._own(member)
+            self._count(member)
+        self._weigh()
 
     @property
     def state(self) -> State:

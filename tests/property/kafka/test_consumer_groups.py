@@ -22,10 +22,14 @@ SUBSCRIPTIONS = [("clicks",), ("clicks", "views"), ("views",), ("later",), ()]
 class ConsumerGroups(RuleBasedStateMachine):
     """Five members, two of them static, in any order."""
 
-    @initialize(assignor=st.sampled_from(sorted(ASSIGNORS)), settles_often=st.booleans())
-    def begin(self, assignor: str, settles_often: bool) -> None:
+    @initialize(
+        assignor=st.sampled_from(sorted(ASSIGNORS)),
+        settles_often=st.booleans(),
+        large=st.sampled_from([0, 1000]),
+    )
+    def begin(self, assignor: str, settles_often: bool, large: int) -> None:
         self.settles_often = settles_often
-        bounds = ConsumerSettings(SESSION_MS, assignors=(assignor,))
+        bounds = ConsumerSettings(SESSION_MS, assignors=(assignor,), large=large)
         self.world = MemberWorld(Topics({"clicks": 6, "views": 2}), bounds)
         self.members = [
             SimulatedMember(self.world, f"m{each}", ("clicks",), f"i{each}" if each < 2 else None)
@@ -70,6 +74,26 @@ class ConsumerGroups(RuleBasedStateMachine):
     def subscribe(self, which: int, topics: tuple[str, ...]) -> None:
         self.members[which].subscribe(*topics)
 
+    @rule(which=WHICH, what=st.sampled_from(["start", "leave", "return", "subscribe", "time"]))
+    def meanwhile(self, which: int, what: str) -> None:
+        """Have something happen while the next target is made, which a thread may take long for."""
+        member = self.members[which]
+
+        def happen() -> None:
+            if member.is_asking:
+                return
+            if what == "time":
+                self.world.pass_time(9.0)
+            if what in ("leave", "return") and member.is_alive:
+                member.leave(for_a_while=what == "return")
+            if what in ("start", "return"):
+                member.start()
+            if what == "subscribe":
+                member.subscribe("views")
+            member.beat()
+
+        self.world.meanwhile.append(happen)
+
     @rule(name=st.sampled_from(["clicks", "views", "later"]), more=st.integers(0, 3))
     def change_topics(self, name: str, more: int) -> None:
         if more:
@@ -109,6 +133,16 @@ class ConsumerGroups(RuleBasedStateMachine):
         group = self.world.group
         assert group.epoch >= self.world.answered_epoch
         assert group.assignment_epoch <= group.epoch
+
+    @invariant()
+    def what_is_counted_is_right(self) -> None:
+        """Its members' sizes, and the time up to which nothing is due."""
+        group = self.world.group
+        members = group.members.values()
+        assert group.size == sum(each.size for each in members)
+        times = [each.session_end for each in members]
+        times += [each.revoke_end for each in members if each.revoke_end is not None]
+        assert not times or (group.next_deadline() or 0.0) <= min(times)
 
     @rule()
     def settle(self) -> None:

@@ -14,11 +14,11 @@ from twisted.python.failure import Failure
 
 from hermes.errors import CoordinationError
 from hermes.kafka.errors import Code, KafkaError
+from hermes.kafka.groups.bounds import CoordinatorSettings
 from hermes.kafka.groups.consumer_values import Beaten, ConsumerHeartbeat
 from hermes.kafka.groups.coordinator import GroupCoordinator
 from hermes.kafka.groups.offset_file import OffsetFile
 from hermes.kafka.groups.offsets import Committed, TopicPartition
-from hermes.kafka.groups.own_groups import CoordinatorSettings
 from hermes.kafka.groups.values import DescribedGroup, GroupSettings, Leaving, State, Sync
 from hermes.storage import FileLayer
 

@@ -1,0 +1,91 @@
+"""What the groups of a broker forget: offsets that have expired, and those of deleted topics."""
+
+from typing import Any, Final
+
+from twisted.internet.defer import ensureDeferred
+
+from hermes.kafka.groups.bounds import RefusedError
+from hermes.kafka.groups.expiry import expired
+from hermes.kafka.groups.kept import KeptGroup
+from hermes.kafka.groups.offsets import Change, Committed, TopicPartition
+from hermes.kafka.groups.own_groups import OwnGroups
+from hermes.kafka.groups.values import State
+
+#: How often it is looked whether offsets have expired; Kafka's default.
+_EXPIRY_SECONDS: Final = 600.0
+
+
+class ForgettingGroups(OwnGroups):
+    """The groups of a broker, without what is of no use any more. See `OwnGroups`."""
+
+    def begin(self) -> None:
+        """See `OwnGroups.begin`."""
+        super().begin()
+        self._again(self._begin_expiry, _EXPIRY_SECONDS)
+
+    def _begin_expiry(self) -> None:
+        def failed(failure: Any) -> None:
+            if failure.check(RefusedError) is None:
+                self._log.failure("the expiry of groups' offsets failed", failure)
+
+        ensureDeferred(self.expire()).addErrback(failed)
+
+    async def expire(self) -> None:
+        """Forget offsets that have had their time, and groups of which nothing is left.
+
+        Raises:
+            RefusedError: groups can't be read now.
+        """
+        for kept in await self._all():
+            if self.groups.get(kept.group.name) is kept:
+                await self._expire(kept)
+
+    def _shown(self, kept: KeptGroup) -> dict[TopicPartition, Committed]:
+        """What a group has committed, without what is of topics that are deleted."""
+        return {
+            place: committed
+            for place, committed in kept.offsets.items()
+            if committed.topic_id is None or not self.is_gone(place.topic, committed.topic_id)
+        }
+
+    async def _expire(self, kept: KeptGroup) -> None:
+        now_ms, retention_ms = self._now_ms(), self._settings().retention_ms
+        group = kept.group
+        gone = set(expired(group, kept.offsets, kept.empty_ms, now_ms, retention_ms))
+        self.counts.expired += len(gone)
+        gone |= kept.offsets.keys() - self._shown(kept).keys()
+        is_idle = group.state is State.EMPTY and not group.pending and not kept.busy
+        if is_idle and len(gone) == len(kept.offsets):
+            await self._delete(kept)
+            return
+        if gone:
+            await self._write(kept, Change(group.name, offsets=dict.fromkeys(gone)))
+
+    def topic_gone(self, topic: str) -> None:
+        """Forget all groups' offsets of a topic that is deleted, soon."""
+        gone_ms = self._now_ms()
+
+        def failed(failure: Any) -> None:
+            if failure.check(RefusedError) is None:
+                self._log.failure("forgetting the offsets of {topic} failed", failure, topic=topic)
+
+        ensureDeferred(self.forget_topic(topic, gone_ms)).addErrback(failed)
+
+    async def forget_topic(self, topic: str, gone_ms: int) -> None:
+        """Forget all groups' offsets of a topic that are from up to some time.
+
+        Args:
+            topic: its name; another one may have it by now.
+            gone_ms: when it was deleted, in ms since 1970.
+
+        Raises:
+            RefusedError: groups can't be read now.
+        """
+        for kept in await self._all():
+            gone = [
+                place
+                for place, committed in kept.offsets.items()
+                if place.topic == topic and committed.commit_ms <= gone_ms
+            ]
+            if gone:
+                await self._write(kept, Change(kept.group.name, offsets=dict.fromkeys(gone)))
