@@ -111,54 +111,30 @@ install_hermes() {
     installation_key "$extra" >"$stamp"
 }
 
-# The tests of coordination run on a real ZooKeeper as well; nothing else of Hermes needs it.
-ensure_zookeeper() {
-    [ -e /usr/share/java/zookeeper.jar ] && command -v java >/dev/null && return
-    if [ -f /etc/debian_version ] && [ "$(id -u)" -eq 0 ]; then
-        apt_install zookeeper && return
-    fi
-    die "The tests need ZooKeeper (Debian's package, with Java). Install it, for instance with
-    Debian, Ubuntu:  sudo apt-get install zookeeper"
+# Whether what the tests use of a Debian package is there.
+has_package() {
+    case "$1" in
+        zookeeper) [ -e /usr/share/java/zookeeper.jar ] && command -v java ;; # coordination, beside the embedded one
+        libfaketime) compgen -G '/usr/lib/*/faketime/libfaketime.so.1' ;;     # a clock that is set while a broker runs
+        chromium-driver) command -v chromedriver ;;                           # the web console, with chromium
+        prometheus) command -v promtool ;;                                    # the examples for Prometheus
+        maven) command -v mvn ;;                                              # Kafka 4, and what Spark needs for S3
+        *) command -v "$1" ;;
+    esac >/dev/null
 }
 
-# So do those of a clock that is set while a broker runs.
-ensure_libfaketime() {
-    compgen -G '/usr/lib/*/faketime/libfaketime.so.1' >/dev/null && return
+# ensure_packages PACKAGE...: in one go, since apt takes most of its time to begin and to end.
+ensure_packages() {
+    local package missing=()
+    for package in "$@"; do
+        has_package "$package" || missing+=("$package")
+    done
+    [ ${#missing[@]} -gt 0 ] || return 0
     if [ -f /etc/debian_version ] && [ "$(id -u)" -eq 0 ]; then
-        apt_install libfaketime && return
+        apt_install "${missing[@]}" && return
     fi
-    die "The tests need libfaketime. Install it, for instance with
-    Debian, Ubuntu:  sudo apt-get install libfaketime"
-}
-
-# The web console is tested in a real browser.
-ensure_chromium() {
-    command -v chromium >/dev/null && command -v chromedriver >/dev/null && return
-    if [ -f /etc/debian_version ] && [ "$(id -u)" -eq 0 ]; then
-        apt_install chromium chromium-driver && return
-    fi
-    die "The tests need Chromium and its driver. Install them, for instance with
-    Debian, Ubuntu:  sudo apt-get install chromium chromium-driver"
-}
-
-# The examples for Prometheus are tried on its own tool.
-ensure_promtool() {
-    command -v promtool >/dev/null && return
-    if [ -f /etc/debian_version ] && [ "$(id -u)" -eq 0 ]; then
-        apt_install prometheus && return
-    fi
-    die "The tests need promtool, which comes with Prometheus. Install it, for instance with
-    Debian, Ubuntu:  sudo apt-get install prometheus"
-}
-
-# The power losses are rebuilt from a trace of the broker's calls.
-ensure_strace() {
-    command -v strace >/dev/null && return
-    if [ -f /etc/debian_version ] && [ "$(id -u)" -eq 0 ]; then
-        apt_install strace && return
-    fi
-    die "This needs strace. Install it, for instance with
-    Debian, Ubuntu:  sudo apt-get install strace"
+    die "The tests need ${missing[*]}. Install what is missing, for instance with
+    Debian, Ubuntu:  sudo apt-get install ${missing[*]}"
 }
 
 # Where what is fetched or built for the tests is kept, for all checkouts.
@@ -169,11 +145,7 @@ fetch_jars() {
     local what="$1" pom="$2" sums="$3" directory="$4" partial
     local maven=org.apache.maven.plugins:maven-dependency-plugin:3.6.1
     (cd "$directory" 2>/dev/null && sha256sum --check --status "$sums") && return
-    if ! command -v mvn >/dev/null && [ -f /etc/debian_version ] && [ "$(id -u)" -eq 0 ]; then
-        apt_install maven || true
-    fi
-    command -v mvn >/dev/null || die "The tests need $what, which Maven brings. Install Maven, for instance with
-    Debian, Ubuntu:  sudo apt-get install maven"
+    ensure_packages maven
     say "fetching $what with Maven ..."
     mkdir -p "$(dirname "$directory")"
     partial="$(mktemp -d "$directory.XXXXXX")"
@@ -245,16 +217,6 @@ ensure_hdfs() {
     version="$(sed -n 's/.* hadoop-client-minicluster-\(.*\)\.jar$/\1/p' "$here/jars.sha256")"
     export HERMES_HDFS_JARS="$cache/hdfs-$version"
     fetch_jars "Hadoop's minicluster $version" "$here/pom.xml" "$here/jars.sha256" "$HERMES_HDFS_JARS"
-}
-
-# A client of Kafka's in C, as Debian has it.
-ensure_kcat() {
-    command -v kcat >/dev/null && return
-    if [ -f /etc/debian_version ] && [ "$(id -u)" -eq 0 ]; then
-        apt_install kcat && return
-    fi
-    die "The tests need kcat. Install it, for instance with
-    Debian, Ubuntu:  sudo apt-get install kcat"
 }
 
 # Clients of Kafka's in other languages, for the soak: the oldest of Java's, those in Go, and kafkajs.

@@ -133,6 +133,28 @@ def test_when_apt_fails_its_last_words_are_shown(path: Path, run: Run) -> None:
     assert "Hermes needs Python 3.11" in ended.stderr
 
 
+@pytest.mark.skipif(not Path("/etc/debian_version").exists(), reason="apt is Debian's")
+def test_what_is_missing_is_installed_in_one_go(path: Path, run: Run, tmp_path: Path) -> None:
+    put(path, "id", "echo 0")
+    put(path, "kcat")
+    put(path, "apt-get", f'echo "$*" >> {quote(f"{tmp_path}/calls")}')
+    assert run("ensure_packages kcat").returncode == 0
+    assert not (tmp_path / "calls").exists()
+    assert run("ensure_packages strace kcat prometheus").returncode == 0
+    assert (tmp_path / "calls").read_text().splitlines() == [
+        "update -q",
+        "install -q -y --no-install-recommends strace prometheus",
+    ]
+
+
+def test_who_may_not_install_is_told_what_is_missing(path: Path, run: Run) -> None:
+    put(path, "id", "echo 1000")
+    put(path, "kcat")
+    ended = run("ensure_packages strace kcat prometheus; echo went on")
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert "sudo apt-get install strace prometheus\n" in ended.stderr
+
+
 def test_a_directory_that_is_no_environment_is_left_alone(
     path: Path, run: Run, tmp_path: Path
 ) -> None:
