@@ -447,7 +447,8 @@ def test_what_hermes_own_clients_ask_of_such_a_topic_is_done_in_the_cluster(
             ):
                 selected_partitions(half, Selection(topics=("clicks",)))
             client.create_topic("single", {"format": "kafka", "partitions": "1"})
-            eventually(lambda: led(two, "single"))
+            # Whoever leads it may not have made its log yet.
+            eventually(lambda: listed_brokers.partitions(["single"])["single"])
             (read,) = listed_brokers.partitions(["single"]).values()
             assert [each.partition for each in read] == [0]
             (wrong,) = [each._replace(broker_id=3 - each.broker_id) for each in read]
