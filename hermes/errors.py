@@ -362,6 +362,10 @@ class ClientError(HermesError):
     """The client library could not complete a call."""
 
 
+class NoCoordinationError(ClientError):
+    """The broker takes no part in coordination, so groups are nowhere to be found through it."""
+
+
 class ArgumentError(ClientError, TypeError):
     """An argument is invalid; the text names it, and says what was expected."""
 

@@ -1,6 +1,6 @@
 """`hermes topics`: which topics a broker has and what they hold; create, alter and delete them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any, Final
@@ -20,6 +20,7 @@ from hermes.cli.security import security_options
 from hermes.cli.terminal import (
     confirm,
     format_bytes,
+    note,
     write_done,
     write_json,
     write_rows,
@@ -156,10 +157,15 @@ def _given(partitions: int | None, settings: tuple[tuple[str, str], ...]) -> dic
 def list_(
     broker: BrokerAddress, as_json: bool, security: ClientSecurity, timeout_seconds: float
 ) -> None:
-    """List the topics of a broker."""
+    """List the topics of a broker.
+
+    Of a topic with the format `kafka` a broker of a cluster has some partitions: these are counted,
+    and a note on stderr says so.
+    """
     with _connected(broker, timeout_seconds, security, "list its topics") as consumer:
         topics = sorted(consumer.metadata().topics, key=lambda each: each.topic)
         rows = [(each.topic, len(each.numbers), _size_bytes(each)) for each in topics]
+        _note_shares(consumer, broker, topics)
     if not as_json:
         table = [(topic, count, format_bytes(size)) for topic, count, size in rows]
         write_table(("TOPIC", "PARTITIONS", "SIZE"), table)
@@ -196,6 +202,7 @@ def describe(
         for each in described:
             _check_exists(each)
         found = [(each.topic, _partition_values(each)) for each in described]
+        _note_shares(consumer, broker, described)
     if as_json:
         for topic, partitions in found:
             write_json({"topic": topic, "partitions": partitions})
@@ -268,6 +275,20 @@ def _check_exists(topic: TopicMetadata) -> None:
         raise ClientError(f"there is no topic {topic.topic!r} (hermes topics list shows all)")
     if topic.error != ErrorCode.NONE:
         raise error_for(topic.error, f"topic {topic.topic!r}")
+
+
+def _note_shares(
+    consumer: SimpleConsumer, broker: BrokerAddress, topics: Iterable[TopicMetadata]
+) -> None:
+    """Say where partitions of these topics may be on other brokers."""
+    if not any(each.holds_records for each in topics):
+        return
+    count = len(consumer.brokers())
+    if count > 1:
+        note(
+            f"{broker} is one of {count} brokers: of topics with the format kafka only its own "
+            "partitions are shown; the others have the rest"
+        )
 
 
 def _size_bytes(topic: TopicMetadata) -> int:

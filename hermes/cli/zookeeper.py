@@ -24,7 +24,7 @@ from hermes.coordination.cluster import fitting, read_brokers, read_listeners
 from hermes.coordination.group_state import GroupState, read_group
 from hermes.coordination.layout import BrokerNode, BrokerPartition, check_node_name
 from hermes.coordination.sessions import Session
-from hermes.errors import GroupActiveError, HermesError
+from hermes.errors import ClientError, GroupActiveError, HermesError, NoCoordinationError
 from hermes.protocol import MetadataRequest
 from hermes.security import ClientSecurity
 
@@ -117,7 +117,13 @@ def group_options(command: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(command)
     def chosen(*args: Any, kafka: BrokerAddress | None, **options: Any) -> Any:
         if kafka is None:
-            return with_cluster(*args, **options)
+            try:
+                return with_cluster(*args, **options)
+            except NoCoordinationError as error:
+                raise ClientError(
+                    f"{error}, so it has no groups of Hermes' consumers; give -k, the address of "
+                    "its kafka_listen, for those of Kafka's"
+                ) from error
         options.pop("zookeeper")
         options.pop("broker")
         groups = KafkaGroups([kafka], options.pop("timeout_seconds"), options.pop("security"))

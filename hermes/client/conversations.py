@@ -151,6 +151,7 @@ def _ask_versions() -> Conversation[Mapping[int, int]]:
         except BrokerUnavailableError as error:
             raise BrokerUnavailableError(
                 f"{error}. It closes whatever is asked: does this port want TLS (tls_ca) or a user?"
+                " Or is it one of kafka_listen?"
             ) from error
         try:
             answer = yield ask

@@ -21,7 +21,7 @@ from hermes.client.fetching import (
     waiting_fetch,
 )
 from hermes.client.metrics import ConsumerCounters, ConsumerMetrics
-from hermes.errors import ClientError, ConfigError, HermesError
+from hermes.errors import ClientError, ConfigError, HermesError, NoCoordinationError
 from hermes.protocol import (
     DEFAULT_MAX_EXPANDED_BYTES,
     AppendTimesRequest,
@@ -310,14 +310,17 @@ class SimpleConsumer(Administration):
         """Ask where consumer groups of this broker are coordinated: what `zookeeper_connect` takes.
 
         Raises:
-            ClientError: nowhere, or only on the broker's own machine, which is not this one.
+            NoCoordinationError: nowhere.
+            ClientError: only on the broker's own machine, which is not this one.
             UnsupportedRequestVersionError: it is a broker of Kafka 0.7, or an older Hermes.
         """
         self._channel.require(CoordinationRequest.TYPE, "telling where coordination is")
         connect = self._channel.run(conversations.coordination())
         host = self.address.rpartition(":")[0]
         if not connect:
-            raise ClientError(f"broker {self.address} takes no part in coordination: it is none")
+            raise NoCoordinationError(
+                f"broker {self.address} takes no part in coordination: it is none"
+            )
         if connect.startswith(":"):
             return host + connect
         if _is_loopback(connect) and not _is_loopback(host):

@@ -249,6 +249,7 @@ def test_a_broker_without_coordination_says_so() -> None:
     with running_broker(None, {"coordination": "none"}) as broker:
         listed = CliRunner().invoke(program, ["groups", "list", "-b", f"127.0.0.1:{broker.port}"])
     assert (listed.exit_code, "takes no part in coordination" in listed.stderr) == (1, True)
+    assert "give -k, the address of its kafka_listen" in listed.stderr
 
 
 @pytest.mark.parametrize(

@@ -409,6 +409,7 @@ def test_what_hermes_own_clients_ask_of_such_a_topic_is_done_in_the_cluster(
         assert sum(each.size_bytes for each in described.partitions) > 16 * 13
         described = run_program("topics", "describe", "--json", "-b", place, "clicks")
         assert [each["partition"] for each in json.loads(described.stdout)["partitions"]] == own
+        assert "one of 2 brokers: of topics with the format kafka only its own" in described.stderr
         listed = run_program("topics", "list", "--json", "-b", place).stdout.splitlines()
         counts = {each["topic"]: each["partitions"] for each in map(json.loads, listed)}
         # Whoever starts first has all of what both declare, if the other isn't there yet.
