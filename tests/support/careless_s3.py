@@ -1,18 +1,29 @@
-"""An S3 server that knows nothing of conditions: puts replace what there is."""
+"""An S3 server that knows nothing of conditions: puts replace what there is, unless refused."""
 
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-__all__ = ["careless_s3"]
+__all__ = ["Refusal", "careless_s3"]
+
+
+Refusal = tuple[int, str] | None
+"""The status and code that a put is refused by; None if it isn't."""
 
 
 @contextmanager
-def careless_s3() -> Iterator[tuple[str, dict[str, bytes]]]:
-    """Serve; the URL, and the objects by their paths."""
+def careless_s3(
+    refuse: Callable[[str, bool], Refusal] = lambda path, is_there: None,
+) -> Iterator[tuple[str, dict[str, bytes]]]:
+    """Serve; the URL, and the objects by their paths.
+
+    Args:
+        refuse: asked about each put, by the path and whether it is there.
+    """
     objects: dict[str, bytes] = {}
+    lock = threading.Lock()
 
     class Careless(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -20,8 +31,15 @@ def careless_s3() -> Iterator[tuple[str, dict[str, bytes]]]:
         def log_message(self, *arguments: object) -> None: ...
 
         def do_PUT(self) -> None:
-            objects[self.path] = self.rfile.read(int(self.headers["Content-Length"]))
-            self._answer(200)
+            content = self.rfile.read(int(self.headers["Content-Length"]))
+            with lock:
+                refused = refuse(self.path, self.path in objects)
+                if refused is None:
+                    objects[self.path] = content
+            if refused is None:
+                self._answer(200)
+            else:
+                self._answer(refused[0], f"<Error><Code>{refused[1]}</Code></Error>".encode())
 
         def do_GET(self) -> None:
             if "list-type" in self.path:
@@ -30,6 +48,9 @@ def careless_s3() -> Iterator[tuple[str, dict[str, bytes]]]:
                 self._answer(200, objects[self.path])
             else:
                 self._answer(404, b"<Error><Code>NoSuchKey</Code></Error>")
+
+        def do_HEAD(self) -> None:
+            self._answer(200 if self.path in objects else 404)
 
         def do_POST(self) -> None:
             asked = self.rfile.read(int(self.headers["Content-Length"]))

@@ -17,6 +17,7 @@ from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, Final
+from unittest.mock import patch
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -98,12 +99,14 @@ def _run_batches(store: Store, checkpoint: Path, topic: Path) -> bool:
     end = int(offsets.read(f"{number}") or b"")
     started: Future[str] = Future()
     started.set_result("one")
-    streams.write_parquet = lambda rows, url, *_: _write(  # type: ignore[assignment]
-        store, url.removeprefix(f"{store.url()}/"), rows.start, rows.end
-    )
+
+    def write_parquet(rows: Any, url: str, *_: Any) -> int:
+        return _write(store, url.removeprefix(f"{store.url()}/"), rows.start, rows.end)
+
     write = streams._batch_writer(store, LocalStore(checkpoint), (), started, merge_schema=False)
     if end > int(before):
-        write(_Rows(int(before), end), number)  # type: ignore[arg-type]
+        with patch.object(streams, "write_parquet", write_parquet):
+            write(_Rows(int(before), end), number)  # type: ignore[arg-type]
     LocalStore(commits).create(f"{number}", b"{}")
     return end > int(before)
 

@@ -126,8 +126,14 @@ class LoadTarget:
             "partition_by": self.settings.partition_by,
         }
         if not self.store.create(_TARGET, json.dumps(document).encode() + b"\n"):
-            current = _parse_settings(self.store.read(_TARGET) or b"", self.store)
-            LoadTarget(self.store, current).require(self.settings)
+            content = self.store.read(_TARGET)
+            if content is None:
+                raise LoadTargetError(
+                    f"{self.place(_TARGET)}: the store says that this is there when it is to be "
+                    "created, and that it isn't when it is read: try again, and if that stays so, "
+                    "choose another directory"
+                )
+            LoadTarget(self.store, _parse_settings(content, self.store)).require(self.settings)
 
     def require(self, wanted: TargetSettings) -> None:
         """Refuse a load that wants other settings.

@@ -5,8 +5,10 @@ they were given. What a server answers is shown only as its code and message: th
 what was signed.
 """
 
+import random
 import re
 import secrets
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -31,6 +33,8 @@ _ADDRESS: Final = re.compile(r"(s3a?)://([^/?#@]+)/*([^?#]*?)/*")
 
 # How many write the same name at once to find out whether only one of them can.
 _PROBES: Final = 4
+# Before a put is tried again that met others, in seconds.
+_PAUSES: Final = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 _FILE_SYSTEM: Final = "org.apache.hadoop.fs.s3a.S3AFileSystem"
 _RETRIES: Final[Any] = {"max_retries": 6, "retry_timeout": timedelta(seconds=60)}
 
@@ -171,13 +175,28 @@ class S3Store:
 
     def _put(self, name: str, content: bytes) -> bool:
         def put() -> bool:
-            try:
-                obstore.put(self._client, name, content, mode="create", use_multipart=False)
-            except AlreadyExistsError:
-                return False
-            return True
+            for pause in (*_PAUSES, None):
+                try:
+                    obstore.put(self._client, name, content, mode="create", use_multipart=False)
+                except AlreadyExistsError as error:
+                    if "409 Conflict" not in str(error) or self._is_there(name):
+                        return False
+                    # Others wrote the same name, and a server may refuse all of them at once.
+                    if pause is None:
+                        raise
+                    threading.Event().wait(pause * (0.5 + random.random()))
+                else:
+                    return True
+            raise AssertionError("the last attempt returns or raises")
 
         return self._ask(name, put)
+
+    def _is_there(self, name: str) -> bool:
+        try:
+            obstore.head(self._client, name)
+        except FileNotFoundError:
+            return False
+        return True
 
     def _list(self, directory: str, after: str | None = None) -> list[StoredFile]:
         def run() -> list[StoredFile]:
