@@ -67,22 +67,27 @@ def test_kills(
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("assignor", ["range", "consumer"])
+@pytest.mark.parametrize(
+    ("client", "assignor"),
+    [("confluent-kafka", "range"), ("confluent-kafka", "consumer"), ("java", "consumer")],
+)
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_kills_in_a_cluster(
     start_broker: Callable[..., BrokerProcess],
     coordination_server: Callable[[str], ServerProcess],
     kind: str,
+    client: str,
     assignor: str,
     tmp_path: Path,
 ) -> None:
     settings = {
+        "client": client,
         "coordination": "zookeeper",
-        "zookeeper_connect": f"{coordination_server(kind).address}/killed-long-{assignor}",
+        "zookeeper_connect": f"{coordination_server(kind).address}/killed-long-{client}-{assignor}",
         "zookeeper_session_timeout": "2s",
     }
     number, rounds = seed(), times(12)
-    random = Random(f"{number} {kind} {assignor}")
+    random = Random(f"{number} {kind} {client} {assignor}")
     with closing(KilledGroup(start_broker, assignor, 2, tmp_path, 3, **settings)) as group:
         for _ in range(rounds):
             group.produce(100)
@@ -94,8 +99,11 @@ def test_kills_in_a_cluster(
         group.finish()
     report(
         "kafka groups in a cluster",
+        client=client,
         assignor=assignor,
+        coordination=kind,
         seed=number,
         rounds=rounds,
         messages=len(group.produced),
+        seen_again=group.seen_again,
     )

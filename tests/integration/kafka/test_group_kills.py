@@ -30,16 +30,22 @@ def test_kills_of_a_broker_and_of_members(
         group.finish()
 
 
-@pytest.mark.parametrize("assignor", ["range", "consumer"])
+@pytest.mark.parametrize(
+    ("client", "assignor"),
+    [("confluent-kafka", "range"), ("confluent-kafka", "consumer"), ("java", "consumer")],
+)
 def test_another_broker_goes_on_where_the_killed_one_was(
+    client: str,
     assignor: str,
     start_broker: Callable[..., BrokerProcess],
     coordination_server: Callable[[str], ServerProcess],
     tmp_path: Path,
 ) -> None:
+    server = coordination_server("embedded")
     settings = {
+        "client": client,
         "coordination": "zookeeper",
-        "zookeeper_connect": f"{coordination_server('embedded').address}/killed-{assignor}",
+        "zookeeper_connect": f"{server.address}/killed-{client}-{assignor}",
         "zookeeper_session_timeout": "2s",
     }
     random = Random(2)
