@@ -180,11 +180,24 @@ BY_PARTITION: Final = _table(
            _PARTITION),
 )  # fmt: skip
 
+_GROUP: Final = ("group", "topic", "partition")
+
 LAG: Final = Family(
     "hermes_group_lag_bytes", "gauge",
-    "From the offset that a group has stored to the high watermark.",
-    ("group", "topic", "partition"),
+    "From the offset that a group has stored to the high watermark, where offsets count bytes.",
+    _GROUP,
+)  # fmt: skip
+LAG_IN_MESSAGES: Final = Family(
+    "hermes_group_lag_messages", "gauge",
+    "The same where offsets count messages, as Kafka's do.",
+    _GROUP,
 )  # fmt: skip
 
 #: Everything, by name.
-FAMILIES: Final = {**FIXED, **BY_TOPIC, **BY_PARTITION, LAG.name: LAG}
+FAMILIES: Final = {
+    **FIXED,
+    **BY_TOPIC,
+    **BY_PARTITION,
+    LAG.name: LAG,
+    LAG_IN_MESSAGES.name: LAG_IN_MESSAGES,
+}

@@ -11,12 +11,13 @@ it shows those of the last time.
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Any, Final
 
 from twisted.internet.defer import Deferred, succeed
 
 from hermes._version import __version__
-from hermes.broker.families import BY_PARTITION, BY_TOPIC, FIXED, LAG
+from hermes.broker.families import BY_PARTITION, BY_TOPIC, FIXED, LAG, LAG_IN_MESSAGES
 from hermes.broker.health import health_resource, look
 from hermes.broker.periodic import PeriodicTask
 from hermes.broker.serving import ServingBroker
@@ -25,6 +26,7 @@ from hermes.listening.reporting import tls_values
 from hermes.metrics import (
     OPENMETRICS,
     FamiliesCollector,
+    Family,
     Histogram,
     Series,
     generate,
@@ -63,6 +65,9 @@ _NO_ATTEMPTS: Final = {
 }
 
 _Sample = tuple[str, float]
+
+# What groups have stored, by group, topic and partition.
+GroupOffsets = dict[tuple[str, str, int], int]
 
 
 def add_resources(web: WebServer, run: ServingBroker) -> None:
@@ -104,7 +109,7 @@ class Monitoring:
         # a piece of its own.
         self._process = CollectorRegistry()
         ProcessCollector(registry=self._process)
-        self._offsets: dict[tuple[str, str, int], int] = {}
+        self._offsets: GroupOffsets = {}
         self._offsets_seconds: float | None = None  # when they were read, by the wall clock
         self._offsets_read = float("-inf")  # the same by the reactor's
         self._offsets_failures = 0
@@ -135,7 +140,9 @@ class Monitoring:
         yield from self._by_topic(format_)
         if self._run.config.metrics_per_partition:
             yield from self._by_partition(logs, format_)
-            yield from write_series(LAG, self._lags(), format_)
+            offsets = self._offsets | self._offsets_here()
+            for family in (LAG, LAG_IN_MESSAGES):
+                yield from write_series(family, self._lags(family, offsets), format_)
         if format_ == OPENMETRICS:
             yield b"# EOF\n"
 
@@ -279,13 +286,18 @@ class Monitoring:
         family = BY_PARTITION["hermes_log_last_append_timestamp_seconds"]
         yield from write_series(family, _append_times(labelled), format_)
 
-    def _lags(self) -> Iterator[_Sample]:
+    def _lags(self, family: Family, offsets: GroupOffsets) -> Iterator[_Sample]:
         find = self._run.directory.get
-        for (group, topic, partition), offset in sorted(self._offsets.items()):
+        for (group, topic, partition), offset in sorted(offsets.items()):
             log = find(topic, partition)
-            if log is not None:
-                labels = label_text(LAG.labels, (group, topic, str(partition)))
+            if log is not None and log.counts_messages == (family is LAG_IN_MESSAGES):
+                labels = label_text(family.labels, (group, topic, str(partition)))
                 yield labels, max(0, log.high_watermark - offset)
+
+    def _offsets_here(self) -> GroupOffsets:
+        """Those of groups that the broker keeps itself, without coordination."""
+        found = (each for source in self._run.group_offsets for each in source())
+        return dict(islice(found, MAX_GROUP_OFFSETS))
 
     # -- what has to be asked ---------------------------------------------------------------------
 
@@ -311,7 +323,7 @@ class Monitoring:
         self._reading.addCallback(go_on)
         return waited
 
-    def _offsets_known(self, found: tuple[dict[tuple[str, str, int], int], bool]) -> None:
+    def _offsets_known(self, found: tuple[GroupOffsets, bool]) -> None:
         self._offsets, are_all = found
         self._offsets_seconds = self._run.now_ms() / 1000
         self._offsets_failures += not are_all

@@ -146,6 +146,8 @@ class ServingBroker:
         on_started: called once nothing of the start can fail any more.
         on_stopping: called when a stop begins, while everything still runs; what they return is
             waited for as clients are.
+        group_offsets: what groups have stored that this broker keeps without coordination: pairs of
+            group, topic and partition, and the offset.
         more_series: what `/metrics` has beside the broker's own, read for each scrape.
         stopping: whether a stop has begun.
     """
@@ -174,6 +176,7 @@ class ServingBroker:
         self.on_started: list[Callable[[], None]] = []
         self.on_stopping: list[Callable[[], Deferred[Any]]] = []
         self.more_series: list[Callable[[], Iterable[Series]]] = []
+        self.group_offsets: list[Callable[[], Iterable[tuple[tuple[str, str, int], int]]]] = []
         self.settings = Settings(config)
         self.authorization = Authorization(self.settings, reactor.seconds)
         self.own = OwnAccess.make() if config.is_guarded else None

@@ -107,6 +107,42 @@ def read_kafka_group(session: Session, group: str) -> KafkaGroupState:
     return KafkaGroupState(kind, members, offsets, topics, tuple(faults))
 
 
+def read_committed(
+    session: Session, broker_id: int, limit: int
+) -> tuple[dict[tuple[str, str, int], int], bool]:
+    """Read what all groups have committed of one broker's partitions.
+
+    Args:
+        session: where to read.
+        broker_id: the broker.
+        limit: how many to read at the most.
+
+    Returns:
+        Offsets by group, topic and the broker's number of the partition, and whether these are all.
+        What can't be understood is left out.
+
+    Raises:
+        CoordinationError: it does not answer.
+    """
+    found: dict[tuple[str, str, int], int] = {}
+    topics: dict[str, TopicNode | None] = {}
+    for group in list_kafka_groups(session):
+        committed = dict(_read_offsets(session, group_node_path(group), []))
+        for (topic, number), (offset, topic_id) in committed.items():
+            if topic not in topics:
+                topics[topic] = _read_topic(session, topic, [])
+            node = topics[topic]
+            if node is None or not 0 <= number < len(node.partitions):
+                continue
+            place = node.partitions[number]
+            if place.broker_id != broker_id or not _is_of(node, topic_id):
+                continue
+            if len(found) >= limit:
+                return found, False
+            found[group, topic, place.partition] = offset
+    return found, True
+
+
 def _is_of(topic: TopicNode | None, topic_id: object) -> bool:
     """Whether an offset is of this topic, and not of one that had its name before."""
     return topic is None or topic_id is None or str(topic.id) == topic_id

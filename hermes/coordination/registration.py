@@ -19,6 +19,7 @@ from hermes.coordination.acls import SHARED
 from hermes.coordination.cluster import read_listeners
 from hermes.coordination.cluster_id import cluster_id
 from hermes.coordination.group_state import read_stored_offsets
+from hermes.coordination.kafka_group_state import read_committed
 from hermes.coordination.kafka_topics import (
     KAFKA_CHANGES,
     RECORD_TOPICS,
@@ -184,6 +185,8 @@ class BrokerRegistration:
     def stored_offsets(self, limit: int) -> tuple[dict[tuple[str, str, int], int], bool]:
         """Read what groups have stored of this broker's partitions; blocks, in any thread.
 
+        Groups are those of Hermes' own clients, of Kafka 0.7's and of today's Kafka's.
+
         Args:
             limit: how many to read at the most.
 
@@ -193,7 +196,10 @@ class BrokerRegistration:
         Raises:
             CoordinationUnavailableError: ZooKeeper does not answer.
         """
-        return read_stored_offsets(self._session, self._broker_id, limit)
+        found, are_all = read_stored_offsets(self._session, self._broker_id, limit)
+        of_kafka, are_all_too = read_committed(self._session, self._broker_id, limit - len(found))
+        # Of a name that groups of both kinds have, what Hermes' has stored.
+        return of_kafka | found, are_all and are_all_too
 
     def listeners_of_brokers(self) -> dict[int, BrokerListeners]:
         """Read where the brokers that live listen, by id; blocks, in any thread.

@@ -52,6 +52,8 @@ def mount_groups(run: ServingBroker, topics: KafkaTopics) -> GroupCoordinator:
     run.on_started.append(groups.begin)
     run.on_stopping.append(groups.stop)
     run.more_series.append(lambda: series(groups))
+    if not run.coordination.is_wanted:  # else it is read there
+        run.group_offsets.append(lambda: _offsets(groups))
     return groups
 
 
@@ -115,6 +117,12 @@ def _bounds(settings: Settings) -> CoordinatorSettings:
         config.group_memory_bytes,
         config.offsets_retention_ms,
     )
+
+
+def _offsets(groups: GroupCoordinator) -> Iterator[tuple[tuple[str, str, int], int]]:
+    for name, kept in groups.groups.items():
+        for place, committed in kept.offsets.items():
+            yield (name, *place), committed.offset
 
 
 # -- metrics ------------------------------------------------------------------------------------

@@ -15,7 +15,10 @@ from scraping import Scrape, get, until
 from tls_clients import tls_listener
 
 from hermes import Consumer, ConsumerConfig
-from hermes.testing import running_broker
+from hermes.coordination.group_state import store_offsets
+from hermes.coordination.layout import BrokerPartition
+from hermes.coordination.sessions import Session
+from hermes.testing import RunningBroker, running_broker
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "monitoring"
 RULES = EXAMPLES / "hermes.rules.yaml"
@@ -37,6 +40,7 @@ def scrapes(certificates: Certificates) -> Iterator[list[str]]:
         "listen": ["tcp:0:interface=127.0.0.1", tls_listener(certificates.server)],
         "http_listen": "tcp:0:interface=127.0.0.1",
         "coordination": "embedded",
+        "topics": {"counted": {"format": "kafka", "partitions": 1}},
     }
     with running_broker(settings=settings) as broker:
         texts = []
@@ -51,6 +55,7 @@ def scrapes(certificates: Certificates) -> Iterator[list[str]]:
                     (stream,) = connector.create_message_streams({"t": 1})["t"]
                     next(stream)
                     connector.commit_offsets()
+                    _store(broker, "counted")
                 until(str(broker.http), _is_complete)
                 texts.append(get(f"{broker.http}/metrics")[1])
         yield texts
@@ -59,7 +64,16 @@ def scrapes(certificates: Certificates) -> Iterator[list[str]]:
 def _is_complete(found: Scrape) -> bool:
     names = {name for name, _ in found.samples}
     lag = found.samples["hermes_reactor_lag_seconds_count", frozenset()]
-    return "hermes_group_lag_bytes" in names and lag > 0
+    return {"hermes_group_lag_bytes", "hermes_group_lag_messages"} <= names and lag > 0
+
+
+def _store(broker: RunningBroker, topic: str) -> None:
+    session = Session(str(broker.zookeeper_connect))
+    session.start()
+    try:
+        store_offsets(session, "counting", {(topic, BrokerPartition(0, 0)): 0})
+    finally:
+        session.stop()
 
 
 def expressions() -> list[str]:
@@ -205,6 +219,11 @@ _RAISED: dict[str, tuple[dict[str, str], dict[str, str], int]] = {
     "HermesGroupFallsBehind": (
         {"hermes_group_lag_bytes{group='g',topic='t'}": "2000000000+1000x90"},
         {"hermes_group_lag_bytes{group='h',topic='t'}": "2000000000-1000x90"},
+        31,
+    ),
+    "HermesGroupFallsBehindInMessages": (
+        {"hermes_group_lag_messages{group='g',topic='t'}": "2000000+10x90"},
+        {"hermes_group_lag_messages{group='h',topic='t'}": "2000000-10x90"},
         31,
     ),
     "HermesGroupOffsetsUnread": (
