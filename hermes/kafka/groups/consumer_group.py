@@ -191,9 +191,11 @@ class ConsumerGroup(Targets):
         if is_new or member.as_kept(NO_PLACES) != before:
             self.revision += 1
             self._count(member)
-        if member.subscribed != subscribed:
+        wanted = member.subscribed
+        if wanted != subscribed:
+            self._want(wanted - subscribed, subscribed - wanted)
             self._seen_revision = None
-        return is_new or member.subscribed != subscribed
+        return is_new or wanted != subscribed
 
     # -- leaving ----------------------------------------------------------------------------------
 
@@ -236,6 +238,7 @@ class ConsumerGroup(Targets):
 
     def _remove(self, member: Consumer) -> None:
         self._release(member)
+        self._want(frozenset(), member.subscribed)
         self._size -= member.counted
         del self.members[member.member_id]
         self._target.pop(member.member_id, None)
@@ -293,7 +296,7 @@ class ConsumerGroup(Targets):
 
     def subscribes_to(self, topic: str) -> bool:
         """Whether any of its members wants a topic."""
-        return any(topic in each.subscribed for each in self.members.values())
+        return topic in self._wanted
 
     # -- time, and the end ------------------------------------------------------------------------
 
@@ -322,6 +325,7 @@ class ConsumerGroup(Targets):
         self.is_dead = True
         self.members.clear()
         self._size = 0
+        self._wanted.clear()
         self._owners.clear()
         self._static.clear()
 

@@ -93,6 +93,7 @@ class Targets:
         self._target: Target = {}
         self._owners: dict[Place, str] = {}
         self._static: dict[str, str] = {}
+        self._wanted: Counter[str] = Counter()  # how many members want a topic, by name
         self._making: Assignment | None = None
         self._next_assignment = 0.0
         self._look_again: float | None = None  # no deadline of a member is earlier
@@ -108,9 +109,7 @@ class Targets:
 
     def _look_at_topics(self) -> dict[str, TopicSize]:
         self._seen_revision = self._view.revision
-        members = self.members.values()
-        wanted = {name for each in members for name in (*each.topics, *each.matched)}
-        found = ((name, self._view.size_of(name)) for name in sorted(wanted))
+        found = ((name, self._view.size_of(name)) for name in sorted(self._wanted))
         return {name: size for name, size in found if size is not None}
 
     def _new_epoch(self) -> None:
@@ -143,8 +142,9 @@ class Targets:
             return None
         self._topics = self._look_at_topics()
         members = sorted(self.members.values(), key=_assignment_order)
+        ids = {each: self._ids_of(each) for each in {e.subscribed for e in members}}
         wanted = Subscriptions(
-            {each.member_id: self._ids_of(each.subscribed) for each in members},
+            {each.member_id: ids[each.subscribed] for each in members},
             {size.topic_id: size.partitions for size in self._topics.values()},
         )
         assignor = self._preferred_assignor()
@@ -183,10 +183,17 @@ class Targets:
         due = self.assignment_due
         return due is not None and due <= now
 
+    def _want(self, gained: frozenset[str], lost: frozenset[str]) -> None:
+        self._wanted.update(gained)
+        self._wanted.subtract(lost)
+        for name in lost:
+            if not self._wanted[name]:
+                del self._wanted[name]
+
     def _weigh(self) -> None:
         """Find out whether it is large."""
         size = sum(each.partitions for each in self._topics.values())
-        size += sum(len(each.topics) + len(each.matched) for each in self.members.values())
+        size += self._wanted.total()
         self._is_large = size >= self._settings().large
 
     def _ids_of(self, topics: frozenset[str]) -> frozenset[UUID]:
@@ -270,6 +277,7 @@ class Targets:
                 self._look_again_at(member.revoke_end)
             self._own(member)
             self._count(member)
+            self._want(member.subscribed, frozenset())
         self._weigh()
 
     @property

@@ -136,10 +136,13 @@ class ConsumerGroups(RuleBasedStateMachine):
 
     @invariant()
     def what_is_counted_is_right(self) -> None:
-        """Its members' sizes, and the time up to which nothing is due."""
+        """Its members' sizes, what they want, and the time up to which nothing is due."""
         group = self.world.group
         members = group.members.values()
         assert group.size == sum(each.size for each in members)
+        for topic in ("clicks", "views", "later"):
+            wants = any(topic in each.subscribed for each in members)
+            assert group.subscribes_to(topic) == wants
         times = [each.session_end for each in members]
         times += [each.revoke_end for each in members if each.revoke_end is not None]
         assert not times or (group.next_deadline() or 0.0) <= min(times)
