@@ -95,6 +95,8 @@ def _last_messages(
 ) -> Position:
     earliest, end = available
     span = max(_FIRST_SPAN_BYTES, count * _ASSUMED_MESSAGE_BYTES)
+    if source.counts_messages:
+        span = count
     while True:
         offset = earliest
         if end - span > earliest:

@@ -76,12 +76,14 @@ class TopicSource:
 
     Attributes:
         consumer, topic: as given.
+        counts_messages: whether offsets do, not bytes; known once `ranges` was asked.
     """
 
     def __init__(self, consumer: TopicReader, topic: str, partition: int | None = None) -> None:
         self.consumer = consumer
         self._partition = partition
         self.topic = topic
+        self.counts_messages = False
 
     def ranges(self) -> tuple[dict[int, OffsetRange], bool]:
         """Ask the broker what the topic holds.
@@ -100,6 +102,7 @@ class TopicSource:
         (metadata,) = self.consumer.metadata([self.topic]).topics
         if metadata.error not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC):
             raise error_for(metadata.error, f"topic {self.topic!r}")
+        self.counts_messages = metadata.holds_records
         known = {
             each.partition: OffsetRange(each.earliest, each.high_watermark)
             for each in metadata.partitions

@@ -86,7 +86,7 @@ def _one(sources: Sources, ask: Ask, name: str) -> Answer:
         following=following,
         message=message,
         codec="" if stored.codec is Codec.NONE else stored.codec.name.lower(),
-        value=reader.show(message.payload, _ONE_CHARACTERS),
+        value=reader.show(message.payload or b"", _ONE_CHARACTERS),
         params={"partition": row.name, "offset": offset, "index": index or ""},
         how=how,
         schema=schema,
@@ -101,7 +101,7 @@ def _raw(sources: Sources, ask: Ask, name: str) -> Answer:
     message, _, _ = read_one(sources.cluster, topic, row, offset, index)
     file_name = f"{name}-{row.name}-{offset}{f'-{index}' if index else ''}.bin"
     return Answer(
-        message.payload, content_type="application/octet-stream", headers=_as_file(file_name)
+        message.payload or b"", content_type="application/octet-stream", headers=_as_file(file_name)
     )
 
 
@@ -266,7 +266,8 @@ def _json_lines(name: str, found: Iterable[Found | Damage | Progress | End]) -> 
                 "offset": each.offset,
                 "next_offset": each.next_offset,
                 "time_ms": each.time_ms,
-                **_payload(each.payload),
+                **_text_or_hex("payload", None if each.is_tombstone else each.payload),
+                **_record(each),
             }
         elif isinstance(each, Damage):
             line = {
@@ -283,11 +284,24 @@ def _json_lines(name: str, found: Iterable[Found | Damage | Progress | End]) -> 
         yield json.dumps(line).encode() + b"\n"
 
 
-def _payload(payload: bytes) -> dict[str, str]:
+def _record(each: Found) -> dict[str, object]:
+    """What only records have, as `hermes consume -J` writes it."""
+    shown: dict[str, object] = {}
+    if each.key is not None:
+        shown |= _text_or_hex("key", each.key)
+    if each.headers:
+        shown["headers"] = [
+            {"name": name, **_text_or_hex("value", value)} for name, value in each.headers
+        ]
+    return shown
+
+
+def _text_or_hex(name: str, data: bytes | None) -> dict[str, str | None]:
     try:
-        return {"payload": payload.decode()}
+        return {name: None if data is None else data.decode()}
     except UnicodeDecodeError:
-        return {"payload_hex": payload.hex()}
+        assert data is not None
+        return {f"{name}_hex": data.hex()}
 
 
 def _as_file(name: str) -> dict[str, str]:

@@ -50,6 +50,9 @@ class Found:
         index: its place within that, from 0.
         set_count: how many messages that holds.
         set_bytes: how many bytes that takes.
+        key: a record's; None if it has none.
+        headers: a record's.
+        is_tombstone: whether it is a record without a value; its payload is empty then.
     """
 
     kind: ClassVar[str] = "message"
@@ -65,6 +68,9 @@ class Found:
     index: int = 0
     set_count: int = 0
     set_bytes: int = 0
+    key: bytes | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    is_tombstone: bool = False
 
     @property
     def value(self) -> Shown:
@@ -98,7 +104,7 @@ class Progress:
     Attributes:
         scanned: how many messages it has looked at.
         found: how many of them are wanted.
-        scanned_bytes: how far it has come.
+        scanned_bytes: how far it has come; in messages where offsets count these.
         total_bytes: how far it would have to go.
     """
 

@@ -86,7 +86,9 @@ class PartitionSearch:
         end = self._end if wanted.value < 0 else min(wanted.value, self._end)
         needed = wanted.count if wanted.matches is None else wanted.scan
         span = max(_FIRST_SPAN_BYTES, needed * _ASSUMED_MESSAGE_BYTES)
-        if wanted.matches is not None:
+        if self._row.counts_messages:
+            span = max(needed, 1)
+        elif wanted.matches is not None:
             span = min(span, 64 * _FETCH_BYTES)
         counted, found, counted_bytes = scanned.count, scanned.found, scanned.bytes
         while True:
@@ -115,7 +117,7 @@ class PartitionSearch:
             span *= _SPAN_GROWTH
 
     def _boundary(self, offset: int) -> int:
-        if offset in (self._earliest, self._end):
+        if self._row.counts_messages or offset in (self._earliest, self._end):
             return offset
         return self._consumer.boundary_before(self._topic, self._row.number, offset)
 
@@ -134,7 +136,7 @@ class PartitionSearch:
         """Read from `offset` to an end, or until enough is found or looked at."""
         while self.offset < end:
             began = self.offset
-            size = min(_FETCH_BYTES, end - began)
+            size = _FETCH_BYTES if self._row.counts_messages else min(_FETCH_BYTES, end - began)
             request = FetchRequest(self._topic, self._row.number, began, size)
             # Forwards it is enough after a message or a set; backwards only the last ones count.
             results: deque[Found | Damage] = deque(
@@ -143,6 +145,8 @@ class PartitionSearch:
             try:
                 fetched = self._consumer.fetch(request)
                 for message, following in fetched.iterate(deep=False):
+                    if self.offset >= end:  # a fetch by bytes may reach further
+                        break
                     start, self.offset = self.offset, following
                     taken = self._take(message, start, following, scanned)
                     for each in taken:
@@ -178,10 +182,11 @@ class PartitionSearch:
         """The messages that a message stands for: itself, or those inside it; None for unwanted."""
         row, reader = self._row.name, self._wanted.reader
         if message.codec is Codec.NONE:
-            yield self._wanted_one(
-                Found(row, start, following, len(message.payload), None, message.payload, reader),
-                scanned,
-            )
+            value: bytes | None = message.payload
+            payload = value or b""
+            found = Found(row, start, following, len(payload), None, payload, reader)
+            found = replace(found, key=message.key, headers=message.headers)
+            yield self._wanted_one(replace(found, is_tombstone=value is None), scanned)
             return
         try:
             count = Expansion(DEFAULT_MAX_EXPANDED_BYTES).count(message)

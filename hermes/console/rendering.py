@@ -12,6 +12,7 @@ from hermes.quoting import printable
 
 _PIECE_CHARACTERS: Final = 16 * 1024
 _PIECE_SECONDS: Final = 0.25
+_READABLE_BYTES: Final = 100
 
 
 class Renderer:
@@ -38,6 +39,7 @@ class Renderer:
             part=lambda text: quote(str(text), safe=""),
             printable=printable,
             rate=showing.rate_text,
+            readable=_readable,
             when=showing.time_text,
         )
         environment.globals.update(
@@ -73,6 +75,12 @@ class Renderer:
                 yield "".join(gathered).encode()
                 gathered, length, since = [], 0, time.monotonic()
         yield "".join(gathered).encode()
+
+
+def _readable(data: bytes) -> str:
+    """The beginning of a key or a header's value: as text, what is none in escapes."""
+    text = data[:_READABLE_BYTES].decode(errors="backslashreplace")
+    return printable(text, _READABLE_BYTES) + ("…" if len(data) > _READABLE_BYTES else "")
 
 
 def _query(current: dict[str, Any], **changes: Any) -> str:

@@ -28,7 +28,8 @@ class Tail:
     Attributes:
         rows: messages and damage, the newest first.
         places: up to where each partition was read.
-        skipped_bytes: how much was left out because it came too fast.
+        skipped_bytes: how much was left out because it came too fast; in messages where offsets
+            count these.
         errors: what failed, for people.
     """
 
@@ -87,7 +88,9 @@ def tail(
         consumer = cluster.consumer(topic.addresses[row.broker_id])
         begin = place
         try:
-            if end - place > _MOST_BYTES:
+            if row.counts_messages:
+                begin = max(place, end - _most_messages(row))
+            elif end - place > _MOST_BYTES:
                 found = consumer.boundary_before(topic.name, row.number, end - _MOST_BYTES)
                 begin = max(place, found)
             wanted = Wanted("offset", begin, _MOST_MESSAGES * 10, _MOST_MESSAGES * 10, None, reader)
@@ -102,3 +105,9 @@ def tail(
         skipped += max(begin, row.earliest) - place
         parts.append(read)
     return Tail(tuple(newest_first(parts)[:_MOST_MESSAGES]), now, max(skipped, 0), tuple(errors))
+
+
+def _most_messages(row: PartitionRow) -> int:
+    """How many messages of a partition make up what may be read of it, if all are of a size."""
+    count = (row.high_watermark or 0) - (row.earliest or 0)
+    return max(_MOST_BYTES * count // max(row.size_bytes, 1), 1)

@@ -105,6 +105,7 @@ class PartitionRow:
         first_ms: when its first message was appended, in ms since 1970; None if unknown.
         last_ms: the same of its last.
         offline: why it is out of service; empty if it is not.
+        counts_messages: whether its offsets do, not bytes.
     """
 
     broker_id: int
@@ -117,6 +118,7 @@ class PartitionRow:
     first_ms: int | None = None
     last_ms: int | None = None
     offline: str = ""
+    counts_messages: bool = False
 
     @property
     def name(self) -> str:
@@ -235,13 +237,12 @@ class TopicReader:
         for number in topic.numbers:
             each = known.get(number)
             if each is None:
-                rows.append(PartitionRow(state.broker_id, number, None, None, 0))
+                row = PartitionRow(state.broker_id, number, None, None, 0)
             else:
-                rows.append(
-                    PartitionRow(
-                        state.broker_id, number, each.earliest, each.high_watermark, each.size_bytes
-                    )
+                row = PartitionRow(
+                    state.broker_id, number, each.earliest, each.high_watermark, each.size_bytes
                 )
+            rows.append(replace(row, counts_messages=topic.holds_records))
         return rows
 
     def _described(

@@ -138,3 +138,47 @@ def test_the_command_shows_and_moves_a_group_by_messages(kafka: RunningKafka) ->
     with Consumer.create(config) as consumer:
         (stream,) = consumer.create_message_streams({"orders": 1})["orders"]
         assert next(iter(stream)).offset == 3  # within a batch
+
+
+def test_messages_have_keys_and_begin_where_they_are_asked_for(kafka: RunningKafka) -> None:
+    producer = Producer(
+        {"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0, "linger.ms": 500}
+    )
+    for number in range(300):
+        headers = [("source", b"shop"), ("empty", None)] if number == 250 else []
+        value = None if number == 251 else b"value %d" % number
+        producer.produce("orders", value, b"<k%d>\xff" % number, 0, headers=headers)
+    assert producer.flush(60) == 0
+    pages = Pages(kafka)
+    try:
+        found = text(pages("topics", "orders", "messages", start="offset", value=250, count=20))
+        assert "0-0:250" in found
+        assert "0-0:249" not in found
+        assert "<k250>\\xff" in found
+        assert "header source: shop; header empty: null" in found
+        last = text(pages("topics", "orders", "messages", partition="0-0", count=20))
+        assert "0-0:280" in last
+        assert "0-0:279" not in last
+        assert "20 shown, 20 looked at" in last
+        before = text(pages("topics", "orders", "messages", start="last", value=252, count=20))
+        assert "0-0:251" in before
+        assert "0-0:252" not in before
+        one = text(pages("topics", "orders", "message", partition="0-0", offset=250))
+        assert "Stored in a batch Key <k250>\\xff source shop empty null" in one
+        lines = pages("topics", "orders", "download", start="offset", value=250, count=20)
+        shown = [json.loads(line) for line in lines.splitlines()]
+        assert shown[0]["key_hex"] == b"<k250>\xff".hex()
+        assert shown[0]["headers"] == [
+            {"name": "source", "value": "shop"},
+            {"name": "empty", "value": None},
+        ]
+        assert (shown[1]["offset"], shown[1]["payload"]) == (251, None)
+        assert "(no value)" in found
+        gone = text(pages("topics", "orders", "message", partition="0-0", offset=251))
+        assert "Size no value" in gone
+        assert pages.answer("topics", "orders", "raw", partition="0-0", offset=251).body == b""
+        tail = text("<main " + pages("topics", "orders", "tail", at="0-0:290"))
+        assert "0-0:290" in tail
+        assert "0-0:289" not in tail
+    finally:
+        pages.console.close()
