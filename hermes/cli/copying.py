@@ -9,11 +9,13 @@ from hermes.cli.pacing import Pace
 from hermes.cli.reading import Chunk, PartitionReader
 from hermes.cli.sending import BatchSender
 from hermes.cli.terminal import format_bytes, note, write_json, write_line
+from hermes.protocol import Message
 
 _BATCH_MESSAGES: Final = 5000
 
-# A topic and a partition, and what goes there: payloads, each with the offset after its message.
-Sorted: TypeAlias = tuple[tuple[str, int], list[tuple[bytes, int]]]
+# A topic and a partition, and what goes there: payloads, each with the offset after its message;
+# and these messages, where what else they have goes there as well.
+Sorted: TypeAlias = tuple[tuple[str, int], list[tuple[bytes, int]], list[Message]]
 
 
 class Plan(NamedTuple):
@@ -37,7 +39,8 @@ class _Copied:
 def sort_by_partition(topic: str, to_partition: int | None, chunk: Chunk) -> Iterator[Sorted]:
     """Send a partition to the one with the same number, or all to one."""
     partition = chunk.partition if to_partition is None else to_partition
-    yield (topic, partition), [(message.payload, end) for message, end in chunk.messages]
+    payloads = [(message.payload or b"", end) for message, end in chunk.messages]
+    yield (topic, partition), payloads, [message for message, _ in chunk.messages]
 
 
 class Copy:
@@ -62,13 +65,14 @@ class Copy:
     def add(self, chunk: Chunk, advance: Callable[[int], None]) -> None:
         """Send the messages of a chunk."""
         copied = self._copied[chunk.partition]
-        for target, messages in self._sort(chunk):
+        for target, messages, whole in self._sort(chunk):
             if target not in self._senders:
                 self._senders[target] = self._make_sender(*target)
             done = 0
             for piece in _batches(self._pace, [payload for payload, _ in messages]):
                 size = sum(map(len, piece))
-                self._senders[target].send(LineBatch(piece, size))
+                batch = LineBatch(piece, size, whole[done : done + len(piece)])
+                self._senders[target].send(batch)
                 done += len(piece)
                 following = messages[done - 1][1]
                 advance(max(following - copied.offset, 0))

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Final
 
+from hermes.cli.copying import Sorted
 from hermes.cli.reading import Chunk
 from hermes.cli.terminal import note
 from hermes.client import SyncProducer
@@ -37,7 +38,7 @@ class DeadLetters:
         self._numbers: dict[str, Sequence[int]] = {}
         self.left_out = 0
 
-    def sort(self, chunk: Chunk) -> Iterator[tuple[tuple[str, int], list[tuple[bytes, int]]]]:
+    def sort(self, chunk: Chunk) -> Iterator[Sorted]:
         """Take the messages of a chunk apart.
 
         Yields:
@@ -46,10 +47,11 @@ class DeadLetters:
         """
         found = []
         for message, following in chunk.messages:
-            letter = parse_letter(message.payload)
+            payload = message.payload or b""
+            letter = parse_letter(payload)
             if letter is None:
                 self._leave_out(
-                    message.payload,
+                    payload,
                     f"partition {chunk.partition}, the message that ends at offset {following}",
                 )
             else:
@@ -57,7 +59,7 @@ class DeadLetters:
                 target = topic, self._partition(topic, letter.partition)
                 found.append((target, (letter.payload, following)))
         for target, some in groupby(found, lambda each: each[0]):
-            yield target, [each for _, each in some]
+            yield target, [each for _, each in some], []
 
     def _partition(self, topic: str, origin: int) -> int:
         if self._to_partition is not None:

@@ -6,11 +6,12 @@ may lack its newline.
 
 import os
 import select
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from hermes.errors import ClientError
+from hermes.protocol import Message
 
 _READ_BYTES = 256 * 1024
 
@@ -32,10 +33,13 @@ class LineBatch:
     Attributes:
         lines: one or more, without their newlines.
         byte_count: the size of all of them, newlines not counted.
+        messages: where lines are payloads that were read, of each the message, whose key, headers
+            and time go with it; empty for lines that have nothing else.
     """
 
     lines: list[bytes]
     byte_count: int
+    messages: Sequence[Message] = ()
 
 
 class ByteSource(Protocol):

@@ -9,7 +9,7 @@ from hermes.cli.security import require_known
 from hermes.cli.terminal import note
 from hermes.client import SyncProducer
 from hermes.client.conversations import metadata
-from hermes.client.topic_formats import encode_records
+from hermes.client.topic_formats import RecordData, encode_records
 from hermes.errors import (
     BrokerError,
     ClientError,
@@ -25,6 +25,7 @@ from hermes.protocol import (
     AcknowledgedProduceRequest,
     Acks,
     Codec,
+    Message,
     MetadataRequest,
     ProduceRequest,
     encode_fitting,
@@ -138,7 +139,7 @@ class BatchSender:
         keys, lines = self._split(batch.lines)
         lines, fault = self._encoded(lines)
         if keys is None:
-            for count in self._send_lines(self._partition, lines, ()):
+            for count in self._send_lines(self._partition, lines, (), batch.messages):
                 self._count(count)
         else:
             for partition, (chosen, payloads) in self._by_partition(keys, lines).items():
@@ -167,14 +168,22 @@ class BatchSender:
         return payloads, None
 
     def _send_lines(
-        self, partition: int, lines: list[bytes], keys: Sequence[str | None]
+        self,
+        partition: int,
+        lines: list[bytes],
+        keys: Sequence[str | None],
+        messages: Sequence[Message] = (),
     ) -> Iterator[int]:
         """Send lines; yields how many, after each message set."""
         limit = self.max_message_bytes
         number = 0
         for sent, encoded in encode_fitting(lines, self._codec, max_message_bytes=limit):
             try:
-                self._send(partition, sent, keys[number : number + len(sent)], encoded)
+                some = slice(number, number + len(sent))
+                if messages:
+                    self._send_messages(partition, sent, messages[some], encoded)
+                else:
+                    self._send(partition, sent, keys[some], encoded)
             except HermesError as error:
                 raise self._failure(error) from error
             number += len(sent)
@@ -195,6 +204,31 @@ class BatchSender:
             lines, stored, (), self._codec, max_batch_bytes=self.max_message_bytes
         )
         self._send_set(partition, batches.data)
+
+    def _send_messages(
+        self, partition: int, payloads: list[bytes], messages: Sequence[Message], encoded: bytes
+    ) -> None:
+        """Send payloads with what else their messages have, or refuse to do without that."""
+        if all(map(_is_only_payload, messages)) and not self._sends_records:
+            try:
+                self._send_set(partition, encoded)
+                return
+            except WrongFormatError:
+                pass
+        self._sends_records = True
+        keys = [each.key for each in messages]
+        records = [
+            RecordData(_value(each) is None, each.headers, each.timestamp_ms) for each in messages
+        ]
+        limit = self.max_message_bytes
+        batches = encode_records(payloads, keys, records, self._codec, max_batch_bytes=limit)
+        try:
+            self._send_set(partition, batches.data)
+        except WrongFormatError as error:
+            raise ClientError(
+                f"topic {self._topic!r} has 0.7's format, which keeps payloads alone, and a "
+                "message has a key, headers or no value: create it with --set format=kafka"
+            ) from error
 
     def _failure(self, error: HermesError) -> ClientError:
         return ClientError(f"{error}; {self.progress_text()}")
@@ -277,3 +311,14 @@ class BatchSender:
             return _KAFKA_MAX_MESSAGE_BYTES
         answer = self._producer.channel.run(metadata(()))
         return require_known(answer, self._producer.address).max_message_bytes
+
+
+def _is_only_payload(message: Message) -> bool:
+    """Whether 0.7's format keeps all that a message has, but for its time."""
+    return message.key is None and not message.headers and _value(message) is not None
+
+
+def _value(message: Message) -> bytes | None:
+    """Its payload; None of a record without a value."""
+    value: bytes | None = message.payload
+    return value

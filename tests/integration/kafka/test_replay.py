@@ -1,0 +1,55 @@
+"""`hermes replay` of topics of Kafka's format: records are copied whole, or not at all."""
+
+import json
+
+from click.testing import CliRunner
+from confluent_kafka import Producer
+
+from hermes.cli import program
+from hermes.client import SimpleConsumer
+from hermes.testing import running_kafka
+
+
+def run(*arguments: str) -> list[str]:
+    result = CliRunner().invoke(program, list(arguments))
+    assert result.exit_code == 0, result.output
+    return result.stdout.splitlines()
+
+
+def test_keys_headers_times_and_tombstones_are_copied() -> None:
+    with running_kafka(topics={"orders": 1, "again": 1}) as kafka:
+        producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0})
+        headers = [("a", b"1"), ("a", None)]
+        producer.produce("orders", b"paid", b"k1", headers=headers, timestamp=1_000_000_000_000)
+        producer.produce("orders", None, b"k1", timestamp=1_000_000_000_001)
+        producer.produce("orders", b"alone", timestamp=1_000_000_000_002)
+        assert producer.flush(60) == 0
+        place = "-b", f"{kafka.host}:{kafka.port}"
+        (said,) = run("replay", *place, "-t", "orders", "--to", "again", "-q")
+        assert said.startswith("3 messages")
+        read = "consume", *place, "-o", "beginning", "-e", "-q"
+        shown = [json.loads(line) for line in run(*read, "-t", "again", "-J")]
+        expected = [json.loads(line) for line in run(*read, "-t", "orders", "-J")]
+        assert [each | {"topic": "again"} for each in expected] == shown
+        assert (shown[0]["key"], len(shown[0]["headers"]), shown[1]["payload"]) == ("k1", 2, None)
+        assert run(*read, "-t", "again", "-f", "%T ", "-p", "0") == [
+            "1000000000000 1000000000001 1000000000002 "
+        ]
+
+
+def test_what_the_other_format_would_lose_is_not_copied() -> None:
+    with running_kafka(topics={"orders": 1}) as kafka:
+        producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0})
+        producer.produce("orders", b"first")
+        producer.flush(60)
+        place = "-b", f"{kafka.host}:{kafka.port}"
+        with SimpleConsumer(kafka.host, kafka.port) as client:
+            client.create_topic("old", {"format": "0.7"})
+        run("replay", *place, "-t", "orders", "--to", "old", "-q")
+        producer.produce("orders", b"second", b"key")
+        assert producer.flush(60) == 0
+        line = ["replay", *place, "-t", "orders", "--to", "old", "-p", "0", "-o", "1", "-q"]
+        refused = CliRunner().invoke(program, line)
+        assert refused.exit_code == 1
+        assert "topic 'old' has 0.7's format, which keeps payloads alone" in refused.stderr
+        assert run("consume", *place, "-t", "old", "-o", "beginning", "-e", "-q") == ["first"]
