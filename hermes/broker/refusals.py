@@ -117,6 +117,7 @@ class Refusals:
         self._metrics = metrics
         self.permits = authorization.permits
         self.permits_topic = authorization.permits_topic
+        self.stamp = authorization.stamp
 
     @property
     def is_on(self) -> bool:

@@ -632,7 +632,7 @@ class BrokerConfig:
         Setting(
             kinds.size(1),
             "What these groups may hold in memory together, members and offsets. Above it nobody "
-            "joins (GROUP_MAX_SIZE_REACHED), and no further partition gets an offset "
+            "joins who isn't in (GROUP_MAX_SIZE_REACHED), and no further partition gets an offset "
             "(INVALID_COMMIT_OFFSET_SIZE).",
             _GROUPS,
             key="group_memory",

@@ -8,6 +8,7 @@ from twisted.internet.defer import Deferred, DeferredSemaphore
 from hermes.broker.clients import Client
 from hermes.broker.shared import CONCURRENT_LOOKUPS, Shared
 from hermes.kafka.groups.coordinator import GroupCoordinator
+from hermes.kafka.groups.matching import MatchedTopics
 from hermes.kafka.in_hand import RequestsInHand
 from hermes.kafka.producer_ids import ProducerIds
 from hermes.kafka.topic_changes import TopicChanges
@@ -28,6 +29,7 @@ class KafkaServer:
 
     Attributes:
         shared, topics, topic_changes, producer_ids, groups: as given.
+        matched_topics: finds topics by regular expressions.
         waits: the fetches that wait.
         in_hand: the large requests that are carried out.
         in_thread: calls a function in a worker thread and returns its Deferred.
@@ -46,11 +48,12 @@ class KafkaServer:
         self.topic_changes = topic_changes
         self.producer_ids = producer_ids
         self.groups = groups
+        self.matched_topics = MatchedTopics(topics, shared.refusals, self.look_up)
         self.waits = Waits(shared)
         self.in_hand = RequestsInHand()
+        self.in_thread: Callable[..., Deferred[Any]] = shared.in_thread
         self._looking_up = DeferredSemaphore(CONCURRENT_LOOKUPS)
         self._expanding = DeferredSemaphore(1)
-        self.in_thread: Callable[..., Deferred[Any]] = shared.in_thread
 
     def look_up(self, function: Callable[..., Any], *args: Any) -> "Deferred[Any]":
         """Call a function that reads from a disk in a worker thread, a few at a time."""

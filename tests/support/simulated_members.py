@@ -75,7 +75,7 @@ class MemberWorld:
     def _new_group(self, epoch: int) -> ConsumerGroup:
         return ConsumerGroup("g", lambda: self.settings, self.topics, epoch=epoch)
 
-    def ask(self, beat: ConsumerHeartbeat, matched: frozenset[str] | None = None) -> Beaten:
+    def ask(self, beat: ConsumerHeartbeat, matched: tuple[str, ...] | None = None) -> Beaten:
         """Take a heartbeat, and have on disk what is answered."""
         self.group.hear(beat, matched, self.now)
         self.assign()

@@ -11,7 +11,7 @@ consumer_membership, membership, offsets, offset_records, offset_file, offset_tr
 bounds, homes, deadlines, store_queue, kept, assigning, keeping, expiry, own_groups, forgetting,
 coordinator
     all groups of a broker: which are its own, when something is due, what they may cost
-finding, joining, committing, describing, consuming
+finding, joining, committing, describing, matching, consuming
     the requests
 building
     how a broker gets all this

@@ -12,6 +12,7 @@ and each error are Kafka 4's (`GroupMetadataManager`, `ConsumerGroup`):
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
 
 from hermes.kafka.errors import Code, KafkaError
 from hermes.kafka.groups.consumer_values import (
@@ -24,9 +25,12 @@ from hermes.kafka.groups.consumer_values import (
     Place,
 )
 from hermes.kafka.groups.offsets import TopicPartition
-from hermes.kafka.groups.reconciling import Consumer
+from hermes.kafka.groups.reconciling import Consumer, topics_bytes
 from hermes.kafka.groups.targets import NO_PLACES, Targets
-from hermes.kafka.groups.values import CONSUMER, Leaving
+from hermes.kafka.groups.values import CONSUMER, MEMBER_BYTES, Leaving
+
+#: What each topic weighs that a regular expression has found: others have its name, too.
+_MATCHED_BYTES: Final = 16
 
 
 class ConsumerGroup(Targets):
@@ -39,12 +43,13 @@ class ConsumerGroup(Targets):
 
     # -- heartbeats -------------------------------------------------------------------------------
 
-    def hear(self, beat: ConsumerHeartbeat, matched: frozenset[str] | None, now: float) -> None:
+    def hear(self, beat: ConsumerHeartbeat, matched: tuple[str, ...] | None, now: float) -> None:
         """Take what a heartbeat says; `answer` follows, after a target that has to be made.
 
         Args:
             beat: the heartbeat.
-            matched: the topics that the member's regular expression finds; None where it has none.
+            matched: the topics that the member's regular expression finds, sorted; None where it
+                has none.
             now: the time.
 
         Raises:
@@ -167,35 +172,45 @@ class ConsumerGroup(Targets):
         return self._join(before)
 
     def _update(
-        self, member: Consumer, beat: ConsumerHeartbeat, matched: frozenset[str] | None
+        self, member: Consumer, beat: ConsumerHeartbeat, matched: tuple[str, ...] | None
     ) -> bool:
         """Take what a member says of itself; returns whether the target has to be made anew."""
         is_new = member.previous_epoch < 0
-        before = member.as_kept(NO_PLACES)
-        subscribed = member.subscribed
-        member.client_id, member.client_host = beat.client_id, beat.client_host
+        before = Consumer("", topics=member.topics, matched=member.matched)
+        said: dict[str, Any] = {"client_id": beat.client_id, "client_host": beat.client_host}
         if beat.rack_id is not None:
-            member.rack_id = beat.rack_id
+            said["rack_id"] = beat.rack_id
         if beat.rebalance_timeout_ms != -1:
-            member.rebalance_timeout_ms = beat.rebalance_timeout_ms
+            said["rebalance_timeout_ms"] = beat.rebalance_timeout_ms
         if beat.assignor is not None:
-            member.assignor = beat.assignor
+            said["assignor"] = beat.assignor
         if beat.topics is not None:
-            member.topics = tuple(sorted(set(beat.topics)))
+            said["topics"] = tuple(sorted(set(beat.topics)))
         if beat.regex is not None:
-            member.regex = beat.regex or None
-        if matched is not None or member.regex is None:
-            member.matched = tuple(sorted(matched or ()))
+            said["regex"] = beat.regex or None
+        if matched is not None or not said.get("regex", member.regex):
+            said["matched"] = matched or ()
+        changed = member.take(**said)
         if is_new:
             member.previous_epoch = 0
-        if is_new or member.as_kept(NO_PLACES) != before:
+        if changed or is_new:
             self.revision += 1
             self._count(member)
-        wanted = member.subscribed
-        if wanted != subscribed:
-            self._want(wanted - subscribed, subscribed - wanted)
-            self._seen_revision = None
-        return is_new or wanted != subscribed
+        return self._subscribes_anew(member, before, changed) or is_new
+
+    def _subscribes_anew(self, member: Consumer, before: Consumer, changed: set[str]) -> bool:
+        """Take what a member subscribes to; returns whether that is something else than before."""
+        if "matched" in changed:
+            self._share(before.matched, -1)
+            self._share(member.matched, 1)
+        if not changed & {"topics", "matched"}:
+            return False
+        wanted, subscribed = member.subscribed, before.subscribed
+        if wanted == subscribed:
+            return False
+        self._want(wanted - subscribed, subscribed - wanted)
+        self._seen_revision = None
+        return True
 
     # -- leaving ----------------------------------------------------------------------------------
 
@@ -239,6 +254,7 @@ class ConsumerGroup(Targets):
     def _remove(self, member: Consumer) -> None:
         self._release(member)
         self._want(frozenset(), member.subscribed)
+        self._share(member.matched, -1)
         self._size -= member.counted
         del self.members[member.member_id]
         self._target.pop(member.member_id, None)
@@ -334,7 +350,27 @@ class ConsumerGroup(Targets):
     @property
     def size(self) -> int:
         """What its members hold, in bytes."""
-        return self._size
+        return self._size + _MATCHED_BYTES * self._shared_topics
+
+    def growth(self, beat: ConsumerHeartbeat, matched: tuple[str, ...] | None) -> int:
+        """How many more bytes it would hold after a heartbeat, about; 0 for fewer.
+
+        Args:
+            beat: the heartbeat.
+            matched: see `hear`.
+        """
+        member = self.members.get(beat.member_id) or self._static_member(beat.instance_id or "")
+        if member is None and beat.member_epoch != JOINS:
+            return 0
+        grown = 0 if member is not None else MEMBER_BYTES
+        held = member or Consumer("")
+        if beat.topics is not None:
+            grown += topics_bytes(set(beat.topics)) - topics_bytes(held.topics)
+        if beat.regex is not None:
+            grown += len(beat.regex) - len(held.regex or "")
+        if matched is not None and all(each.matched != matched for each in self.members.values()):
+            grown += _MATCHED_BYTES * (len(matched) - len(held.matched))
+        return max(grown, 0)
 
     def describe(self) -> DescribedConsumers:
         """Describe it."""

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from datetime import timedelta
-from functools import lru_cache
 from typing import Any, Final
 from uuid import UUID, uuid4
 
@@ -19,7 +18,6 @@ from hermes.kafka.groups.consumer_values import (
 )
 from hermes.kafka.groups.describing import NOT_ASKED, operations
 from hermes.kafka.groups.joining import may_use
-from hermes.regex import JavaPattern, RegexTooCostlyError
 from hermes.security import Operation, Resource
 
 #: From this version on members give themselves an id.
@@ -47,8 +45,10 @@ async def heartbeat(request: Any, call: Call) -> Any:
         _check(request, call)
         await _check_topics(request, call)
         beat = _beat_of(request, call)
-        groups = call.server.groups
-        beaten = await groups.consumer_heartbeat(request.group_id, beat, _resolver(call))
+        server, client = call.server, call.client
+        beaten = await server.groups.consumer_heartbeat(
+            request.group_id, beat, lambda regex: server.matched_topics.find(regex, client)
+        )
     except KafkaError as error:
         text = str(error) if str(error) != error.code.name else None
         return make.ConsumerGroupHeartbeatResponse(
@@ -170,38 +170,6 @@ def _by_topic(places: Iterable[Place]) -> dict[UUID, list[int]]:
     for topic_id, number in sorted(places):
         by_topic.setdefault(topic_id, []).append(number)
     return by_topic
-
-
-# -- regular expressions ------------------------------------------------------------------------
-
-
-def _resolver(call: Call) -> Any:
-    """What finds the topics that an expression matches and that this client may see."""
-
-    async def resolve(regex: str) -> frozenset[str]:
-        server = call.server
-        names = tuple(server.topics.names())
-        try:
-            found = await server.look_up(_matching, regex, names)
-        except RegexTooCostlyError as error:
-            raise _invalid_regex(regex, str(error)) from error
-        except ValueError as error:
-            raise _invalid_regex(regex, str(error)) from error
-        return frozenset(each for each in found if server.shows(call.client, each))
-
-    return resolve
-
-
-@lru_cache(maxsize=64)
-def _matching(regex: str, names: tuple[str, ...]) -> tuple[str, ...]:
-    """In a thread: match all names."""
-    pattern = JavaPattern(regex)
-    return tuple(each for each in names if pattern.matches(each))
-
-
-def _invalid_regex(regex: str, why: str) -> KafkaError:
-    text = f"SubscribedTopicRegex `{regex}` is not a valid regular expression: {why}."
-    return KafkaError(Code.INVALID_REGULAR_EXPRESSION, text)
 
 
 # -- describing ---------------------------------------------------------------------------------

@@ -16,9 +16,11 @@ from hermes.kafka.groups.consumer_values import (
 )
 from hermes.kafka.groups.forgetting import ForgettingGroups
 from hermes.kafka.groups.group import Group
-from hermes.kafka.groups.kept import MEMBER_BYTES, KeptGroup
+from hermes.kafka.groups.kept import KeptGroup
+from hermes.kafka.groups.members import protocols_size
 from hermes.kafka.groups.offsets import Change, Committed, TopicPartition, weight
 from hermes.kafka.groups.values import (
+    MEMBER_BYTES,
     DescribedGroup,
     Join,
     Joined,
@@ -55,10 +57,7 @@ class GroupCoordinator(ForgettingGroups):
                 return Joined(Code.INCONSISTENT_GROUP_PROTOCOL, join.member_id)
             if isinstance(kept.group, ConsumerGroup) and join.member_id:
                 return Joined(Code.UNKNOWN_MEMBER_ID, join.member_id)
-            more = sum(len(each.metadata) for each in join.protocols)
-            if not join.member_id:
-                more += MEMBER_BYTES + 2 * len(join.client_id)
-            self._check_memory(name, more)
+            self._check_memory(name, _growth(kept.group, join))
         except RefusedError as error:
             return Joined(error.code, join.member_id)
         answer: Deferred[Joined] = Deferred()
@@ -75,11 +74,12 @@ class GroupCoordinator(ForgettingGroups):
             return Synced(Code.INVALID_GROUP_ID)
         try:
             kept = await self._find(name, make=False)
-            self._check_memory(name, sum(map(len, sync.assignments.values())))
+            if kept is None or isinstance(kept.group, ConsumerGroup):
+                return Synced(Code.UNKNOWN_MEMBER_ID)
+            held = sum(len(each.assignment) for each in kept.group.members.by_id.values())
+            self._check_memory(name, sum(map(len, sync.assignments.values())) - held)
         except RefusedError as error:
             return Synced(error.code)
-        if kept is None or isinstance(kept.group, ConsumerGroup):
-            return Synced(Code.UNKNOWN_MEMBER_ID)
         answer: Deferred[Synced] = Deferred()
         kept.group.sync(sync, self._clock.seconds(), _once(answer))
         del sync  # only the leader's is needed, and it may have to wait for minutes
@@ -126,14 +126,15 @@ class GroupCoordinator(ForgettingGroups):
         self,
         name: str,
         beat: ConsumerHeartbeat,
-        resolve: Callable[[str], Awaitable[frozenset[str]]],
+        resolve: Callable[[str], Awaitable[tuple[str, ...]]],
     ) -> Beaten:
         """Take a ConsumerGroupHeartbeat; see `ConsumerGroup.hear`.
 
         Args:
             name: the group.
             beat: the heartbeat.
-            resolve: finds the topics that a regular expression matches, or raises KafkaError.
+            resolve: finds the topics that a regular expression matches, sorted, or raises
+                KafkaError.
 
         Returns:
             The answer, once all that it tells is on disk.
@@ -149,9 +150,7 @@ class GroupCoordinator(ForgettingGroups):
                 matched = await resolve(regex)
                 if kept.group is not group or self.groups.get(name) is not kept:
                     raise KafkaError(Code.COORDINATOR_NOT_AVAILABLE)
-            texts = (*(beat.topics or ()), *(matched or ()), beat.regex or "")
-            more = sum(100 + len(each) for each in texts)
-            self._check_memory(name, MEMBER_BYTES + more if beat.member_epoch == JOINS else more)
+            self._check_memory(name, group.growth(beat, matched))
             group.hear(beat, matched, self._clock.seconds())
             if not beat.leaves:
                 await self._assigner.catch_up(kept, group)
@@ -352,6 +351,20 @@ class GroupCoordinator(ForgettingGroups):
         if kept.group.state is not State.EMPTY:
             return Code.NON_EMPTY_GROUP
         return await self._delete(kept)
+
+
+def _growth(group: Group | ConsumerGroup, join: Join) -> int:
+    """How many more bytes a group would hold after a JoinGroup, about; below 0 for fewer.
+
+    Who joins again because of a rebalance brings what is held already.
+    """
+    brought = protocols_size(join.protocols)
+    if isinstance(group, Group):
+        member_id = join.member_id or group.members.static.get(join.instance_id or "", "")
+        member = group.members.by_id.get(member_id)
+        if member is not None:
+            return brought - protocols_size(member.protocols)
+    return brought + (0 if join.member_id else MEMBER_BYTES + 2 * len(join.client_id))
 
 
 def _once(answer: "Deferred[Any]") -> Callable[[Any], None]:

@@ -8,11 +8,10 @@ from hermes.kafka.errors import Code
 from hermes.kafka.groups.consumer_group import ConsumerGroup
 from hermes.kafka.groups.group import Group
 from hermes.kafka.groups.offsets import Committed, TopicPartition, weight
-from hermes.kafka.groups.values import State
+from hermes.kafka.groups.values import MEMBER_BYTES, State
 
-#: What a group weighs beside its members and offsets, and a member beside its protocols and names.
+#: What a group weighs beside its members and offsets.
 _GROUP_BYTES = 2_000
-MEMBER_BYTES = 1_000
 
 
 @dataclass(slots=True, eq=False)

@@ -292,7 +292,7 @@ class OwnGroups:
 
     def _check_memory(self, name: str, more: int) -> None:
         limit = self._settings().max_bytes
-        if more and self._bytes + more > limit:
+        if more > 0 and self._bytes + more > limit:
             self._lines.warn(
                 "memory",
                 "a request of group {name} was refused: groups hold {held} of {limit} bytes "

@@ -5,8 +5,9 @@ target, and gets what nobody else has; the rest it gets as the others give it up
 ever with two members. The states are those of Kafka's `CurrentAssignmentBuilder`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from hermes.kafka.groups.consumer_values import KeptConsumer, Place, Reconciliation
 
@@ -18,7 +19,7 @@ class Consumer:
     Attributes:
         member_id, instance_id, rack_id, client_id, client_host, rebalance_timeout_ms, topics,
             regex, assignor: see `ConsumerHeartbeat`.
-        matched: the topics that its regular expression has found.
+        matched: the topics that its regular expression has found; as `topics`, sorted.
         epoch: the one that it was told last.
         previous_epoch: the one before: its heartbeat may have crossed the answer.
         state: how far it is.
@@ -50,16 +51,36 @@ class Consumer:
 
     @property
     def subscribed(self) -> frozenset[str]:
-        """The topics that it wants, by name."""
+        """The topics that it wants, by name. Made anew each time: there may be thousands."""
         return frozenset(self.topics).union(self.matched)
+
+    def take(self, **said: Any) -> set[str]:
+        """Take what it says of itself.
+
+        Args:
+            said: values by the names of attributes. What is equal stays the same object, since
+                members may share it.
+
+        Returns:
+            The names of what has changed.
+        """
+        changed = set()
+        for name, value in said.items():
+            before = getattr(self, name)
+            if value is not before and value != before:
+                setattr(self, name, value)
+                changed.add(name)
+        return changed
 
     @property
     def size(self) -> int:
-        """What it holds, in bytes of its client's, and a hundred for each partition."""
+        """What it holds, in bytes of its client's, and a hundred for each topic and partition.
+
+        What its regular expression finds isn't counted: members share that.
+        """
         names = (self.member_id, self.client_id, self.instance_id, self.rack_id, self.regex)
-        texts = sum(len(each or "") for each in (*names, *self.topics, *self.matched))
-        things = (self.topics, self.matched, self.assigned, self.revoking)
-        return texts + 100 * sum(map(len, things))
+        texts = sum(len(each or "") for each in names) + topics_bytes(self.topics)
+        return texts + 100 * (len(self.assigned) + len(self.revoking))
 
     def is_at(self, epoch: int) -> bool:
         """Whether it has all that it is to have in an epoch."""
@@ -140,6 +161,11 @@ def next_step(
     is_complete = len(gained) == len(missing)
     state = Reconciliation.STABLE if is_complete else Reconciliation.UNRELEASED
     return Step(state, target_epoch, assigned | dict.fromkeys(gained, target_epoch), {})
+
+
+def topics_bytes(topics: Iterable[str]) -> int:
+    """What the names of topics cost that a member gives."""
+    return sum(100 + len(each) for each in topics)
 
 
 def _has_any(owned: frozenset[Place] | None, places: Mapping[Place, int]) -> bool:

@@ -99,6 +99,8 @@ class Targets:
         self._look_again: float | None = None  # no deadline of a member is earlier
         self._is_large = False
         self._size = 0
+        self._shared: Counter[int] = Counter()  # how many have what their expression found, by id
+        self._shared_topics = 0
 
     # -- targets ----------------------------------------------------------------------------------
 
@@ -142,9 +144,13 @@ class Targets:
             return None
         self._topics = self._look_at_topics()
         members = sorted(self.members.values(), key=_assignment_order)
-        ids = {each: self._ids_of(each) for each in {e.subscribed for e in members}}
+        # Members share what their expressions find, which may be thousands of topics.
+        alike = {(id(each.topics), id(each.matched)): each for each in members}
+        topics = {each.subscribed for each in alike.values()}
+        ids = {each: self._ids_of(each) for each in topics}
+        found = {key: ids[each.subscribed] for key, each in alike.items()}
         wanted = Subscriptions(
-            {each.member_id: ids[each.subscribed] for each in members},
+            {each.member_id: found[id(each.topics), id(each.matched)] for each in members},
             {size.topic_id: size.partitions for size in self._topics.values()},
         )
         assignor = self._preferred_assignor()
@@ -189,6 +195,18 @@ class Targets:
         for name in lost:
             if not self._wanted[name]:
                 del self._wanted[name]
+
+    def _share(self, matched: tuple[str, ...], change: int) -> None:
+        """Have one member more, or fewer, with what an expression has found."""
+        if not matched:
+            return
+        key = id(matched)
+        if not self._shared[key]:
+            self._shared_topics += len(matched)
+        self._shared[key] += change
+        if not self._shared[key]:
+            del self._shared[key]
+            self._shared_topics -= len(matched)
 
     def _weigh(self) -> None:
         """Find out whether it is large."""
@@ -277,6 +295,7 @@ class Targets:
                 self._look_again_at(member.revoke_end)
             self._own(member)
             self._count(member)
+            self._share(member.matched, 1)
             self._want(member.subscribed, frozenset())
         self._weigh()
 

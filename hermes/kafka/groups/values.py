@@ -6,6 +6,9 @@ from typing import Final, NamedTuple
 
 from hermes.kafka.errors import Code
 
+#: What a member weighs beside its names and what it brings.
+MEMBER_BYTES: Final = 1_000
+
 #: The protocol type of consumers, whose metadata say which topics they subscribe to.
 CONSUMER: Final = "consumer"
 

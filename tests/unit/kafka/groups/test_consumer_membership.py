@@ -3,6 +3,7 @@
 import json
 import zlib
 from random import Random
+from string import ascii_letters, digits
 from typing import Any
 from uuid import UUID
 
@@ -82,6 +83,50 @@ def test_what_does_not_deflate_is_bounded_too() -> None:
     assert len(encode_membership(1, ConsumerMembership(1, {}, members[:most]))) < RECORD_BYTES
 
 
+def test_topics_of_any_names_are_bounded_too() -> None:
+    """Each is there once as a topic of the group, and once as one that members want."""
+    random = Random(4)
+    (member,) = membership_of(1, random).members
+    names = ["".join(random.choices(ascii_letters + digits, k=249)) for _ in range(1500)]
+    sizes = {name: TopicSize(UUID(int=random.getrandbits(128)), 1) for name in names}
+
+    def of(count: int) -> ConsumerMembership:
+        wanted = member._replace(topics=tuple(names[:count]))
+        return ConsumerMembership(1, dict(list(sizes.items())[:count]), (wanted,))
+
+    most = next(count for count in range(1500, 0, -1) if can_be_kept(of(count)))
+    assert len(encode_membership(1, of(most))) < RECORD_BYTES
+
+
+def test_names_of_any_characters_are_bounded_too() -> None:
+    random = Random(5)
+    (member,) = membership_of(1, random).members
+    clients = [
+        "".join(chr(random.randrange(0x1F000, 0x1FFFF)) for _ in range(99)) for _ in "x" * 600
+    ]
+    members = tuple(member._replace(client_id=each) for each in clients)
+    most = next(
+        count
+        for count in range(600, 0, -1)
+        if can_be_kept(ConsumerMembership(1, {}, members[:count]))
+    )
+    assert most < 600
+    assert len(encode_membership(1, ConsumerMembership(1, {}, members[:most]))) < RECORD_BYTES
+
+
+def test_what_members_want_alike_is_kept_once() -> None:
+    (member,) = membership_of(1, Random(6)).members
+    names = tuple(f"a-topic-of-some-team-{number:04}" for number in range(3000))
+    members = tuple(
+        member._replace(member_id=f"member {number}", matched=names) for number in range(100)
+    )
+    membership = ConsumerMembership(1, {}, members)
+    assert can_be_kept(membership)
+    found = decode_membership(encode_membership(1, membership), 1)
+    assert found == membership
+    assert len({id(each.matched) for each in found.members}) == 1
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -91,6 +136,9 @@ def test_what_does_not_deflate_is_bounded_too() -> None:
         {"members": 7},
         {"topics": {"clicks": [9, 1]}},
         {"topics": []},
+        {"lists": []},
+        {"lists": [["clicks"], ["views", 7], []]},
+        {"lists": ["clicks", "views", "others"]},
         {"assignment_epoch": "1"},
         {"epoch": None, "kind": 7},
     ],

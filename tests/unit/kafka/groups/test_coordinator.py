@@ -33,6 +33,7 @@ class World:
     def __init__(self, path: Path) -> None:
         self.clock = Clock()
         self._path = str(path)
+        self.settings = SETTINGS
         self.held: list[Deferred[None]] | None = None
         self.topics = Topics({"clicks": 4})
         self.start()
@@ -45,7 +46,7 @@ class World:
             self.store,
             0,
             lambda: (0,),
-            lambda: SETTINGS,
+            lambda: self.settings,
             self.topics,
             self.clock,
             self.now_ms,
@@ -252,15 +253,19 @@ def test_expiry_goes_on_by_itself(world: World) -> None:
 # -- consumer groups ----------------------------------------------------------------------------
 
 
-async def nothing_matches(_: str) -> frozenset[str]:
-    return frozenset()
+async def nothing_matches(_: str) -> tuple[str, ...]:
+    return ()
 
 
-def beat(world: World, member: str, epoch: int, **more: Any) -> Any:
+def beat(world: World, member: str, epoch: int, matches: tuple[str, ...] = (), **more: Any) -> Any:
     """Send a heartbeat of a member of a consumer group; the answer, or the error's code."""
     given = {"rebalance_timeout_ms": 60_000, "topics": ("clicks",), "owned": frozenset()}
     heartbeat = ConsumerHeartbeat(member, epoch, **(given if epoch == 0 else {}) | more)
-    answer = world.done(world.groups.consumer_heartbeat("g", heartbeat, nothing_matches))
+
+    async def resolve(_: str) -> tuple[str, ...]:
+        return matches
+
+    answer = world.done(world.groups.consumer_heartbeat("g", heartbeat, resolve))
     if isinstance(answer, Failure):
         answer.trap(KafkaError)
         return answer.value.code
@@ -283,6 +288,55 @@ def test_members_of_a_consumer_group_go_on_after_a_crash(world: World) -> None:
     world.start()
     assert beat(world, "a", 3) is Code.UNKNOWN_MEMBER_ID
     assert beat(world, "a", 0).member_epoch == 5
+
+
+def test_what_regular_expressions_find_alike_is_held_once(world: World) -> None:
+    matches = tuple(f"a-topic-of-some-team-{number:04}" for number in range(5000))
+    for number in range(100):
+        told = beat(world, f"member {number}", 0, matches, regex=".*")
+        assert isinstance(told, Beaten)
+    assert world.groups.held_bytes < 1 << 20
+    group = world.groups.groups["g"].group
+    assert group.subscribes_to("a-topic-of-some-team-0777")
+    world.start()
+    assert isinstance(beat(world, "member 99", told.member_epoch, matches), Beaten)
+    assert world.groups.held_bytes < 1 << 20
+    for number in range(100):
+        beat(world, f"member {number}", -1)
+    assert world.groups.held_bytes < 10_000
+
+
+def test_members_of_a_consumer_group_go_on_where_no_memory_is_left(world: World) -> None:
+    matches = tuple(f"topic {number}" for number in range(50))
+    assert beat(world, "a", 0, matches, regex="t.*").member_epoch == 2
+    assert beat(world, "s", 0, instance_id="one").member_epoch == 3
+    world.settings = SETTINGS._replace(max_bytes=1)
+    assert beat(world, "a", 2, matches).member_epoch == 2
+    again = {"rebalance_timeout_ms": 60_000, "topics": ("clicks",), "regex": "t.*"}
+    assert beat(world, "a", 2, matches, **again).member_epoch == 2
+    assert beat(world, "a", 0, matches, regex="t.*").member_epoch == 3
+    assert beat(world, "s", -2, instance_id="one").member_epoch == -2
+    assert beat(world, "s2", 0, instance_id="one").member_epoch == 3
+    assert beat(world, "a", 3, (*matches, "z" * 100)) is Code.GROUP_MAX_SIZE_REACHED
+    assert beat(world, "a", 3, matches, topics=("clicks", "v")) is Code.GROUP_MAX_SIZE_REACHED
+    assert beat(world, "b", 0, matches) is Code.GROUP_MAX_SIZE_REACHED
+    assert beat(world, "a", -1).member_epoch == -1
+
+
+def test_members_of_a_classic_group_go_on_where_no_memory_is_left(world: World) -> None:
+    static, dynamic = world.share("one"), a_join("", needs_id=False)
+    world.settings = SETTINGS._replace(max_bytes=1)
+    assert world.done(world.groups.join("g", dynamic)).code is Code.GROUP_MAX_SIZE_REACHED
+    joined = world.done(world.groups.join("g", a_join("", "one")))
+    assert joined.code is Code.NONE
+    assert joined.member_id != static
+    other = a_join(joined.member_id, "one", session_timeout_ms=7_000)
+    joined = world.done(world.groups.join("g", other))
+    assert joined.code is Code.NONE
+    sync = Sync(joined.member_id, "one", joined.generation, {joined.member_id: b"all"})
+    assert world.done(world.groups.sync("g", sync)).code is Code.NONE
+    more = sync._replace(assignments={joined.member_id: bytes(100)})
+    assert world.done(world.groups.sync("g", more)).code is Code.GROUP_MAX_SIZE_REACHED
 
 
 def test_nobody_is_answered_before_it_is_on_disk(world: World) -> None:

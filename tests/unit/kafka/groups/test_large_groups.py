@@ -173,8 +173,8 @@ class Threads:
         return answers
 
 
-async def _nothing(_: str) -> frozenset[str]:
-    return frozenset()
+async def _nothing(_: str) -> tuple[str, ...]:
+    return ()
 
 
 @pytest.fixture
