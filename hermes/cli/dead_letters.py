@@ -10,7 +10,8 @@ from hermes.cli.terminal import note
 from hermes.client import SyncProducer
 from hermes.client.conversations import metadata
 from hermes.client.retrying import parse_letter
-from hermes.protocol import RANDOM_PARTITION, MetadataRequest
+from hermes.protocol import RANDOM_PARTITION, Message, MetadataRequest
+from hermes.protocol.record_set import RecordMessage
 from hermes.quoting import quoted
 
 # So many messages that are no dead letters are shown, the others counted.
@@ -57,9 +58,11 @@ class DeadLetters:
             else:
                 topic = self._topic or letter.topic
                 target = topic, self._partition(topic, letter.partition)
-                found.append((target, (letter.payload, following)))
+                found.append((target, letter.payload, following))
         for target, some in groupby(found, lambda each: each[0]):
-            yield target, [each for _, each in some], []
+            letters = [(payload, following) for _, payload, following in some]
+            payloads = [(payload or b"", following) for payload, following in letters]
+            yield target, payloads, [_message(payload) for payload, _ in letters]
 
     def _partition(self, topic: str, origin: int) -> int:
         if self._to_partition is not None:
@@ -78,3 +81,7 @@ class DeadLetters:
         self.left_out += 1
         if self.left_out <= _MOST_SHOWN:
             note(f"no dead letter, left out: {where}: {quoted(payload, _SHOWN_BYTES)}")
+
+
+def _message(payload: bytes | None) -> Message:
+    return RecordMessage.of_record(payload, None, (), None)

@@ -175,7 +175,7 @@ def _consume(source: TopicSource, readers: list[PartitionReader], limit: int | N
         started = time.perf_counter()
         for chunk in read_partitions(source.consumer, readers, max_wait_ms=0):
             count += len(chunk.messages)
-            size_bytes += sum([len(message[0]) for message, _ in chunk.messages])
+            size_bytes += sum([len(message[0] or b"") for message, _ in chunk.messages])
             advance(len(chunk.messages))
             if limit is not None and count >= limit:
                 break

@@ -8,7 +8,8 @@ of JSON, and after it the failed message's payload as it was.
     payload
 
 In truth the JSON is one line; it begins with `{"hermes_letter":1,`, which tells a letter from
-another payload. Readers ignore fields that they don't know.
+another payload. Readers ignore fields that they don't know. `"no_payload":true` is that of a record
+of Kafka's format without a value.
 """
 
 import json
@@ -40,7 +41,7 @@ class Letter:
         first_failed_ms: when it failed first, in ms since 1970.
         failed_ms: when it failed last, in ms since 1970.
         reason: why it failed last; the class of the exception and its text, shortened.
-        payload: its payload, not decoded.
+        payload: its payload, not decoded; None of a record without a value.
     """
 
     group: str
@@ -52,14 +53,16 @@ class Letter:
     first_failed_ms: int
     failed_ms: int
     reason: str
-    payload: bytes
+    payload: bytes | None
 
     def encode(self) -> bytes:
         """Write it as a payload."""
         line = {"hermes_letter": _VERSION, **asdict(self)}
         del line["payload"]
+        if self.payload is None:
+            line["no_payload"] = True
         text = json.dumps(line, separators=(",", ":"))
-        return text.encode("ascii") + b"\n" + self.payload
+        return text.encode("ascii") + b"\n" + (self.payload or b"")
 
 
 def parse_letter(payload: bytes) -> Letter | None:
@@ -99,7 +102,7 @@ def _letter(line: Any, payload: bytes) -> Letter:
         first_failed_ms=_number(line["first_failed_ms"]),
         failed_ms=_number(line["failed_ms"]),
         reason=_text(line["reason"]),
-        payload=payload,
+        payload=None if line.get("no_payload") is True else payload,
     )
 
 

@@ -257,7 +257,7 @@ class Worker:
         rung: Rung | None = Rung(message.topic, 0)
         before = None
         if source.is_retries:
-            rung, before = shared.ladder.rung(message.topic), parse_letter(message.message)
+            rung, before = shared.ladder.rung(message.topic), parse_letter(message.message or b"")
         assert rung is not None, f"{message.topic} is in a stream of retry topics"
         if before is not None:
             seconds = self._seconds_left(place, message, rung, before)
@@ -311,9 +311,9 @@ class Worker:
             return error
         return None
 
-    def _decoded(self, topic: str, payload: bytes) -> Any:
+    def _decoded(self, topic: str, payload: bytes | None) -> Any:
         decode = self._shared.decode
-        if decode is None:
+        if decode is None or payload is None:  # a tombstone has nothing to decode
             return payload
         try:
             return decode(topic, payload)

@@ -37,6 +37,17 @@ def test_keys_headers_times_and_tombstones_are_copied() -> None:
         ]
 
 
+def test_speed_is_measured_also_over_messages_without_a_value() -> None:
+    with running_kafka(topics={"orders": 1}) as kafka:
+        producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0})
+        producer.produce("orders", None, b"k1")
+        producer.produce("orders", b"12345")
+        assert producer.flush(60) == 0
+        place = "-b", f"{kafka.host}:{kafka.port}"
+        measured = json.loads(run("perf", "consume", *place, "-t", "orders", "--json")[0])
+        assert (measured["messages"], measured["size_bytes"]) == (2, 5)
+
+
 def test_what_the_other_format_would_lose_is_not_copied() -> None:
     with running_kafka(topics={"orders": 1}) as kafka:
         producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0})

@@ -38,7 +38,7 @@ def test_a_letter_is_a_line_of_json_and_the_payload() -> None:
         first_failed_ms=NUMBERS,
         failed_ms=NUMBERS,
         reason=st.text(st.characters()),
-        payload=st.binary(),
+        payload=st.none() | st.binary(),
     )
 )
 def test_what_is_written_comes_back(letter: Letter) -> None:

@@ -22,6 +22,9 @@ from hermes.errors import (
     MessageRejectedError,
 )
 from hermes.protocol import Codec, MessageSet, encode_message_set
+from hermes.protocol.record_compression import RecordCodec
+from hermes.protocol.record_set import RecordSet
+from hermes.protocol.records import Record, encode_batch
 
 NOW_MS = 1_000_000
 
@@ -355,3 +358,26 @@ def test_dead_letters_are_logged_but_not_each_of_thousands(
     rig.claim(rig.main, "t", b"b")
     rig.go()
     assert caplog.messages[-1].endswith("(95 more such lines suppressed)")
+
+
+def test_a_tombstone_is_handled_and_sent_on_without_a_value(rig: Rig) -> None:
+    rig.shared.decode = lambda topic, payload: payload.decode()
+    claim = rig.claim(rig.main, "t", b"a")
+    offset = claim.fetch_offset or 0
+    batch = encode_batch([Record(0, 1, b"key", None, ())], RecordCodec.NONE)
+    claim.add(RecordSet(offset.to_bytes(8) + batch[8:], offset), claim.epoch)
+
+    def refuse_none(message: RetryMessage) -> None:
+        if message.message is None:
+            raise ValueError("no value")
+
+    rig.answer = refuse_none
+    rig.go()
+    assert [each.message for each in rig.seen] == ["a", None]
+    ((topic, sent),) = rig.letters()
+    assert (topic, sent.payload) == ("t.g.retry.1", None)
+    rig.claim(rig.retries, "t.g.retry.1", sent.encode())
+    rig.seconds += 3_600
+    rig.answer = lambda message: None
+    rig.go()
+    assert [each.message for each in rig.seen] == ["a", None, None]
