@@ -14,8 +14,8 @@ import re
 import secrets
 import shutil
 import stat
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -63,14 +63,15 @@ class Files:
 
     def write(self, path: Path, content: bytes) -> None:
         """Write a new file, not yet flushed."""
-        with open(path, "xb") as file:
+        with _named(path), open(path, "xb") as file:
             file.write(content)
 
     def sync(self, path: Path) -> None:
         """Flush a file, or the names in a directory, to the disk."""
         descriptor = os.open(path, os.O_RDONLY)
         try:
-            os.fsync(descriptor)
+            with _named(path):
+                os.fsync(descriptor)
         finally:
             os.close(descriptor)
 
@@ -111,6 +112,17 @@ class Files:
     def remove_tree(self, path: Path) -> None:
         """Remove a directory and everything in it; a missing one is not an error."""
         shutil.rmtree(path, ignore_errors=True)
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Have errors say which file it was: the system's don't, of one that is open."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise
 
 
 def local_path(text: str | Path) -> Path:

@@ -59,6 +59,9 @@ _IN_WORDS: Final[dict[tuple[type[DataType], ...], str]] = {
 }
 
 
+_OR_A_KEY: Final = " (a row with a key and no value is a tombstone, in topics of Kafka's format)"
+
+
 class Outgoing(NamedTuple):
     """Messages for one topic.
 
@@ -102,10 +105,10 @@ class OutgoingRows:
             ConfigError: a message is too large.
             InvalidTopicError: a topic's name is not allowed.
         """
-        payloads = self._payloads(rows)
+        keys = self._column(rows, "key") if "key" in self._places else None
+        payloads = self._payloads(rows, keys)
         self._check_sizes(payloads)
         topics, codes = self._topics(rows)
-        keys = self._column(rows, "key") if "key" in self._places else None
         more = self._more(rows)
         for code, topic in enumerate(topics):
             if len(topics) == 1:
@@ -134,6 +137,8 @@ class OutgoingRows:
             if more:
                 headers, times = (each.slice(start, size).to_pylist() for each in more)
                 messages = list(map(_record, messages, headers, times))
+            elif None in messages:
+                messages = list(map(RecordData, messages))
             found = None if keys is None else Keys(keys.slice(start, size).to_pylist())
             yield Outgoing(topic, messages, found)
 
@@ -153,9 +158,13 @@ class OutgoingRows:
             times = times.cast(pa.int64())
         return self._column(rows, "headers"), times
 
-    def _payloads(self, rows: pa.RecordBatch) -> pa.Array:
-        values = _binary(_without_nulls(self._column(rows, "value"), "value"))
-        name = self._options.id_column
+    def _payloads(self, rows: pa.RecordBatch, keys: pa.Array | None) -> pa.Array:
+        """What is sent; null for a tombstone, which is of its key."""
+        column, name = self._column(rows, "value"), self._options.id_column
+        if name is None and keys is not None:
+            _without_nulls(column.filter(pc.is_null(keys)), "value", _OR_A_KEY)
+            return _binary(column)
+        values = _binary(_without_nulls(column, "value", _OR_A_KEY if name is None else ""))
         if name is None:
             return values
         ids = _binary(_without_nulls(self._column(rows, name), name))
@@ -230,7 +239,7 @@ def _are_headers(kind: DataType) -> bool:
 
 
 def _record(
-    value: bytes, headers: list[dict[str, Any]] | None, timestamp_ms: int | None
+    value: bytes | None, headers: list[dict[str, Any]] | None, timestamp_ms: int | None
 ) -> RecordData:
     pairs = tuple(tuple(each.values()) for each in headers or ())
     return RecordData(value, pairs, timestamp_ms)
@@ -242,11 +251,11 @@ def _coded(column: pa.Array) -> tuple[list[Any], "np.ndarray[Any, Any]"]:
     return encoded.dictionary.to_pylist(), encoded.indices.to_numpy().astype(np.int64)
 
 
-def _without_nulls(column: pa.Array, name: str) -> pa.Array:
+def _without_nulls(column: pa.Array, name: str, otherwise: str = "") -> pa.Array:
     if column.null_count:
         raise EncodingError(
             f"column {name!r} is null in {column.null_count} of {len(column)} rows, and every "
-            "message needs one: leave such rows out, or fill it in"
+            f"message needs one: leave such rows out, or fill it in{otherwise}"
         )
     return column
 

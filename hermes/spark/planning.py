@@ -366,5 +366,5 @@ def _unknown_topic(cluster: Cluster, topic: str) -> str:
     names = ", ".join(topics[:_MANY]) + (", ..." if len(topics) > _MANY else "")
     text = f"there is no topic {topic!r} on the brokers; there are: {names or 'none'}"
     if cluster.are_listed:
-        text += ". Of the brokers only those in hermes.bootstrap.servers are asked"
+        text += ". Only the brokers that are listed were asked"
     return text

@@ -267,6 +267,15 @@ def test_a_stream_that_is_started_again_writes_each_batch_once(spark, tmp_path) 
     assert table.transaction_version(f"hermes stream {query_id}") > newest
 
 
+def test_a_table_that_is_a_file_is_refused_before_the_query_starts(spark, tmp_path) -> None:
+    (tmp_path / "table").write_text("notes")
+    stream = spark.readStream.format("rate").load()
+    with pytest.raises(LoadTargetError, match="table is not a directory"):
+        write_stream_to_delta(stream, tmp_path / "table", tmp_path / "checkpoint")
+    with pytest.raises(LoadTargetError, match="table is not a directory"):
+        read_delta(spark, tmp_path / "table")
+
+
 def test_directories_above_a_table_need_not_be_readable(tmp_path, monkeypatch) -> None:
     closed, access, opened = tmp_path / "closed", os.access, os.open
 

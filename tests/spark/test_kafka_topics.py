@@ -80,12 +80,21 @@ def test_records_are_written_with_all_that_rows_have(
         ("a", b"1", [("h", b"x"), ("h", None)], when),
         (None, b"2", None, None),
         ("a", b"3", [], when),
+        ("gone", None, None, when),
     ]
     frame = spark.createDataFrame(rows, SCHEMA)
     writer = frame.write.format("hermes").mode("append").option("topic", "written")
     writer.option("hermes.bootstrap.servers", f"{broker.host}:{broker.port}").save()
 
-    found = sorted(read(spark, broker, "written", **ALL).collect(), key=lambda row: row.value)
+    frame.where("key = 'gone'").select("key", "value").write.format("hermes").mode(
+        "append"
+    ).options(
+        topic="written", **{"hermes.bootstrap.servers": f"{broker.host}:{broker.port}"}
+    ).save()
+
+    everything = read(spark, broker, "written", **ALL)
+    assert everything.where("value is null").select("key").collect() == [(b"gone",)] * 2
+    found = sorted(everything.where("value is not null").collect(), key=lambda row: row.value)
     assert [row.key for row in found] == [b"a", None, b"a"]
     assert [(each.key, each.value) for each in found[0].headers] == [("h", b"x"), ("h", None)]
     assert (found[1].headers, found[2].headers) == (None, None)

@@ -53,9 +53,12 @@ def open_table(store: Store) -> DeltaTable | None:
     """Open the current version of a table; None when there is no table.
 
     Raises:
-        LoadTargetError: its log is damaged, or the package would look elsewhere.
+        LoadTargetError: its log is damaged, it isn't a directory, or the package would look
+            elsewhere.
     """
     address, options = _address(store)
+    if store.path is not None and store.path.exists() and not store.path.is_dir():
+        raise LoadTargetError(f"{store.place()} is not a directory: choose another place")
     try:
         return DeltaTable(address, storage_options=options)
     except TableNotFoundError:

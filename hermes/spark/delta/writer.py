@@ -35,6 +35,7 @@ from hermes.spark.delta.table import (
 from hermes.spark.early_flush import flushed_early
 from hermes.spark.files import above, sync_all
 from hermes.spark.parquet import check_rows, data_files, write_parquet
+from hermes.spark.plain_errors import plain_errors
 from hermes.spark.starting import prepare_streams
 from hermes.spark.stores import Store, is_s3, open_store
 
@@ -88,7 +89,8 @@ def write_stream_to_delta(
 
     Raises:
         ConfigError: `df` is not a stream, or can't be partitioned this way.
-        LoadTargetError: `path` is the address of something else, or the store can't be used.
+        LoadTargetError: `path` is the address of something else, the store can't be used, or the
+            table is damaged.
         LoadError: a package is missing, or Spark lacks the store's file system.
     """
     if not df.isStreaming:
@@ -97,7 +99,7 @@ def write_stream_to_delta(
     started: Future[str] = Future()
     store = open_store(path, df.sparkSession, storage)
     store.spark_settings(df.sparkSession)
-    store.delta_table()
+    open_table(store)  # what is wrong with it is told here, rather than by a query that failed
     if store.path is None:
         store.prepare()
     offsets = _checkpoint_store(checkpoint, df.sparkSession, storage)
@@ -117,6 +119,7 @@ def _batch_writer(
     started: "Future[str]",
     merge_schema: bool,
 ) -> Callable[[DataFrame, int], None]:
+    @plain_errors
     def write(batch: DataFrame, number: int) -> None:
         query_id = started.result(_START_SECONDS)
         app_id = f"hermes stream {query_id}"

@@ -205,12 +205,18 @@ def parse_load_options(given: Mapping[str, str]) -> SourceOptions:
     return SourceOptions.parse(texts, None)
 
 
-def failure_text(error: Exception) -> str:
-    """The cause of Spark's failure: Hermes' own text where it has one, else the innermost cause."""
+def failure_text(error: Exception, place: object = "") -> str:
+    """The cause of Spark's failure: Hermes' own text where it has one, else the innermost cause.
+
+    Args:
+        error: Spark's.
+        place: what was written to, which a cause such as a full disk doesn't say.
+    """
     text = str(error).strip()
     for pattern in (_OURS, _CAUSE):
         if found := pattern.findall(text):
-            return str(found[-1])
+            is_clear = pattern is _OURS or not place or str(place) in found[-1]
+            return str(found[-1]) if is_clear else f"{place}: {found[-1]}"
     return text.splitlines()[0] if text else type(error).__name__
 
 
@@ -251,7 +257,7 @@ def _write(
                 rows, target.store.url(directory), columns, target.store.spark_settings(spark)
             )
     except (PySparkException, Py4JError) as error:
-        raise LoadError(failure_text(error)) from error
+        raise LoadError(failure_text(error, target.place())) from error
 
 
 def _started(spark: SparkSession | Callable[[], SparkSession]) -> SparkSession:

@@ -18,7 +18,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from hermes.client import Keys
+from hermes.client import Keys, RecordData
 from hermes.errors import ConfigError, EncodingError, InvalidTopicError
 from hermes.spark.envelope import add_ids
 from hermes.spark.outgoing import Outgoing, OutgoingRows
@@ -198,6 +198,20 @@ def test_null_where_something_is_needed_is_an_error(column: str) -> None:
     kinds = VALUE | {"topic": StringType(), "uuid": StringType()}
     with pytest.raises(EncodingError, match=f"column '{column}' is null in 2 of 3 rows"):
         outgoing(rows, kinds, idColumn="uuid")
+
+
+def test_a_key_without_a_value_is_a_tombstone() -> None:
+    rows = {"topic": ["a"] * 3, "key": ["x", "y", None], "value": [b"1", None, b"3"]}
+    without, keyed = outgoing(rows, KEYED)
+    assert (without.messages, without.keys) == ([b"3"], None)
+    assert keyed.messages == [RecordData(b"1"), RecordData(None)]
+    assert list(keyed.keys or ()) == ["x", "y"]
+    rows["value"][2] = None
+    with pytest.raises(EncodingError, match=r"'value' is null in 1 of 1 rows.* is a tombstone"):
+        outgoing(rows, KEYED)
+    rows["key"][2] = "z"
+    with pytest.raises(EncodingError, match=r"'value' is null in 2 of 3 rows"):
+        outgoing({**rows, "id": ["1", "2", "3"]}, KEYED | {"id": StringType()}, idColumn="id")
 
 
 def test_a_name_that_no_topic_can_have_is_an_error() -> None:

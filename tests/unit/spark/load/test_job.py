@@ -37,3 +37,10 @@ Caused by: java.io.IOException: No space left on device
 )
 def test_the_cause_is_told(text: str, expected: str) -> None:
     assert failure_text(RuntimeError(text)) == expected
+
+
+def test_a_cause_that_names_no_place_gets_one() -> None:
+    full = "x\nCaused by: java.io.IOException: No space left on device\n\tat a.b(c.java:1)"
+    assert failure_text(RuntimeError(full), "/data/x") == "/data/x: No space left on device"
+    ours = "hermes.errors.DataLossError: topic 'a' is gone\n"
+    assert failure_text(RuntimeError(ours), "/data/x") == "topic 'a' is gone"
