@@ -228,14 +228,19 @@ def delete(
 ) -> None:
     """Delete TOPICs on a broker, with all their messages. This can't be undone.
 
+    A topic with the format `kafka` is deleted on all brokers of a cluster.
+
     All are looked up, and asked about, before the first is deleted.
     """
     with _connected(broker, timeout_seconds, security, "delete a topic") as consumer:
         for name in dict.fromkeys(topics):
             (described,) = consumer.metadata([name]).topics
             _check_exists(described)
-            size = format_bytes(_size_bytes(described))
-            confirm(f"Delete topic {name!r} on {broker}, {size}, for good?", yes=yes)
+            where = f"on {broker}, {format_bytes(_size_bytes(described))}"
+            count = _sharers(consumer, [described])
+            if count > 1:
+                where = f"on all {count} brokers of the cluster"
+            confirm(f"Delete topic {name!r} {where}, for good?", yes=yes)
         for name in dict.fromkeys(topics):
             consumer.delete_topic(name)
             write_done("deleted", name, as_json)
@@ -281,14 +286,17 @@ def _note_shares(
     consumer: SimpleConsumer, broker: BrokerAddress, topics: Iterable[TopicMetadata]
 ) -> None:
     """Say where partitions of these topics may be on other brokers."""
-    if not any(each.holds_records for each in topics):
-        return
-    count = len(consumer.brokers())
+    count = _sharers(consumer, topics)
     if count > 1:
         note(
             f"{broker} is one of {count} brokers: of topics with the format kafka only its own "
             "partitions are shown; the others have the rest"
         )
+
+
+def _sharers(consumer: SimpleConsumer, topics: Iterable[TopicMetadata]) -> int:
+    """How many brokers share the topics with Kafka's format among these; 0 without such a one."""
+    return len(consumer.brokers()) if any(each.holds_records for each in topics) else 0
 
 
 def _size_bytes(topic: TopicMetadata) -> int:

@@ -479,6 +479,8 @@ def test_what_hermes_own_clients_ask_of_such_a_topic_is_done_in_the_cluster(
             pytest.raises(TopicExistsError, match=r"5 partitions in the cluster.*on any of"),
         ):
             other.create_topic("clicks", {"format": "kafka", "partitions": "4"})
+        asked = run_program("topics", "delete", "-b", place, "clicks")
+        assert "Delete topic 'clicks' on all 2 brokers of the cluster, for good?" in asked.stderr
         client.delete_topic("clicks")
     assert topic(one, "clicks") is None
     eventually(lambda: topic(two, "clicks") is None)
