@@ -3,12 +3,16 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
+from threading import get_ident
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer
 from kafka_readers import READERS, Reader
 
 from hermes.cli.kafka_asking import KafkaAsker
+from hermes.kafka.groups.consumer_values import ConsumerSettings
+from hermes.kafka.groups.targets import Assignment, Targets
 from hermes.testing import RunningKafka, running_kafka
 
 PARTITIONS = 8
@@ -120,3 +124,40 @@ def test_one_group_of_all_clients(broker: RunningKafka) -> None:
             stack.callback(readers[-1].stop)
         wait_for(lambda: shared(readers), "they don't share")
         wait_for(lambda: seen(readers) == set(values), "not all came")
+
+
+def test_a_group_whose_target_is_made_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts_as_large = partial(ConsumerSettings, large=PARTITIONS, assignment_interval_ms=100)
+    monkeypatch.setattr("hermes.kafka.groups.building.ConsumerSettings", counts_as_large)
+    makers: list[int] = []
+    deciders: list[int] = []
+    make, begin = Assignment.make, Targets.begin_assignment
+    monkeypatch.setattr(Assignment, "make", lambda it: makers.append(get_ident()) or make(it))
+    monkeypatch.setattr(
+        Targets, "begin_assignment", lambda it, now: deciders.append(get_ident()) or begin(it, now)
+    )
+    heartbeats = {"group_consumer_heartbeat_interval": "100ms"}
+    with running_kafka({"many": PARTITIONS}, heartbeats) as kafka, ExitStack() as stack:
+
+        def start() -> Consumer:
+            given = {"group.id": "large", "group.protocol": "consumer", "log_level": 0}
+            consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, **given})
+            stack.callback(consumer.close)
+            consumer.subscribe(["many"])
+            return consumer
+
+        def is_shared(consumers: list[Consumer], *counts: int) -> bool:
+            for each in consumers:
+                each.poll(0)
+            shares = [{place.partition for place in each.assignment()} for each in consumers]
+            is_whole = set().union(*shares) == set(range(PARTITIONS))
+            return is_whole and sorted(map(len, shares)) == list(counts)
+
+        first = start()
+        wait_for(lambda: is_shared([first], 8), "the first one doesn't get all")
+        second, third = start(), start()
+        wait_for(lambda: is_shared([first, second, third], 2, 3, 3), "three don't share")
+        first.close()
+        wait_for(lambda: is_shared([second, third], 4, 4), "two don't take over")
+    assert len(makers) >= 3
+    assert set(makers).isdisjoint(deciders)
