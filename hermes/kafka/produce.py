@@ -313,7 +313,8 @@ class _Run:
 
         def late() -> None:
             for each in self.appended:
-                if each.log.high_watermark < each.end_offset:
+                is_other = each.opening != each.log.openings  # and may have other messages there
+                if is_other or each.log.high_watermark < each.end_offset:
                     refused = produced[each.place]
                     produced[each.place] = Produced(
                         refused.topic, refused.partition, Code.REQUEST_TIMED_OUT

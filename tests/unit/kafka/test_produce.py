@@ -209,6 +209,21 @@ def test_a_flush_that_is_late_is_an_error_that_clients_repeat(tmp_path: Path) ->
     assert decode_answer("Produce", 9, answer).responses[0].partition_responses[0].error_code == 7
 
 
+def test_what_a_log_has_lost_is_not_there_since_others_are(tmp_path: Path) -> None:
+    """The log failed and came back, and others have appended, before the time was up."""
+    bench = KafkaBench(tmp_path, topics={"new": {"format": "kafka"}})
+    bench.shared.topics.create_declared("new")
+    produce(bench, 9, BATCH)
+    bench.flusher._in_thread = lambda function, *args: Deferred()
+    connection, transport = bench.connect_kafka()
+    connection.dataReceived(request(bench, 9, BATCH, timeout=timedelta(seconds=5)))
+    log_of(bench).flush()
+    log_of(bench).openings += 1
+    bench.clock.advance(5.1)
+    (answer,) = answers(transport)
+    assert decode_answer("Produce", 9, answer).responses[0].partition_responses[0].error_code == 7
+
+
 @pytest.mark.parametrize("version", [3, 8, 13])
 def test_the_broker_sets_timestamps_where_a_topic_has_its(tmp_path: Path, version: int) -> None:
     with serving(tmp_path, message_timestamp_type="LogAppendTime") as bench:
