@@ -66,7 +66,7 @@ def check_and_append(
     if producers is not None:
         if append_time_ms is not None:
             headers = [each._replace(max_timestamp_ms=append_time_ms) for each in headers]
-        producers.note(headers, base)
+        producers.note(headers, base, now_ms)
     return AppendedBatches(
         base, -1 if append_time_ms is None else append_time_ms, False, base + count
     )

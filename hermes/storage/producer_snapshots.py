@@ -84,7 +84,7 @@ def encode_snapshot(states: Mapping[int, ProducerState]) -> bytes:
 
 def _last_of(state: ProducerState) -> StoredBatch:
     if state.batches:
-        return state.batches[-1]
+        return state.batches[-1]._replace(timestamp_ms=state.last_timestamp_ms)
     return StoredBatch(_NONE, _NONE, 0, state.last_timestamp_ms)
 
 
@@ -166,7 +166,7 @@ class ProducerSnapshots:
                 self._files.unlink(path)
         producers.replace({})
         for header in replay(max(start, found - _offsets_under_way(states, now_ms))):
-            producers.note((header,), header.base_offset)
+            producers.note((header,), header.base_offset, now_ms)
         producers.replace(unexpired({**states, **producers.states}, now_ms))
 
     def write(self, captures: Sequence[Capture]) -> None:

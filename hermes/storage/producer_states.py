@@ -10,7 +10,8 @@ five batches, as many as a client may have under way at once:
     one of an older epoch          is refused: the producer has begun anew since
 
 A producer that the log doesn't know (new, expired, or of too many) may begin with any number. One
-expires when its newest message is older than a day.
+expires a day after its newest message, or after it was heard of, whichever is later. Kafka goes by
+messages only, and forgets who writes old ones within minutes.
 
 Nothing here touches a file (`hermes.storage.producer_snapshots` does) or knows a clock.
 
@@ -74,7 +75,8 @@ class ProducerState(NamedTuple):
     Attributes:
         epoch: its epoch.
         batches: its last batches of that epoch, oldest first; none after a transaction's marker.
-        last_timestamp_ms: the largest timestamp of the last batch, ms since 1970.
+        last_timestamp_ms: the largest timestamp of the last batch, or when that was appended, if
+            that was later and is known; ms since 1970.
     """
 
     epoch: int
@@ -187,12 +189,16 @@ class ProducerStates:
                 f"{who}: its sequence number is {first}, but the last one was {last.last_sequence}"
             )
 
-    def note(self, headers: Iterable[BatchHeader], base_offset: int) -> None:
+    def note(
+        self, headers: Iterable[BatchHeader], base_offset: int, heard_ms: int | None = None
+    ) -> None:
         """Remember batches that were appended or are found in the log.
 
         Args:
             headers: the batches', in their order.
             base_offset: where the first one was appended; the others follow without a gap.
+            heard_ms: when the producer was heard of, in ms since 1970, if that is known: what it
+                sends may be of any time.
         """
         states = self._states
         for header in headers:
@@ -200,7 +206,10 @@ class ProducerStates:
             if producer >= 0:
                 # What is put back in goes to the end: the longest silent are the first.
                 state = states.pop(producer, None)
-                states[producer] = _with(state, header, base_offset)
+                noted = _with(state, header, base_offset)
+                if heard_ms is not None and heard_ms > noted.last_timestamp_ms:
+                    noted = noted._replace(last_timestamp_ms=heard_ms)
+                states[producer] = noted
                 if len(states) > self._most:
                     del states[next(iter(states))]
             base_offset += header.last_offset_delta + 1

@@ -19,15 +19,15 @@ from hermes.protocol.records import Record, encode_batch
 from hermes.storage import FileLayer
 
 
-def batch(sequence, count=2, producer=1000, epoch=0, size=10):
-    records = [Record(number, NOW_MS, None, b"x" * size) for number in range(count)]
+def batch(sequence, count=2, producer=1000, epoch=0, size=10, time_ms=NOW_MS):
+    records = [Record(number, time_ms, None, b"x" * size) for number in range(count)]
     return encode_batch(records, producer_id=producer, producer_epoch=epoch, base_sequence=sequence)
 
 
-def send(log, sequence, append_time_ms=None, **options):
+def send(log, sequence, append_time_ms=None, now_ms=NOW_MS, **options):
     data = batch(sequence, **options)
     headers = check_batches(data, BatchRules(1 << 20))
-    return check_and_append(log, headers, data, NOW_MS, append_time_ms=append_time_ms)
+    return check_and_append(log, headers, data, now_ms, append_time_ms=append_time_ms)
 
 
 @pytest.fixture
@@ -55,6 +55,29 @@ def test_a_batch_that_is_sent_again_is_answered_with_its_place(path):
     with pytest.raises(OutOfOrderSequenceError):
         send(log, 9)
     assert send(log, 0, producer=1001).base_offset == 4
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_who_sends_messages_of_long_ago_is_not_forgotten(path, clean):
+    """As a copy of another cluster's topic does: what counts is when it was heard of."""
+    long_ago = NOW_MS - 7 * 24 * 3600 * 1000
+    log, minutes = opened(path), 60 * 1000
+    for number in range(3):
+        now_ms = NOW_MS + number * 20 * minutes
+        assert send(log, number * 2, time_ms=long_ago, now_ms=now_ms).base_offset == number * 2
+    with pytest.raises(OutOfOrderSequenceError):
+        send(log, 9, time_ms=long_ago, now_ms=now_ms + 20 * minutes)
+    assert send(log, 4, time_ms=long_ago, now_ms=now_ms + 40 * minutes).is_duplicate
+    log.flush()
+    if clean:
+        log.close()
+    log = opened(path, clean=clean)
+    assert send(log, 4, time_ms=long_ago, now_ms=now_ms).is_duplicate
+    with pytest.raises(OutOfOrderSequenceError):
+        send(log, 9, time_ms=long_ago, now_ms=now_ms)
+    a_day = 24 * 60 * minutes
+    assert send(log, 9, time_ms=long_ago, now_ms=now_ms + a_day).base_offset == 6
+    log.close()
 
 
 def test_log_append_time_is_answered_and_remembered(path):
