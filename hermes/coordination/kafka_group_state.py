@@ -8,7 +8,7 @@ import json
 import struct
 import zlib
 from base64 import b64decode
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -200,8 +200,9 @@ def _read_members(
         if value.get("kind") == CONSUMER:
             if value["epoch"] != generation:
                 return CONSUMER, ()
-            names = _named(value)
-            return CONSUMER, tuple(_consumer(names, *each) for each in value["members"])
+            names, lists = _named(value), value["lists"]
+            members = (_consumer(names, lists, *each) for each in value["members"])
+            return CONSUMER, tuple(members)
         if value["generation"] != generation:  # its members have to join again
             return CLASSIC, ()
         return CLASSIC, tuple(_classic(*each) for each in value["members"])
@@ -219,7 +220,9 @@ def _classic(*fields: Any) -> KafkaGroupMember:
     )
 
 
-def _consumer(names: Mapping[int, str], *fields: Any) -> KafkaGroupMember:
+def _consumer(
+    names: Mapping[int, str], lists: Sequence[Sequence[str]], *fields: Any
+) -> KafkaGroupMember:
     member_id, instance_id, _, client_id, host, _, topics, regex = fields[:8]
     partitions = frozenset(
         (names[topic], _whole(number))
@@ -230,7 +233,7 @@ def _consumer(names: Mapping[int, str], *fields: Any) -> KafkaGroupMember:
     return KafkaGroupMember(
         str(instance_id or member_id),
         f"{client_id} {host}",
-        tuple(map(str, topics)),
+        tuple(map(str, lists[_whole(topics)])),
         str(regex or ""),
         partitions,
     )
