@@ -20,7 +20,7 @@ from hermes.coordination.kafka_groups import (
     parse_offset_name,
 )
 from hermes.coordination.kafka_topics import TopicNode, parse_topic, topic_node_path
-from hermes.coordination.sessions import Session
+from hermes.coordination.sessions import Node, Session
 from hermes.errors import CoordinationError, CoordinationNotAuthorizedError, InvalidNodeError
 from hermes.quoting import quoted
 
@@ -29,6 +29,9 @@ _READ_AT_ONCE: Final = 128
 
 #: More than the JSON of members can be.
 _MOST_JSON_BYTES: Final = 4 * 1024 * 1024
+
+#: How often a group is read again that is written meanwhile.
+_MOST_READS: Final = 5
 
 CLASSIC: Final = "classic"
 CONSUMER: Final = "consumer"
@@ -190,8 +193,7 @@ def _read_members(
 ) -> tuple[str, tuple[KafkaGroupMember, ...]]:
     """A group's kind and its members."""
     path = f"{group_node_path(group)}/{MEMBERS_NAME}"
-    node = session.get(path)
-    record = session.get(group_node_path(group))
+    record, node = _read_record_and_members(session, group_node_path(group), path)
     if node is None or record is None:
         return CLASSIC, ()
     try:
@@ -209,6 +211,21 @@ def _read_members(
     except (zlib.error, ValueError, TypeError, LookupError, AttributeError, RecursionError):
         faults.append(_invalid(path, node.value))
         return CLASSIC, ()
+
+
+def _read_record_and_members(
+    session: Session, record_path: str, members_path: str
+) -> tuple[Node | None, Node | None]:
+    """Read two nodes as they stood together: members count only with their generation's record.
+
+    Each write of members changes the record's version: if that is the same before and after them,
+    nothing was written in between.
+    """
+    for _ in range(_MOST_READS):
+        before, members, record = session.get_all([record_path, members_path, record_path])
+        if before == record:
+            break
+    return record, members
 
 
 def _classic(*fields: Any) -> KafkaGroupMember:
