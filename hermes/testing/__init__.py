@@ -43,7 +43,7 @@ from twisted.python.failure import Failure
 from hermes.broker import BrokerService
 from hermes.broker.clocks import use_monotonic_clock
 from hermes.config import parse_broker_config
-from hermes.errors import ConfigError, HermesError
+from hermes.errors import ArgumentError, ConfigError, HermesError
 from hermes.reactors import make_reactor, release_reactor
 from hermes.tap import mount_kafka, mount_registry
 
@@ -195,11 +195,14 @@ def running_kafka(
         The broker, ready to serve.
 
     Raises:
+        ArgumentError: the topics are one text.
         ConfigError: a setting is wrong.
         HermesError: it could not start; the text says why.
     """
     from hermes.testing.faults import Faults
 
+    if isinstance(topics, str):
+        raise ArgumentError(f"topics: expected a list of names, got {topics!r}")
     counts = topics if isinstance(topics, Mapping) else dict.fromkeys(topics, 1)
     values = {
         "kafka_listen": "tcp:0:interface=127.0.0.1",

@@ -12,6 +12,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from kafka_clients import Confluent, Sent
 
+from hermes.errors import ArgumentError
 from hermes.testing import RunningKafka, running_broker, running_kafka
 
 
@@ -38,6 +39,12 @@ def test_its_topics_are_there(kafka: RunningKafka) -> None:
 def test_a_list_is_of_topics_with_one_partition() -> None:
     with running_kafka(["a", "b"], {"num_partitions": 5}) as kafka:
         assert topics(admin(kafka)) == {"a": 1, "b": 1}
+
+
+def test_one_text_is_no_list_of_topics() -> None:
+    """Else each of its letters would be a topic."""
+    with pytest.raises(ArgumentError, match="expected a list of names, got 'clicks'"):
+        running_kafka("clicks").__enter__()
 
 
 def test_a_broker_without_kafka_has_no_bootstrap_servers() -> None:
