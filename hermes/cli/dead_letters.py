@@ -9,7 +9,7 @@ from hermes.cli.reading import Chunk
 from hermes.cli.terminal import note
 from hermes.client import SyncProducer
 from hermes.client.conversations import metadata
-from hermes.client.retrying import parse_letter
+from hermes.client.retrying import Letter, parse_letter
 from hermes.protocol import RANDOM_PARTITION, Message, MetadataRequest
 from hermes.protocol.record_set import RecordMessage
 from hermes.quoting import quoted
@@ -44,7 +44,7 @@ class DeadLetters:
 
         Yields:
             A topic and a partition, and what goes there: payloads, each with the offset after its
-            message. What is no dead letter is left out, and shown.
+            message; and these as records. What is no dead letter is left out, and shown.
         """
         found = []
         for message, following in chunk.messages:
@@ -58,11 +58,11 @@ class DeadLetters:
             else:
                 topic = self._topic or letter.topic
                 target = topic, self._partition(topic, letter.partition)
-                found.append((target, letter.payload, following))
+                found.append((target, letter, following))
         for target, some in groupby(found, lambda each: each[0]):
-            letters = [(payload, following) for _, payload, following in some]
-            payloads = [(payload or b"", following) for payload, following in letters]
-            yield target, payloads, [_message(payload) for payload, _ in letters]
+            letters = [(letter, following) for _, letter, following in some]
+            payloads = [(letter.payload or b"", following) for letter, following in letters]
+            yield target, payloads, [_message(letter) for letter, _ in letters]
 
     def _partition(self, topic: str, origin: int) -> int:
         if self._to_partition is not None:
@@ -83,5 +83,6 @@ class DeadLetters:
             note(f"no dead letter, left out: {where}: {quoted(payload, _SHOWN_BYTES)}")
 
 
-def _message(payload: bytes | None) -> Message:
-    return RecordMessage.of_record(payload, None, (), None)
+def _message(letter: Letter) -> Message:
+    beside = letter.key, letter.headers, letter.timestamp_ms
+    return RecordMessage.of_record(letter.payload, *beside)

@@ -12,7 +12,8 @@ from hermes.client.metrics import RetryCounters, RetryMetrics
 from hermes.client.producer import Producer
 from hermes.client.producer_config import ProducerConfig
 from hermes.client.retrying.ladder import Ladder
-from hermes.client.retrying.worker import RetryMessage, Shared, Worker
+from hermes.client.retrying.messages import RetryMessage
+from hermes.client.retrying.worker import Shared, Worker
 from hermes.errors import ClientError, ConfigError
 from hermes.forks import watch_forks
 from hermes.quoting import quoted

@@ -8,21 +8,25 @@ of JSON, and after it the failed message's payload as it was.
     payload
 
 In truth the JSON is one line; it begins with `{"hermes_letter":1,`, which tells a letter from
-another payload. Readers ignore fields that they don't know. `"no_payload":true` is that of a record
-of Kafka's format without a value.
+another payload. Readers ignore fields that they don't know. What a record of Kafka's format has
+beside its value is in the line, too, since the letter's topic may be of 0.7's format: `"key"` and
+the headers' values in base64, `"timestamp_ms"`, and `"no_payload":true` if it has no value.
 """
 
 import json
-from dataclasses import asdict, dataclass
+from base64 import b64decode, b64encode
+from dataclasses import dataclass
 from typing import Any, Final
 
-from hermes.errors import InvalidTopicError
+from hermes.errors import InvalidTopicError, MessageTooLargeError
 from hermes.protocol import check_topic_name
+from hermes.protocol.records import Headers
 
 _VERSION: Final = 1
 _START: Final = b'{"hermes_letter":1,'
-# A line is never longer; a payload without a newline isn't searched to its end.
-_LONGEST_LINE_BYTES: Final = 64 * 1024
+# A line is never longer; a payload without a newline isn't searched to its end. Enough for a key
+# and headers as large as batches may be by default.
+_LONGEST_LINE_BYTES: Final = 2 * 1024 * 1024
 _LONGEST_REASON: Final = 1000
 _INT64_END: Final = 1 << 63
 
@@ -42,6 +46,9 @@ class Letter:
         failed_ms: when it failed last, in ms since 1970.
         reason: why it failed last; the class of the exception and its text, shortened.
         payload: its payload, not decoded; None of a record without a value.
+        key: a record's key; None if it has none, as a message of 0.7's format.
+        headers: a record's headers, pairs of a name and a value.
+        timestamp_ms: a record's time, in ms since 1970; None if it has none.
     """
 
     group: str
@@ -54,15 +61,34 @@ class Letter:
     failed_ms: int
     reason: str
     payload: bytes | None
+    key: bytes | None = None
+    headers: Headers = ()
+    timestamp_ms: int | None = None
 
     def encode(self) -> bytes:
-        """Write it as a payload."""
-        line = {"hermes_letter": _VERSION, **asdict(self)}
-        del line["payload"]
+        """Write it as a payload.
+
+        Raises:
+            MessageTooLargeError: key and headers are larger than a letter's line can be.
+        """
+        line: dict[str, Any] = {"hermes_letter": _VERSION}
+        line.update((each, getattr(self, each)) for each in _PLAIN_FIELDS)
         if self.payload is None:
             line["no_payload"] = True
-        text = json.dumps(line, separators=(",", ":"))
-        return text.encode("ascii") + b"\n" + (self.payload or b"")
+        if self.key is not None:
+            line["key"] = _base64(self.key)
+        if self.headers:
+            line["headers"] = [[name, _base64(value)] for name, value in self.headers]
+        if self.timestamp_ms is not None:
+            line["timestamp_ms"] = self.timestamp_ms
+        text = json.dumps(line, separators=(",", ":")).encode("ascii") + b"\n"
+        if len(text) > _LONGEST_LINE_BYTES:
+            raise MessageTooLargeError(len(text), _LONGEST_LINE_BYTES)
+        return text + (self.payload or b"")
+
+
+#: What stands in a line as it is.
+_PLAIN_FIELDS: Final = tuple(Letter.__dataclass_fields__)[:9]
 
 
 def parse_letter(payload: bytes) -> Letter | None:
@@ -103,7 +129,24 @@ def _letter(line: Any, payload: bytes) -> Letter:
         failed_ms=_number(line["failed_ms"]),
         reason=_text(line["reason"]),
         payload=None if line.get("no_payload") is True else payload,
+        key=_bytes(line.get("key")),
+        headers=tuple((_text(name), _bytes(value)) for name, value in line.get("headers", ())),
+        timestamp_ms=_time(line.get("timestamp_ms")),
     )
+
+
+def _base64(value: bytes | None) -> str | None:
+    return None if value is None else b64encode(value).decode("ascii")
+
+
+def _bytes(value: Any) -> bytes | None:
+    return None if value is None else b64decode(_text(value), validate=True)
+
+
+def _time(value: Any) -> int | None:
+    if value is not None and (type(value) is not int or not -_INT64_END <= value < _INT64_END):
+        raise ValueError
+    return value
 
 
 def _text(value: Any) -> str:

@@ -15,13 +15,14 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from hermes.backoff import growing_pause
 from hermes.client.groups.streams import MessageStream, StreamMessage
 from hermes.client.metrics import RetryCounters
 from hermes.client.retrying.ladder import Ladder, Rung
 from hermes.client.retrying.letters import Letter, parse_letter, reason_of
+from hermes.client.retrying.messages import RetryMessage
 from hermes.coordination.layout import BrokerPartition
 from hermes.errors import ConsumerTimeoutError, EncodingError, HermesError, MessageRejectedError
 from hermes.quoting import printable
@@ -41,40 +42,6 @@ _LONGEST_PAUSE_SECONDS: Final = 30.0
 _SHOWN_REASON: Final = 200
 
 _Place: TypeAlias = tuple[str, BrokerPartition]
-
-
-class RetryMessage(NamedTuple):
-    """A message for the application, for the first time or again.
-
-    Whichever try it is, its place is that where it was published: `topic`, `broker_id`,
-    `partition` and `offset` identify it (but for those within one compressed message, which share
-    an offset).
-
-    Example:
-        def charge(order: RetryMessage) -> None:
-            if order.attempt > 1:
-                log.info("once more, after: %s", order.reason)
-            billing.charge(order.message)
-
-    Attributes:
-        message: the payload, decoded.
-        topic: its topic.
-        partition: its partition's number on the broker.
-        offset: where it starts in the partition.
-        broker_id: the broker that has the partition.
-        attempt: which try this is, from 1.
-        reason: why the last try failed; empty in the first.
-        first_failed_ms: when the first try failed, in ms since 1970; None in the first.
-    """
-
-    message: Any
-    topic: str
-    partition: int
-    offset: int
-    broker_id: int
-    attempt: int
-    reason: str
-    first_failed_ms: int | None
 
 
 @dataclass(slots=True)
@@ -299,14 +266,9 @@ class Worker:
         handle = self._shared.handle
         try:
             if before is None:
-                value = self._decoded(rung.topic, message.message)
-                _, topic, partition, offset, _, broker = message
-                handle(RetryMessage(value, topic, partition, offset, broker, 1, "", None))
+                handle(RetryMessage.first(message, self._decoded(rung.topic, message.message)))
             else:
-                value = self._decoded(rung.topic, before.payload)
-                place = before.topic, before.partition, before.offset, before.broker
-                attempt, first = before.attempts + 1, before.first_failed_ms
-                handle(RetryMessage(value, *place, attempt, before.reason, first))
+                handle(RetryMessage.again(before, self._decoded(rung.topic, before.payload)))
         except Exception as error:
             return error
         return None
@@ -325,7 +287,8 @@ class Worker:
         if before is None:
             payload, topic, partition, offset, _, broker = message
             place = topic, broker, partition, offset
-            return Letter(group, *place, 1, now_ms, now_ms, reason, payload)
+            beside = message.key, message.headers, message.timestamp_ms
+            return Letter(group, *place, 1, now_ms, now_ms, reason, payload, *beside)
         attempts = before.attempts + 1
         return replace(before, group=group, attempts=attempts, failed_ms=now_ms, reason=reason)
 

@@ -1,6 +1,7 @@
 """Letters: what is written comes back, and what is none is none."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 from hermes.client.retrying import Letter, parse_letter
 from hermes.client.retrying.letters import reason_of
+from hermes.errors import MessageTooLargeError
 
 LETTER = Letter("billing", "orders", 0, 3, 4711, 2, 1000, 2000, "ValueError: no", b"\x00pay\nload")
 
@@ -39,10 +41,53 @@ def test_a_letter_is_a_line_of_json_and_the_payload() -> None:
         failed_ms=NUMBERS,
         reason=st.text(st.characters()),
         payload=st.none() | st.binary(),
+        key=st.none() | st.binary(),
+        headers=st.lists(st.tuples(st.text(st.characters()), st.none() | st.binary())).map(tuple),
+        timestamp_ms=st.none() | st.integers(-(2**63), 2**63 - 1),
     )
 )
 def test_what_is_written_comes_back(letter: Letter) -> None:
     assert parse_letter(letter.encode()) == letter
+
+
+RECORD = replace(LETTER, key=b"k\xff", headers=(("from", b"shop"), ("from", None)), timestamp_ms=-1)
+
+RECORD_GOLDEN = GOLDEN.replace(
+    b"}\n",
+    b',"key":"a/8=","headers":[["from","c2hvcA=="],["from",null]],"timestamp_ms":-1}\n',
+)
+
+
+def test_what_a_record_has_beside_its_value_is_in_the_line() -> None:
+    assert RECORD.encode() == RECORD_GOLDEN
+    assert parse_letter(RECORD_GOLDEN) == RECORD
+
+
+def test_a_key_and_headers_as_large_as_a_batch_may_be_come_back() -> None:
+    large = replace(LETTER, key=b"k" * 500_000, headers=(("name", b"v" * 500_000),))
+    assert parse_letter(large.encode()) == large
+    with pytest.raises(MessageTooLargeError):
+        replace(LETTER, key=b"k" * 2_000_000).encode()
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        (b'"a/8="', b'"a/8"'),
+        (b'"a/8="', b'"a /8="'),
+        (b'"a/8="', '"ä"'.encode()),
+        (b'"a/8="', b"7"),
+        (b'["from",null]', b'["from"]'),
+        (b'["from",null]', b"[null,null]"),
+        (b'["from",null]', b'"ab"'),
+        (b'[["from","c2hvcA=="],["from",null]]', b"7"),
+        (b'"timestamp_ms":-1', b'"timestamp_ms":9223372036854775808'),
+        (b'"timestamp_ms":-1', b'"timestamp_ms":1.5'),
+    ],
+)
+def test_what_is_wrong_beside_the_value_makes_no_letter(right: bytes, wrong: bytes) -> None:
+    assert right in RECORD_GOLDEN
+    assert parse_letter(RECORD_GOLDEN.replace(right, wrong)) is None
 
 
 def test_fields_of_later_versions_are_ignored() -> None:

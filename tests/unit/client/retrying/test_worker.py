@@ -146,7 +146,7 @@ def test_a_message_climbs_one_topic_per_failure(rig: Rig) -> None:
     assert {key for *_, key in rig.published} == {"t 7-3"}
     assert {each.attempt for each in rig.seen} == {2, 3}
     assert {each[1:5] for each in rig.seen} == {("t", 3, 99, 7)}
-    assert {each[6:] for each in rig.seen} == {("KeyError: 'x'", 5)}
+    assert {each[6:8] for each in rig.seen} == {("KeyError: 'x'", 5)}
 
 
 def test_a_retry_waits_for_its_delay_and_its_partition_with_it(rig: Rig) -> None:
@@ -381,3 +381,23 @@ def test_a_tombstone_is_handled_and_sent_on_without_a_value(rig: Rig) -> None:
     rig.answer = lambda message: None
     rig.go()
     assert [each.message for each in rig.seen] == ["a", None, None]
+
+
+def test_a_record_keeps_key_headers_and_time_through_all_tries(rig: Rig) -> None:
+    claim = rig.claim(rig.main, "t", b"a")
+    offset = claim.fetch_offset or 0
+    headers = (("from", b"shop"), ("from", None))
+    batch = encode_batch([Record(0, 1234, b"key", b"b", headers)], RecordCodec.NONE)
+    claim.add(RecordSet(offset.to_bytes(8) + batch[8:], offset), claim.epoch)
+
+    rig.answer = lambda message: fail(message) if message.message == b"b" else None
+    rig.go()
+    for topic in ("t.g.retry.1", "t.g.retry.2"):
+        rig.claim(rig.retries, topic, rig.published[-1][1])
+        rig.seconds += 3_600
+        rig.go()
+    assert [topic for topic, _ in rig.letters()] == ["t.g.retry.1", "t.g.retry.2", "t.g.dead"]
+    assert rig.seen[0].key is None
+    assert [each.attempt for each in rig.seen[1:]] == [1, 2, 3]
+    for each in (*rig.seen[1:], *(letter for _, letter in rig.letters())):
+        assert (each.key, each.headers, each.timestamp_ms) == (b"key", headers, 1234)
