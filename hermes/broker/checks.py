@@ -16,6 +16,7 @@ from twisted.internet.endpoints import serverFromString
 from hermes.config import BrokerConfig, ListenerConfig
 from hermes.config.broker import RULES
 from hermes.config.endpoints import read_endpoint
+from hermes.config.topic import untrimmed
 from hermes.errors import ConfigError, InvalidTopicError, PluginError
 from hermes.interfaces import (
     AuthenticatorSettings,
@@ -129,6 +130,8 @@ def retention_policy(config: BrokerConfig, topic: str, makers: PluginMakers) -> 
         ConfigError: no such plugin, or wrong settings; the text names the plugin.
     """
     settings = config.topic(topic)
+    if settings.is_only_compacted:
+        settings = untrimmed(settings)
     try:
         make = makers.get(settings.retention_policy)
         if make is None:

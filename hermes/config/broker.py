@@ -867,9 +867,7 @@ class BrokerConfig:
 
     def _composed(self, topic: str) -> TopicSettings:
         given = [each[topic].given() for each in (self.topics, self.altered) if topic in each]
-        made = replace(self._topic_defaults, **{key: each[key] for each in given for key in each})
-        # What is only compacted has no retention.
-        return untrimmed(made) if made.cleanup_policy == "compact" else made
+        return replace(self._topic_defaults, **{key: each[key] for each in given for key in each})
 
     def with_altered(self, altered: "Mapping[str, TopicConfig]") -> "BrokerConfig":
         """The same settings with others that `hermes topics` has set."""

@@ -69,7 +69,8 @@ class TopicConfig:
         Setting(
             kinds.choice("delete", "compact", "compact,delete"),
             "What becomes of old messages of a topic whose `format` is `kafka`: segments are "
-            "deleted by its retention, or of each key only the latest message is kept, or both.",
+            "deleted by its retention, or of each key only the latest message is kept, or both. "
+            "Under `compact` alone retention has no effect, whatever it is set to.",
         ),
     ] = UNSET
     tombstone_retention_ms: Annotated[
@@ -178,6 +179,11 @@ class TopicSettings:
         return self.cleanup_policy != DELETE
 
     @property
+    def is_only_compacted(self) -> bool:
+        """Whether retention has no effect, whatever is set; it has again under another policy."""
+        return self.cleanup_policy == COMPACT
+
+    @property
     def is_log_append_time(self) -> bool:
         """Whether the broker sets the timestamps of messages."""
         return self.message_timestamp_type == LOG_APPEND_TIME
@@ -194,6 +200,9 @@ class TopicSettings:
 
 #: The cleanup policy by which nothing is compacted.
 DELETE: Final = "delete"
+
+#: The one by which nothing else is done.
+COMPACT: Final = "compact"
 
 #: The topic with the events of the schema registry.
 SCHEMAS_TOPIC: Final = "hermes-schemas"

@@ -10,10 +10,13 @@ from storage_logs import NOW_MS, settings
 from twisted.internet.defer import maybeDeferred
 from twisted.internet.task import Clock
 
+from hermes.broker.checks import retention_policy
 from hermes.broker.maintenance import COMPACTION_BYTES_PER_SECOND, Maintenance
 from hermes.config import BrokerConfig, TopicConfig
+from hermes.config.origins import DEFAULT, TOPIC_ENTRY, settings_in_force
 from hermes.config.topic import TopicSettings, check_format
 from hermes.errors import ConfigError
+from hermes.interfaces import SegmentInfo
 from hermes.protocol.records import Record
 from hermes.storage import DataDirectory
 from hermes.storage.compaction import STEP_BYTES
@@ -109,12 +112,17 @@ def test_what_needs_record_batches_is_refused_without_them(
     check_format(entry, composed(format="kafka", **given))
 
 
-def test_what_is_only_compacted_has_no_retention() -> None:
+def test_what_is_only_compacted_has_no_retention_but_what_is_set_for_later() -> None:
     check_format(TopicConfig(cleanup_policy="delete"), composed(cleanup_policy="delete"))
-    settings = composed(cleanup_policy="compact", format="kafka")
-    assert (settings.retention_time_ms, settings.retention_bytes) == (None, None)
-    both = composed(cleanup_policy="compact,delete", format="kafka")
-    assert both.retention_time_ms is not None
+    hour_ago = NOW_MS - 3_600_000
+    old = SegmentInfo(0, 1000, hour_ago, False), SegmentInfo(1000, 1000, hour_ago, True)
+    for policy, expired in (("compact", 0), ("compact,delete", 2), ("delete", 2)):
+        given = TopicConfig(cleanup_policy=policy, format="kafka", retention_time_ms=60_000)
+        config = BrokerConfig(broker_id=0, log_dir=Path("/x"), topics={"t": given})
+        shown = {each.name: (each.value, each.origin) for each in settings_in_force(config, "t")}
+        assert shown["retention_time"] == ("1m", TOPIC_ENTRY), policy
+        assert shown["retention_policy"] == ("time-and-size", DEFAULT), policy
+        assert retention_policy(config, "t", {}).expired(old, NOW_MS) == expired, policy
 
 
 def composed(**given: Any) -> TopicSettings:
