@@ -8,9 +8,13 @@
 
 A message without a value is a tombstone: it stays for a while after it was first met here, which
 its batch's header says from then on (the delete horizon), and then goes, too. A message without a
-key is replaced by none. Batches of transactions, and those whose messages can't be read, stay as
-they are. The last batch of each producer stays, if need be without messages: what is known of the
-producer's sequence numbers comes from it. Batches that lose no message are not touched.
+key is replaced by none. Batches of transactions, and those whose CRC is wrong or whose messages
+can't be read, stay as they are, and so does whatever is damaged between batches: what readers and
+`hermes check-log` would have told of is not to look whole. The last batch of each producer stays,
+if need be without messages: what is known of the producer's sequence numbers comes from it. Batches
+that lose no message are not touched.
+
+Retention goes on meanwhile: a segment that it has deleted needs no compaction.
 
 It goes in steps of about a MiB, so that whoever drives it decides how fast; each step may run in
 another thread.
@@ -24,11 +28,12 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final
 
-from hermes.errors import InvalidMessageError
+from hermes.errors import InvalidMessageError, LogOfflineError, StorageError
 from hermes.protocol.record_batches import (
     DELETE_HORIZON_BIT,
     HEADER_BYTES,
     BatchHeader,
+    is_intact,
     with_crc,
 )
 from hermes.protocol.record_compression import RecordCodec, compress_records
@@ -133,26 +138,42 @@ class _Compaction:
         for segment in segments:
             end = self._end_of(segment, segments)
             if end > compacted_to:
-                yield from self._note_keys(segment, compacted_to)
+                yield from self._while_there(segment, self._note_keys(segment, compacted_to))
             if len(self._latest) >= MOST_KEYS:
                 break
             self._report.end = max(self._report.end, end)
         # Producers may have gone on behind what is noted.
         for segment in segments:
             if segment.base_offset < self._report.end:
-                yield from self._clean(segment)
+                yield from self._while_there(segment, self._clean(segment))
+
+    def _while_there(self, segment: Segment, steps: Iterator[None]) -> Iterator[None]:
+        """Do something with a segment that may be deleted meanwhile: then there is no need."""
+        try:
+            yield from steps
+        except LogOfflineError:
+            raise
+        except (OSError, StorageError):
+            first = next(iter(self._log.complete_segments()), None)
+            if first is not None and first.base_offset <= segment.base_offset:
+                raise
+            self.abandon()
 
     def _end_of(self, segment: Segment, segments: tuple[Segment, ...]) -> int:
         place = segments.index(segment) + 1
         return segments[place].base_offset if place < len(segments) else self._log.complete_end
 
-    def _batches(self, segment: Segment) -> Iterator[tuple[BatchHeader, bytes]]:
+    def _batches(self, segment: Segment) -> Iterator[tuple[BatchHeader | None, bytes]]:
+        """A segment's batches; and, without a header, what is damaged between them, in pieces."""
         descriptor = self._files.open_read(segment.path)
         try:
-            size = self._files.fstat(descriptor).st_size
+            size, end = self._files.fstat(descriptor).st_size, 0
             reader = BatchReader(self._files, descriptor, segment.base_offset, size)
             for place in walk(reader, 0, segment.base_offset, over_damage=True):
+                yield from _damaged(reader, end, place.position)
                 yield place.header, reader.read(place.position, place.header.size_bytes)
+                end = place.end_position
+            yield from _damaged(reader, end, size)
         finally:
             self._files.close(descriptor)
 
@@ -166,6 +187,8 @@ class _Compaction:
 
     def _note_keys(self, segment: Segment, compacted_to: int) -> Iterator[None]:
         for header, data in self._batches(segment):
+            if header is None:
+                continue
             records = _readable(header, data)
             for record in records or ():
                 if record.key is not None and record.offset >= compacted_to:
@@ -188,11 +211,11 @@ class _Compaction:
         try:
             pending: list[bytes] = []
             for header, data in self._batches(segment):
-                kept = self._kept(header, data)
+                kept = data if header is None else self._kept(header, data)
                 has_changed |= kept is not data
                 if kept is not None:
                     pending.append(kept)
-                if self._is_step_over(header.size_bytes):
+                if self._is_step_over(len(data)):
                     size = self._write(descriptor, pending, size)
                     yield
             size = self._write(descriptor, pending, size)
@@ -238,9 +261,14 @@ class _Compaction:
         return header.has_producer and last <= header.last_offset
 
 
+def _damaged(reader: BatchReader, position: int, end: int) -> Iterator[tuple[None, bytes]]:
+    for start in range(position, end, STEP_BYTES):
+        yield None, reader.read(start, min(STEP_BYTES, end - start))
+
+
 def _readable(header: BatchHeader, data: bytes) -> list[Record] | None:
     """The messages of a batch; None for one that must stay as it is."""
-    if header.is_control or header.is_transactional:
+    if header.is_control or header.is_transactional or not is_intact(data):
         return None
     try:
         return list(iterate_records(data, header))

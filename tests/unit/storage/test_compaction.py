@@ -12,6 +12,7 @@ from kafka_logs import (
     append_batch,
     check_indexes,
     open_kafka_log,
+    raw_batches,
     read_batches,
     read_records,
     sent,
@@ -20,9 +21,9 @@ from storage_fakes import Crash, FaultyFiles, ForgetfulFiles, UnsyncedFiles
 from storage_logs import NOW_MS
 
 from hermes.errors import StorageError
-from hermes.protocol.record_batches import is_intact
+from hermes.protocol.record_batches import decode_header, is_intact
 from hermes.protocol.record_compression import RecordCodec
-from hermes.protocol.records import Record, encode_batch
+from hermes.protocol.records import Record, encode_batch, iterate_records
 from hermes.storage import Log
 from hermes.storage.checkpoints import write_topic_id
 from hermes.storage.compaction import CompactionReport, compaction, is_due
@@ -224,3 +225,55 @@ def test_power_lost_at_any_call_leaves_a_whole_log(tmp_path: Path, seed: int | N
             break
     assert total is not None
     assert total > 50
+
+
+@pytest.mark.parametrize("place", ["value", "header"])
+def test_what_is_damaged_is_not_made_to_look_whole(tmp_path: Path, place: str) -> None:
+    log, _ = open_kafka_log(tmp_path / "k-0", segment_bytes=500)
+    damaged = sent([keyed(b"a", b"old"), keyed(b"b", b"damaged")])
+    first = sent([keyed(b"a", b"older"), keyed(b"b", b"good")])
+    for each in (first, damaged):
+        append_batch(log, each)
+    for _ in range(9):
+        append_batch(log, sent([keyed(b"a", b"new"), keyed(b"c", b"x" * 100)]))
+    log.flush()
+    path = tmp_path / "k-0" / f"{0:020}.log"
+    content = bytearray(path.read_bytes())
+    begin, end = len(first), len(first) + len(damaged)
+    content[content.index(b"damaged") if place == "value" else begin + 16] ^= 0xFF
+    path.write_bytes(content)
+    assert compact(log).freed_bytes > 0
+    after = path.read_bytes()
+    assert bytes(content[begin:end]) in after
+    kept = [
+        (each.key, each.value)
+        for place in raw_batches(after, 0)
+        for data in [after[place.position : place.end_position]]
+        for each in iterate_records(data, decode_header(data, 0))
+    ]
+    # What nobody can read has replaced nothing.
+    assert (b"b", b"good") in kept
+    assert (b"a", b"older") not in kept
+    log.close()
+
+
+def test_what_retention_deletes_meanwhile_does_not_end_a_compaction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hermes.storage.compaction.STEP_BYTES", 1)
+    met = 0
+    for number in count(0, 11):
+        log = filled(tmp_path / f"k-{number}")
+        expected, end = expected_of(read_records(log), log.complete_end), log.complete_end
+        report = CompactionReport()
+        steps = compaction(log, 0, NOW_MS, DAY_MS, report)
+        if len([None for _, _ in zip(range(number), steps, strict=False)]) < number:
+            break
+        log.delete_oldest(4)
+        for _ in steps:
+            met += 1
+        assert report.end == end
+        assert read_records(log) == [each for each in expected if each.offset >= log.earliest]
+        assert not list((tmp_path / f"k-{number}").glob("*.cleaned"))
+        log.close()
+    assert met
