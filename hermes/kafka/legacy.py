@@ -117,11 +117,13 @@ def _whole_messages(log: Log, offset: int, length: int) -> tuple[int, bytes]:
     Returns:
         (where it starts, what was read).
     """
-    data = _first_whole(log, offset, length)
-    if data is not None:
-        return offset, data
+    # What can be read at an offset inside a compressed set needn't be a message of the log: snappy
+    # keeps inner ones as they are.
     begin = log.boundary_before(offset)
-    data = None if begin == offset else _first_whole(log, begin, length + offset - begin)
+    data = _first_whole(log, begin, length + offset - begin)
+    if data is None and begin != offset:  # nobody knows boundaries behind damage
+        data = _first_whole(log, offset, length)
+        begin = begin if data is None else offset
     if data is None:
         raise InvalidMessageError(
             f"the message at offset {begin} is damaged", offset=begin, next_offset=None

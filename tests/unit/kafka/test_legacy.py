@@ -1,8 +1,10 @@
 """Topics of 0.7 for today's clients: every message once, wherever they begin, stop and go on."""
 
+import os
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -266,3 +268,18 @@ def test_a_setting_refuses_all(tmp_path: Path) -> None:
     assert answer.error_code == 43
     assert "kafka_to_0_7" in answer.error_message
     bench.close()
+
+
+def test_what_looks_like_a_message_inside_a_compressed_set_is_none(bench: KafkaBench) -> None:
+    """Snappy keeps what it can't shrink as it is: whole messages, at offsets that others count."""
+    payloads = [Random(n).randbytes(60) for n in range(60)]
+    start = append(bench, b"before")
+    start = append(bench, *payloads, codec=Codec.SNAPPY)
+    following = append(bench, b"after")
+    content = encode_message_set([payloads[0]])
+    with bench.shared.topics.for_produce("old", 0).read(start, following - start) as part:
+        data = os.pread(part.fileno(), part.length, part.position)
+    assert 0 < data.index(content) < len(payloads)
+    for skipped in range(len(payloads)):
+        _, records = read(bench, start + skipped)
+        assert [each.value for each in records] == [*payloads[skipped:], b"after"]
