@@ -67,7 +67,8 @@ async def fetch(request: Any, call: Call) -> KafkaSend:
     if wait_ms > 0 and not _is_enough(fetched, request.min_bytes):
         _release_all(fetched)
         del fetched  # what waits is counted, and this isn't
-        waited = call.server.waits.wait(_wait_of(call, request, wait_ms))
+        wait = _wait_of(call, request, wait_ms)
+        waited = None if wait is None else call.server.waits.wait(wait)
         if waited is not None:
             call.step_aside()
             await waited
@@ -88,11 +89,15 @@ def _release_all(fetched: list[Fetched]) -> None:
         each.release()
 
 
-def _wait_of(call: Call, request: Any, wait_ms: int) -> Wait:
+def _wait_of(call: Call, request: Any, wait_ms: int) -> Wait | None:
+    """What to wait for; None where a topic has been deleted, say, since all was read."""
     fetches = []
     for each in _wanted(call, request):
         if isinstance(each.found, KafkaTopic):
-            log = call.server.topics.log(each.found.name, each.number)
+            try:
+                log = call.server.topics.log(each.found.name, each.number)
+            except HermesError:
+                return None
             fetches.append(FetchRequest(log.topic, log.partition, each.offset, each.max_bytes))
     return Wait(fetches, request.min_bytes, wait_ms)
 

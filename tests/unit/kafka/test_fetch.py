@@ -228,6 +228,23 @@ def test_a_fetch_waits_for_enough_or_until_its_time_is_up(bench: KafkaBench) -> 
     assert values_in(found.records) == [b"one"]
 
 
+def test_a_topic_that_is_deleted_before_a_fetch_waits_is_an_error_of_its_partition(
+    bench: KafkaBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find = bench.server.topics.log
+
+    def find_and_delete(topic: str, number: int) -> Log:
+        found = find(topic, number)
+        monkeypatch.undo()
+        bench.shared.topics.begin_delete(topic)
+        bench.shared.directory.delete_topic(topic)
+        return found
+
+    monkeypatch.setattr(bench.server.topics, "log", find_and_delete)
+    (gone,) = fetch(bench, wait_ms=1000)
+    assert gone.error_code == 3
+
+
 def test_who_leaves_waits_no_longer(bench: KafkaBench) -> None:
     fetch(bench)
     connection, _ = bench.connect_kafka()
