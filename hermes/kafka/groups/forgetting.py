@@ -1,5 +1,6 @@
 """What the groups of a broker forget: offsets that have expired, and those of deleted topics."""
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from twisted.internet.defer import ensureDeferred
@@ -13,6 +14,9 @@ from hermes.kafka.groups.values import State
 
 #: How often it is looked whether offsets have expired; Kafka's default.
 _EXPIRY_SECONDS: Final = 600.0
+
+#: For how long deleted topics are gathered whose offsets are to be forgotten.
+_GATHER_SECONDS: Final = 1.0
 
 
 class ForgettingGroups(OwnGroups):
@@ -62,30 +66,41 @@ class ForgettingGroups(OwnGroups):
             await self._write(kept, Change(group.name, offsets=dict.fromkeys(gone)))
 
     def topic_gone(self, topic: str) -> None:
-        """Forget all groups' offsets of a topic that is deleted, soon."""
-        gone_ms = self._now_ms()
+        """Forget all groups' offsets of a topic that is deleted, soon.
+
+        Of thousands that are deleted one after the other each would have all offsets looked at, and
+        each group written: those of about a second are forgotten together.
+        """
+        if not self._gone and not self._is_stopped:
+            call = self._begin_forgetting
+            self._timers[call] = self._clock.callLater(_GATHER_SECONDS, call)
+        self._gone[topic] = self._now_ms()
+
+    def _begin_forgetting(self) -> None:
+        gone, self._gone = self._gone, {}
+        del self._timers[self._begin_forgetting]
 
         def failed(failure: Any) -> None:
             if failure.check(RefusedError) is None:
-                self._log.failure("forgetting the offsets of {topic} failed", failure, topic=topic)
+                self._log.failure("forgetting the offsets of deleted topics failed", failure)
 
-        ensureDeferred(self.forget_topic(topic, gone_ms)).addErrback(failed)
+        ensureDeferred(self.forget_topics(gone)).addErrback(failed)
 
-    async def forget_topic(self, topic: str, gone_ms: int) -> None:
-        """Forget all groups' offsets of a topic that are from up to some time.
+    async def forget_topics(self, gone: Mapping[str, int]) -> None:
+        """Forget all groups' offsets of some topics that are from up to some time.
 
         Args:
-            topic: its name; another one may have it by now.
-            gone_ms: when it was deleted, in ms since 1970.
+            gone: when each was deleted, in ms since 1970, by its name; another one may have that
+                by now.
 
         Raises:
             RefusedError: groups can't be read now.
         """
         for kept in await self._all():
-            gone = [
+            places = [
                 place
                 for place, committed in kept.offsets.items()
-                if place.topic == topic and committed.commit_ms <= gone_ms
+                if place.topic in gone and committed.commit_ms <= gone[place.topic]
             ]
-            if gone:
-                await self._write(kept, Change(kept.group.name, offsets=dict.fromkeys(gone)))
+            if places:
+                await self._write(kept, Change(kept.group.name, offsets=dict.fromkeys(places)))

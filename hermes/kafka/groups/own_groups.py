@@ -91,6 +91,7 @@ class OwnGroups:
         self._sizes: dict[str, int] = {}
         self._bytes = 0
         self._timers: dict[Callable[[], None], Any] = {}
+        self._gone: dict[str, int] = {}  # deleted topics, and when: their offsets are to go
         self._is_stopped = False
 
     # -- begin and end --------------------------------------------------------------------------

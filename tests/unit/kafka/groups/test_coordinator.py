@@ -1,6 +1,6 @@
 """A coordinator over its lives, with a clock and a file: what goes on, and what is forgotten."""
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -18,7 +18,7 @@ from hermes.kafka.groups.bounds import CoordinatorSettings
 from hermes.kafka.groups.consumer_values import Beaten, ConsumerHeartbeat
 from hermes.kafka.groups.coordinator import GroupCoordinator
 from hermes.kafka.groups.offset_file import OffsetFile
-from hermes.kafka.groups.offsets import Committed, TopicPartition
+from hermes.kafka.groups.offsets import Change, Committed, TopicPartition
 from hermes.kafka.groups.values import DescribedGroup, GroupSettings, Leaving, State, Sync
 from hermes.storage import FileLayer
 
@@ -210,6 +210,39 @@ def test_offsets_of_a_topic_that_was_deleted_meanwhile_are_not_another_ones(worl
     world.groups.is_gone = lambda name, topic_id: topics.get(name) != topic_id
     world.expire()
     assert world.offsets() == {CLICKS: 1}
+
+
+def test_what_was_committed_of_deleted_topics_goes_together(world: World) -> None:
+    places = [TopicPartition(f"topic {each}", 0) for each in range(100)]
+    world.commit(5, CLICKS, *places)
+    written: list[Change] = []
+    write = world.store.write
+
+    def noting(changes: Sequence[Change]) -> Any:
+        written.extend(changes)
+        return write(changes)
+
+    world.store.write = noting  # type: ignore[method-assign]
+    for place in places:
+        world.groups.topic_gone(place.topic)
+        world.clock.advance(0.005)
+    world.commit(1, places[-1])  # of another topic with the name
+    world.clock.advance(1)
+    assert world.offsets() == {CLICKS: 5, places[-1]: 1}
+    assert len(written) == 2
+    world.groups.topic_gone("clicks")  # and so it goes on
+    world.clock.advance(1)
+    assert world.offsets() == {places[-1]: 1}
+    world.start()
+    assert world.offsets() == {places[-1]: 1}
+
+
+def test_a_coordinator_that_stops_forgets_nothing_more(world: World) -> None:
+    world.commit(5, CLICKS)
+    world.groups.topic_gone("clicks")
+    world.groups.stop()
+    world.groups.topic_gone("views")
+    assert not world.clock.getDelayedCalls()
 
 
 def test_offsets_of_a_topic_that_members_want_stay_and_others_expire(world: World) -> None:
