@@ -56,7 +56,7 @@ class KafkaGroups:
         self._stack = ExitStack()
         self._askers: dict[tuple[str, int], KafkaAsker] = {}
         self._first = self._reach(places)
-        self._leaders: dict[str, dict[int, tuple[str, int]]] = {}
+        self._leaders: dict[str, dict[int, tuple[str, int] | None]] = {}
 
     def close(self) -> None:
         """Disconnect."""
@@ -222,14 +222,16 @@ class KafkaGroups:
             )
             brokers = {each.node_id: (each.host, each.port) for each in answer.brokers}
             self._leaders[topic] = {
-                each.partition_index: brokers[each.leader_id]
+                each.partition_index: brokers.get(each.leader_id)
                 for each in answer.topics[0].partitions
-                if each.leader_id in brokers
             }
         try:
-            return self._leaders[topic][number]
+            leader = self._leaders[topic][number]
         except KeyError:
             raise ClientError(f"{topic} {number}: there is no such partition now") from None
+        if leader is None:
+            raise ClientError(f"{topic} {number}: the broker that has it is down")
+        return leader
 
 
 def _consumer(member: Any) -> KafkaMember:
