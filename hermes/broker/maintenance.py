@@ -17,6 +17,7 @@ from hermes.interfaces import IRetentionPolicy
 from hermes.logs import ModuleLogger
 from hermes.storage import AppendAges, DataDirectory, Log, apply_retention
 from hermes.storage.compaction import STEP_BYTES, CompactionReport, compaction, is_due
+from hermes.storage.producer_states import MOST_OF_ALL, keep_together
 
 #: How fast logs are compacted: bytes that are read, in a second.
 COMPACTION_BYTES_PER_SECOND = 16 * 1024 * 1024
@@ -80,6 +81,11 @@ class Maintenance:
     def watch_clock(self) -> None:
         """Look whether the wall clock was set; call it every minute or so."""
         self._clock.now_ms()
+
+    def bound_producers(self) -> None:
+        """Have the logs know of no more idempotent producers than there is memory for."""
+        logs = self._directory.logs.values()
+        keep_together((log.producers for log in logs if log.producers), MOST_OF_ALL)
 
     @inlineCallbacks
     def apply_retention(self) -> "Any":

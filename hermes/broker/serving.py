@@ -76,6 +76,9 @@ _REOPEN_SECONDS = 5.0
 #: How often to check whether the wall clock was set.
 _WATCH_SECONDS = 60.0
 
+#: How often it is looked whether logs know of too many idempotent producers.
+_PRODUCERS_SECONDS = 5.0
+
 #: How often it is looked whether users have changed.
 _USERS_SECONDS = 1.0
 
@@ -517,6 +520,7 @@ class ServingBroker:
             (self.broker.large_responses.sweep, _SWEEP_SECONDS, None),
             (self.maintenance.reopen_offline, _REOPEN_SECONDS, None),
             (self.maintenance.watch_clock, _WATCH_SECONDS, None),
+            (self.maintenance.bound_producers, _PRODUCERS_SECONDS, None),
             (self.maintenance.apply_retention, retention, first),
             (self.maintenance.compact, _COMPACTION_SECONDS, None),
             (self._log_metrics, config.metrics_interval_ms / 1000, None),

@@ -19,6 +19,7 @@ Rules: Kafka 4 (`ProducerAppendInfo`, `ProducerStateEntry`), without transaction
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Final, NamedTuple
 
 from hermes.errors import InvalidProducerEpochError, OutOfOrderSequenceError
@@ -30,8 +31,11 @@ REMEMBERED_BATCHES: Final = 5
 #: After how long a producer is forgotten, as Kafka's `producer.id.expiration.ms`.
 EXPIRATION_MS: Final = 24 * 60 * 60 * 1000
 
-#: Of how many producers a log knows at most, those of long ago are forgotten first: some 8 MB.
+#: Of how many producers a log knows at most, those of long ago are forgotten first: 8 to 21 MB.
 MOST_PRODUCERS: Final = 20_000
+
+#: Of how many all logs of a broker know together, about: 80 to 210 MB.
+MOST_OF_ALL: Final = 200_000
 
 #: A log's states are captured after so many bytes: no more is read again after a crash.
 CAPTURE_EVERY_BYTES: Final = 64 << 20
@@ -223,6 +227,11 @@ class ProducerStates:
             self._look_ms = now_ms + _LOOK_EVERY_MS
             self._states = unexpired(self._states, now_ms)
 
+    def keep(self, most: int) -> None:
+        """Know of so many producers at most, those that were silent the longest being forgotten."""
+        for producer in list(islice(self._states, max(0, len(self._states) - most))):
+            del self._states[producer]
+
     def replace(self, states: Mapping[int, ProducerState]) -> None:
         """Know this from now on, and nothing else: the log was opened, or cut."""
         self._states = dict(states)
@@ -245,6 +254,26 @@ class ProducerStates:
         taken = [each for each in self._captures if each.offset <= end]
         del self._captures[: len(taken)]
         return taken
+
+
+def keep_together(logs: Iterable[ProducerStates], most: int) -> None:
+    """Have logs know of so many producers together, and of one each at least. Quick.
+
+    The logs that know of the most forget: whoever floods some costs others' producers nothing.
+    Belongs into the reactor's thread.
+
+    Args:
+        logs: what is known of each log's producers.
+        most: how many they may be together.
+    """
+    if sum(map(len, found := list(logs))) <= most:
+        return
+    found.sort(key=len)
+    left = most
+    for place, states in enumerate(found):
+        share = max(1, left // (len(found) - place))
+        states.keep(share)
+        left -= len(states)
 
 
 def unexpired(states: Mapping[int, ProducerState], now_ms: int) -> dict[int, ProducerState]:

@@ -17,6 +17,7 @@ from hermes.config.origins import DEFAULT, TOPIC_ENTRY, settings_in_force
 from hermes.config.topic import TopicSettings, check_format
 from hermes.errors import ConfigError
 from hermes.interfaces import SegmentInfo
+from hermes.protocol.record_batches import decode_header
 from hermes.protocol.records import Record
 from hermes.storage import DataDirectory
 from hermes.storage.compaction import STEP_BYTES
@@ -51,6 +52,24 @@ class Compacting:
             append_batch(log, sent([Record(0, NOW_MS, b"k%d" % (number % 3), value)]))
         log.flush()
         return log
+
+
+def test_a_brokers_logs_share_what_it_remembers_of_producers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hermes.broker.maintenance.MOST_OF_ALL", 10)
+    kept = Compacting(tmp_path)
+    known = []
+    for topic, count in (("few", 2), ("many", 30)):
+        log = kept.directory.create(topic, 0)
+        for producer in range(count):
+            data = sent([b"x"])
+            header = decode_header(data)._replace(producer_id=producer, producer_epoch=0)
+            assert log.producers is not None
+            log.producers.note([header._replace(base_sequence=0)], producer)
+        known.append(log.producers)
+    kept.maintenance.bound_producers()
+    assert [len(each or ()) for each in known] == [2, 8]
 
 
 def test_only_topics_that_want_it_are_compacted_a_step_at_a_time(tmp_path: Path) -> None:

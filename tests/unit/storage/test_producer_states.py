@@ -4,7 +4,7 @@ import pytest
 
 from hermes.errors import InvalidProducerEpochError, OutOfOrderSequenceError
 from hermes.protocol.record_batches import CONTROL_BIT, BatchHeader
-from hermes.storage.producer_states import EXPIRATION_MS, ProducerStates
+from hermes.storage.producer_states import EXPIRATION_MS, ProducerStates, keep_together
 
 
 def batch(producer=7, epoch=0, sequence=0, count=1, time_ms=1000, attributes=0):
@@ -83,3 +83,25 @@ def test_a_capture_is_the_state_of_its_moment_and_taken_once_flushed(states):
     assert (offset, known[7].last_sequence) == (1, 0)
     assert [each.offset for each in states.take_captures(9)] == [2]
     assert states.take_captures(9) == []
+
+
+@pytest.mark.parametrize(
+    ("sizes", "most", "kept"),
+    [
+        ((5, 5, 5), 15, [5, 5, 5]),
+        ((1, 9, 9), 15, [1, 7, 7]),
+        ((9, 2, 40, 9), 20, [6, 2, 6, 6]),
+        ((3, 3, 3), 2, [1, 1, 1]),
+        ((0, 30, 0), 10, [0, 10, 0]),
+        ((), 1, []),
+    ],
+)
+def test_logs_share_what_a_broker_remembers(sizes, most, kept):
+    logs = [ProducerStates(f"clicks-{number}") for number in range(len(sizes))]
+    for log, size in zip(logs, sizes, strict=True):
+        for producer in range(size):
+            log.note([batch(producer)], producer)
+    keep_together(logs, most)
+    assert [len(log) for log in logs] == kept
+    for log, size, count in zip(logs, sizes, kept, strict=True):
+        assert list(log.states) == list(range(size - count, size)), "the longest silent go first"
