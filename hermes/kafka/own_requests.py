@@ -73,12 +73,16 @@ class OwnRequests:
         given = dict(request.settings)
         now = len(found.partitions)
         count = given.pop(_PARTITIONS, str(now))
+        form = given.pop(_FORMAT, FORMAT_KAFKA).strip("'\"")
         reset = TOPIC_SETTINGS.keys() if request.reset is None else request.reset
 
         async def alter() -> None:
             if not count.isdecimal() or int(count) < now:
                 text = f"topic {quoted(found.name)} has {now}, and never loses one"
                 raise ConfigError(_PARTITIONS, text)
+            if form != FORMAT_KAFKA:
+                text = f"topic {quoted(found.name)} is {FORMAT_KAFKA}, and keeps its format"
+                raise ConfigError(_FORMAT, text)
             if given or reset:
                 await self._topic_changes.alter(found, given, reset, client)
             if int(count) > now:

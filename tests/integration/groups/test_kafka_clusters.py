@@ -474,6 +474,11 @@ def test_what_hermes_own_clients_ask_of_such_a_topic_is_done_in_the_cluster(
         eventually(lambda: len((topic(two, "clicks") or ((), ()))[1]) == 5)
         with pytest.raises(SettingRefusedError, match="has 5, and never loses one"):
             client.alter_topic("clicks", {"partitions": "3"})
+        with pytest.raises(SettingRefusedError, match="is kafka, and keeps its format"):
+            client.alter_topic("clicks", {"format": "0.7", "retention_time": "2h"})
+        client.alter_topic("clicks", {"format": "kafka"})
+        (shown,) = [e for e in client.describe_settings("clicks") if e.name == "retention_time"]
+        assert shown.value == "1h"
         with (
             SimpleConsumer(two.host, two.port) as other,
             pytest.raises(TopicExistsError, match=r"5 partitions in the cluster.*on any of"),
