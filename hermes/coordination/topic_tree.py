@@ -93,7 +93,9 @@ class TopicTree:
         if last is None:
             raise CoordinationUnavailableError(f"{KAFKA_CHANGES} is gone")
         if known is not None and last.version == known.version:
-            return known
+            # That a broker has deleted its part is no change of a topic. Who took it to be still to
+            # be deleted would delete the next topic with its name.
+            return known._replace(deleted=self._deleted()) if known.deleted else known
         changed = last.value.decode(errors="replace")
         if known is not None and last.version == known.version + 1:
             topics = dict(known.topics)

@@ -135,8 +135,10 @@ def test_a_deleted_topic_is_remembered_until_all_its_brokers_have_deleted_it(
     assert contents.topics["clicks"] == again
     tree.has_deleted(node.id, 2)
     tree.has_deleted(node.id, 2)
-    tree.create("other", kafka_topic(0))
-    assert tree.read(contents).deleted == {}
+    after = tree.read(contents)  # no topic has changed since
+    assert after == contents._replace(deleted={})
+    assert after.topics is contents.topics
+    assert tree.read(after) is after
 
 
 def test_a_0_7_topic_that_all_have_deleted_leaves_nothing(trees: list[TopicTree]) -> None:
