@@ -9,6 +9,7 @@ acknowledged, and then cuts what the broker has already.
 import random
 import struct
 import threading
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count
@@ -43,6 +44,8 @@ class Mirror:
         is_verbatim: whether all of it is.
         asks: whether it asks for the position after a kill.
         acknowledged: up to where it was acknowledged as flushed.
+        promised: up to where the broker must have it after a kill: a position that sets without
+            messages have moved since is on disk with the next flush only.
         refused: how often it had to cut or to begin again.
     """
 
@@ -51,6 +54,7 @@ class Mirror:
     is_verbatim: bool
     asks: bool
     acknowledged: int = 0
+    promised: int = 0
     refused: int = 0
     failure: Exception | None = None
     chance: random.Random = field(default_factory=random.Random)
@@ -92,24 +96,30 @@ class Mirror:
         except UnknownTopicError:
             return self.acknowledged
         position = told[0].positions.get(self.source, 0) if told else 0
-        assert position >= self.acknowledged, f"{self.name} is back at {position}"
+        assert position >= self.promised, f"{self.name} is back at {position}"
         return position if self.asks else self.acknowledged
 
     def _copy(self, target: MirroredPartitions, answers: threading.Semaphore) -> None:
         begin, follows = self._begin(target), False
+        sent: deque[MirroredSet] = deque()
         while True:
             while target.in_flight < _AHEAD:
                 batch = self.batch(begin, follows)
                 target.begin([batch])
+                sent.append(batch)
                 begin, follows = batch.source_end, True
             (outcome,) = target.finish()
+            batch = sent.popleft()
             answers.release()
             if outcome.error is None:
                 self.acknowledged = max(self.acknowledged, outcome.position)
+                if batch.message_set:
+                    self.promised = max(self.promised, batch.source_end)
             elif isinstance(outcome.error, SourceOverlapError | SourceGapError):
                 self.refused += 1
                 while target.in_flight:
                     target.finish()
+                sent.clear()
                 begin, follows = outcome.position, False
             else:
                 raise outcome.error

@@ -267,8 +267,9 @@ def test_metadata_tells_what_there_is(start_broker: StartBroker) -> None:
         assert (count, answer[position + 6 : position + 6 + length]) == (1, b"wide")
         rest = struct.unpack_from(">hii iqqq iqqq", answer, position + 6 + length)
         assert rest == (0, 5, 2, *(0, 0, 0, 0), *(3, 0, 15, 15)), "the first is there at once"
+        assert answer[position + 6 + length + 66 :] == b"\0", "its format is 0.7's"
         unknown = frame(struct.pack(">hhhh2s", 66, 0, 1, 2, b"xy"))
-        assert client.call(unknown).endswith(b"xy" + struct.pack(">hii", 65, 2, 0))
+        assert client.call(unknown).endswith(b"xy" + struct.pack(">hiib", 65, 2, 0, 0))
 
 
 def test_a_deleted_topic_is_gone_and_can_be_made_again(start_broker: StartBroker) -> None:
