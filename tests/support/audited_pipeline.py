@@ -34,16 +34,19 @@ _PARTITIONS = 2
 _PATIENCE_SECONDS = 300.0
 
 _PRODUCER = """
-import sys
+import os, signal, sys, time
 from hermes.client import Producer, ProducerConfig
-connect, count, window = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+connect, count, window, dies = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), sys.argv[4:]
 with Producer(ProducerConfig(zookeeper_connect=connect, producer_type="async",
         callback_handler="audit", callback_handler_options={"window": window})) as producer:
     for first in range(0, count, 100):
+        begun = time.time() // window
         producer.send("clicks", [b"x" * 100] * min(100, count - first))
-        if first == 1000:
+        if dies and first >= 1000:
             producer.flush()
-            print("going", flush=True)
+            producer.send("clicks", [b"x" * 100] * 1000)  # of which nobody knows what arrives
+            if time.time() // window == begun:  # so what was flushed isn't reported yet
+                os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
@@ -83,19 +86,14 @@ class AuditedPipeline:
         counts = [share] * (_PRODUCERS - 1) + [self._messages - share * (_PRODUCERS - 1)]
         running = [self._producer(count) for count in counts]
         for _ in range(self._kills):
-            with self._producer(10**9) as victim:
-                assert victim.stdout is not None
-                assert victim.stdout.readline() == b"going\n"
-                victim.send_signal(signal.SIGKILL)
+            with self._producer(10**9, "dies") as victim:
+                assert victim.wait() == -signal.SIGKILL
         for process in running:
-            process.communicate()
-            assert process.returncode == 0
+            assert process.wait() == 0
 
-    def _producer(self, count: int) -> "subprocess.Popen[bytes]":
-        arguments = [self._east.connect, str(count), str(_WINDOW_MS / 1000)]
-        return subprocess.Popen(
-            [sys.executable, "-c", _PRODUCER, *arguments], stdout=subprocess.PIPE
-        )
+    def _producer(self, count: int, *dies: str) -> "subprocess.Popen[bytes]":
+        arguments = [self._east.connect, str(count), str(_WINDOW_MS / 1000), *dies]
+        return subprocess.Popen([sys.executable, "-c", _PRODUCER, *arguments])
 
     def _read(self, count: int) -> None:
         config = ConsumerConfig(
