@@ -285,7 +285,7 @@ def _json_lines(name: str, found: Iterable[Found | Damage | Progress | End]) -> 
 
 
 def _record(each: Found) -> dict[str, object]:
-    """What only records have, as `hermes consume -J` writes it."""
+    """What only records have: key and headers. What isn't text is in hex, as a payload is."""
     shown: dict[str, object] = {}
     if each.key is not None:
         shown |= _text_or_hex("key", each.key)

@@ -195,13 +195,19 @@ def test_produces_are_taken_while_others_wait_for_their_flush(tmp_path: Path) ->
     bench.close()
 
 
-def test_a_flush_that_is_late_is_an_error_that_clients_repeat(tmp_path: Path) -> None:
+def awaiting_a_flush(tmp_path: Path) -> tuple[KafkaBench, Any]:
+    """A broker whose disk never answers, and the transport of who waits five seconds for it."""
     bench = KafkaBench(tmp_path, topics={"new": {"format": "kafka"}})
     bench.shared.topics.create_declared("new")
     produce(bench, 9, BATCH)
     bench.flusher._in_thread = lambda function, *args: Deferred()
     connection, transport = bench.connect_kafka()
     connection.dataReceived(request(bench, 9, BATCH, timeout=timedelta(seconds=5)))
+    return bench, transport
+
+
+def test_a_flush_that_is_late_is_an_error_that_clients_repeat(tmp_path: Path) -> None:
+    bench, transport = awaiting_a_flush(tmp_path)
     bench.clock.advance(4.9)
     assert transport.value() == b""
     bench.clock.advance(0.2)
@@ -211,12 +217,7 @@ def test_a_flush_that_is_late_is_an_error_that_clients_repeat(tmp_path: Path) ->
 
 def test_what_a_log_has_lost_is_not_there_since_others_are(tmp_path: Path) -> None:
     """The log failed and came back, and others have appended, before the time was up."""
-    bench = KafkaBench(tmp_path, topics={"new": {"format": "kafka"}})
-    bench.shared.topics.create_declared("new")
-    produce(bench, 9, BATCH)
-    bench.flusher._in_thread = lambda function, *args: Deferred()
-    connection, transport = bench.connect_kafka()
-    connection.dataReceived(request(bench, 9, BATCH, timeout=timedelta(seconds=5)))
+    bench, transport = awaiting_a_flush(tmp_path)
     log_of(bench).flush()
     log_of(bench).openings += 1
     bench.clock.advance(5.1)
