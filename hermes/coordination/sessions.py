@@ -454,6 +454,10 @@ class Session:
         """Make a persistent, empty node and its parents, unless they are there."""
         self.call(self._client.ensure_path_async, path)
 
+    def sync(self, path: str) -> None:
+        """Wait until this server shows all that any server had taken when this was called."""
+        self.call(self._client.sync_async, path)
+
     def set(self, path: str, value: bytes, version: int = -1) -> int:
         """Change a node's value, if it has the version; -1 for any. Returns the new version."""
         return int(self.call(self._client.set_async, path, value, version).version)

@@ -186,35 +186,22 @@ class KilledGroup:
         return found
 
     def _fetched(self) -> dict[int, int]:
-        """Ask the coordinator. Raises ClientError when there is none now.
+        """Ask all brokers in turn, since one may not know yet that the group is another's.
 
-        Nor is there while brokers name different ones: one that the group is leaving doesn't know
-        of commits at the next one yet.
+        Raises:
+            ClientError: none of them says that it coordinates the group.
         """
-        named = self._homes()
-        if len(named) == 1:
-            ((host, port),) = named
-            with KafkaAsker(host, port) as asker:
-                groups = [{"group_id": "g", "topics": None}]
-                (group,) = asker.ask("OffsetFetch", 8, groups=groups).groups
-            if not group.error_code and self._homes() == named:
-                return {
-                    place.partition_index: place.committed_offset
-                    for topic in group.topics
-                    for place in topic.partitions
-                }
-        raise ClientError("no broker coordinates the group now")
-
-    def _homes(self) -> set[tuple[str, int]]:
-        """The coordinators that the brokers name that answer; none if one knows of none."""
-        found = set()
         for port in self.ports:
             with suppress(ClientError), KafkaAsker("127.0.0.1", port) as asker:
-                (home,) = asker.ask("FindCoordinator", 4, coordinator_keys=["g"]).coordinators
-                if home.error_code:
-                    return set()
-                found.add((home.host, home.port))
-        return found
+                groups = [{"group_id": "g", "topics": None}]
+                (group,) = asker.ask("OffsetFetch", 8, groups=groups).groups
+                if not group.error_code:
+                    return {
+                        place.partition_index: place.committed_offset
+                        for topic in group.topics
+                        for place in topic.partitions
+                    }
+        raise ClientError("no broker coordinates the group now")
 
     def home(self) -> int:
         """The place of the broker that coordinates the group; waits until one does."""

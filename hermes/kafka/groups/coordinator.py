@@ -258,7 +258,7 @@ class GroupCoordinator(ForgettingGroups):
         member_id: str | None = None,
         member_epoch: int = -1,
     ) -> tuple[Code, dict[TopicPartition, Committed]]:
-        """Look up committed offsets: after all commits that were taken before.
+        """Look up committed offsets: after all commits that were taken before, here or elsewhere.
 
         Args:
             name: the group.
@@ -267,12 +267,11 @@ class GroupCoordinator(ForgettingGroups):
             member_epoch: of which epoch it thinks it is.
         """
         try:
-            kept = await self._find(name, make=False)
-            if kept is not None and kept.busy:
-                await self._queue.settled()
-                kept = await self._find(name, make=False)
+            kept = await self._verified(name)
         except RefusedError as error:
-            return error.code, {}
+            # No other one that passes is known to all clients: aiokafka's consumers would end.
+            passes = error.code is Code.COORDINATOR_NOT_AVAILABLE
+            return Code.COORDINATOR_LOAD_IN_PROGRESS if passes else error.code, {}
         if kept is not None and isinstance(kept.group, ConsumerGroup):
             code = kept.group.may_fetch(member_id, member_epoch)
             if code is not Code.NONE:
@@ -281,6 +280,26 @@ class GroupCoordinator(ForgettingGroups):
         if places is None:
             return Code.NONE, found
         return Code.NONE, {each: found[each] for each in places if each in found}
+
+    async def _verified(self, name: str) -> KeptGroup | None:
+        """A group that no other broker had taken over when this was asked; None where none is.
+
+        This one may not have noticed yet, or be cut off from coordination: what it has in memory
+        would be older than what others have seen already.
+
+        Raises:
+            RefusedError: as `_find`.
+        """
+        while True:
+            kept = await self._find(name, make=False)
+            if kept is None:
+                return None
+            code = await self._write(kept, Change(name))
+            if code is not Code.NONE:
+                raise RefusedError(code)
+            if self.groups.get(name) is kept:
+                self._changed(kept)
+                return kept
 
     async def delete_offsets(
         self, name: str, places: Sequence[TopicPartition]

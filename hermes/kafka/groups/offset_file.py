@@ -70,7 +70,11 @@ class OffsetFile:
             None if each.group in self._loaded else GroupMovedError(f"{each.group} was released")
             for each in changes
         ]
-        wanted = [each for each, result in zip(changes, results, strict=True) if result is None]
+        wanted = [
+            each
+            for each, result in zip(changes, results, strict=True)
+            if result is None and not each.is_empty
+        ]
         try:
             if wanted:
                 self._append(wanted)

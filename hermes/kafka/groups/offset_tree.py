@@ -106,6 +106,11 @@ class OffsetTree:
         claim = _Claim(str(uuid4()))
         node = session.get(path)
         if node is None:
+            # Perhaps only a server that lags behind doesn't know of it: that's no reason to tell a
+            # member that nothing was committed, which then begins at one end of the log.
+            session.sync(path)
+            node = session.get(path)
+        if node is None:
             self._claims[group] = claim
             return None
         # First the mark, then the offsets: nobody else changes them from here on.
@@ -274,6 +279,9 @@ def _operations(change: Change, claim: _Claim) -> Iterator[_Operation]:
     record = change.record or claim.record
     if claim.version is None:
         yield "create", path, _record_value(record, claim.mark)
+        if change.is_empty:  # which fails if anybody has made it, as a check does of a version
+            yield "delete", path, 0
+            return
         claim.version = 0
     elif change.record is not None:
         yield "set_data", path, _record_value(record, claim.mark), claim.version

@@ -73,6 +73,8 @@ class StoredGroup(NamedTuple):
 class Change(NamedTuple):
     """What is to be kept of a group from now on.
 
+    An empty one changes nothing, and is refused like any other where the group is another's by now.
+
     Attributes:
         group: its name.
         record: replaces the record, unless None.
@@ -84,6 +86,11 @@ class Change(NamedTuple):
     record: GroupRecord | None = None
     offsets: Mapping[TopicPartition, Committed | None] = {}
     forget: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing changes."""
+        return self.record is None and not self.offsets and not self.forget
 
 
 class GroupMovedError(HermesError):

@@ -326,7 +326,8 @@ class OwnGroups:
             return self._unavailable(name, error).code
         finally:
             kept.busy -= 1
-        kept.is_stored = not change.forget
+        if not change.is_empty:
+            kept.is_stored = not change.forget
         kept.apply(dict(change.offsets))
         if self.groups.get(name) is kept:
             self._measure(kept)

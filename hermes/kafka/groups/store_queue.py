@@ -62,10 +62,6 @@ class StoreQueue:
         """See `GroupStore.release`."""
         return self._add(_Task(call=lambda: self._store.release(group)))
 
-    def settled(self) -> "Deferred[None]":
-        """Fire when all that was asked for until now is done."""
-        return self._add(_Task(call=lambda: None))
-
     def close(self) -> "Deferred[None]":
         """Close the store after all that was asked for until now."""
         return self._add(_Task(call=self._store.close))

@@ -219,6 +219,18 @@ def test_what_is_not_there_can_be_forgotten(store: GroupStore) -> None:
     assert store.load("g") is None
 
 
+def test_an_empty_change_changes_nothing(open_store: Open) -> None:
+    store, record = open_store(), GroupRecord(3, "consumer", -1)
+    store.load("g")
+    store.load("h")
+    kept(store, Change("g"), Change("h", record, {CLICKS: ONE}), Change("g"), Change("h"))
+    after = open_store()
+    assert after.names() == ["h"]
+    assert after.load("h") == StoredGroup(record, {CLICKS: ONE})
+    assert after.load("g") is None
+    assert isinstance(open_store().write([Change("h")])[0], GroupMovedError)
+
+
 def test_a_forgotten_group_can_begin_again(open_store: Open) -> None:
     store = open_store()
     store.load("g")

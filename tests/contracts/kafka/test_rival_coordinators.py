@@ -1,16 +1,23 @@
 """Two brokers that both take a group for theirs: who was replaced writes nothing any more."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import ExitStack
 from itertools import count
 from typing import Any
 
 import pytest
 from coordination_servers import KINDS, ServerProcess
+from simulated_consumers import a_join
+from simulated_members import Topics
+from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.task import Clock
 
 from hermes.coordination.kafka_groups import group_node_path, offset_node_path
 from hermes.coordination.sessions import Session
 from hermes.errors import CoordinationUnavailableError, HermesError, InvalidNodeError
+from hermes.kafka.errors import Code
+from hermes.kafka.groups.bounds import CoordinatorSettings
+from hermes.kafka.groups.coordinator import GroupCoordinator
 from hermes.kafka.groups.offset_tree import OffsetTree
 from hermes.kafka.groups.offsets import (
     Change,
@@ -20,6 +27,7 @@ from hermes.kafka.groups.offsets import (
     StoredGroup,
     TopicPartition,
 )
+from hermes.kafka.groups.values import GroupSettings
 
 _numbers = count()
 CLICKS = TopicPartition("clicks", 0)
@@ -76,8 +84,9 @@ def refused(result: list[HermesError | None]) -> bool:
         Change("g", GroupRecord(9, "consumer", -1)),
         Change("g", forget=True),
         Change("g", offsets={TopicPartition("clicks", each): TWO for each in range(150)}),
+        Change("g"),
     ],
-    ids=["offset", "generation", "forget", "many"],
+    ids=["offset", "generation", "forget", "many", "nothing"],
 )
 def test_who_was_replaced_writes_nothing(
     rivals: list[tuple[OffsetTree, LossySession]], was_there: bool, change: Change
@@ -97,6 +106,65 @@ def test_who_was_replaced_writes_nothing(
     assert found is not None
     assert found.offsets == {CLICKS: ONE, TopicPartition("views", 0): ONE}
     assert refused(new.write([change]))
+
+
+class Rival:
+    """A coordinator that takes every group for its own, and waits for its store."""
+
+    def __init__(self, store: OffsetTree) -> None:
+        settings = CoordinatorSettings(GroupSettings(initial_delay_seconds=0))
+        self._clock = Clock()
+        self._groups = GroupCoordinator(
+            *(store, 0, lambda: (0,), lambda: settings, Topics({"clicks": 4})),
+            *(self._clock, lambda: 1000, maybeDeferred),
+        )
+
+    def commit(self, committed: Committed) -> Code:
+        code: Code = self.done(self._groups.commit("g", "", None, -1, {CLICKS: committed}))
+        return code
+
+    def fetch(self) -> tuple[Code, int | None]:
+        """What it says is committed; None for nothing."""
+        code, found = self.done(self._groups.fetch("g", [CLICKS]))
+        return code, found[CLICKS].offset if CLICKS in found else None
+
+    def join(self) -> Code:
+        code: Code = self.done(self._groups.join("g", a_join("", needs_id=True))).code
+        return code
+
+    def done(self, asked: Coroutine[Any, Any, Any]) -> Any:
+        answers: list[Any] = []
+        Deferred.fromCoroutine(asked).addBoth(answers.append)
+        (answer,) = answers
+        return answer
+
+
+def test_who_was_replaced_says_nothing_of_what_is_committed(
+    rivals: list[tuple[OffsetTree, LossySession]],
+) -> None:
+    (store, session), (other_store, _) = rivals
+    old, new = Rival(store), Rival(other_store)
+    assert old.commit(ONE) is Code.NONE
+    assert new.commit(TWO) is Code.NONE
+    assert old.fetch() == (Code.NOT_COORDINATOR, None)
+    assert new.fetch() == (Code.NONE, 2)
+    assert old.fetch() == (Code.NONE, 2)  # which takes it back, as if it were at home there
+    assert new.fetch() == (Code.NOT_COORDINATOR, None)
+    session.loses = "before"  # who hears nothing of the others says nothing either
+    assert old.fetch() == (Code.COORDINATOR_LOAD_IN_PROGRESS, None)
+    assert old.fetch() == (Code.NONE, 2)
+
+
+def test_nor_does_one_that_has_nothing_of_the_group_on_disk(
+    rivals: list[tuple[OffsetTree, LossySession]],
+) -> None:
+    (store, session), (other_store, _) = rivals
+    old, new = Rival(store), Rival(other_store)
+    assert old.join() is Code.MEMBER_ID_REQUIRED
+    assert old.fetch() == (Code.NONE, None)
+    assert session.get(group_node_path("g")) is None
+    assert new.commit(ONE) is Code.NONE
+    assert old.fetch() == (Code.NOT_COORDINATOR, None)
 
 
 def test_the_others_groups_are_written_all_the_same(
