@@ -306,7 +306,7 @@ class GroupCoordinator(ForgettingGroups):
     ) -> tuple[Code, dict[TopicPartition, Code]]:
         """Forget offsets of topics to which the group does not subscribe."""
         try:
-            kept = await self._find(name, make=False)
+            kept = await self._verified(name)
         except RefusedError as error:
             return error.code, {}
         if not name:
@@ -362,7 +362,7 @@ class GroupCoordinator(ForgettingGroups):
     async def delete(self, name: str) -> Code:
         """Forget a group that has no members, with its offsets; one without a name, too."""
         try:
-            kept = await self._find(name, make=False)
+            kept = await self._verified(name)
         except RefusedError as error:
             return error.code
         if kept is None:

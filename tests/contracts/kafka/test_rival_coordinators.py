@@ -109,9 +109,10 @@ def test_who_was_replaced_writes_nothing(
 
 
 class Rival:
-    """A coordinator that takes every group for its own, and waits for its store."""
+    """A coordinator that takes a group for its own, and waits for its store."""
 
-    def __init__(self, store: OffsetTree) -> None:
+    def __init__(self, store: OffsetTree, name: str = "g") -> None:
+        self._name = name
         settings = CoordinatorSettings(GroupSettings(initial_delay_seconds=0))
         self._clock = Clock()
         self._groups = GroupCoordinator(
@@ -120,16 +121,24 @@ class Rival:
         )
 
     def commit(self, committed: Committed) -> Code:
-        code: Code = self.done(self._groups.commit("g", "", None, -1, {CLICKS: committed}))
+        code: Code = self.done(self._groups.commit(self._name, "", None, -1, {CLICKS: committed}))
         return code
 
     def fetch(self) -> tuple[Code, int | None]:
         """What it says is committed; None for nothing."""
-        code, found = self.done(self._groups.fetch("g", [CLICKS]))
+        code, found = self.done(self._groups.fetch(self._name, [CLICKS]))
         return code, found[CLICKS].offset if CLICKS in found else None
 
+    def forget_offset(self) -> Code:
+        code: Code = self.done(self._groups.delete_offsets(self._name, [CLICKS]))[0]
+        return code
+
+    def forget_group(self) -> Code:
+        code: Code = self.done(self._groups.delete(self._name))
+        return code
+
     def join(self) -> Code:
-        code: Code = self.done(self._groups.join("g", a_join("", needs_id=True))).code
+        code: Code = self.done(self._groups.join(self._name, a_join("", needs_id=True))).code
         return code
 
     def done(self, asked: Coroutine[Any, Any, Any]) -> Any:
@@ -165,6 +174,24 @@ def test_nor_does_one_that_has_nothing_of_the_group_on_disk(
     assert session.get(group_node_path("g")) is None
     assert new.commit(ONE) is Code.NONE
     assert old.fetch() == (Code.NOT_COORDINATOR, None)
+
+
+@pytest.mark.parametrize("has_committed", [True, False])
+def test_who_was_replaced_deletes_nothing_and_says_so(
+    rivals: list[tuple[OffsetTree, LossySession]], has_committed: bool
+) -> None:
+    (store, _), (other_store, _) = rivals
+    for number, deletes in enumerate([Rival.forget_offset, Rival.forget_group]):
+        old, new = Rival(store, f"g{number}"), Rival(other_store, f"g{number}")
+        if has_committed:
+            assert old.commit(ONE) is Code.NONE
+        else:
+            assert old.join() is Code.MEMBER_ID_REQUIRED
+        assert new.commit(TWO) is Code.NONE
+        assert deletes(old) is Code.NOT_COORDINATOR
+        assert new.fetch() == (Code.NONE, 2)
+        assert deletes(new) is Code.NONE
+        assert new.fetch() == (Code.NONE, None)
 
 
 def test_the_others_groups_are_written_all_the_same(
