@@ -5,7 +5,7 @@ from typing import Any, Final
 import click
 
 from hermes.cli.exits import fail_for
-from hermes.cli.kafka_groups import KafkaGroups
+from hermes.cli.kafka_groups import UNANSWERED, KafkaGroups, KafkaMember
 from hermes.cli.options import JSON_OPTION, TOPIC, YES_OPTION
 from hermes.cli.places import RESET_POSITION, Place
 from hermes.cli.terminal import confirm, write_done, write_json, write_line, write_rows
@@ -25,9 +25,14 @@ from hermes.coordination.group_state import (
     read_members,
     store_offsets,
 )
+from hermes.coordination.kafka_group_state import (
+    count_members,
+    list_kafka_groups,
+    read_kafka_group,
+)
 from hermes.coordination.kafka_groups import group_node_path
 from hermes.coordination.layout import BrokerPartition, GroupPaths
-from hermes.errors import GroupActiveError, HermesError
+from hermes.errors import ClientError, GroupActiveError, HermesError
 
 # Up to this much of a partition is read to count its messages.
 _COUNTED_BYTES: Final = 1024 * 1024
@@ -49,32 +54,60 @@ def command() -> None:
 @group_options
 @JSON_OPTION
 def list_(cluster: Cluster | None, kafka: KafkaGroups | None, as_json: bool) -> None:
-    """List the consumer groups; `kind` tells those of Kafka's current clients."""
+    """List the consumer groups; `kind` tells those of Kafka's current clients.
+
+    These are told by the brokers that coordinate them. Those of a broker that doesn't answer are
+    shown as they stand in coordination; it is named on stderr, and the status is 1.
+    """
     rows: list[dict[str, Any]] = []
+    found: dict[str, int] = {}
+    faults: list[str] = []
     if cluster is not None:
         # Nothing more is read: a group in disorder must not hide the others.
         rows = [
             {"group": group, "members": len(read_members(cluster.session, group))}
             for group in list_groups(cluster.session)
         ]
-        kafka = kafka_groups_of(cluster)
-    found = [] if kafka is None else kafka.groups()
-    rows += [{"group": name, "members": count, "kind": "kafka"} for name, count in found]
+        kafka = _reached(cluster, faults)
+    if kafka is not None:
+        found = dict(kafka.groups())
+        faults += kafka.faults
+    if cluster is not None and faults:
+        missing = [name for name in list_kafka_groups(cluster.session) if name not in found]
+        found |= {name: count_members(cluster.session, name) for name in missing}
+    rows += [
+        {"group": name, "members": count, "kind": "kafka"} for name, count in sorted(found.items())
+    ]
     columns = ("group", "members", "kind") if found else ("group", "members")
     write_rows(columns, rows if as_json else [{"kind": "0.7"} | each for each in rows], as_json)
+    fail_for(faults)
+
+
+def _reached(cluster: Cluster, faults: list[str]) -> KafkaGroups | None:
+    """The coordinators of a cluster, unless none answers: then that is added to `faults`."""
+    try:
+        return kafka_groups_of(cluster)
+    except UNANSWERED as error:
+        faults.append(str(error))
+        return None
+
+
+def _is_kafka(cluster: Cluster | None, group: str) -> bool:
+    """Whether a group is one of Kafka's current clients, and of those alone."""
+    if cluster is None:  # -k
+        return True
+    if cluster.session.get(GroupPaths(group).root) is not None:
+        return False
+    return cluster.session.get(group_node_path(group)) is not None
 
 
 def _kafka_with(
     cluster: Cluster | None, kafka: KafkaGroups | None, group: str
 ) -> KafkaGroups | None:
     """What coordinates a group if it is one of Kafka's current clients, and of those alone."""
-    if cluster is None:
-        return kafka
-    if cluster.session.get(GroupPaths(group).root) is not None:
+    if not _is_kafka(cluster, group):
         return None
-    if cluster.session.get(group_node_path(group)) is None:
-        return None
-    return kafka_groups_of(cluster)
+    return kafka if cluster is None else kafka_groups_of(cluster)
 
 
 # -- describe -----------------------------------------------------------------------------------
@@ -91,15 +124,15 @@ def describe(cluster: Cluster | None, kafka: KafkaGroups | None, as_json: bool, 
     at most a megabyte; otherwise it is not shown. Offsets of topics with the format `kafka` count
     messages, and so do both lags.
 
-    What is unknown (the broker is unavailable, the offset is not a number) is reported on stderr,
-    and the status is 1.
+    What is unknown (a broker doesn't answer, the offset is not a number) is a dash, stderr says
+    why, and the status is 1. If it is the broker that coordinates a group of Kafka's current
+    clients, members and offsets are shown as they stand in coordination.
 
     Of groups of Kafka's current clients partitions have Kafka's numbers, and the lag of a topic
     with the format `kafka` is in messages.
     """
-    found = _kafka_with(cluster, kafka, group)
-    if found is not None:
-        _describe_kafka(found, as_json, group)
+    if _is_kafka(cluster, group):
+        _describe_kafka(cluster, kafka, as_json, group)
         return
     assert cluster is not None
     state = read_group(cluster.session, group)
@@ -112,20 +145,21 @@ def describe(cluster: Cluster | None, kafka: KafkaGroups | None, as_json: bool, 
         for member in state.members:
             write_line(f"member {member}")
         write_rows(_COLUMNS, rows, as_json=False)
-    fail_for(unknown)
+    fail_for([*cluster.faults, *unknown])
 
 
-def _describe_kafka(kafka: KafkaGroups, as_json: bool, group: str) -> None:
-    members, offsets = kafka.members(group), kafka.offsets(group)
-    owners = {place: each.name for each in members for place in each.partitions}
+def _describe_kafka(
+    cluster: Cluster | None, kafka: KafkaGroups | None, as_json: bool, group: str
+) -> None:
     unknown: list[str] = []
+    if cluster is not None:
+        kafka = _reached(cluster, unknown)
+    members, offsets = _kafka_content(cluster, kafka, group, unknown)
+    owners = {place: each.name for each in members for place in each.partitions}
     rows = []
     for place in sorted({*owners, *offsets}):
-        offset, end = offsets.get(place), None
-        try:
-            end = kafka.offset_at(place)
-        except HermesError as error:
-            unknown.append(f"the end is unknown: {error}")
+        offset = offsets.get(place)
+        end = None if kafka is None else _kafka_end(kafka, place, unknown)
         known = offset is not None and end is not None
         rows.append(
             {
@@ -144,7 +178,37 @@ def _describe_kafka(kafka: KafkaGroups, as_json: bool, group: str) -> None:
         for member in members:
             write_line(f"member {member.name}")
         write_rows(("topic", "partition", "offset", "end", "lag", "owner"), rows, as_json=False)
-    fail_for(unknown)
+    fail_for([*(kafka.faults if kafka is not None else ()), *unknown])
+
+
+def _kafka_content(
+    cluster: Cluster | None, kafka: KafkaGroups | None, group: str, unknown: list[str]
+) -> tuple[list[KafkaMember], dict[tuple[str, int], int]]:
+    """Members and offsets as a coordinator tells them; else as they stand in coordination."""
+    if kafka is not None:
+        try:
+            return kafka.members(group), kafka.offsets(group)
+        except UNANSWERED as error:
+            if cluster is None:
+                raise ClientError(f"the broker that has group {group!r}: {error}") from error
+    assert cluster is not None
+    state = read_kafka_group(cluster.session, group)
+    unknown.append(
+        f"group {group!r} is shown as it stands in coordination: its broker does not answer, and "
+        "its clients wait until it is back, or its registration has ended"
+    )
+    unknown += map(str, state.faults)
+    return [KafkaMember(each.name, each.partitions) for each in state.members], state.offsets
+
+
+def _kafka_end(kafka: KafkaGroups, place: tuple[str, int], unknown: list[str]) -> int | None:
+    try:
+        return kafka.offset_at(place)
+    except UNANSWERED:  # `KafkaGroups.faults` has it, once
+        return None
+    except HermesError as error:
+        unknown.append(f"the end is unknown: {error}")
+        return None
 
 
 def _row(
@@ -157,7 +221,8 @@ def _row(
     try:
         end = cluster.latest(topic, partition)
     except HermesError as error:
-        unknown.append(f"{topic} {partition}: the end is unknown: {error}")
+        if not cluster.is_silent(partition):  # else `Cluster.faults` has it, once
+            unknown.append(f"{topic} {partition}: the end is unknown: {error}")
     return {
         "topic": topic,
         "partition": str(partition),

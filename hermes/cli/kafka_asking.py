@@ -93,7 +93,7 @@ class KafkaAsker:
         except BrokerNotReachedError:
             raise
         except BrokerUnavailableError as error:
-            raise ClientError(
+            raise BrokerUnavailableError(
                 f"{error} (is it a port of kafka_listen, and does it want TLS or a user?)"
             ) from error
         except RemoteProtocolError as error:

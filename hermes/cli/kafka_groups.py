@@ -1,13 +1,19 @@
 """What `hermes groups` does with groups of Kafka's consumers: their coordinators are asked."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, Final, NamedTuple
 
 from hermes.cli.kafka_asking import KafkaAsker
 from hermes.client.places import Place
 from hermes.coordination.kafka_group_state import assigned_partitions
-from hermes.errors import ClientError, GroupActiveError, HermesError
+from hermes.errors import (
+    BrokerTimeoutError,
+    BrokerUnavailableError,
+    ClientError,
+    GroupActiveError,
+    HermesError,
+)
 from hermes.security import ClientSecurity
 
 #: ListOffsets' words for where a partition ends and begins.
@@ -23,9 +29,16 @@ _WORDS: Final = {
     "non_empty_group": "it has members: stop them first",
     "unknown_member_id": "it has members: stop them first",
     "group_authorization_failed": "you may not do this with it",
+    "coordinator_not_available": "no broker coordinates it yet: try again in a moment",
+    "coordinator_load_in_progress": "its coordinator still reads it: try again in a moment",
+    "not_coordinator": "it moves to another coordinator: try again in a moment",
 }
 
+#: What a broker leaves unsaid that is down, or whose machine is.
+UNANSWERED: Final = (BrokerUnavailableError, BrokerTimeoutError)
+
 _TopicPartition = tuple[str, int]
+_Address = tuple[str, int]
 
 
 class KafkaMember(NamedTuple):
@@ -37,6 +50,8 @@ class KafkaMember(NamedTuple):
 
 class KafkaGroups:
     """The groups of a cluster, by Kafka's protocol.
+
+    A broker that did not answer is not asked again, since each attempt may take the whole timeout.
 
     Args:
         places: host and port of brokers' `kafka_listen`, of which one is reached.
@@ -54,49 +69,78 @@ class KafkaGroups:
         self._timeout_seconds = timeout_seconds
         self._security = security
         self._stack = ExitStack()
-        self._askers: dict[tuple[str, int], KafkaAsker] = {}
+        self._askers: dict[_Address, KafkaAsker] = {}
+        self._silent: dict[_Address, ClientError] = {}
+        self._ids: dict[_Address, int] = {}
         self._first = self._reach(places)
-        self._leaders: dict[str, dict[int, tuple[str, int] | None]] = {}
+        self._leaders: dict[str, dict[int, _Address | None]] = {}
 
     def close(self) -> None:
         """Disconnect."""
         self._stack.close()
 
-    def _reach(self, places: Iterable[tuple[str, int]]) -> KafkaAsker:
+    @property
+    def faults(self) -> list[str]:
+        """Which brokers did not answer, and why: one line for each."""
+        return [
+            f"broker {self._ids[at]} does not answer: {error}" if at in self._ids else str(error)
+            for at, error in self._silent.items()
+        ]
+
+    def _reach(self, places: Iterable[_Address]) -> _Address:
         problem = ClientError("no broker serves Kafka's clients: set kafka_listen")
         for place in places:
             try:
-                asker = self._asker(place)
-                asker.ask("ApiVersions", 0)
-                return asker
+                self._ask(place, "ApiVersions", 0)
+                return place
             except ClientError as error:
                 problem = error
         raise problem
 
-    def _asker(self, place: tuple[str, int]) -> KafkaAsker:
+    def _ask(self, place: _Address, name: str, version: int, **values: Any) -> Any:
+        if place in self._silent:
+            raise self._silent[place]
         if place not in self._askers:
             asker = KafkaAsker(*place, self._timeout_seconds, self._security)
             self._askers[place] = self._stack.enter_context(asker)
-        return self._askers[place]
+        try:
+            return self._askers[place].ask(name, version, **values)
+        except UNANSWERED as error:
+            self._silent[place] = error
+            raise
+
+    def _metadata(self, topics: Sequence[Mapping[str, str]]) -> Any:
+        answer = self._ask(
+            self._first, "Metadata", 8, topics=topics, allow_auto_topic_creation=False
+        )
+        self._ids |= {(each.host, each.port): each.node_id for each in answer.brokers}
+        return answer
 
     # -- asking ---------------------------------------------------------------------------------
 
     def groups(self) -> list[tuple[str, int]]:
-        """List the groups with how many members each has, sorted."""
+        """List the groups with how many members each has, sorted.
+
+        Those of brokers that don't answer are missing: see `faults`.
+        """
         found: dict[str, int] = {}
-        brokers = self._first.ask("Metadata", 8, topics=(), allow_auto_topic_creation=False).brokers
-        for broker in brokers:
-            asker = self._asker((broker.host, broker.port))
-            answer = asker.ask("ListGroups", 5)
-            _check(answer.error_code, f"the groups of broker {broker.node_id}")
-            modern = {e.group_id for e in answer.groups if e.group_type == _MODERN}
-            names = [e.group_id for e in answer.groups if e.group_id not in modern]
-            described = [*asker.ask("DescribeGroups", 5, groups=names).groups] if names else []
-            if modern:
-                given = {"group_ids": sorted(modern), "include_authorized_operations": False}
-                described += asker.ask("ConsumerGroupDescribe", 0, **given).groups
-            found |= {each.group_id: len(each.members) for each in described}
+        for broker in self._metadata(()).brokers:
+            try:
+                found |= self._groups_of((broker.host, broker.port), broker.node_id)
+            except UNANSWERED:
+                continue
         return sorted(found.items())
+
+    def _groups_of(self, place: _Address, broker_id: int) -> dict[str, int]:
+        answer = self._ask(place, "ListGroups", 5)
+        _check(answer.error_code, f"the groups of broker {broker_id}")
+        modern = {e.group_id for e in answer.groups if e.group_type == _MODERN}
+        names = [e.group_id for e in answer.groups if e.group_id not in modern]
+        described = [*self._ask(place, "DescribeGroups", 5, groups=names).groups] if names else []
+        if modern:
+            given = {"group_ids": sorted(modern), "include_authorized_operations": False}
+            described += self._ask(place, "ConsumerGroupDescribe", 0, **given).groups
+        return {each.group_id: len(each.members) for each in described}
 
     def members(self, group: str) -> list[KafkaMember]:
         """The members of a group, with what they have.
@@ -106,10 +150,10 @@ class KafkaGroups:
         """
         given = {"group_ids": [group], "include_authorized_operations": False}
         home = self._home(group)
-        (modern,) = home.ask("ConsumerGroupDescribe", 0, **given).groups
+        (modern,) = self._ask(home, "ConsumerGroupDescribe", 0, **given).groups
         if not modern.error_code:
             return [_consumer(each) for each in modern.members]
-        (found,) = home.ask("DescribeGroups", 6, groups=[group]).groups
+        (found,) = self._ask(home, "DescribeGroups", 6, groups=[group]).groups
         _check(found.error_code, f"group {group!r}")
         return [
             KafkaMember(
@@ -122,7 +166,7 @@ class KafkaGroups:
     def offsets(self, group: str) -> dict[_TopicPartition, int]:
         """What a group has committed."""
         asked = [{"group_id": group, "topics": None}]
-        (found,) = self._home(group).ask("OffsetFetch", 8, groups=asked).groups
+        (found,) = self._ask(self._home(group), "OffsetFetch", 8, groups=asked).groups
         _check(found.error_code, f"group {group!r}")
         return {
             (topic.name, each.partition_index): each.committed_offset
@@ -147,8 +191,8 @@ class KafkaGroups:
             "current_leader_epoch": -1,
         }
         topics = [{"name": topic, "partitions": [partition]}]
-        leader = self._asker(self._leader(place))
-        answer = leader.ask("ListOffsets", 5, replica_id=-1, isolation_level=0, topics=topics)
+        given = {"replica_id": -1, "isolation_level": 0, "topics": topics}
+        answer = self._ask(self._leader(place), "ListOffsets", 5, **given)
         (found,) = answer.topics[0].partitions
         _check(found.error_code, f"{topic} {number}")
         if found.offset < 0:  # nothing is as late
@@ -186,7 +230,8 @@ class KafkaGroups:
             topics.setdefault(topic, []).append(
                 {"partition_index": number, "committed_offset": offset, "committed_metadata": ""}
             )
-        answer = self._home(group).ask(
+        answer = self._ask(
+            self._home(group),
             "OffsetCommit",
             8,
             group_id=group,
@@ -204,22 +249,22 @@ class KafkaGroups:
         Raises:
             GroupActiveError: it has some.
         """
-        answer = self._home(group).ask("DeleteGroups", 2, groups_names=[group])
+        answer = self._ask(self._home(group), "DeleteGroups", 2, groups_names=[group])
         _check(answer.results[0].error_code, f"group {group!r}")
 
     # -- where things are -----------------------------------------------------------------------
 
-    def _home(self, group: str) -> KafkaAsker:
-        (found,) = self._first.ask("FindCoordinator", 4, coordinator_keys=[group]).coordinators
+    def _home(self, group: str) -> _Address:
+        answer = self._ask(self._first, "FindCoordinator", 4, coordinator_keys=[group])
+        (found,) = answer.coordinators
         _check(found.error_code, f"group {group!r}")
-        return self._asker((found.host, found.port))
+        self._ids[found.host, found.port] = found.node_id
+        return found.host, found.port
 
-    def _leader(self, place: _TopicPartition) -> tuple[str, int]:
+    def _leader(self, place: _TopicPartition) -> _Address:
         topic, number = place
         if topic not in self._leaders:
-            answer = self._first.ask(
-                "Metadata", 8, topics=[{"name": topic}], allow_auto_topic_creation=False
-            )
+            answer = self._metadata([{"name": topic}])
             brokers = {each.node_id: (each.host, each.port) for each in answer.brokers}
             self._leaders[topic] = {
                 each.partition_index: brokers.get(each.leader_id)

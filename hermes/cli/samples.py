@@ -1,6 +1,6 @@
 """What brokers and groups say of themselves at one moment, and how fast that changes."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -9,9 +9,14 @@ from hermes.cli.options import BrokerAddress
 from hermes.client import SimpleConsumer
 from hermes.coordination.cluster import read_brokers
 from hermes.coordination.group_state import list_groups, read_group
-from hermes.coordination.layout import BrokerPartition
+from hermes.coordination.layout import BrokerNode, BrokerPartition
 from hermes.coordination.sessions import Session
-from hermes.errors import ClientError, CoordinationError
+from hermes.errors import (
+    BrokerTimeoutError,
+    BrokerUnavailableError,
+    ClientError,
+    CoordinationError,
+)
 from hermes.security import ClientSecurity
 
 _Place = tuple[str, BrokerPartition]
@@ -29,6 +34,8 @@ class Sample:
         offsets: of each group, where it stands in each partition.
         members: how many each group has.
         counting: the topics whose offsets count messages, not bytes.
+        answered: the ids of the brokers that were asked and have answered.
+        unanswered: the ids of those that were asked and have not.
         faults: what could not be found out.
     """
 
@@ -39,6 +46,8 @@ class Sample:
     offsets: dict[str, dict[_Place, int]] = field(default_factory=dict)
     members: dict[str, int] = field(default_factory=dict)
     counting: set[str] = field(default_factory=set)
+    answered: set[int] = field(default_factory=set)
+    unanswered: set[int] = field(default_factory=set)
     faults: list[str] = field(default_factory=list)
 
 
@@ -100,38 +109,48 @@ class Sampler:
         self._stack.close()
 
     def take(self, seconds: float) -> Sample:
-        """Ask all of them.
+        """Ask all of them; of several brokers, one that doesn't answer is among the faults.
 
         Args:
             seconds: the time, on a monotonic clock.
 
         Raises:
-            HermesError: a broker, or ZooKeeper, can't be reached.
+            HermesError: no broker, or ZooKeeper, can be reached.
         """
         sample = Sample(seconds)
         if self._broker is not None:
-            addresses = [self._broker]
+            self._ask(self._broker, sample)
         else:
             nodes = read_brokers(
                 self._opened(),
                 lambda fault: sample.faults.append(str(fault)),
             )
-            addresses = [BrokerAddress(node.host, node.port) for node in nodes.values()]
-            if not addresses:
+            if not nodes:
                 raise CoordinationError(f"{self._zookeeper} has no broker: is one running?")
-        for address in addresses:
-            self._ask(address, sample)
+            self._ask_all(nodes, sample)
         if self._no_groups:
             sample.faults.append(self._no_groups)
         else:
             self._add_groups(sample)
         return sample
 
+    def _ask_all(self, nodes: Mapping[int, BrokerNode], sample: Sample) -> None:
+        for broker_id, node in nodes.items():
+            try:
+                self._ask(BrokerAddress(node.host, node.port), sample)
+            except (BrokerUnavailableError, BrokerTimeoutError) as error:
+                sample.faults.append(f"broker {broker_id} does not answer: {error}")
+                sample.unanswered.add(broker_id)
+                failure = error
+        if not sample.answered:
+            raise failure
+
     def _ask(self, address: BrokerAddress, sample: Sample) -> None:
         if address not in self._consumers:
             consumer = self._stack.enter_context(address.consumer(self._timeout, self._security))
             self._consumers[address] = consumer
         answer = self._consumers[address].metadata()
+        sample.answered.add(answer.broker_id)
         for topic in answer.topics:
             count = sample.partition_counts.get(topic.topic, 0)
             sample.partition_counts[topic.topic] = count + len(topic.numbers)
@@ -202,8 +221,8 @@ def lag_rows(now: Sample, before: Sample | None) -> list[LagRow]:
     rows = []
     for (group, topic), lag in lags.items():
         change = None
-        is_same = before is not None and (topic in now.counting) == (topic in before.counting)
-        if before is not None and is_same and (group, topic) in earlier:
+        is_known = (group, topic) in earlier
+        if before is not None and is_known and _is_comparable(now, before, topic):
             change = (lag - earlier[group, topic]) / (now.seconds - before.seconds)
         in_bytes, in_messages = (None, lag) if topic in now.counting else (lag, None)
         rows.append(LagRow(group, topic, now.members[group], in_bytes, in_messages, change))
@@ -211,8 +230,16 @@ def lag_rows(now: Sample, before: Sample | None) -> list[LagRow]:
     return sorted(rows, key=lambda row: row.lag_bytes or row.lag_messages or 0, reverse=True)
 
 
+def _is_comparable(now: Sample, before: Sample, topic: str) -> bool:
+    """Whether a lag that differs has changed: in one unit, with the same brokers' partitions."""
+    has_same_unit = (topic in now.counting) == (topic in before.counting)
+    return has_same_unit and now.answered == before.answered
+
+
 def _written(now: Sample, before: Sample, place: _Place) -> int:
     """How many bytes a partition has got; where offsets count messages, its size says so."""
+    if place[1].broker_id not in before.answered:
+        return 0  # it had some already, but nobody knows how many
     if place[0] not in now.counting:
         return _grown(now.ends[place], before.ends.get(place, 0))
     # What is deleted makes it smaller, and hides what is new.

@@ -13,6 +13,7 @@ from typing import Final
 
 import click
 
+from hermes.cli.exits import EXIT_FAILURE
 from hermes.cli.options import (
     JSON_OPTION,
     TIMEOUT_OPTION,
@@ -89,6 +90,9 @@ def command(
     count these. If stdout is no terminal, a plain table is written
     after every interval; with --json, an object.
 
+    With -Z, a broker that doesn't answer is left out and named on stderr; with --once the status is
+    1 then.
+
     \b
     Examples:
       hermes top -b localhost:9092
@@ -104,9 +108,10 @@ def command(
             with _screen() as keys:
                 _watch(sampler, first, named, interval_seconds, most_rows, keys)
             return
-        for fault in first.faults:
-            note(fault)
+        faults: list[str] = []
         while True:
+            _note_new(faults, first.faults)
+            faults = first.faults
             time.sleep(interval_seconds)
             second = sampler.take(time.monotonic())
             tables = topic_rows(second, first)[:most_rows], lag_rows(second, first)[:most_rows]
@@ -117,8 +122,18 @@ def command(
                     write_line(line)
             sys.stdout.flush()
             if once:
+                _note_new(faults, second.faults)
+                if first.unanswered or second.unanswered:
+                    raise click.exceptions.Exit(EXIT_FAILURE)
                 return
             first = second
+
+
+def _note_new(before: Sequence[str], faults: Sequence[str]) -> None:
+    """Tell what could not be found out when it begins, and not with every look."""
+    for fault in faults:
+        if fault not in before:
+            note(fault)
 
 
 def _write_object(named: str, topics: Sequence[TopicRow], lags: Sequence[LagRow]) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Final
 import click
 from click.core import ParameterSource
 
-from hermes.cli.kafka_groups import KafkaGroups
+from hermes.cli.kafka_groups import UNANSWERED, KafkaGroups
 from hermes.cli.options import (
     TIMEOUT_OPTION,
     BrokerAddress,
@@ -29,8 +29,15 @@ from hermes.protocol import MetadataRequest
 from hermes.security import ClientSecurity
 
 
+class NotRegisteredError(HermesError):
+    """Coordination doesn't list the broker that a partition is on."""
+
+
 class Cluster:
     """A session, and connections to the registered brokers, each made when it is first needed.
+
+    A broker that did not tell an end is not asked for another one, since each attempt may take the
+    whole timeout.
 
     Attributes:
         connect: what `zookeeper_connect` takes.
@@ -44,6 +51,7 @@ class Cluster:
         self.timeout_seconds = timeout_seconds
         self._consumers: dict[int, SimpleConsumer] = {}
         self._counting: dict[tuple[int, str], bool] = {}
+        self._silent: dict[int, HermesError] = {}
         self._stack = ExitStack()
 
     @cached_property
@@ -69,7 +77,9 @@ class Cluster:
         if broker_id not in self._consumers:
             node = self._nodes.get(broker_id)
             if node is None:
-                raise HermesError(f"broker {broker_id} is not registered")
+                raise NotRegisteredError(
+                    f"broker {broker_id} is not registered: it is down, or gone for good"
+                )
             broker = BrokerAddress(node.host, node.port)
             self._consumers[broker_id] = self._stack.enter_context(
                 broker.consumer(self.timeout_seconds, self.security)
@@ -78,8 +88,29 @@ class Cluster:
 
     def latest(self, topic: str, partition: BrokerPartition) -> int:
         """The offset up to which a partition can be read. Raises HermesError."""
-        consumer = self.consumer(partition)
-        return consumer.get_offsets_before(topic, partition.partition, LATEST)[0]
+        broker_id = partition.broker_id
+        if broker_id in self._silent:
+            raise self._silent[broker_id]
+        try:
+            consumer = self.consumer(partition)
+            return consumer.get_offsets_before(topic, partition.partition, LATEST)[0]
+        except (*UNANSWERED, NotRegisteredError) as error:
+            self._silent[broker_id] = error
+            raise
+
+    @property
+    def faults(self) -> list[str]:
+        """Which brokers did not tell the ends of their partitions, and why: one line for each."""
+        return [
+            str(error)
+            if isinstance(error, NotRegisteredError)
+            else f"broker {broker_id} does not answer: {error}"
+            for broker_id, error in self._silent.items()
+        ]
+
+    def is_silent(self, partition: BrokerPartition) -> bool:
+        """Whether `faults` says why nothing is known of a partition's end."""
+        return partition.broker_id in self._silent
 
     def counts_messages(self, topic: str, partition: BrokerPartition) -> bool:
         """Whether the topic's offsets do, and not bytes. Raises HermesError."""

@@ -13,6 +13,7 @@ def sample(seconds, ends, offsets=None, counting=()):
         {"search": offsets or {}},
         {"search": 2},
         set(counting),
+        {place.broker_id for _, place in ends},
     )
 
 
@@ -61,3 +62,15 @@ def test_a_topic_that_comes_back_in_the_other_format_is_another_one():
     before = sample(10.0, {place: 1000}, {place: 990})
     now = sample(12.0, {place: 2000}, {place: 1500}, ["orders"])
     assert lag_rows(now, before) == [LagRow("search", "orders", 2, None, 500, None)]
+
+
+def test_what_a_broker_holds_that_comes_back_is_neither_written_nor_a_change():
+    here, there = ("clicks", HERE), ("clicks", THERE)
+    offsets = {here: 900, there: 100}
+    both = sample(12.0, {here: 1400, there: 500}, offsets)
+    one = sample(10.0, {here: 1000}, offsets)
+    assert topic_rows(both, one) == [TopicRow("clicks", 2, 950, 200.0)]
+    assert lag_rows(both, one) == [LagRow("search", "clicks", 2, 900, None, None)]
+    gone = sample(14.0, {here: 1400}, offsets)
+    assert topic_rows(gone, both) == [TopicRow("clicks", 1, 700, 0.0)]
+    assert lag_rows(gone, both) == [LagRow("search", "clicks", 2, 500, None, None)]
