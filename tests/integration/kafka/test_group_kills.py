@@ -1,14 +1,24 @@
 """Members and their broker are killed: every message is delivered, and no commit is lost."""
 
+import signal
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from random import Random
 
 import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
 from coordination_servers import ServerProcess
 from hermes_testkit import BrokerProcess
-from kafka_group_kills import KilledGroup
+from kafka_bench import encode_request
+from kafka_group_kills import TOPIC, KilledGroup
+from kafka_raw import KafkaConversation
+from mirrored_pair import eventually
+from server_process import free_ports
+
+from hermes.cli.kafka_asking import KafkaAsker
+from hermes.errors import ClientError
+from hermes.kafka.errors import Code
 
 
 @pytest.mark.parametrize("assignor", ["cooperative-sticky", "consumer"])
@@ -57,3 +67,52 @@ def test_another_broker_goes_on_where_the_killed_one_was(
         group.kill_broker(group.home(), pause=leads)
         group.produce(50)
         group.finish()
+
+
+def takes(port: int, offset: int) -> bool:
+    """Commit an offset for a group that has no members; whether this broker took it."""
+    part = {"partition_index": 0, "committed_offset": offset}
+    topics = [{"name": TOPIC, "partitions": [part]}]
+    with suppress(ClientError), KafkaAsker("127.0.0.1", port) as asker:
+        answer = asker.ask("OffsetCommit", 8, group_id="g", member_id="", topics=topics)
+        return not answer.topics[0].partitions[0].error_code
+    return False
+
+
+def test_a_broker_that_slept_while_a_group_moved_tells_nothing_old(
+    start_broker: Callable[..., BrokerProcess],
+    coordination_server: Callable[[str], ServerProcess],
+    tmp_path: Path,
+) -> None:
+    ports = free_ports(2)
+    brokers = [
+        start_broker(
+            broker_id=place,
+            log_dir=str(tmp_path / f"data-{place}"),
+            kafka_listen=f"tcp:{port}:interface=127.0.0.1",
+            coordination="zookeeper",
+            zookeeper_connect=f"{coordination_server('embedded').address}/slept",
+        )
+        for place, port in enumerate(ports)
+    ]
+    admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{ports[0]}", "log_level": 0})
+    eventually(lambda: len(admin.list_topics(timeout=30).brokers) == 2)
+    admin.create_topics([NewTopic(TOPIC, 1)])[TOPIC].result(60)
+    home = eventually(lambda: [each for each in (0, 1) if takes(ports[each], 1)])[0]
+    other = 1 - home
+    brokers[home].stop()
+    eventually(lambda: takes(ports[other], 2))
+    question = encode_request("OffsetFetch", 7, group_id="g", topics=None)
+    with KafkaConversation(f"127.0.0.1:{ports[other]}") as asking:
+        before = asking.ask_encoded("OffsetFetch", 7, question)
+        assert before.topics[0].partitions[0].committed_offset == 2
+        brokers[other].process.send_signal(signal.SIGSTOP)
+        brokers[home].start()
+        eventually(lambda: takes(ports[home], 3))
+        asking.send(question)
+        # It finds the question waiting, and hears only then what has happened meanwhile.
+        brokers[other].process.send_signal(signal.SIGCONT)
+        after = asking.receive("OffsetFetch", 7)
+    # Or its session has ended while it slept.
+    assert after.error_code.value in (Code.NOT_COORDINATOR, Code.COORDINATOR_LOAD_IN_PROGRESS)
+    assert not after.topics
