@@ -224,23 +224,30 @@ def _report(result: "LoadResult", target: str, as_json: bool) -> None:
         for each, (start, end) in sorted(result.ranges.items())
     ]
     if as_json:
-        counted = ("number", "committed", "repeated", "messages", "log_bytes", "files")
-        document = {key: getattr(result, key) for key in (*counted, "file_bytes")}
+        counted = ("number", "committed", "repeated", "messages", "log_bytes", "log_messages")
+        document = {key: getattr(result, key) for key in (*counted, "files", "file_bytes")}
         directory = None if result.directory is None else str(result.directory)
         write_json({**document, "directory": directory, "ranges": ranges})
         return
     if result.number is None:
         write_line("nothing new")
         return
-    size = format_bytes(result.log_bytes)
+    # Where offsets count messages, they don't say how many bytes these are.
+    sizes = []
+    if result.log_bytes or not result.log_messages:
+        sizes.append(f"{format_bytes(result.log_bytes)} of the logs")
     if result.committed:
         what = "load {}, which an earlier run had planned" if result.repeated else "load {}"
+        amount = ", ".join([f"{result.messages} messages", *sizes])
         write_line(
-            f"{what.format(result.number)}: {result.messages} messages, {size} of the logs, in "
+            f"{what.format(result.number)}: {amount}, in "
             f"{result.files} files of {format_bytes(result.file_bytes)} in {result.directory}"
         )
     else:
         planned = ", as planned by an earlier run" if result.repeated else ""
-        write_line(f"load {result.number} would copy {size} of the logs to {target}{planned}")
+        if result.log_messages:
+            # Compaction may have left fewer.
+            sizes.insert(0, f"up to {result.log_messages} messages")
+        write_line(f"load {result.number} would copy {' and '.join(sizes)} to {target}{planned}")
     if ranges:
         write_table([key.upper() for key in ranges[0]], [list(each.values()) for each in ranges])

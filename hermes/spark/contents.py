@@ -3,7 +3,7 @@
 Each function asks once for a whole list. Asking again, and which brokers there are, is `cluster`'s.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from hermes.client import EARLIEST, LATEST, SimpleConsumer
@@ -13,10 +13,17 @@ from hermes.spark.offsets import TopicPartition
 
 
 class Bounds(NamedTuple):
-    """What a partition holds: the offset of its first message, and the one after its last."""
+    """What a partition holds.
+
+    Attributes:
+        earliest: the offset of its first message.
+        latest: the offset after its last one.
+        counts_messages: whether offsets do, and not bytes.
+    """
 
     earliest: int
     latest: int
+    counts_messages: bool = False
 
 
 #: A partition that nothing was written to.
@@ -68,10 +75,12 @@ def bounds(
     Kafka 0.7 can't be asked for that, and is taken to have them.
     """
     if not consumer.supports(MetadataRequest.TYPE):
-        return {each: Bounds(*_ends(consumer, each)) for each in partitions}
+        return {each: _bounds_of_07(consumer, each) for each in partitions}
     described = consumer.metadata(sorted({each.topic for each in partitions})).topics
     held = {
-        (topic.topic, each.partition): Bounds(each.earliest, each.high_watermark)
+        (topic.topic, each.partition): Bounds(
+            each.earliest, each.high_watermark, topic.holds_records
+        )
         for topic in described
         for each in topic.partitions
     }
@@ -94,7 +103,9 @@ def _shares(described: Iterable[TopicMetadata]) -> dict[str, Share]:
     return found
 
 
-def _ends(consumer: SimpleConsumer, partition: TopicPartition) -> Iterator[int]:
-    for time_ms in (EARLIEST, LATEST):
+def _bounds_of_07(consumer: SimpleConsumer, partition: TopicPartition) -> Bounds:
+    def ask(time_ms: int) -> int:
         found = consumer.get_offsets_before(partition.topic, partition.partition, time_ms)
-        yield next(iter(found), 0)
+        return next(iter(found), 0)
+
+    return Bounds(ask(EARLIEST), ask(LATEST))

@@ -144,7 +144,7 @@ def _resolved(
     options: SourceOptions,
 ) -> int:
     """Resolve and check what was given as the offset of a partition."""
-    earliest, latest = held
+    earliest, latest, _ = held
     if wanted == EARLIEST_OFFSET:
         return earliest
     if wanted == LATEST_OFFSET:
@@ -176,7 +176,7 @@ def check_available(
     checked = dict(start)
     bounds = cluster.bounds(start)
     for each, offset in start.items():
-        earliest, latest = bounds[each] or EMPTY
+        earliest, latest, _ = bounds[each] or EMPTY
         if offset < earliest:
             _lost(each, offset, earliest, latest, options)
             checked[each] = earliest

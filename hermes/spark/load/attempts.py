@@ -36,7 +36,10 @@ class LoadResult:
         repeated: whether the plan was one that an earlier run had left. What arrived since
             then is not in it: load again.
         messages: how many were copied.
-        log_bytes: how many bytes of logs they are, or in a dry run would be.
+        log_bytes: how many bytes of logs they are, or in a dry run would be, of topics whose
+            offsets count bytes.
+        log_messages: how many offsets they are, or would be, of topics whose offsets count
+            messages; more than messages where some were compacted away.
         files: how many files they were written to.
         file_bytes: how large these are together.
         ranges: start and end offset of each partition that had something new.
@@ -53,6 +56,7 @@ class LoadResult:
     file_bytes: int = 0
     ranges: Ranges = field(default_factory=dict)
     directory: Place | None = None
+    log_messages: int = 0
 
 
 def run_load(
@@ -91,7 +95,11 @@ def run_load(
         return LoadResult()
     if dry_run:
         return LoadResult(
-            plan.number, repeated=repeated, log_bytes=plan.log_bytes, ranges=plan.ranges
+            plan.number,
+            repeated=repeated,
+            log_bytes=plan.log_bytes,
+            ranges=plan.ranges,
+            log_messages=plan.log_messages,
         )
     target.create()  # also below a plan that is there: the store is checked before it is relied on
     if not repeated:
@@ -136,6 +144,7 @@ def _carry_out(
         manifest.file_bytes,
         plan.ranges,
         target.place(directory if target.settings.sink == "delta" else DATA),
+        plan.log_messages,
     )
 
 

@@ -51,7 +51,7 @@ def make_plan(
         UnknownTopicError: a topic that was named is on none of the brokers.
         HermesError: a broker can't be asked, also after the retries.
     """
-    start, end = _ranges(cluster, last.offsets, options)
+    start, end, counting = _ranges(cluster, last.offsets, options)
     pieces = tuple(
         piece
         for each in sorted(end)
@@ -60,11 +60,14 @@ def make_plan(
     )
     if not pieces:
         return None
-    return Plan(last.number + 1, now_ms, partition_by, pieces, {**last.offsets, **end})
+    counting &= {each.partition.topic for each in pieces}
+    return Plan(last.number + 1, now_ms, partition_by, pieces, {**last.offsets, **end}, counting)
 
 
-def _ranges(cluster: Cluster, loaded: Offsets, options: SourceOptions) -> tuple[Offsets, Offsets]:
-    """Where each partition starts and ends."""
+def _ranges(
+    cluster: Cluster, loaded: Offsets, options: SourceOptions
+) -> tuple[Offsets, Offsets, frozenset[str]]:
+    """Where each partition starts and ends; and the topics whose offsets count messages."""
     brokers = cluster.brokers()
     wanted = [each for each in loaded if options.selection.includes(each)]
     away = [each for each in wanted if each.broker_id not in brokers]
@@ -95,7 +98,9 @@ def _ranges(cluster: Cluster, loaded: Offsets, options: SourceOptions) -> tuple[
             start[each] = earliest
     # Should it come back, it will be another one.
     nothing = dict.fromkeys(gone, 0)
-    return {**check_available(cluster, start, options), **nothing}, {**end, **nothing}
+    counting = {each.topic for each in partitions if (held[each] or EMPTY).counts_messages}
+    starts = {**check_available(cluster, start, options), **nothing}
+    return starts, {**end, **nothing}, frozenset(counting)
 
 
 def _lose(text: str, options: SourceOptions) -> None:

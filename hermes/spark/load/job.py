@@ -266,9 +266,11 @@ def _started(spark: SparkSession | Callable[[], SparkSession]) -> SparkSession:
 
 def _task_bytes(spark: SparkSession, plan: Plan, min_partitions: int | None) -> int:
     """How much a task takes: files of a good size, and work for all cores."""
+    # In offsets, whatever they count: so ranges are cut.
+    covered = plan.log_bytes + plan.log_messages
     if min_partitions is not None:
-        return max(1, min(_LARGEST_TASK_BYTES, plan.log_bytes // min_partitions))
-    share = plan.log_bytes // max(1, spark.sparkContext.defaultParallelism)
+        return max(1, min(_LARGEST_TASK_BYTES, covered // min_partitions))
+    share = covered // max(1, spark.sparkContext.defaultParallelism)
     return min(max(share, _SMALLEST_TASK_BYTES), _LARGEST_TASK_BYTES)
 
 

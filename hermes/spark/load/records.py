@@ -9,6 +9,8 @@ folders.
      "pieces": {"clicks": {"0-0": [[0, 4096, "2026-11-24"], [4096, 8192, "2026-11-25"]]}},
      "offsets": {"clicks": {"0-0": 8192}}}
 
+Where topics' offsets count messages, not bytes, `counting` lists these.
+
 A piece is [start, end, period]: offsets, and the day (`2026-11-24`) or the hour (`2026-11-24T17`,
 in UTC) in which the broker appended; or, where that isn't known, in which the load was planned.
 `offsets` says where the next load starts, also for partitions of which this one has nothing.
@@ -96,6 +98,7 @@ class Plan:
         partition_by: what a period is.
         pieces: ordered by partition and offset; those of a partition are contiguous.
         offsets: where the next load starts, for every partition that was ever loaded.
+        counting: the topics whose offsets count messages, not bytes; earlier releases didn't say.
     """
 
     number: int
@@ -103,6 +106,7 @@ class Plan:
     partition_by: Granularity
     pieces: tuple[Piece, ...]
     offsets: Offsets
+    counting: frozenset[str] = frozenset()
 
     @property
     def ranges(self) -> Ranges:
@@ -115,8 +119,20 @@ class Plan:
 
     @property
     def log_bytes(self) -> int:
-        """How many bytes of logs it covers."""
-        return sum(piece.end - piece.start for piece in self.pieces)
+        """How many bytes of logs it covers, where offsets count bytes."""
+        return self._covered(counts_messages=False)
+
+    @property
+    def log_messages(self) -> int:
+        """How many messages it covers at the most, where offsets count these."""
+        return self._covered(counts_messages=True)
+
+    def _covered(self, *, counts_messages: bool) -> int:
+        return sum(
+            piece.end - piece.start
+            for piece in self.pieces
+            if (piece.partition.topic in self.counting) == counts_messages
+        )
 
     def encode(self) -> bytes:
         """Write it as JSON."""
@@ -133,6 +149,8 @@ class Plan:
             "pieces": pieces,
             "offsets": nested(self.offsets),
         }
+        if self.counting:
+            document["counting"] = sorted(self.counting)
         return json.dumps(document).encode() + b"\n"
 
     @classmethod
@@ -152,6 +170,7 @@ class Plan:
                 document["partition_by"],
                 tuple(_pieces(document["pieces"])),
                 unnested(document["offsets"]),
+                frozenset(map(str, document.get("counting", ()))),
             )
         except UNREADABLE as error:
             raise damaged(source, error, advice) from error
@@ -167,7 +186,7 @@ class Manifest:
         messages: how many there are.
         files: how many data files there are.
         file_bytes: how large they are together.
-        log_bytes: how many bytes of logs they came from.
+        log_bytes: how many bytes of logs they came from, where offsets count bytes.
         directory: of the data, relative to the target.
         ranges: what was copied of each partition.
         offsets: where the next load starts, for every partition that was ever loaded.

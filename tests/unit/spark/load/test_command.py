@@ -44,6 +44,21 @@ def test_a_dry_run_tells_what_would_be_copied(broker, tmp_path) -> None:
     assert not (tmp_path / "t").exists()
 
 
+def test_where_offsets_count_messages_they_are_not_said_to_be_bytes(tmp_path) -> None:
+    settings = {"topics": {"orders": {"partitions": 1, "format": "kafka"}}}
+    with running_broker(settings=settings) as running:
+        with Producer(ProducerConfig(broker_list=running.broker_list, acks="flushed")) as producer:
+            producer.send("orders", [b"one", b"two"])
+            producer.send("clicks", [b"one", b"two"])
+        given = ["-b", f"{running.host}:{running.port}", "--dry-run"]
+        alone = hermes("--to", tmp_path / "t", *given, "orders")
+        both = hermes("--to", tmp_path / "t", *given, "clicks", "orders")
+        told = json.loads(hermes("--to", tmp_path / "t", *given, "--json", "orders").stdout)
+    assert alone.stdout.startswith(f"load 1 would copy up to 2 messages to {tmp_path / 't'}\n")
+    assert "would copy up to 2 messages and 26 B of the logs to" in both.stdout
+    assert (told["log_bytes"], told["log_messages"]) == (0, 2)
+
+
 def test_json_for_programs(broker, tmp_path) -> None:
     ran = hermes("--to", tmp_path / "t", "-b", broker, "--dry-run", "--json", "clicks")
     told = json.loads(ran.stdout)

@@ -24,6 +24,7 @@ from hermes.spark.stores import LocalStore
 HOUR_MS = 3_600_000
 NOW_MS = 1_764_118_800_000  # 2025-11-26T01:00 UTC
 A, B = TopicPartition("clicks", 0, 0), TopicPartition("clicks", 1, 0)
+ORDERS = TopicPartition("orders", 0, 0)
 ADDRESS = {"hermes.bootstrap.servers": "h:1"}
 
 
@@ -173,7 +174,8 @@ def test_plans_and_manifests_survive_json(cuts, after, by) -> None:
         for each in sorted(cuts)
         for start, end in zip(sorted(cuts[each]), sorted(cuts[each])[1:], strict=False)
     )
-    plan = Plan(7, NOW_MS, by, pieces, after)
+    counting = frozenset({each.partition.topic for each in pieces[1:]})
+    plan = Plan(7, NOW_MS, by, pieces, after, counting)
     assert Plan.decode(plan.encode(), "", "") == plan
     manifest = Manifest(plan.number, 5, 1, 2, 3, 4, "data/x", plan.ranges, plan.offsets)
     assert Manifest.decode(manifest.encode(), "", "") == manifest
@@ -195,6 +197,16 @@ def test_plans_that_make_no_sense_are_refused(pieces) -> None:
     content = json.dumps({**document, "pieces": pieces}).encode()
     with pytest.raises(LoadTargetError, match=r"plan.json is damaged .*; fix it"):
         Plan.decode(content, "plan.json", "fix it")
+
+
+def test_offsets_that_count_messages_are_no_bytes() -> None:
+    pieces = (Piece(A, 0, 100, "2025-11-25"), Piece(ORDERS, 7, 19, "2025-11-25"))
+    plan = Plan(3, 0, "day", pieces, {}, frozenset({"orders"}))
+    assert (plan.log_bytes, plan.log_messages) == (100, 12)
+    # As earlier releases wrote it.
+    earlier = Plan(3, 0, "day", pieces, {})
+    assert b"counting" not in earlier.encode()
+    assert Plan.decode(earlier.encode(), "", "").counting == frozenset()
 
 
 def test_tasks_cover_a_plan_once_and_each_writes_to_one_folder() -> None:
