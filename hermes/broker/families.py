@@ -184,7 +184,8 @@ _GROUP: Final = ("group", "topic", "partition")
 
 LAG: Final = Family(
     "hermes_group_lag_bytes", "gauge",
-    "From the offset that a group has stored to the high watermark, where offsets count bytes.",
+    "From the offset that a group has stored to the high watermark, where offsets count bytes. "
+    "None for an offset beyond it.",
     _GROUP,
 )  # fmt: skip
 LAG_IN_MESSAGES: Final = Family(

@@ -21,6 +21,7 @@ from hermes.broker.families import BY_PARTITION, BY_TOPIC, FIXED, LAG, LAG_IN_ME
 from hermes.broker.health import health_resource, look
 from hermes.broker.periodic import PeriodicTask
 from hermes.broker.serving import ServingBroker
+from hermes.coordination.group_state import lag_between
 from hermes.errors import HermesError
 from hermes.listening.reporting import tls_values
 from hermes.metrics import (
@@ -291,8 +292,9 @@ class Monitoring:
         for (group, topic, partition), offset in sorted(offsets.items()):
             log = find(topic, partition)
             if log is not None and log.counts_messages == (family is LAG_IN_MESSAGES):
-                labels = label_text(family.labels, (group, topic, str(partition)))
-                yield labels, max(0, log.high_watermark - offset)
+                lag = lag_between(offset, log.high_watermark)
+                if lag is not None:
+                    yield label_text(family.labels, (group, topic, str(partition))), lag
 
     def _offsets_here(self) -> GroupOffsets:
         """Those of groups that the broker keeps itself, without coordination."""

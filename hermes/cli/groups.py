@@ -20,6 +20,7 @@ from hermes.client.resets import reset_offset
 from hermes.coordination.group_state import (
     GroupState,
     delete_group,
+    lag_between,
     list_groups,
     read_group,
     read_members,
@@ -160,14 +161,14 @@ def _describe_kafka(
     for place in sorted({*owners, *offsets}):
         offset = offsets.get(place)
         end = None if kafka is None else _kafka_end(kafka, place, unknown)
-        known = offset is not None and end is not None
+        _check_inside(place[0], place[1], offset, end, unknown)
         rows.append(
             {
                 "topic": place[0],
                 "partition": place[1],
                 "offset": offset,
                 "end": end,
-                "lag": end - offset if known else None,  # type: ignore[operator]
+                "lag": lag_between(offset, end),
                 "owner": owners.get(place),
             }
         )
@@ -223,15 +224,32 @@ def _row(
     except HermesError as error:
         if not cluster.is_silent(partition):  # else `Cluster.faults` has it, once
             unknown.append(f"{topic} {partition}: the end is unknown: {error}")
+    _check_inside(topic, partition, offset, end, unknown)
     return {
         "topic": topic,
         "partition": str(partition),
         "offset": offset,
         "end": end,
-        "lag": None if offset is None or end is None else end - offset,
+        "lag": lag_between(offset, end),
         "messages": _messages(cluster, place, offset, end),
         "owner": state.owners.get(place),
     }
+
+
+def _check_inside(
+    topic: str,
+    partition: BrokerPartition | int,
+    offset: int | None,
+    end: int | None,
+    unknown: list[str],
+) -> None:
+    """Add it to `unknown` if a group's offset is not one of this log."""
+    if offset is not None and end is not None and offset > end:
+        unknown.append(
+            f"{topic} {partition}: the offset {offset} is beyond the end {end}: was the topic "
+            "created again? Where its readers go on is for their auto_offset_reset to say "
+            "(auto.offset.reset), or for hermes groups reset"
+        )
 
 
 def _stored(state: GroupState, place: _TopicPartition) -> int | None:
@@ -243,12 +261,13 @@ def _messages(
     cluster: Cluster, place: _TopicPartition, offset: int | None, end: int | None
 ) -> int | None:
     """How many messages there are between two offsets; None where counting is not cheap."""
-    if offset is None or end is None or end < offset:
+    lag = lag_between(offset, end)
+    if offset is None or end is None or lag is None:
         return None
     try:
         if cluster.counts_messages(*place):
-            return end - offset
-        if end - offset > _COUNTED_BYTES:
+            return lag
+        if lag > _COUNTED_BYTES:
             return None
         return cluster.count(*place, offset, end)
     except HermesError:  # damage, or retention has deleted them

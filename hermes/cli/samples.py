@@ -1,6 +1,6 @@
 """What brokers and groups say of themselves at one moment, and how fast that changes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -8,7 +8,7 @@ from typing import NamedTuple
 from hermes.cli.options import BrokerAddress
 from hermes.client import SimpleConsumer
 from hermes.coordination.cluster import read_brokers
-from hermes.coordination.group_state import list_groups, read_group
+from hermes.coordination.group_state import lag_between, list_groups, read_group
 from hermes.coordination.layout import BrokerNode, BrokerPartition
 from hermes.coordination.sessions import Session
 from hermes.errors import (
@@ -118,6 +118,13 @@ class Sampler:
             HermesError: no broker, or ZooKeeper, can be reached.
         """
         sample = Sample(seconds)
+        if self._broker is not None and self._session is None:
+            self._ask(self._broker, Sample(seconds))  # its failure is not its coordination's
+        # Before the ends, so that no offset is beyond one only because it is newer.
+        if self._no_groups:
+            sample.faults.append(self._no_groups)
+        else:
+            self._add_groups(sample)
         if self._broker is not None:
             self._ask(self._broker, sample)
         else:
@@ -128,10 +135,7 @@ class Sampler:
             if not nodes:
                 raise CoordinationError(f"{self._zookeeper} has no broker: is one running?")
             self._ask_all(nodes, sample)
-        if self._no_groups:
-            sample.faults.append(self._no_groups)
-        else:
-            self._add_groups(sample)
+        sample.faults += _beyond(sample)
         return sample
 
     def _ask_all(self, nodes: Mapping[int, BrokerNode], sample: Sample) -> None:
@@ -252,11 +256,27 @@ def _grown(now: int, before: int) -> int:
 
 
 def _lags(sample: Sample) -> dict[tuple[str, str], int]:
-    """By group and topic; partitions whose broker was not asked are left out."""
+    """By group and topic; without partitions in which it isn't known."""
     lags: dict[tuple[str, str], int] = {}
     for group, offsets in sample.offsets.items():
         for place, offset in offsets.items():
-            if place in sample.ends:
+            lag = lag_between(offset, sample.ends.get(place))
+            if lag is not None:
                 key = group, place[0]
-                lags[key] = lags.get(key, 0) + max(sample.ends[place] - offset, 0)
+                lags[key] = lags.get(key, 0) + lag
     return lags
+
+
+def _beyond(sample: Sample) -> Iterator[str]:
+    """What to say of groups whose offsets can't be of the logs that there are."""
+    for group, offsets in sample.offsets.items():
+        topics = {
+            place[0]
+            for place, offset in offsets.items()
+            if place in sample.ends and offset > sample.ends[place]
+        }
+        for topic in sorted(topics):
+            yield (
+                f"group {group!r} has offsets of {topic} beyond its end, which are left out: was "
+                "the topic created again? (hermes groups describe shows them)"
+            )

@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 
 from hermes.console.charts import Chart
 from hermes.console.showing import amount_text, bytes_text
+from hermes.coordination.group_state import lag_between
 from hermes.coordination.layout import BrokerPartition
 
 _WERE_LOST: Final = "were deleted before they were"
@@ -116,7 +117,7 @@ class LagRow:
     @property
     def lag(self) -> int | None:
         """How many bytes or messages the group has yet to read; None where that isn't known."""
-        return None if self.offset is None or self.end is None else max(self.end - self.offset, 0)
+        return lag_between(self.offset, self.end)
 
     @property
     def problem(self) -> str:
@@ -128,7 +129,7 @@ class LagRow:
             is_one = lost == "1 message"
             return f"{lost} {'was deleted before it was' if is_one else _WERE_LOST} read"
         if self.offset > self.end:
-            return "the offset is beyond the end"
+            return "the offset is beyond the end: was the topic created again?"
         return ""
 
 

@@ -59,6 +59,20 @@ def read_members(session: Session, group: str) -> list[str]:
     return session.children(GroupPaths(group).ids)
 
 
+def lag_between(offset: int | None, end: int | None) -> int | None:
+    """How far a group is behind, in whatever offsets count.
+
+    Args:
+        offset: what it has stored, read before the end; None where that isn't known.
+        end: up to where the partition can be read; likewise.
+
+    Returns:
+        None where it isn't known. An offset beyond the end is of another log, which had the topic's
+        name before, or has lost its end: where the group goes on is then for its clients to decide.
+    """
+    return None if offset is None or end is None or offset > end else end - offset
+
+
 def read_group(session: Session, group: str) -> GroupState:
     """Read one group.
 

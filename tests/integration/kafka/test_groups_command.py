@@ -13,6 +13,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from hermes.cli.kafka_asking import KafkaAsker
 from hermes.cli.kafka_groups import KafkaGroups, KafkaMember
+from hermes.coordination.group_state import store_offsets
+from hermes.coordination.layout import BrokerPartition
+from hermes.coordination.sessions import Session
 from hermes.errors import GroupActiveError
 from hermes.security import PLAIN
 from hermes.testing import RunningKafka, running_kafka
@@ -140,6 +143,36 @@ def test_consumer_groups_are_as_others() -> None:
                 assert groups.offsets("web") == {("clicks", 0): 0}
                 groups.delete("web")
                 assert groups.groups() == []
+
+
+def test_an_offset_beyond_the_end_has_no_lag() -> None:
+    """It is of an earlier topic of that name."""
+    settings = {"coordination": "embedded", "coordination_listen": "tcp:0:interface=127.0.0.1"}
+    with running_kafka(settings=settings) as kafka:
+        client: dict[str, Any] = {"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0}
+        admin = AdminClient(client)
+        admin.create_topics([NewTopic("clicks", 1)])["clicks"].result(_DEADLINE_SECONDS)
+        producer = Producer(client)
+        producer.produce("clicks", "one", partition=0)
+        assert producer.flush(_DEADLINE_SECONDS) == 0
+        host, _, port = kafka.bootstrap_servers.rpartition(":")
+        with closing(KafkaGroups([(host, int(port))], 60, PLAIN)) as groups:
+            groups.store("web", {("clicks", 0): 99})
+        session = Session(str(kafka.zookeeper_connect))
+        session.start()
+        try:
+            store_offsets(session, "search", {("clicks", BrokerPartition(0, 0)): 99})
+        finally:
+            session.stop()
+        for group, shown in (
+            ("web", ["clicks", "0", "99", "1", "-", "-"]),
+            ("search", ["clicks", "0-0", "99", "1", "-", "-", "-"]),
+        ):
+            line = [_HERMES, "groups", "describe", "-Z", str(kafka.zookeeper_connect), group]
+            told = subprocess.run(line, capture_output=True, text=True, timeout=_DEADLINE_SECONDS)
+            assert told.stdout.splitlines()[1].split() == shown
+            assert "the offset 99 is beyond the end 1: was the topic created again?" in told.stderr
+            assert told.returncode == 1
 
 
 def test_what_cannot_be_reached_is_told_in_a_line() -> None:

@@ -45,6 +45,8 @@ def test_lags_have_the_unit_of_their_offsets(coordination: str) -> None:
             try:
                 places = {("orders", BrokerPartition(0, 1)): 4, ("old", BrokerPartition(0, 0)): 17}
                 store_offsets(session, "search", places)
+                # Of an earlier topic of that name: nobody knows how far behind that is.
+                store_offsets(session, "beyond", {("orders", BrokerPartition(0, 1)): 99})
             finally:
                 session.stop()
             expected["hermes_group_lag_messages", "search", "orders", "1"] = 6.0

@@ -20,12 +20,12 @@ def sample(seconds, ends, offsets=None, counting=()):
 BEFORE = sample(
     10.0,
     {("clicks", HERE): 1000, ("clicks", THERE): 500, ("views", HERE): 800, ("idle", HERE): 60},
-    {("clicks", HERE): 900, ("clicks", AWAY): 5, ("views", HERE): 800},
+    {("clicks", HERE): 900, ("clicks", AWAY): 5, ("idle", HERE): 50},
 )
 NOW = sample(
     12.0,
     {("clicks", HERE): 1400, ("clicks", THERE): 500, ("views", HERE): 100, ("idle", HERE): 60},
-    {("clicks", HERE): 1000, ("clicks", AWAY): 5, ("views", HERE): 800},
+    {("clicks", HERE): 1000, ("clicks", AWAY): 5, ("idle", HERE): 50},
 )
 
 
@@ -45,8 +45,16 @@ def test_the_first_look_knows_no_rates():
 def test_groups_that_are_furthest_behind_come_first():
     assert lag_rows(NOW, BEFORE) == [
         LagRow("search", "clicks", 2, 400, None, 150.0),
-        LagRow("search", "views", 2, 0, None, 0.0),
+        LagRow("search", "idle", 2, 10, None, 0.0),
     ]
+
+
+def test_an_offset_beyond_the_end_is_of_another_log_and_says_nothing_of_the_lag():
+    place = "clicks", HERE
+    before = sample(10.0, {place: 1000}, {place: 900, ("clicks", THERE): 5})
+    again = sample(12.0, {place: 100, ("clicks", THERE): 7}, {place: 900, ("clicks", THERE): 5})
+    assert lag_rows(again, before)[0].lag_bytes == 2
+    assert lag_rows(sample(12.0, {place: 100}, {place: 900}), None) == []
 
 
 def test_where_offsets_count_messages_rates_are_those_of_sizes_and_lags_are_in_messages():
