@@ -158,9 +158,15 @@ class GroupView:
 
     @property
     def lag(self) -> str:
-        """What it has yet to read, for people."""
+        """What it has yet to read, for people; and of how many partitions that isn't known."""
         lags = lags_by_unit(self.rows).items()
-        return " and ".join(amount_text(lag, unit) for unit, lag in lags) or bytes_text(0)
+        known = " and ".join(amount_text(lag, unit) for unit, lag in lags)
+        unknown = sum(row.lag is None for row in self.rows)
+        if not unknown:
+            return known or bytes_text(0)
+        if not known:
+            return "unknown"
+        return f"{known}; unknown in {unknown} partition{'s' if unknown != 1 else ''}"
 
     @property
     def largest_lags(self) -> dict[bool, int]:
@@ -183,13 +189,14 @@ class TopicLag:
     Attributes:
         group: the group.
         partitions: how many of the topic's partitions it reads.
-        lag: in bytes, or in messages where the topic's offsets count these.
+        lag: in bytes, or in messages where the topic's offsets count these, as far as it is known;
+            None where nothing is.
         kind: whose clients the group is of; see `KINDS`.
     """
 
     group: str
     partitions: int
-    lag: int
+    lag: int | None
     kind: str = ""
 
 

@@ -173,7 +173,7 @@ class GroupReader:
     def of_topic(self, topic: str) -> list[TopicLag]:
         """The groups that read a topic, the one furthest behind first; as far as is known."""
         found = [each.topics[topic] for _, each in self._watch() if topic in each.topics]
-        return sorted(found, key=lambda each: each.lag, reverse=True)
+        return sorted(found, key=lambda each: each.lag or 0, reverse=True)
 
     def _watch(self) -> list[tuple[str, _Watched]]:
         return self._watched.look(self.names())
@@ -186,10 +186,9 @@ class GroupReader:
         rows, _ = self._lag_rows(content)
         topics: dict[str, TopicLag] = {}
         for row in rows:
-            before = topics.get(row.topic, TopicLag(name, 0, 0, self.kind))
-            topics[row.topic] = replace(
-                before, partitions=before.partitions + 1, lag=before.lag + (row.lag or 0)
-            )
+            before = topics.get(row.topic, TopicLag(name, 0, None, self.kind))
+            lag = before.lag if row.lag is None else (before.lag or 0) + row.lag
+            topics[row.topic] = replace(before, partitions=before.partitions + 1, lag=lag)
         return _Watched(tuple(_trouble(content, rows)), topics)
 
 

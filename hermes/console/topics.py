@@ -39,6 +39,7 @@ class TopicList:
         pages: how many pages there are, 1 or more.
         search, sort, is_descending: as asked for.
         largest_bytes: the size of the largest topic of all, which the bars are relative to.
+        silent_brokers: how many brokers don't answer, of which nothing is counted here.
     """
 
     rows: tuple[TopicRow, ...]
@@ -50,6 +51,7 @@ class TopicList:
     sort: str
     is_descending: bool
     largest_bytes: int
+    silent_brokers: int = 0
 
 
 def topic_list(
@@ -87,6 +89,7 @@ def topic_list(
         sort,
         is_descending,
         max((row.size_bytes for row in view.topics.values()), default=0),
+        sum(each.metadata is None for each in view.brokers),
     )
 
 

@@ -90,6 +90,19 @@ def test_a_group_shows_the_topics_that_may_be_seen():
     assert seen_group(group(), ANYBODY) == group()
 
 
+def test_a_lag_says_of_how_many_partitions_it_is_not_known():
+    def lag(*rows):
+        return GroupView("g", (), rows, (), ()).lag
+
+    known, unknown = LagRow("a", "0-0", 5, 0, 10, ""), LagRow("a", "1-0", 5, None, None, "")
+    beyond = LagRow("a", "2-0", 50, 0, 10, "")
+    assert lag() == "0 B"
+    assert lag(known) == "5 B"
+    assert lag(known, unknown) == "5 B; unknown in 1 partition"
+    assert lag(known, unknown, beyond) == "5 B; unknown in 2 partitions"
+    assert lag(unknown) == "unknown"
+
+
 def test_groups_of_a_topic():
     lags = [TopicLag("a", 1, 5), TopicLag("b", 1, 5)]
     assert seen_lags(lags, viewer((["describe"], {"group": "b"}))) == lags[1:]

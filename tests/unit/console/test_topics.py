@@ -1,10 +1,14 @@
+from dataclasses import replace
+
 import pytest
 
 from hermes.console.asking import Ask, InputError, Needs, Route, redirect
+from hermes.console.cluster import Address, BrokerState
 from hermes.console.messages import End
 from hermes.console.sampling import ClusterView, TopicRow
 from hermes.console.tailing import format_places, parse_places
 from hermes.console.topics import topic_list
+from hermes.protocol import BrokerMetadata
 
 
 def cluster(*rows):
@@ -49,6 +53,13 @@ def test_a_thousand_topics_come_page_by_page():
     assert last.rows[-1].name == "t0999"
     assert topic_list(view, page=2).rows[0].name == "t0050"
     assert topic_list(cluster()).pages == 1
+
+
+def test_brokers_that_do_not_answer_are_counted(view):
+    address = Address("h", 9092)
+    silent = BrokerState(2, address, None, "no connection")
+    answering = BrokerState(1, address, BrokerMetadata(1, "", 0, 0, 1, (), ()))
+    assert topic_list(replace(view, brokers=(answering, silent))).silent_brokers == 1
 
 
 def test_places_of_a_tail_are_read_back():
