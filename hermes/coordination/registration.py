@@ -260,6 +260,7 @@ class BrokerRegistration:
         deadline = time.monotonic() + 1.5 * self._session.timeout_seconds
         in_use: IdInUseError | None = None
         problem: CoordinationError | None
+        said = ""
         while True:
             try:
                 other = self._register(self._registered)
@@ -271,7 +272,13 @@ class BrokerRegistration:
             left = deadline - time.monotonic()
             if left <= 0 or self._stopping:
                 raise problem
-            _log.info("registering broker %d is tried again: %s", self._broker_id, problem)
+            if said != str(problem):
+                said = str(problem)
+                hint = "; if that was this one, it waits for that session's end" if in_use else ""
+                _log.info(
+                    "registering broker %d is tried again, for %d s at the most: %s",
+                    *(self._broker_id, round(left), f"{problem}{hint}"),
+                )
             self._wake.wait(min(left, _RETRY_SECONDS))
             self._wake.clear()
 

@@ -192,14 +192,23 @@ def test_what_an_earlier_life_left_is_replaced_at_once(
 
 
 def test_what_may_be_an_earlier_life_s_is_waited_for(
-    connect: str, register: Any, make_session: Any, eventually: Any
+    connect: str,
+    register: Any,
+    make_session: Any,
+    eventually: Any,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
+    caplog.set_level("INFO", "hermes.coordination.registration")
     dead = make_session(connect)
     dead.create_ephemeral("/brokers/ids/0", b"127.0.0.1-1:127.0.0.1:1234")
     timer = threading.Timer(0.2, lambda: dead.delete("/brokers/ids/0", 0))
     timer.start()
     register(session_timeout_seconds=60)
     timer.join()
+    # Once, however often it is tried.
+    (said,) = [each for each in caplog.messages if "is tried again" in each]
+    assert said.startswith("registering broker 0 is tried again, for 90 s at the most: broker id 0")
+    assert said.endswith("; if that was this one, it waits for that session's end")
     assert b":9092" in (value(dead, "/brokers/ids/0") or b"")
 
 

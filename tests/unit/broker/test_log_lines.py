@@ -36,7 +36,8 @@ def test_every_line_is_explained() -> None:
     logged = {
         template for room in ("broker", "web", "listening") for template in logged_templates(room)
     }
-    rooms = ("", "coordination/embedded", "registry", "mirror", "kafka", "kafka/groups")
+    coordination = "coordination", "coordination/embedded"
+    rooms = ("", *coordination, "registry", "mirror", "kafka", "kafka/groups")
     others = [each for room in rooms for each in logged_templates(room)]
     assert logged - set(explained) == set()
     assert len(explained) == len(set(explained))
