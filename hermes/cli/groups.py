@@ -5,7 +5,7 @@ from typing import Any, Final
 import click
 
 from hermes.cli.exits import fail_for
-from hermes.cli.kafka_groups import UNANSWERED, KafkaGroups, KafkaMember
+from hermes.cli.kafka_groups import UNANSWERED, KafkaGroups, KafkaMember, LeaderlessError
 from hermes.cli.options import JSON_OPTION, TOPIC, YES_OPTION
 from hermes.cli.places import RESET_POSITION, Place
 from hermes.cli.terminal import confirm, write_done, write_json, write_line, write_rows
@@ -158,9 +158,13 @@ def _describe_kafka(
     members, offsets = _kafka_content(cluster, kafka, group, unknown)
     owners = {place: each.name for each in members for place in each.partitions}
     rows = []
+    leaderless: dict[str, list[str]] = {}
     for place in sorted({*owners, *offsets}):
-        offset = offsets.get(place)
-        end = None if kafka is None else _kafka_end(kafka, place, unknown)
+        offset, end = offsets.get(place), None
+        try:
+            end = None if kafka is None else _kafka_end(kafka, place, unknown)
+        except LeaderlessError:
+            leaderless.setdefault(place[0], []).append(str(place[1]))
         _check_inside(place[0], place[1], offset, end, unknown)
         rows.append(
             {
@@ -179,7 +183,12 @@ def _describe_kafka(
         for member in members:
             write_line(f"member {member.name}")
         write_rows(("topic", "partition", "offset", "end", "lag", "owner"), rows, as_json=False)
-    fail_for([*(kafka.faults if kafka is not None else ()), *unknown])
+    away = [
+        f"the end is unknown: {topic} {', '.join(numbers)}: no broker that is registered has "
+        f"{'it' if len(numbers) == 1 else 'them'}: start the one that is down"
+        for topic, numbers in leaderless.items()
+    ]
+    fail_for([*(kafka.faults if kafka is not None else ()), *unknown, *away])
 
 
 def _kafka_content(
@@ -207,6 +216,8 @@ def _kafka_end(kafka: KafkaGroups, place: tuple[str, int], unknown: list[str]) -
         return kafka.offset_at(place)
     except UNANSWERED:  # `KafkaGroups.faults` has it, once
         return None
+    except LeaderlessError:  # likewise told together
+        raise
     except HermesError as error:
         unknown.append(f"the end is unknown: {error}")
         return None
@@ -358,7 +369,9 @@ def _reset_kafka(
         try:
             found[place] = kafka.reset(place, offset, position)
         except HermesError as error:
-            raise HermesError(f"{place[0]} {place[1]}: {error}; nothing was changed") from error
+            where = f"{place[0]} {place[1]}: "
+            text = where + str(error).removeprefix(where)
+            raise HermesError(f"{text}; nothing was changed") from error
     kafka.store(group, found)
     rows = [
         {"topic": place[0], "partition": place[1], "before": places[place], "now": offset}

@@ -41,6 +41,10 @@ _TopicPartition = tuple[str, int]
 _Address = tuple[str, int]
 
 
+class LeaderlessError(ClientError):
+    """The broker that has a partition is down, and no longer registered."""
+
+
 class KafkaMember(NamedTuple):
     """A member of a group, with what it has."""
 
@@ -275,7 +279,7 @@ class KafkaGroups:
         except KeyError:
             raise ClientError(f"{topic} {number}: there is no such partition now") from None
         if leader is None:
-            raise ClientError(f"{topic} {number}: the broker that has it is down")
+            raise LeaderlessError(f"{topic} {number}: the broker that has it is down")
         return leader
 
 

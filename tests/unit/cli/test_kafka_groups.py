@@ -4,7 +4,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from hermes.cli import program
 from hermes.cli.kafka_asking import KafkaAsker
 from hermes.cli.kafka_groups import KafkaGroups
 from hermes.errors import BrokerTimeoutError, ClientError
@@ -13,9 +15,9 @@ from hermes.security import PLAIN
 
 @pytest.fixture
 def groups(monkeypatch: pytest.MonkeyPatch) -> KafkaGroups:
-    """Of a cluster with a topic of two partitions, of which broker 1, now down, has the second."""
+    """Of a cluster with a topic of three partitions; all but the first are on brokers now down."""
     broker = SimpleNamespace(node_id=0, host="127.0.0.1", port=1)
-    partitions = [SimpleNamespace(partition_index=n, leader_id=-n) for n in range(2)]
+    partitions = [SimpleNamespace(partition_index=n, leader_id=-n) for n in range(3)]
     topic = SimpleNamespace(partitions=partitions)
     found = SimpleNamespace(error_code=0, offset=7)
     answers = {
@@ -35,8 +37,8 @@ def test_a_partition_without_a_leader_is_not_said_to_be_gone(groups: KafkaGroups
     assert groups.offset_at(("clicks", 0)) == 7
     with pytest.raises(ClientError, match=r"^clicks 1: the broker that has it is down$"):
         groups.offset_at(("clicks", 1))
-    with pytest.raises(ClientError, match=r"^clicks 2: there is no such partition now$"):
-        groups.offset_at(("clicks", 2))
+    with pytest.raises(ClientError, match=r"^clicks 3: there is no such partition now$"):
+        groups.offset_at(("clicks", 3))
 
 
 def test_a_broker_that_does_not_answer_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,3 +68,22 @@ def test_a_broker_that_does_not_answer_is_asked_once(monkeypatch: pytest.MonkeyP
     assert groups.groups() == []
     assert unanswered == ["ListOffsets"]
     assert groups.faults == ["broker 1 does not answer: no answer within 1 s"]
+
+
+def test_partitions_without_a_leader_are_told_together(
+    monkeypatch: pytest.MonkeyPatch, groups: KafkaGroups
+) -> None:
+    places = {("clicks", number): 3 for number in range(3)} | {("views", 1): 3}
+    monkeypatch.setattr(KafkaGroups, "members", lambda self, group: [])
+    monkeypatch.setattr(KafkaGroups, "offsets", lambda self, group: places)
+    monkeypatch.setattr("hermes.cli.zookeeper.KafkaGroups", lambda *given: groups)
+    ran = CliRunner().invoke(program, ["groups", "describe", "-k", "h:1", "web"])
+    assert ran.exit_code == 1
+    told = [each for each in ran.stderr.splitlines() if "the end is unknown" in each]
+    assert [each.split(": ")[2] for each in told] == ["clicks 1, 2", "views 1"]
+
+    reset = CliRunner().invoke(program, ["groups", "reset", "-k", "h:1", "--to", "latest", "web"])
+    assert (reset.exit_code, reset.stderr) == (
+        1,
+        "hermes: clicks 1: the broker that has it is down; nothing was changed\n",
+    )
