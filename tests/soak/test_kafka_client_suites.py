@@ -44,8 +44,13 @@ def suites() -> Path:
 
 @pytest.fixture(scope="module")
 def bootstrap() -> Iterator[str]:
-    # Both expect the broker of their authors: topics with four partitions, short sessions.
-    settings = {"num_partitions": 4, "group_min_session_timeout": "500ms"}
+    # Both expect the broker of their authors: topics with four partitions, short sessions, and that
+    # members who come together begin together.
+    settings = {
+        "num_partitions": 4,
+        "group_min_session_timeout": "500ms",
+        "group_initial_rebalance_delay": "100ms",
+    }
     with running_kafka(settings=settings) as running:
         yield running.bootstrap_servers
 

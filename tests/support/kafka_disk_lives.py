@@ -225,8 +225,8 @@ def hold_to_the_books(path: Path, books: Books, *, was_refused: bool = False) ->
         found = directory.create("k", 0)
     assert books.topic_id in (None, found.topic_id)
     recovered = report.recovered.get(("k", 0))
-    bad = () if recovered is None else recovered.bad_ranges
-    kept = check_log(found, books, list(bad))
+    bad = [] if recovered is None else list(recovered.bad_ranges)
+    kept = check_log(found, books, bad)
     check_other(directory, books)
     following = record(b"later", key=b"later", offset=found.end_offset)
     append_from(found, following, len(books.appended))
@@ -234,7 +234,7 @@ def hold_to_the_books(path: Path, books: Books, *, was_refused: bool = False) ->
     assert directory.close()
     directory = DataDirectory(path, settings_of, UnsyncedFiles())
     assert directory.open(NOW_MS).was_clean
-    assert read_records(directory.logs["k", 0]) == [*kept, following]
+    assert _intact_records(directory.logs["k", 0], bad) == [*kept, following]
     directory.close()
     if not bad:
         for each in (path / "k-0").glob("*.log"):
@@ -246,7 +246,7 @@ def check_log(log: Log, books: Books, bad: list[tuple[int, int]]) -> list[Record
     assert books.start <= log.earliest <= max(books.asked_start, books.start)
     assert books.flushed <= log.high_watermark <= len(books.appended)
     assert all(start >= books.flushed for start, _ in bad), bad
-    kept, headers = read_records(log), [header for header, _ in read_batches(log)]
+    kept, headers = _intact_records(log, bad), [header for header, _ in read_batches(log)]
     visible = books.appended[log.earliest : log.high_watermark]
     assert all(each == books.appended[each.offset] for each in kept)
     missing = {each.offset for each in visible} - {each.offset for each in kept}
@@ -257,6 +257,12 @@ def check_log(log: Log, books: Books, bad: list[tuple[int, int]]) -> list[Record
     assert log.producers is not None
     _check_producer(log, headers)
     return kept
+
+
+def _intact_records(log: Log, bad: list[tuple[int, int]]) -> list[Record]:
+    """The messages without those that a consumer's check of the CRC finds damaged."""
+    records = read_records(log)
+    return [each for each in records if not any(start <= each.offset < end for start, end in bad)]
 
 
 def _check_producer(log: Log, headers: list[BatchHeader]) -> None:
