@@ -117,8 +117,7 @@ class Dispatcher:
         size_bytes = len(call.frame.data)
         if size_bytes <= LARGE_BYTES or call.api.is_raw:
             return await self._done(call)
-        await self._server.in_hand.take(size_bytes)
-        call.in_hand_bytes = size_bytes
+        call.in_hand_bytes = await self._server.in_hand.take(size_bytes)
         try:
             return await self._done(call)
         finally:

@@ -5,6 +5,7 @@ do), then it is read again. Fetch sessions, by which later requests name only wh
 refused as Kafka does when it has no room for one: clients then name all partitions each time.
 """
 
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 from uuid import UUID
@@ -41,7 +42,6 @@ class _Wanted(NamedTuple):
 
     Attributes:
         topic: its name, or its UUID.
-        found: the topic; an error if there is none that the client may read.
         number: the partition, Kafka's number.
         offset: where to begin.
         max_bytes: how much at most.
@@ -49,7 +49,6 @@ class _Wanted(NamedTuple):
     """
 
     topic: str | UUID
-    found: KafkaTopic | KafkaError
     number: int
     offset: int
     max_bytes: int
@@ -62,18 +61,22 @@ async def fetch(request: Any, call: Call) -> KafkaSend:
     if getattr(request, "session_epoch", 0) not in _FULL:
         code = Code.FETCH_SESSION_ID_NOT_FOUND
         return KafkaSend(response_parts(version, number, (), code=code))
-    fetched = await _read_all(call, request)
+    wanted, min_bytes = _wanted(request, version), request.min_bytes
+    max_bytes = min(max(request.max_bytes, 0), MAX_RESPONSE_BYTES)
     wait_ms = min(round(request.max_wait.total_seconds() * 1000), MAX_WAIT_MS)
-    if wait_ms > 0 and not _is_enough(fetched, request.min_bytes):
+    is_committed = request.isolation_level == _READ_COMMITTED
+    del request  # what waits keeps no more than is counted
+    fetched = await _read_all(call, wanted, max_bytes)
+    if wait_ms > 0 and not _is_enough(fetched, min_bytes):
         _release_all(fetched)
-        del fetched  # what waits is counted, and this isn't
-        wait = _wait_of(call, request, wait_ms)
+        del fetched
+        wait = _wait_of(call, wanted, min_bytes, wait_ms)
         waited = None if wait is None else call.server.waits.wait(wait)
+        del wait
         if waited is not None:
             call.step_aside()
             await waited
-        fetched = await _read_all(call, request)
-    is_committed = request.isolation_level == _READ_COMMITTED
+        fetched = await _read_all(call, wanted, max_bytes)
     return KafkaSend(response_parts(version, number, fetched, is_committed=is_committed))
 
 
@@ -89,41 +92,48 @@ def _release_all(fetched: list[Fetched]) -> None:
         each.release()
 
 
-def _wait_of(call: Call, request: Any, wait_ms: int) -> Wait | None:
+def _wait_of(call: Call, wanted: Sequence[_Wanted], min_bytes: int, wait_ms: int) -> Wait | None:
     """What to wait for; None where a topic has been deleted, say, since all was read."""
-    fetches = []
-    for each in _wanted(call, request):
-        if isinstance(each.found, KafkaTopic):
+    fetches, topics = [], _topics_of(call, wanted)
+    for each in wanted:
+        topic = topics[each.topic]
+        if isinstance(topic, KafkaTopic):
             try:
-                log = call.server.topics.log(each.found.name, each.number)
+                log = call.server.topics.log(topic.name, each.number)
             except HermesError:
                 return None
             fetches.append(FetchRequest(log.topic, log.partition, each.offset, each.max_bytes))
-    return Wait(fetches, request.min_bytes, wait_ms)
+    return Wait(fetches, min_bytes, wait_ms)
 
 
-def _wanted(call: Call, request: Any) -> list[_Wanted]:
-    """What is wanted of each partition, in the request's order."""
-    wanted = []
-    for asked in request.topics:
-        if call.version >= BY_ID:
-            topic = asked.topic_id or UUID(int=0)
-            found = _topic_by_id(call, topic)
-        else:
-            topic = asked.topic
-            found = _topic(call, topic)
-        wanted += [
-            _Wanted(
-                topic,
-                found,
-                each.partition,
-                each.fetch_offset,
-                max(each.partition_max_bytes, 0),
-                getattr(each, "current_leader_epoch", -1),
-            )
-            for each in asked.partitions
-        ]
-    return wanted
+def _wanted(request: Any, version: int) -> list[_Wanted]:
+    """What is wanted of each partition, in the request's order.
+
+    One that is named several times is answered once, by what is said of it last, as Kafka does.
+    """
+    asked: dict[str | UUID, dict[int, Any]] = {}
+    for each in request.topics:
+        topic = (each.topic_id or UUID(int=0)) if version >= BY_ID else each.topic
+        asked.setdefault(topic, {}).update({part.partition: part for part in each.partitions})
+    return [
+        _Wanted(
+            topic,
+            number,
+            part.fetch_offset,
+            max(part.partition_max_bytes, 0),
+            getattr(part, "current_leader_epoch", -1),
+        )
+        for topic, parts in asked.items()
+        for number, part in parts.items()
+    ]
+
+
+def _topics_of(call: Call, wanted: Iterable[_Wanted]) -> dict[str | UUID, KafkaTopic | KafkaError]:
+    """The topics as they are now; an error for one that isn't there, or not for this client."""
+    return {
+        topic: _topic_by_id(call, topic) if isinstance(topic, UUID) else _topic(call, topic)
+        for topic in {each.topic: None for each in wanted}
+    }
 
 
 def _topic(call: Call, name: str) -> KafkaTopic | KafkaError:
@@ -142,27 +152,27 @@ def _topic_by_id(call: Call, topic_id: UUID) -> KafkaTopic | KafkaError:
 # -- reading ------------------------------------------------------------------------------------
 
 
-async def _read_all(call: Call, request: Any) -> list[Fetched]:
+async def _read_all(call: Call, wanted: Sequence[_Wanted], max_bytes: int) -> list[Fetched]:
     """Read what is wanted, a quantum at a time, until the response is full.
 
     What says where batches lie may not be in memory. It is looked at in a thread then, for all
     partitions that lack it, which are read after the others.
     """
-    left = min(max(request.max_bytes, 0), MAX_RESPONSE_BYTES)
-    is_first = True
-    wanted = _wanted(call, request)
+    left, is_first = max_bytes, True
+    topics = _topics_of(call, wanted)
     cold: list[int] = []
     logs: list[tuple[Log, int, int]] = []
 
     def read(place: int, resident: bool = True) -> Fetched:
         nonlocal left, is_first
         each = wanted[place]
+        topic = topics[each.topic]
         try:
-            fetched = _read(call, each, min(each.max_bytes, left), is_first, resident)
+            fetched = _read(call, each, topic, min(each.max_bytes, left), is_first, resident)
         except NotInMemoryError:
-            assert isinstance(each.found, KafkaTopic)
+            assert isinstance(topic, KafkaTopic)
             cold.append(place)
-            log = call.server.topics.log(each.found.name, each.number)
+            log = call.server.topics.log(topic.name, each.number)
             logs.append((log, each.offset, each.max_bytes))
             return Fetched(each.topic, each.number, Code.NONE)
         if size := fetched.size_bytes:
@@ -216,7 +226,14 @@ async def _made(
     return fetched._replace(records=batch)
 
 
-def _read(call: Call, wanted: _Wanted, max_bytes: int, is_first: bool, resident: bool) -> Fetched:
+def _read(
+    call: Call,
+    wanted: _Wanted,
+    topic: KafkaTopic | KafkaError,
+    max_bytes: int,
+    is_first: bool,
+    resident: bool,
+) -> Fetched:
     """Read one partition; the first one that has something gives a whole batch at least.
 
     Raises:
@@ -224,9 +241,9 @@ def _read(call: Call, wanted: _Wanted, max_bytes: int, is_first: bool, resident:
     """
     shared = call.server.shared
     try:
-        if not isinstance(wanted.found, KafkaTopic):
-            raise wanted.found
-        log = call.server.topics.log(wanted.found.name, wanted.number)
+        if not isinstance(topic, KafkaTopic):
+            raise topic.with_traceback(None)  # else it would keep a frame for each partition
+        log = call.server.topics.log(topic.name, wanted.number)
         check_epoch(log, wanted.epoch)
         records: LogSlice | LegacyRange | None
         if log.counts_messages:

@@ -25,8 +25,12 @@ class RequestsInHand:
         self.used_bytes = 0
         self._queue: deque[tuple[Deferred[None], int]] = deque()
 
-    async def take(self, size_bytes: int) -> None:
-        """Wait until there is room for one more, in order; `leave` follows. Can be cancelled."""
+    async def take(self, size_bytes: int) -> int:
+        """Wait until there is room for one more, in order; `leave` follows. Can be cancelled.
+
+        Returns:
+            Its size, for `Call.in_hand_bytes`.
+        """
         if self._queue or not self._fits(size_bytes):
             turn: Deferred[None] = Deferred()
             entry = turn, size_bytes
@@ -41,6 +45,7 @@ class RequestsInHand:
                 raise
         else:
             self.used_bytes += size_bytes
+        return size_bytes
 
     def leave(self, size_bytes: int) -> None:
         """One is done, or only waits for something."""

@@ -44,8 +44,8 @@ _THREAD_BYTES: Final = 4 * INLINE_BATCH_BYTES
 #: The first version in which batches may be compressed by zstd.
 _ZSTD_VERSION: Final = 7
 
-#: A request for more partitions is decoded in a thread: some ms of work.
-_DECODED_AT_ONCE: Final = 1000
+#: A request for more partitions is decoded, and its response encoded, in a thread: some ms of work.
+_AT_ONCE: Final = 1000
 
 _NONE, _ALL = 0, -1
 
@@ -107,20 +107,29 @@ async def produce(_: None, call: Call) -> bytes | None:
     """Append what a request has for each partition, in its order."""
     began = call.server.shared.scheduler.now()
     try:
-        request = decode_produce(
-            call.frame.data, call.frame.body, call.version, most=_DECODED_AT_ONCE
-        )
+        request = decode_produce(call.frame.data, call.frame.body, call.version, most=_AT_ONCE)
     except TooManyPartitionsError:
-        request = await call.server.in_thread(
-            decode_produce, call.frame.data, call.frame.body, call.version
-        )
+        # Decoded and answered, it takes many times what it came as: it waits for its turn.
+        call.in_hand_bytes = await call.server.in_hand.take(len(call.frame.data))
+        try:
+            request = await call.server.in_thread(
+                decode_produce, call.frame.data, call.frame.body, call.version
+            )
+            return await _produced(call, request, began)
+        finally:
+            call.step_aside()
+    return await _produced(call, request, began)
+
+
+async def _produced(call: Call, request: ProduceRequest, began: float) -> bytes | None:
+    """Append what a request has, and encode its response."""
     refusal = _refusal_of(request)
     if refusal is not None:
         produced = [Produced(each.topic, each.partition, refusal) for each in request.entries]
         if request.acks == _NONE:
             _close_if_refused(produced)
             return None
-        return encode_produced(call.version, call.correlation_id, produced)
+        return await _encoded(call, produced)
     run = _Run(call, request)
     scheduler = call.server.shared.scheduler
     produced = await settled(cooperatively(scheduler, await run.checked(), run.append))
@@ -131,7 +140,16 @@ async def produce(_: None, call: Call) -> bytes | None:
     if request.acks == _ALL and run.appended:
         await run.flushed(produced)
         call.server.shared.metrics.acknowledged.observe(scheduler.now() - began)
-    return encode_produced(call.version, call.correlation_id, produced)
+    return await _encoded(call, produced)
+
+
+async def _encoded(call: Call, produced: list[Produced]) -> bytes:
+    if len(produced) <= _AT_ONCE:
+        return encode_produced(call.version, call.correlation_id, produced)
+    encoded: bytes = await call.server.in_thread(
+        encode_produced, call.version, call.correlation_id, produced
+    )
+    return encoded
 
 
 def _refusal_of(request: ProduceRequest) -> Code | None:

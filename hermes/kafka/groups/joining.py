@@ -20,6 +20,8 @@ _SYNC_NAMES_PROTOCOL: Final = 5
 _LEAVES_TOGETHER: Final = 3
 #: Kafka's bound of an instance's id, and ours of other names that a member gives itself.
 _LONGEST_ID: Final = 249
+#: A leader's answer with more bytes of what members said is encoded in a thread.
+_LARGE_METADATA: Final = 64 * 1024
 #: More ways to share than any client has.
 _MOST_PROTOCOLS: Final = 100
 
@@ -47,6 +49,7 @@ async def join_group(request: Any, call: Call) -> Any:
     else:
         joined = Joined(code, request.member_id)
     old = call.version < _HAS_PROTOCOL_TYPE
+    call.is_large = sum(len(each.metadata) for each in joined.members) > _LARGE_METADATA
     return call.make.JoinGroupResponse(
         error_code=joined.code,
         generation_id=joined.generation,

@@ -6,8 +6,11 @@ from typing import Any
 import pytest
 from broker_bench import answers
 from kafka_bench import KafkaBench, decode_answer
+from twisted.internet.defer import ensureDeferred
 
 from hermes.cli.kafka_asking import _encoded
+from hermes.kafka.errors import Code
+from hermes.kafka.in_hand import LIMIT_BYTES
 from hermes.protocol.records import Record, encode_batch
 
 
@@ -43,6 +46,39 @@ def test_what_is_named_often_is_told_once_or_within_bounds(bench: KafkaBench) ->
     assert 2 < len(described) < 20_000
     resource = {"resource_type": 2, "resource_name": "new", "configuration_keys": None}
     assert len(ask(bench, "DescribeConfigs", 3, resources=[resource] * 50).results) == 1
+    parts = [
+        {"partition": number, "fetch_offset": offset, "partition_max_bytes": 100}
+        for number, offset in ((0, 0), (1, 0), (0, 99))
+    ]
+    named = [{"topic": "new", "partitions": parts}] * 50
+    (fetched,) = ask(bench, "Fetch", 11, max_wait=0, min_bytes=0, topics=named).responses
+    told = [(each.partition_index, each.error_code.value) for each in fetched.partitions]
+    assert told == [(0, Code.OFFSET_OUT_OF_RANGE), (1, Code.NONE)]  # the last one counts
+
+
+def test_requests_for_very_many_partitions_are_carried_out_in_turn(bench: KafkaBench) -> None:
+    part = {"index": 0, "records": encode_batch([Record(0, 0, None, b"x")])}
+    topics = [{"name": f"no-{number}", "partition_data": [part]} for number in range(1500)]
+    values = {"acks": -1, "timeout": 1000, "topic_data": topics}
+    frame = _encoded("Produce", 9, 7, values)[0]
+    size_bytes, taken = len(frame) - 4, bench.server.in_hand
+    ensureDeferred(taken.take(LIMIT_BYTES))
+    connection, transport = bench.connect_kafka()
+    connection.dataReceived(frame)
+    bench.turns(transport)
+    assert not answers(transport)
+    taken.leave(LIMIT_BYTES)
+    assert taken.used_bytes == size_bytes
+    bench.turns(transport)
+    (answered,) = answers(transport)
+    assert not taken.used_bytes
+    codes = {
+        part.error_code.value
+        for topic in decode_answer("Produce", 9, answered).responses
+        for part in topic.partition_responses
+    }
+    assert codes == {Code.UNKNOWN_TOPIC_OR_PARTITION}
+    connection.connectionLost()
 
 
 def test_nothing_is_created_for_who_has_left(bench: KafkaBench) -> None:
