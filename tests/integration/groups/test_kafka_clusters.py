@@ -122,7 +122,8 @@ def produce_to_each(bootstrap: str, name: str, partitions: int) -> None:
             on_delivery=lambda error, _: errors.append(error),
         )
     assert producer.flush(60) == 0
-    assert errors == [None] * partitions
+    assert len(errors) == partitions
+    assert not [str(each) for each in errors if each is not None]
 
 
 def consume_from_each(bootstrap: str, name: str, partitions: int) -> dict[int, bytes]:
@@ -180,6 +181,8 @@ def test_numbers_stay_when_brokers_come_and_a_topic_grows(start: Any, eventually
     assert after[0] == before[0]
     assert after[1][:3] == before[1]
     assert set(after[1]) == {1, 2, 3}
+    # A producer that asks a broker which hasn't heard of them takes them for none at all.
+    eventually(lambda: topic(one, "clicks") == after)
     produce_to_each(str(one.bootstrap_servers), "clicks", 7)
     start.stop(three)
     start.stop(two)
@@ -453,7 +456,9 @@ def test_what_hermes_own_clients_ask_of_such_a_topic_is_done_in_the_cluster(
             (read,) = listed_brokers.partitions(["single"]).values()
             assert [each.partition for each in read] == [0]
             (wrong,) = [each._replace(broker_id=3 - each.broker_id) for each in read]
-            assert listed_brokers.bounds([*read, wrong]) == {read[0]: EMPTY, wrong: None}
+            bounds = listed_brokers.bounds([*read, wrong])
+            assert bounds[read[0]] in (EMPTY, EMPTY._replace(counts_messages=True))
+            assert bounds[wrong] is None
         other = ({0, 1, 2, 3} - set(own)).pop()
         refused = run_program("consume", "-b", place, "-t", "clicks", "-p", str(other), "-e")
         assert f"this broker of the cluster has {own[0]}, {own[1]}" in refused.stderr

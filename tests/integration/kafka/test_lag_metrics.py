@@ -2,6 +2,7 @@
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from mirrored_pair import eventually
 from scraping import until
 
 from hermes.client import SyncProducer
@@ -16,6 +17,10 @@ def commit(kafka: RunningKafka, group: str, *places: TopicPartition) -> None:
     settings = {"bootstrap.servers": kafka.bootstrap_servers, "group.id": group, "log_level": 0}
     consumer = Consumer(settings)
     try:
+        # In a cluster what a client of 0.7 has created is there for Kafka's in a moment.
+        eventually(
+            lambda: {each.topic for each in places} <= {*consumer.list_topics(timeout=30).topics}
+        )
         consumer.commit(offsets=list(places), asynchronous=False)
     finally:
         consumer.close()
