@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from typing import Final
-from urllib.parse import quote
 
 from hermes.client import SimpleConsumer
 from hermes.console.asking import (
@@ -16,6 +15,7 @@ from hermes.console.asking import (
     redirect,
 )
 from hermes.console.cluster import BrokerState
+from hermes.console.group_views import group_path
 from hermes.console.groups import GroupReader
 from hermes.console.hiding import seen_cluster
 from hermes.console.overview import Concern, overview
@@ -59,8 +59,7 @@ def _overview(sources: Sources, ask: Ask) -> Answer:
 def _group_concerns(reader: GroupReader, viewer: Viewer) -> Iterator[Concern]:
     for name, text, topics in reader.concerns():
         if viewer.sees_group(name) and all(map(viewer.sees_topic, topics)):
-            kind = f"?kind={reader.kind}" if reader.kind else ""
-            yield Concern("warn", f"Group {name}: {text}", f"/groups/{quote(name, safe='')}{kind}")
+            yield Concern("warn", f"Group {name}: {text}", group_path(name, reader.kind))
 
 
 def _brokers(sources: Sources, ask: Ask) -> Answer:

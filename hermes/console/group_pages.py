@@ -1,13 +1,13 @@
 """The pages about consumer groups, and the one thing that may be changed here: their offsets."""
 
 import json
+from collections.abc import Sequence
 from typing import Final
-from urllib.parse import quote
 
 from hermes.client.places import Place, parse_reset_position
 from hermes.console.asking import Answer, Ask, InputError, Needs, Route, redirect
-from hermes.console.group_views import KAFKA
-from hermes.console.groups import group_list
+from hermes.console.group_views import KIND_WORDS, OWN, group_path
+from hermes.console.groups import GroupReader, group_list
 from hermes.console.hiding import seen_group
 from hermes.console.resets import OffsetChange
 from hermes.console.sources import Sources
@@ -29,11 +29,21 @@ def _groups(sources: Sources, ask: Ask) -> Answer:
 
 
 def _group(sources: Sources, ask: Ask, name: str) -> Answer:
-    reader = sources.kafka_groups if ask.text("kind") == KAFKA else sources.groups
-    view = seen_group(reader.group(name), ask.viewer)
+    readers = _of_name(sources, ask.text("kind"), name)
+    if len(readers) > 1:
+        rows = [reader.row(name) for reader in readers]
+        return sources.page(ask, "groups", "group_kinds.html", name=name, rows=rows)
+    view = seen_group(readers[0].group(name), ask.viewer)
     return sources.page(
         ask, "groups", "group.html", view=view, may_move=ask.viewer.moves_group(name)
     )
+
+
+def _of_name(sources: Sources, word: str, name: str) -> Sequence[GroupReader]:
+    """What reads the group of a name: two readers where both kinds have one and none is chosen."""
+    chosen = [each for each in sources.all_groups if KIND_WORDS[each.kind] == word]
+    having = [each for each in sources.all_groups if name in each.names()]
+    return chosen or having or sources.all_groups[:1]  # whose page says that there is none
 
 
 def _preview(sources: Sources, ask: Ask, name: str) -> Answer:
@@ -67,7 +77,7 @@ def _reset(sources: Sources, ask: Ask, name: str) -> Answer:
         if not ask.viewer.sees_topic(each.topic):
             raise UnknownTopicError(f"topic {each.topic!r}")
     sources.resets.reset(name, changes)
-    return redirect(f"/groups/{quote(name, safe='')}")
+    return redirect(group_path(name, OWN))
 
 
 def _place(to: str, value: str) -> Place:

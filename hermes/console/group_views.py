@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
+from urllib.parse import quote
 
 from hermes.console.charts import Chart
 from hermes.console.showing import amount_text, bytes_text
@@ -14,7 +15,15 @@ _WERE_LOST: Final = "were deleted before they were"
 #: Groups of Hermes' own clients and of Kafka 0.7's, and those of Kafka's current ones.
 OWN, KAFKA = KINDS = ("", "kafka")
 
+#: How addresses call the kinds: a name may be that of a group of each.
+KIND_WORDS: Final = {OWN: "hermes", KAFKA: "kafka"}
+
 TopicPlace = tuple[str, BrokerPartition]
+
+
+def group_path(name: str, kind: str) -> str:
+    """The address of the page of a group of a kind."""
+    return f"/groups/{quote(name, safe='')}?kind={KIND_WORDS[kind]}"
 
 
 class Ends(NamedTuple):
@@ -48,6 +57,11 @@ class GroupRow:
     name: str
     members: int
     kind: str = ""
+
+    @property
+    def path(self) -> str:
+        """The address of its page."""
+        return group_path(self.name, self.kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +212,11 @@ class TopicLag:
     partitions: int
     lag: int | None
     kind: str = ""
+
+    @property
+    def path(self) -> str:
+        """The address of the group's page."""
+        return group_path(self.group, self.kind)
 
 
 def lags_by_unit(rows: Iterable[LagRow]) -> dict[bool, int]:

@@ -115,15 +115,30 @@ def test_offsets_of_topics_of_0_7_are_bytes(kafka: RunningKafka, pages: Pages) -
     assert "Nobody: the group is inactive" in page
 
 
+def test_a_bare_name_finds_the_group_whatever_kind_it_is_of(
+    kafka: RunningKafka, pages: Pages, session: Session
+) -> None:
+    commit(kafka, "only-kafkas", TopicPartition("orders", 1, 4))
+    store_offsets(session, "only-hermes", {("old", BrokerPartition(0, 0)): 17})
+    assert "A group of Kafka’s clients" in text(pages("groups", "only-kafkas"))  # noqa: RUF001
+    assert "old 0-0 17" in text(pages("groups", "only-hermes"))
+    assert pages.answer("groups", "only-hermes", kind="kafka").status == 404
+    assert pages.answer("groups", "neither").status == 404
+
+
 def test_a_name_of_both_kinds_is_two_groups(
     kafka: RunningKafka, pages: Pages, session: Session
 ) -> None:
     store_offsets(session, "both", {("old", BrokerPartition(0, 0)): 17})
     commit(kafka, "both", TopicPartition("orders", 1, 4))
     listed = pages("groups", q="both")
-    assert 'href="/groups/both"' in listed
-    assert 'href="/groups/both?kind=kafka"' in listed
-    assert "orders" not in text(pages("groups", "both"))
+    links = ('href="/groups/both?kind=hermes"', 'href="/groups/both?kind=kafka"')
+    choice = pages("groups", "both")
+    assert "Two groups have this name" in text(choice)
+    for link in links:
+        assert link in listed
+        assert link in choice
+    assert "orders" not in text(pages("groups", "both", kind="hermes"))
     pages.may_act = True
     page = pages("groups", "both", kind="kafka")
     assert "orders 0-1 4 10 6 messages" in text(page)
