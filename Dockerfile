@@ -19,7 +19,7 @@ COPY twisted twisted
 # Without a compiler an installation is as good, only slower; an image that is slow for ever is refused.
 # twistd's list of plugins is written now, because the broker's user may not write it.
 RUN python -m venv /opt/hermes \
-    && /opt/hermes/bin/pip install --no-cache-dir '.[avro,msgpack]' \
+    && /opt/hermes/bin/pip install --no-cache-dir '.[avro,kafka,msgpack]' \
     && /opt/hermes/bin/hermes --version | grep -F 'core: compiled' \
     && /opt/hermes/bin/pip uninstall --yes pip \
     && cd / && /opt/hermes/bin/twistd --help > /dev/null

@@ -13,12 +13,14 @@ What a fenced block is checked for follows from the words after its three backti
 """
 
 import ast
+import json
 import os
 import re
 import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from configparser import ConfigParser
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -268,3 +270,68 @@ def test_every_block_says_what_it_is(document: Path) -> None:
     for match in FENCE.finditer(content):
         word = (match[2].split() or ["text"])[0]
         assert word in {"python", "yaml", "sh", "json", "text", "ini", "properties", "cfg"}, word
+
+
+def table_below(page: str, heading: str) -> dict[str, list[str]]:
+    """The rows of the first table below a heading, by their first cell; without its head."""
+    text = (ROOT / page).read_text(encoding="utf-8").partition(f"\n## {heading}\n")[2]
+    lines = re.findall(r"^\|(.*)\|$", text.partition("\n## ")[0], re.MULTILINE)
+    rows = [[cell.strip() for cell in line.split("|")] for line in lines[2:]]
+    return {row[0]: row[1:] for row in rows}
+
+
+def setup_cfg() -> ConfigParser:
+    parser = ConfigParser(delimiters=("=",))
+    parser.read(ROOT / "setup.cfg", encoding="utf-8")
+    return parser
+
+
+def test_supported_versions_are_those_of_the_package() -> None:
+    rows, metadata = table_below("docs/install.md", "Supported versions"), setup_cfg()
+    pythons = re.findall(r":: (3\.\d+)$", metadata["metadata"]["classifiers"], re.MULTILINE)
+    assert rows["Python"][0].startswith(f"{pythons[0]} to {pythons[-1]},")
+    needed = metadata["options"]["install_requires"]
+    assert f"Twisted>={rows['Twisted'][0].split()[0]}\n" in needed
+    extras = metadata["options.extras_require"]
+    first, _, last = rows["PySpark"][0].split(",")[0].split()
+    above = f"4.{int(last.removeprefix('4.')) + 1}"
+    assert f"pyspark>={first},<{above}\n" in extras["spark"]
+    oldest, limit = re.findall(r"[\d.]+", rows["deltalake"][0])
+    assert f"deltalake>={oldest},<{limit}" in extras["delta"]
+
+
+def test_supported_versions_are_those_that_are_tested() -> None:
+    rows = table_below("docs/install.md", "Supported versions")
+    support = ROOT / "tests" / "support"
+    clients = rows["Kafka clients"][1]
+    for sums, text in (("kafka.sha256", clients), ("kafka-2.1/jars.sha256", clients)):
+        lines = (support / "java" / sums).read_text()
+        (version,) = re.findall(r" kafka-clients-(.*)\.jar$", lines, re.MULTILINE)
+        assert f"Java client {version}" in text
+    go = (support / "go" / "go.mod").read_text()
+    for name in ("franz-go", "sarama"):
+        (version,) = re.findall(rf"/{name} v(\S+)", go)
+        assert f"{name} {version}" in clients
+    node = json.loads((support / "node" / "package.json").read_text())
+    assert f"kafkajs {node['dependencies']['kafkajs']}" in clients
+    oldest = (ROOT / "scripts" / "oldest").read_text()
+    for name, row in (("pyspark", rows["PySpark"]), ("deltalake", rows["deltalake"])):
+        (version,) = re.findall(rf"{name}==([\d.]+)", oldest)
+        assert f"{version} by `scripts/oldest`" in row[1]
+
+
+def test_extras_are_those_of_the_package() -> None:
+    rows, extras = table_below("docs/install.md", "Extras"), setup_cfg()["options.extras_require"]
+    assert {name.strip("`") for name in rows} == set(extras) - {"bench", "docs", "test"}
+    for name, (brings, _) in rows.items():
+        packages = re.findall(r"^([\w-]+)", extras[name.strip("`")], re.MULTILINE)
+        assert brings.lower().split(", ") == packages
+
+
+def test_one_page_tells_how_to_install() -> None:
+    """No index has Hermes, so `pip install hermes-log` would be a command that fails."""
+    for place in ("*.md", "docs/**/*.md", "hermes/**/*.py", "examples/**/*", "bench/**/*"):
+        for path in ROOT.glob(place):
+            if path.is_file() and path != ROOT / "docs" / "install.md":
+                text = path.read_text(encoding="utf-8", errors="replace")
+                assert not re.search(r"pip install '?hermes-log", text), path

@@ -19,6 +19,7 @@ MODULES = sorted((ROOT / "hermes").rglob("*.py"))
 ROOMS = {
     "_version": "",
     "errors": "",
+    "extras": "",
     "interfaces": "",
     "quoting": "",
     "forks": "",
@@ -33,23 +34,23 @@ ROOMS = {
     "security": "errors interfaces quoting regex",
     "config": "errors interfaces quoting security",
     "schemas": "backoff errors quoting security",
-    "plugins": "errors interfaces schemas security",
+    "plugins": "errors extras interfaces schemas security",
     "protocol": "errors quoting",
     "storage": "errors interfaces plugins protocol quoting",
     "web": "config errors limited_log listening logs metrics quoting reactors security",
     "backup": "errors quoting storage",
     "coordination": "_version backoff config errors forks limited_log listening logs protocol "
     "quoting regex security",
-    "broker": "_version backoff config coordination errors interfaces limited_log listening logs "
-    "metrics plugins protocol quoting rate_limit security storage web",
+    "broker": "_version backoff config coordination errors extras interfaces limited_log listening "
+    "logs metrics plugins protocol quoting rate_limit security storage web",
     "kafka": "broker config coordination errors limited_log logs metrics protocol quoting regex "
     "security storage",
     "client": "backoff config coordination errors forks interfaces metrics plugins protocol "
     "quoting rate_limit security",
     "audit": "client coordination errors interfaces metrics plugins protocol quoting security web",
     "aio": "client coordination errors forks protocol security",
-    "spark": "audit client config coordination errors interfaces metrics plugins protocol quoting "
-    "regex schemas security",
+    "spark": "audit client config coordination errors extras interfaces metrics plugins protocol "
+    "quoting regex schemas security",
     "console": "__init__ audit client config coordination errors interfaces plugins protocol "
     "quoting schemas security web",
     "mirror": "_version audit client config coordination errors interfaces metrics plugins "
@@ -60,8 +61,8 @@ ROOMS = {
     "twistd": "config errors mirror tap",
     "testing": "broker config errors kafka reactors security tap",
     "cli": "__init__ audit backoff backup broker client config console coordination errors "
-    "interfaces kafka listening mirror plugins protocol quoting reactors registry schemas security "
-    "spark storage web",
+    "extras interfaces kafka listening mirror plugins protocol quoting reactors registry schemas "
+    "security spark storage web",
     "__init__": "_version client errors",
 }
 

@@ -17,6 +17,7 @@ from bench.peers.system import Meter, NotInstalled, Point, System
 from bench.support.plot import draw
 from bench.support.report import Row, skipped_row
 from bench.support.settings import Settings
+from hermes.extras import install_command
 
 __all__ = ["measure"]
 
@@ -110,5 +111,5 @@ def _draw_both(curves: list[_Curve], results: Path) -> list[Row]:
                 {line.system: (line.average, line.points) for line in lines},
             )
     except ImportError:
-        return [skipped_row("figures", "matplotlib is missing: pip install 'hermes-log[bench]'")]
+        return [skipped_row("figures", f"matplotlib is missing: {install_command('bench')}")]
     return []

@@ -8,7 +8,7 @@ whose tasks say on which worker they ran. Everything listens on the loopback int
 ports, keeps its files in a temporary directory, and is stopped at the end, whatever happens: when
 this script is killed, a guard ends what it has started.
 
-Needs Java 17 and `pip install 'hermes-log[spark]'`, nothing else.
+Needs Java 17 and the extra `spark` (docs/install.md), nothing else.
 """
 
 # ruff: noqa: T201 - a script that tells what it sees

@@ -5,8 +5,8 @@
     python examples/spark/access_log.py
 
 Without a log a small one is made up. The log is in Apache's combined format. Use a new topic: the
-job counts everything in it. Needs `pip install 'hermes-log[spark]'`, Java, and
-a broker.
+job counts everything in it. Needs the extra `spark` (docs/install.md), Java, and a
+broker.
 """
 
 import argparse

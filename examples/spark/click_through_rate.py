@@ -5,7 +5,7 @@
 
 A click belongs to its impression if it comes within two minutes. Impressions are counted in windows
 of ten minutes, clicked or not; a window is emitted when no more clicks on it can arrive. Needs
-`pip install 'hermes-log[spark]'`, Java, and a broker.
+the extra `spark` (docs/install.md), Java, and a broker.
 """
 
 import argparse

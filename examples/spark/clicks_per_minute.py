@@ -5,7 +5,7 @@
     python examples/spark/clicks_per_minute.py --output counts --checkpoint state --once
 
 A minute is emitted when the latest click is five minutes past its end; clicks that arrive later
-than that are dropped. Needs `pip install 'hermes-log[spark]'`, Java, and a broker.
+than that are dropped. Needs the extra `spark` (docs/install.md), Java, and a broker.
 """
 
 import argparse

@@ -4,7 +4,7 @@
     python examples/spark/sessions.py --sample 2000 --gap 5m --once
 
 A visit is emitted when the latest click is forty minutes past its last one: the half hour that ends
-it, and ten minutes for late clicks. Needs `pip install 'hermes-log[spark]'`, Java, and a
+it, and ten minutes for late clicks. Needs the extra `spark` (docs/install.md), Java, and a
 broker.
 """
 

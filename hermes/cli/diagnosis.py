@@ -81,9 +81,7 @@ def check_installation() -> Iterator[Diagnosis]:
         text = "the loops over messages are not compiled, so everything is several times slower: "
         yield Diagnosis("versions", "notice", f"{text}install Hermes where there is a C compiler")
     if util.find_spec("twisted.plugins.hermes_plugin") is None:
-        text = (
-            "`twistd hermes` is not known: install the package once more (pip install hermes-log)"
-        )
+        text = "`twistd hermes` is not known: install Hermes once more, as docs/install.md says"
         yield Diagnosis("versions", "problem", text)
 
 

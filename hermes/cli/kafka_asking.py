@@ -21,6 +21,7 @@ from hermes.errors import (
     NotAuthenticatedError,
     RemoteProtocolError,
 )
+from hermes.extras import install_command
 from hermes.kafka.schemas import import_messages, without_hypothesis
 from hermes.protocol import Buffer
 from hermes.security import PLAIN, ClientSecurity
@@ -160,8 +161,7 @@ def _encoded(
             module, response = import_messages(name, version)
     except ImportError as error:
         raise ClientError(
-            "to ask brokers in Kafka's protocol takes the package kio: "
-            "pip install 'hermes-log[kafka]'"
+            f"to ask brokers in Kafka's protocol takes the package kio: {install_command('kafka')}"
         ) from error
     request_type = getattr(module, f"{name}Request")
     response_type = getattr(response, f"{name}Response")

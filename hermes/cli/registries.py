@@ -13,6 +13,7 @@ import click
 from hermes.cli.reading import Chunk
 from hermes.cli.terminal import note
 from hermes.errors import ClientError, ConfigError, EncodingError
+from hermes.extras import install_command
 from hermes.protocol import Message, RecordMessage
 from hermes.protocol.stamps import without_stamp
 from hermes.security import ClientSecurity
@@ -199,4 +200,4 @@ def _text(path: str) -> str:
 
 def needs_fastavro(option: str) -> ClientError:
     """The error for an option whose library isn't installed."""
-    return ClientError(f"{option} needs fastavro: pip install 'hermes-log[avro]'")
+    return ClientError(f"{option} needs fastavro: {install_command('avro')}")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from hermes.cli.exits import debugging
 from hermes.errors import HermesError
+from hermes.extras import install_command
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,7 +29,7 @@ def require_spark() -> Iterator[None]:
         if (error.name or "").partition(".")[0] not in ("pyspark", "pyarrow", "pandas", "numpy"):
             raise
         raise HermesError(
-            f"this needs Spark, and {error.name} is missing: pip install 'hermes-log[spark]'"
+            f"this needs Spark, and {error.name} is missing: {install_command('spark')}"
         ) from error
 
 

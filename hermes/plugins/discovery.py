@@ -6,7 +6,6 @@ plugin in particular; what one must provide is in `hermes.interfaces`.
 """
 
 import difflib
-import re
 from collections.abc import Callable, Iterator
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
@@ -21,6 +20,7 @@ from zope.interface.exceptions import (
 from zope.interface.verify import verifyClass, verifyObject
 
 from hermes.errors import PluginError
+from hermes.extras import extra_with, install_command
 
 #: What makes plugins of one group, by name; see `find_plugin`.
 PluginMakers = dict[str, Callable[..., Any]]
@@ -123,16 +123,11 @@ def _find(group: str, name: str) -> EntryPoint:
 
 
 def _extra(entry: EntryPoint, error: ImportError) -> str:
-    """Name the extra of the plugin's distribution that installs what is missing, if any."""
-    metadata = entry.dist.metadata if entry.dist else None
-    if metadata is None or not error.name:
+    """How to install what is missing, if an extra of the plugin's distribution brings it."""
+    if entry.dist is None or not error.name:
         return ""
-    for requirement in metadata.get_all("Requires-Dist") or ():
-        name = re.match(r"[\w.-]+", requirement)
-        extra = re.search(r"""extra == ["']([\w.-]+)["']""", requirement)
-        if name and extra and name[0].replace("-", "_").lower() == error.name.lower():
-            return f" (pip install '{metadata['Name']}[{extra[1]}]')"
-    return ""
+    extra = extra_with(error.name, entry.dist.name)
+    return "" if extra is None else f" ({install_command(extra, distribution=entry.dist.name)})"
 
 
 def _create(

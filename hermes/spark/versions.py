@@ -4,6 +4,8 @@ import re
 from importlib.metadata import version
 from typing import Final
 
+from hermes.extras import install_command
+
 _OLDEST: Final = (4, 2)
 
 
@@ -22,5 +24,5 @@ def check_spark(installed: str | None = None) -> None:
         raise ImportError(
             f"hermes.spark needs PySpark 4.2 or newer, and this is {found}: before that, sources "
             "in Python can neither limit a micro-batch nor end a query with Trigger.AvailableNow. "
-            "Install 'hermes-log[spark]', on the cluster as well"
+            f"On the cluster as well: {install_command('spark')}"
         )

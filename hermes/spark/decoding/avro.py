@@ -13,6 +13,7 @@ from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import StringType, StructType
 
 from hermes.errors import ConfigError
+from hermes.extras import install_command
 from hermes.spark.arguments import named, unguessable_name
 from hermes.spark.decoding.dead_letters import (
     DEAD_LETTER,
@@ -44,7 +45,7 @@ def decode_avro(
     can't be resolved to the reader's schema. Avro has no checksums: damage that happens to decode
     goes unnoticed.
 
-    Needs fastavro: `pip install 'hermes-log[avro]'`.
+    Needs fastavro, which the extra `avro` brings.
 
     Example:
         schema = {
@@ -130,9 +131,7 @@ def _schema_text(schema: Any, argument: str) -> str:
     try:
         from hermes.spark.decoding import avro_values
     except ModuleNotFoundError as error:
-        raise ConfigError(
-            argument, "Avro needs fastavro: pip install 'hermes-log[avro]'"
-        ) from error
+        raise ConfigError(argument, f"Avro needs fastavro: {install_command('avro')}") from error
     return avro_values.schema_text(schema, argument)
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame
 
 from hermes.errors import ConfigError
+from hermes.extras import install_command
 from hermes.schemas import RegistryClient
 from hermes.schemas.addresses import CREDENTIALS, has_credentials
 from hermes.spark.decoding.avro import with_decoded_avro
@@ -46,7 +47,7 @@ def decode_registry_avro(
     While the registry can't be reached, no value is a dead letter for it: a task waits for a
     minute, then fails, and Spark runs it again as it does for any failure.
 
-    Needs fastavro: `pip install 'hermes-log[avro]'`.
+    Needs fastavro, which the extra `avro` brings.
 
     Example:
         messages = spark.read.format("hermes").options(...).load()
@@ -91,9 +92,7 @@ def decode_registry_avro(
     try:
         from hermes.spark.decoding import avro_values
     except ModuleNotFoundError as error:
-        raise ConfigError(
-            "registry", "Avro needs fastavro: pip install 'hermes-log[avro]'"
-        ) from error
+        raise ConfigError("registry", f"Avro needs fastavro: {install_command('avro')}") from error
     identity = Identity(
         tls_ca=tls_ca,
         tls_certificate=tls_certificate,

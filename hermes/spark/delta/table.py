@@ -14,6 +14,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from hermes.errors import LoadError, LoadTargetError
+from hermes.extras import install_command
 from hermes.spark.files import above, sync_all
 from hermes.spark.parquet import DataFile
 from hermes.spark.stores import Store
@@ -24,9 +25,7 @@ try:
     from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
     from deltalake.transaction import AddAction, CommitProperties, Transaction
 except ModuleNotFoundError as missing:
-    raise LoadError(
-        "Delta tables need another package: pip install 'hermes-log[spark,delta]'"
-    ) from missing
+    raise LoadError(f"Delta tables need another package: {install_command('delta')}") from missing
 
 if TYPE_CHECKING:
     from deltalake.transaction import RemoveAction  # older releases have none

@@ -129,8 +129,7 @@ def load(
             for messages whose time isn't known, of the time at which the load was planned. None is
             as before; in a new target, by day.
         sink: "parquet", or "delta" for a Delta table, which needs
-            `pip install 'hermes-log[spark,delta]'`. None is as before; in a new target, "delta"
-            where that is installed.
+            the extra `delta`. None is as before; in a new target, "delta" where that is installed.
         dry_run: only report what would be copied; writes nothing.
         merge_schema: whether a Delta table may get the columns `key` and `headers` if it lacks
             them, which are null in its other rows, and may have columns that a load lacks, if

@@ -15,6 +15,7 @@ from datetime import timedelta
 from typing import Any, BinaryIO, Final, TypeVar
 
 from hermes.errors import LoadError, LoadTargetError
+from hermes.extras import install_command
 from hermes.spark.stores.error_texts import error_text
 from hermes.spark.stores.ranges import range_file
 from hermes.spark.stores.s3_settings import S3Settings
@@ -25,7 +26,7 @@ try:
     from obstore.exceptions import AlreadyExistsError, BaseError
     from obstore.store import S3Store as Client
 except ModuleNotFoundError as missing:
-    raise LoadError("S3 needs another package: pip install 'hermes-log[spark,s3]'") from missing
+    raise LoadError(f"S3 needs another package: {install_command('s3')}") from missing
 
 Result = TypeVar("Result")
 

@@ -190,4 +190,4 @@ def test_a_package_that_is_missing_names_the_extra_that_brings_it(
     monkeypatch.delitem(sys.modules, "hermes.plugins.encoders.message_pack", raising=False)
     with pytest.raises(PluginError) as caught:
         load_plugin("hermes.encoders", "msgpack", IEncoder)
-    assert str(caught.value).endswith("(pip install 'hermes-log[msgpack]')")
+    assert str(caught.value).endswith("(pip install 'msgpack>=1.0')")
