@@ -279,16 +279,21 @@ class _ReactorThread:
 
     def __init__(self, config: Any, around: "Around | None" = None) -> None:
         self._reactor = make_reactor()
-        use_monotonic_clock(self._reactor)
-        self.service = BrokerService(
-            config,
-            self._reactor,
-            on_ready=self._set_started,
-            on_fatal=self._give_up,
-            mount_kafka=partial(mount_kafka, around=around),
-            mount=partial(mount_registry, self._reactor, config),
-        )
+        try:
+            use_monotonic_clock(self._reactor)
+            self.service = BrokerService(
+                config,
+                self._reactor,
+                on_ready=self._set_started,
+                on_fatal=self._give_up,
+                mount_kafka=partial(mount_kafka, around=around),
+                mount=partial(mount_registry, self._reactor, config),
+            )
+        except BaseException:
+            release_reactor(self._reactor)
+            raise
         self._started = threading.Event()
+        self._is_stopping = False
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="hermes-test-broker", daemon=True)
 
@@ -304,7 +309,8 @@ class _ReactorThread:
         self._reactor.callFromThread(self._stop)
         self._thread.join(_STOP_SECONDS)
         if self._thread.is_alive():
-            raise HermesError(f"the broker did not stop within {_STOP_SECONDS:g} s")
+            text = f"the broker did not stop within {_STOP_SECONDS:g} s"
+            raise HermesError(text) from self._failure
         if self._failure is not None:
             raise self._failure
 
@@ -328,6 +334,10 @@ class _ReactorThread:
         self._stop()
 
     def _stop(self) -> None:
+        if self._is_stopping:  # a broker may give up while its test ends
+            return
+        self._is_stopping = True
+
         def stopped(outcome: Any) -> None:
             if isinstance(outcome, Failure) and self._failure is None:
                 self._failure = outcome.value
