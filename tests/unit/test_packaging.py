@@ -286,9 +286,15 @@ def _check_description(wheel: ZipFile) -> None:
 
 
 def test_the_documented_files_are_there() -> None:
-    for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE"):
+    names = "README.md ARCHITECTURE.md CONTRIBUTING.md CHANGELOG.md SECURITY.md LICENSE"
+    for name in names.split():
         assert (ROOT / name).is_file(), name
     assert "Apache License" in (ROOT / "LICENSE").read_text(encoding="utf-8")
+
+
+def test_the_newest_release_gets_security_fixes() -> None:
+    minor = hermes.__version__.rpartition(".")[0]
+    assert f"| {minor} | yes |" in (ROOT / "SECURITY.md").read_text(encoding="utf-8")
 
 
 def test_pyproject_and_setup_cfg_divide_the_work(setup_cfg: ConfigParser) -> None:
