@@ -2,7 +2,7 @@
 #
 #   prepare_environment [EXTRA]    afterwards: $root, $venv, and the programs in $venv/bin
 #
-# HERMES_PYTHON names the interpreter to use (3.11 or newer), HERMES_VENV the environment's
+# HERMES_PYTHON names the interpreter to use (3.11 or newer; another one is refused), HERMES_VENV the environment's
 # directory (.venv in the checkout unless set). A second run with nothing changed installs nothing;
 # with HERMES_INSTALLED=1 none does, for an environment that was made elsewhere.
 # shellcheck shell=bash
@@ -32,9 +32,23 @@ can_make_venv() {
     "$1" -c 'import ensurepip, venv' >/dev/null 2>&1
 }
 
-# Print the first Python that will do; fail when there is none.
+# End when HERMES_PYTHON names an interpreter that won't do: another one is not what was asked for.
+check_named_python() {
+    [ -n "${HERMES_PYTHON:-}" ] || return 0
+    command -v "$HERMES_PYTHON" >/dev/null ||
+        die "HERMES_PYTHON names $HERMES_PYTHON, which can't be run: correct it, or unset it"
+    is_recent_python "$HERMES_PYTHON" ||
+        die "HERMES_PYTHON names $HERMES_PYTHON, which is $("$HERMES_PYTHON" --version 2>&1 | tail -n 1): Hermes
+needs Python 3.11 or newer. Name another one, or unset it to have one looked for."
+    can_make_venv "$HERMES_PYTHON" ||
+        die "HERMES_PYTHON names $HERMES_PYTHON, which has no venv module (or no ensurepip): install it (Debian,
+Ubuntu: the package python3-venv), or name another one"
+}
+
+# Print the Python that HERMES_PYTHON names, or else the first that will do; fail when there is none.
 find_python() {
     local candidate
+    check_named_python
     for candidate in ${HERMES_PYTHON:+"$HERMES_PYTHON"} \
         python3.11 python3.12 python3.13 python3.14 python3 python; do
         if is_recent_python "$candidate" && can_make_venv "$candidate"; then
@@ -76,8 +90,14 @@ or name an interpreter: HERMES_PYTHON=/path/to/python3 $0"
 
 make_venv() {
     local python clear=()
-    is_recent_python "$venv/bin/python" && "$venv/bin/python" -m pip --version >/dev/null 2>&1 &&
+    check_named_python
+    if is_recent_python "$venv/bin/python" && "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
+        [ -z "${HERMES_PYTHON:-}" ] ||
+            [ "$("$HERMES_PYTHON" --version)" = "$("$venv/bin/python" --version)" ] ||
+            die "$venv was made with $("$venv/bin/python" --version), and HERMES_PYTHON names
+$("$HERMES_PYTHON" --version): remove $venv, or set HERMES_VENV to another directory"
         return
+    fi
     if [ -e "$venv" ]; then
         # What is there is broken (its Python may be gone). Never clear what isn't an environment.
         [ -f "$venv/pyvenv.cfg" ] || [ -z "$(ls -A "$venv")" ] ||

@@ -93,6 +93,41 @@ def test_the_interpreter_can_be_named(path: Path, run: Run) -> None:
     assert run("find_python", HERMES_PYTHON="mine").stdout == "mine\n"
 
 
+@pytest.mark.parametrize(
+    ("program", "complaint"),
+    [
+        ("echo Python 3.10.4; " + OLD, "which is Python 3.10.4: Hermes\nneeds Python 3.11 or newer"),
+        (WITHOUT_VENV, "which has no venv module"),
+        (None, "which can't be run"),
+    ],
+    ids=["old", "without venv", "missing"],
+)
+@pytest.mark.parametrize("call", ["find_python", "prepare_environment"])
+def test_a_named_interpreter_that_will_not_do_is_refused(
+    path: Path, run: Run, call: str, program: str | None, complaint: str
+) -> None:
+    put(path, "python3.11", GOOD)
+    if program is not None:
+        put(path, "mine", program)
+    ended = run(call, HERMES_PYTHON="mine")
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert complaint in ended.stderr
+    assert "creating" not in ended.stderr
+
+
+def test_a_named_interpreter_is_compared_with_an_environment_that_is_there(
+    path: Path, run: Run, tmp_path: Path
+) -> None:
+    put(path, "mine", GOOD)
+    (tmp_path / "venv" / "bin").mkdir(parents=True)
+    put(tmp_path / "venv" / "bin", "python", "echo Python 3.11.7")
+    ended = run("make_venv", HERMES_PYTHON="mine")
+    assert ended.returncode == 1
+    assert "was made with Python 3.11.7, and HERMES_PYTHON names\nPython 3.12.1" in ended.stderr
+    put(tmp_path / "venv" / "bin", "python", GOOD)
+    assert run("make_venv", HERMES_PYTHON="mine").returncode == 0
+
+
 def test_without_a_python_it_says_what_to_install(path: Path, run: Run) -> None:
     put(path, "id", "echo 1000")  # not root
     put(path, "python3", OLD)
