@@ -1,15 +1,17 @@
-"""What a distribution's extras need, and the command that installs it.
+"""What a distribution and its extras need: the command that installs it, and what is too old.
 
 The command names the packages themselves. They are in every package index; Hermes may have been
-installed from a checkout, a wheel or a git address.
+installed from a checkout, a wheel or a git address. pip keeps to the bounds when it installs
+Hermes, and only warns when something else is installed over it.
 """
 
 import re
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, requires
+from importlib.metadata import PackageNotFoundError, requires, version
 from typing import Final
 
 _HERMES: Final = "hermes-log"
+_BOUND: Final = re.compile(r"(>=|<)\s*(\d[\d.]*)")
 
 
 def install_command(*extras: str, distribution: str = _HERMES) -> str:
@@ -44,18 +46,57 @@ def extra_with(package: str, distribution: str) -> str | None:
     """
     for extra, requirement in _requirements(distribution):
         name = re.match(r"[\w.-]+", requirement)
-        if name and name[0].replace("-", "_").lower() == package.lower():
+        if extra and name and name[0].replace("-", "_").lower() == package.lower():
             return extra
     return None
 
 
+def outdated_requirements(extra: str = "") -> list[str]:
+    """Compare what is installed with what Hermes needs.
+
+    Args:
+        extra: the extra whose packages are looked at; "" for what Hermes needs in any case.
+
+    Returns:
+        A line for each package that is too old or too new, with what to do. One that is missing
+        isn't told: what imports it says so, and some are imported for some settings only.
+    """
+    found = []
+    for needed_by, requirement in _requirements(_HERMES):
+        name = re.match(r"[\w.-]+", requirement)
+        if name is None or needed_by != extra:
+            continue
+        try:
+            installed = version(name[0])
+        except PackageNotFoundError:
+            continue
+        if not _is_within(installed, requirement):
+            text = f"{name[0]} {installed} is installed, Hermes needs {requirement}"
+            found.append(f"{text}: pip install '{requirement}'")
+    return found
+
+
+def _is_within(installed: str, requirement: str) -> bool:
+    bounds = _BOUND.findall(requirement)
+    return all((_release(installed) < _release(limit)) == (kind == "<") for kind, limit in bounds)
+
+
+def _release(text: str) -> list[int]:
+    """The numbers that a version begins with; what marks it as an early one doesn't count."""
+    (numbers,) = re.findall(r"^\d*(?:\.\d+)*", text)
+    release = [int(each or 0) for each in numbers.split(".")]
+    while release and release[-1] == 0:
+        release.pop()
+    return release
+
+
 def _requirements(distribution: str) -> Iterator[tuple[str, str]]:
-    """Each extra with a requirement of it, in the order in which they are declared."""
+    """Each extra, "" for none, with a requirement of it, in the order of their declaration."""
     try:
         declared = requires(distribution) or ()
     except PackageNotFoundError:
         return
     for each in declared:
         requirement, _, marker = each.partition(";")
-        if found := re.search(r"""extra == ["']([\w.-]+)["']""", marker):
-            yield found[1], requirement.strip()
+        found = re.search(r"""extra == ["']([\w.-]+)["']""", marker)
+        yield found[1] if found else "", requirement.strip()

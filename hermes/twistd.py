@@ -18,6 +18,7 @@ from twisted.python import usage
 
 from hermes.config import BrokerConfig, load_broker_config
 from hermes.errors import HermesError
+from hermes.extras import outdated_requirements
 
 __all__ = ["Options", "makeService"]
 
@@ -42,6 +43,8 @@ class Options(usage.Options):
         """Load and validate the configuration."""
         if self["config"] is None:
             sys.exit("hermes: no configuration given; use: twistd hermes --config broker.yaml")
+        for text in outdated_requirements():
+            sys.exit(f"hermes: {text}")
         try:
             self.broker_config = read_config(self["config"])
         except HermesError as error:

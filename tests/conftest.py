@@ -161,3 +161,19 @@ def start_broker(tmp_path: Path) -> Iterator[Callable[..., BrokerProcess]]:
     yield start
     for broker in brokers:
         broker.stop()
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], Path]:
+    """Makes a package seem to be of another version; returns the directory that says so."""
+    before = tmp_path / "installed-before"
+
+    def install(name: str, version: str) -> Path:
+        metadata = before / f"{name}-{version}.dist-info" / "METADATA"
+        metadata.parent.mkdir(parents=True)
+        text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+        metadata.write_text(text, encoding="utf-8")
+        return before
+
+    monkeypatch.syspath_prepend(before)
+    return install

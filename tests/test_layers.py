@@ -58,7 +58,7 @@ ROOMS = {
     "registry": "_version backoff client config coordination errors limited_log listening logs "
     "metrics protocol quoting security web",
     "tap": "broker config console errors kafka logs registry security web",
-    "twistd": "config errors mirror tap",
+    "twistd": "config errors extras mirror tap",
     "testing": "broker config errors kafka reactors security tap",
     "cli": "__init__ audit backoff backup broker client config console coordination errors "
     "extras interfaces kafka listening mirror plugins protocol quoting reactors registry schemas "

@@ -18,7 +18,7 @@ from hermes.config.broker import RULES
 from hermes.config.endpoints import read_endpoint
 from hermes.config.topic import untrimmed
 from hermes.errors import ConfigError, InvalidTopicError, PluginError
-from hermes.extras import install_command
+from hermes.extras import install_command, outdated_requirements
 from hermes.interfaces import (
     AuthenticatorSettings,
     AuthorizerSettings,
@@ -49,6 +49,8 @@ def check_startable(config: BrokerConfig) -> None:
         _check_endpoint("kafka_listen", listener)
     if config.kafka_listen and find_spec("kio") is None:
         raise ConfigError("kafka_listen", f"it needs the package kio: {install_command('kafka')}")
+    for text in outdated_requirements("kafka") if config.kafka_listen else ():
+        raise ConfigError("kafka_listen", text)
     for listener in config.http_listen or ():
         _check_endpoint("http_listen", listener)
     _check_coordination_listen(config)

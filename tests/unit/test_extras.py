@@ -1,15 +1,24 @@
-"""What is said when a package of an extra is missing."""
+"""What is said when a package is missing, too old, or too new."""
 
+import os
 import re
 import shlex
+import subprocess
+import sys
+from collections.abc import Callable
 from configparser import ConfigParser
 from pathlib import Path
 
 import pytest
 
-from hermes.extras import extra_with, install_command
+from hermes.broker.checks import check_startable
+from hermes.config import BrokerConfig, ListenerConfig
+from hermes.errors import ConfigError
+from hermes.extras import extra_with, install_command, outdated_requirements
 
 ROOT = Path(__file__).parents[2]
+
+Install = Callable[[str, str], Path]
 
 
 def test_the_command_names_the_packages_which_every_index_has() -> None:
@@ -47,3 +56,58 @@ def test_all_that_the_code_asks_for_is_declared() -> None:
     }
     assert {"kafka", "spark", "avro"} <= asked
     assert asked <= set(parser["options.extras_require"])
+
+
+def test_what_is_installed_here_will_do() -> None:
+    for extra in ("", "avro", "kafka", "msgpack"):
+        assert outdated_requirements(extra) == []
+
+
+@pytest.mark.parametrize("version", ["22.10.0", "24.3.0rc1", "1"])
+def test_what_is_too_old(installed: Install, version: str) -> None:
+    installed("twisted", version)
+    (text,) = outdated_requirements()
+    assert text.startswith(f"Twisted {version} is installed, Hermes needs Twisted>=")
+    assert "pip install 'Twisted>=" in text
+
+
+@pytest.mark.parametrize("version", ["24.7", "24.7.0", "24.7.0.post1", "24.11", "100.0.0"])
+def test_what_is_new_enough(installed: Install, version: str) -> None:
+    installed("twisted", version)
+    assert outdated_requirements() == []
+
+
+def test_an_extra_has_bounds_of_its_own(installed: Install) -> None:
+    installed("kio", "0.6.4")
+    assert outdated_requirements() == []
+    assert [text.partition(" is installed")[0] for text in outdated_requirements("kafka")] == [
+        "kio 0.6.4"
+    ]
+    installed("pandas", "3.0.1")
+    assert any("Hermes needs pandas<3" in text for text in outdated_requirements("spark"))
+
+
+def test_a_broker_with_a_package_of_kafka_that_is_too_old_does_not_start(
+    installed: Install, tmp_path: Path
+) -> None:
+    installed("kio", "0.6.4")
+    listener = ListenerConfig("tcp:0:interface=127.0.0.1")
+    config = BrokerConfig(broker_id=1, log_dir=tmp_path, kafka_listen=(listener,))
+    with pytest.raises(ConfigError, match=r"kio 0\.6\.4 is installed"):
+        check_startable(config)
+
+
+def test_twistd_does_not_start_with_an_old_twisted(installed: Install, tmp_path: Path) -> None:
+    older = installed("twisted", "22.10.0")
+    twistd = Path(sys.executable).with_name("twistd")
+    ended = subprocess.run(
+        [twistd, "-n", "--pidfile=", "hermes", "--config", "broker.yaml"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(older)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("hermes: Twisted 22.10.0 is installed, Hermes needs Twisted>=")
+    assert ended.stderr.count("\n") == 1

@@ -96,7 +96,10 @@ def test_the_interpreter_can_be_named(path: Path, run: Run) -> None:
 @pytest.mark.parametrize(
     ("program", "complaint"),
     [
-        ("echo Python 3.10.4; " + OLD, "which is Python 3.10.4: Hermes\nneeds Python 3.11 or newer"),
+        (
+            "echo Python 3.10.4; " + OLD,
+            "which is Python 3.10.4: Hermes\nneeds Python 3.11 or newer",
+        ),
         (WITHOUT_VENV, "which has no venv module"),
         (None, "which can't be run"),
     ],
