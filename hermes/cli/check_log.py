@@ -1,5 +1,6 @@
 """`hermes check-log`: verify a whole data directory and change nothing."""
 
+import os
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -33,7 +34,8 @@ def command(
     """Verify the data directory DIR (or one partition's directory), reading every byte.
 
     A broker may be using it; nothing is changed. Problems are lost, damaged or unreachable
-    messages: then the exit status is 1. Notices are oddities that cost no message.
+    messages, or a directory that holds no logs: then the exit status is 1. Notices are oddities
+    that cost no message.
     """
     with progress(data_bytes(directory), "checking") as advance:
         check = DirectoryCheck(
@@ -46,7 +48,7 @@ def command(
             if as_json:
                 write_json(asdict(finding))
             else:
-                write_line(_finding_text(finding))
+                write_line(_finding_text(finding, directory))
     if as_json:
         write_json({"kind": "summary", **asdict(check.totals)})
     else:
@@ -55,8 +57,9 @@ def command(
         ctx.exit(EXIT_FAILURE)
 
 
-def _finding_text(finding: Finding) -> str:
-    text = f"{finding.kind}: {finding.path}: "
+def _finding_text(finding: Finding, directory: Path) -> str:
+    path = directory if finding.path == os.curdir else finding.path
+    text = f"{finding.kind}: {path}: "
     if finding.offset is not None:
         text += f"offset {finding.offset}: "
     text += finding.text

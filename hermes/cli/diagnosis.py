@@ -22,14 +22,23 @@ from hermes.broker.checks import check_certificates, check_startable, wrong_name
 from hermes.cli.options import BrokerAddress
 from hermes.cli.security import require_known
 from hermes.cli.terminal import format_bytes, format_time_ms
+from hermes.cli.zookeeper import start_session
 from hermes.config import BrokerConfig, ListenerConfig, load_broker_config
 from hermes.config.endpoints import read_endpoint
 from hermes.config.exposure import warnings_of
 from hermes.coordination.cluster import read_brokers
 from hermes.coordination.embedded.snapshots import condition_of, snapshot_path
 from hermes.coordination.embedded.store import FILE_NAME
+from hermes.coordination.group_state import list_groups
+from hermes.coordination.kafka_group_state import list_kafka_groups
 from hermes.coordination.sessions import Session
-from hermes.errors import ConfigError, HermesError, StorageError
+from hermes.errors import (
+    ConfigError,
+    CoordinationNotAuthorizedError,
+    HermesError,
+    StorageError,
+)
+from hermes.extras import outdated_requirements
 from hermes.protocol.core import KIND
 from hermes.security import PLAIN, ClientSecurity
 from hermes.storage.files import FileLayer
@@ -77,6 +86,8 @@ def check_installation() -> Iterator[Diagnosis]:
     found = ", ".join(f"{name} {metadata.version(name)}" for name in ("Twisted", "kazoo", "click"))
     python = ".".join(map(str, sys.version_info[:3]))
     yield Diagnosis("versions", "ok", f"hermes {__version__}, Python {python}, {found}")
+    for text in outdated_requirements():
+        yield Diagnosis("versions", "problem", text)
     if KIND != "compiled":
         text = "the loops over messages are not compiled, so everything is several times slower: "
         yield Diagnosis("versions", "notice", f"{text}install Hermes where there is a C compiler")
@@ -190,6 +201,8 @@ def _check_coordination_file(path: Path, *, is_used: bool) -> Iterator[Diagnosis
                 yield Diagnosis("coordination", "problem", text)
             else:
                 text = f"{each.name}: {found.nodes} nodes, {found.groups} groups"
+                if found.taken_ms is not None:
+                    text += f", as they were at {format_time_ms(found.taken_ms)}"
                 yield Diagnosis("coordination", "ok", text)
 
 
@@ -382,22 +395,18 @@ def check_coordination(
 ) -> Iterator[Diagnosis]:
     """Ask ZooKeeper, or the embedded server, which brokers there are."""
     faults: list[str] = []
-    session = Session(
-        connect,
-        session_timeout_seconds=max(timeout, 1.0),
-        connection_timeout_seconds=timeout,
-        security=security,
-    )
     try:
-        session.start()
-        brokers = read_brokers(session, lambda fault: faults.append(str(fault)))
+        session = start_session(connect, timeout, security)
+        try:
+            brokers = read_brokers(session, lambda fault: faults.append(str(fault)))
+            groups = _counted_groups(session)
+        finally:
+            session.stop()
     except HermesError as error:
         yield Diagnosis("coordination", "problem", f"{error}: is it running, and that its address?")
         return
-    finally:
-        session.stop()
     shown = ", ".join(f"{number} at {node.host}:{node.port}" for number, node in brokers.items())
-    yield Diagnosis("coordination", "ok", f"{connect} has the brokers {shown or 'none'}")
+    yield Diagnosis("coordination", "ok", f"{connect} has the brokers {shown or 'none'}{groups}")
     for fault in faults:
         yield Diagnosis("coordination", "problem", f"{fault}: delete that node")
     if config is None:
@@ -408,3 +417,12 @@ def check_coordination(
     if not holder and config.broker_id in brokers:
         text = f"broker_id {config.broker_id} is taken by {brokers[config.broker_id].host}"
         yield Diagnosis("coordination", "problem", f"{text}: give this broker another one")
+
+
+def _counted_groups(session: Session) -> str:
+    """How many groups there are, of Hermes' and of Kafka's clients; "" where that isn't told."""
+    try:
+        count = len(list_groups(session)) + len(list_kafka_groups(session))
+    except CoordinationNotAuthorizedError:
+        return ""
+    return f", and {count} groups"

@@ -47,7 +47,8 @@ def command(
 
     It looks at the installation, the configuration, the data directory, disk and limits, the
     ports, coordination and the clock, and changes nothing. The broker may be running or not. It
-    should be run as the user that the broker runs as. The exit status is 1 if there is a problem.
+    should be run as the user that the broker runs as. The exit status is 1 if there is a problem,
+    and 2 if nothing was given to look at beside this machine.
 
     \b
     Examples:
@@ -69,6 +70,8 @@ def command(
         count = f"{len(problems)} problems, the first" if len(problems) > 1 else "a problem"
         note(f"{count}: {problems[0].area}: {problems[0].text}")
         ctx.exit(EXIT_FAILURE)
+    if path is None and broker is None and zookeeper is None:
+        raise click.UsageError("no broker was looked at: give its BROKER.YAML, or -b, or -Z")
 
 
 def _look(

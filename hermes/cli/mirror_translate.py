@@ -8,7 +8,7 @@ import click
 from hermes.cli.exits import fail_for
 from hermes.cli.options import JSON_OPTION
 from hermes.cli.terminal import note, write_rows
-from hermes.cli.zookeeper import Cluster, cluster_options
+from hermes.cli.zookeeper import Cluster, cluster_options, start_session
 from hermes.client.mirrored import MirroredPartitions, source_name
 from hermes.client.translation import TranslatedPlace, translate
 from hermes.coordination.cluster import read_brokers, read_topics
@@ -65,8 +65,7 @@ def command(
     """
     for name in (group, to_group or group):
         check_node_name("group", name)
-    session = Session(source, security=cluster.security)
-    session.start()
+    session = start_session(source, cluster.timeout_seconds, cluster.security)
     try:
         reader = _read(session, group)
     finally:

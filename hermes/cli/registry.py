@@ -20,8 +20,8 @@ from hermes.cli.listening import (
 from hermes.cli.options import BrokerAddress, broker_option, zookeeper_option
 from hermes.cli.security import security_options
 from hermes.cli.terminal import note
+from hermes.cli.zookeeper import start_session
 from hermes.config import ListenerConfig
-from hermes.coordination.sessions import Session
 from hermes.errors import HermesError
 from hermes.listening import Listener
 from hermes.reactors import make_reactor
@@ -136,9 +136,7 @@ def _check_coordination(zookeeper: str, security: ClientSecurity) -> None:
     Raises:
         CoordinationUnavailableError: nothing does.
     """
-    session = Session(zookeeper, connection_timeout_seconds=_TIMEOUT_SECONDS, security=security)
-    session.start()
-    session.stop()
+    start_session(zookeeper, _TIMEOUT_SECONDS, security).stop()
 
 
 def _make_store(

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from hermes.cli.options import BrokerAddress
+from hermes.cli.zookeeper import start_session
 from hermes.client import SimpleConsumer
 from hermes.coordination.cluster import read_brokers
 from hermes.coordination.group_state import lag_between, list_groups, read_group
@@ -171,15 +172,8 @@ class Sampler:
             if connect is None:
                 assert self._broker is not None
                 connect = self._consumers[self._broker].coordination()
-            session = Session(
-                connect,
-                session_timeout_seconds=max(self._timeout, 1.0),
-                connection_timeout_seconds=self._timeout,
-                security=self._security,
-            )
-            self._stack.callback(session.stop)
-            session.start()
-            self._session = session
+            self._session = start_session(connect, self._timeout, self._security)
+            self._stack.callback(self._session.stop)
         return self._session
 
     def _add_groups(self, sample: Sample) -> None:

@@ -33,6 +33,27 @@ class NotRegisteredError(HermesError):
     """Coordination doesn't list the broker that a partition is on."""
 
 
+def start_session(connect: str, timeout_seconds: float, security: ClientSecurity) -> Session:
+    """Connect to ZooKeeper, which the caller stops; stderr says when that takes a while.
+
+    Args:
+        connect: as `zookeeper_connect`.
+        timeout_seconds: how long to try, and, from a second on, the session's timeout.
+        security: how to connect.
+
+    Raises:
+        HermesError: nothing answers there, or refuses; nothing remains.
+    """
+    session = Session(
+        connect,
+        session_timeout_seconds=max(timeout_seconds, 1.0),
+        connection_timeout_seconds=timeout_seconds,
+        security=security,
+    )
+    session.start(note)
+    return session
+
+
 class Cluster:
     """A session, and connections to the registered brokers, each made when it is first needed.
 
@@ -57,13 +78,7 @@ class Cluster:
     @cached_property
     def session(self) -> Session:
         """The session, started when it is first needed. Raises HermesError."""
-        session = Session(
-            self.connect,
-            session_timeout_seconds=max(self.timeout_seconds, 1.0),
-            connection_timeout_seconds=self.timeout_seconds,
-            security=self.security,
-        )
-        session.start()
+        session = start_session(self.connect, self.timeout_seconds, self.security)
         self._stack.callback(session.stop)
         return session
 

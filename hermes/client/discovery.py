@@ -45,7 +45,7 @@ class ZooKeeperMetadata:
             connection_timeout_seconds=connection_timeout_seconds,
             on_change=self._changed,
         )
-        self._session.start()
+        self._session.start(_log.warning)
 
     def partitions(self, topic: str) -> TopicPartitions:
         """See `MetadataProvider`; what was known stays in use while ZooKeeper doesn't answer."""

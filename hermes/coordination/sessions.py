@@ -65,6 +65,8 @@ _log = logging.getLogger(__name__)
 _LEASE_PART: Final = 2 / 3
 _BEATS_PER_TIMEOUT: Final = 6
 _GOODBYE_SECONDS: Final[float] = 5.0
+# A server that answers has done so by then.
+_TELL_SECONDS: Final = 1.0
 _RECONNECT: Final = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0}
 
 _REFUSALS: Final = (CoordinationNotAuthenticatedError, CoordinationNotAuthorizedError)
@@ -215,8 +217,12 @@ class Session:
         self._client._connection = self._connection
         self._client.add_listener(self._state_changed)
 
-    def start(self) -> None:
+    def start(self, on_waiting: Callable[[str], None] = lambda text: None) -> None:
         """Connect.
+
+        Args:
+            on_waiting: called once, after a second in which no server has answered, with a line
+                that says so, and for how long it is tried.
 
         Raises:
             CoordinationUnavailableError: no server answered in time, or none that TLS trusts;
@@ -227,7 +233,7 @@ class Session:
         end = time.monotonic() + self._connection_timeout
         try:
             self._client.start_async()
-            self._has_begun.wait(self._connection_timeout)
+            self._wait_until_begun(end, on_waiting)
             if self._refusal is not None:
                 raise self._refusal
             if not self._client.connected:
@@ -254,6 +260,17 @@ class Session:
             ) from error
         self._beating.start()
         watch_forks(self)
+
+    def _wait_until_begun(self, end: float, on_waiting: Callable[[str], None]) -> None:
+        """Wait until a server has answered, or `end`, on the monotonic clock."""
+        left = end - time.monotonic()
+        if left > _TELL_SECONDS and not self._has_begun.wait(_TELL_SECONDS):
+            reason = f" ({self._says.reason})" if self._says.reason else ""
+            on_waiting(
+                f"ZooKeeper at {quoted(self._connect)} has not answered yet{reason}: trying for "
+                f"{self._connection_timeout:g} s"
+            )
+        self._has_begun.wait(max(0.0, end - time.monotonic()))
 
     def forked(self) -> None:
         """See `hermes.forks.Forkable`: the session is the parent's, and continues there."""

@@ -50,6 +50,7 @@ from hermes.storage.topic_entries import ENTRIES_NAME, read_entries
 
 _OWN_FILES: Final = (CLEAN_SHUTDOWN_MARKER, *OWN_FILES)
 _UNRECOGNIZED: Final = "not a file of Hermes or Kafka; left alone"
+_NO_LOGS: Final = "holds no partition, so nothing was checked: is it a broker's log_dir?"
 _NOT_REGULAR: Final = "is not a regular file (links are not followed)"
 # The one that counts comes first, and again: a rename may fall between the two attempts.
 _SUFFIXES: Final = (SEGMENT_SUFFIX, UNFLUSHED_SUFFIX, SEGMENT_SUFFIX)
@@ -148,6 +149,8 @@ class DirectoryCheck:
         except CorruptEntriesError as error:
             yield self._problem(self._root / ENTRIES_NAME, str(error))
         partitions, others = list_partitions(os.fspath(self._root), self._files)
+        if not partitions:
+            yield self._problem(self._root, _NO_LOGS)
         for topic, partition in partitions:
             yield from self._check_partition(self._root / partition_directory(topic, partition))
         for name in others:

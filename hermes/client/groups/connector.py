@@ -1,5 +1,6 @@
 """The consumer group API: a consumer's connection to its group."""
 
+import logging
 import socket
 import threading
 import time
@@ -22,6 +23,8 @@ from hermes.interfaces import IDecoder
 from hermes.plugins.discovery import load_plugin, verify_plugin
 from hermes.protocol import check_topic_name
 from hermes.quoting import quoted
+
+_log = logging.getLogger(__name__)
 
 
 class RebalanceListener(Protocol):
@@ -98,7 +101,7 @@ class Connector:
             connection_timeout_seconds=config.seconds("zookeeper_connection_timeout"),
             on_change=self._session_changed,
         )
-        self._session.start()
+        self._session.start(_log.warning)
         self._membership = Membership(
             config,
             self.consumer_id,

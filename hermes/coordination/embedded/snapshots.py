@@ -24,6 +24,8 @@ from hermes.coordination.embedded.database import (
 )
 from hermes.coordination.embedded.errors import DamagedError
 from hermes.coordination.embedded.store import BESIDE, snapshot_path
+from hermes.coordination.kafka_groups import KAFKA_GROUPS
+from hermes.coordination.layout import CONSUMERS
 from hermes.errors import StorageError
 
 __all__ = ["Condition", "condition_of", "restore", "snapshot_path"]
@@ -36,7 +38,7 @@ class Condition(NamedTuple):
 
     Attributes:
         nodes: how many.
-        groups: how many groups of consumers have a node.
+        groups: how many groups of consumers have a node, of Hermes' and of Kafka's clients.
         sessions: how many were alive.
         taken_ms: of a snapshot: when it was taken, in ms since 1970; else None.
     """
@@ -55,9 +57,8 @@ def condition_of(path: Path) -> Condition:
     """
     stored = _read(path)
     parents = Counter(node.path.rpartition("/")[0] for node in stored.nodes)
-    return Condition(
-        len(stored.nodes), parents["/consumers"], len(stored.sessions), stored.taken_ms
-    )
+    groups = parents[CONSUMERS] + parents[KAFKA_GROUPS]
+    return Condition(len(stored.nodes), groups, len(stored.sessions), stored.taken_ms)
 
 
 def restore(path: Path, source: Path) -> Condition:

@@ -1,6 +1,7 @@
 """The commands about consumer groups, on both servers and a real broker."""
 
 import json
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -215,6 +216,19 @@ def test_what_is_not_there_is_a_clear_error(
     )
     away = run("groups", "list", "-z", "127.0.0.1:1", "--timeout", "0.2")
     assert (away.exit_code, "did not answer within 0.2 s" in away.stderr) == (1, True)
+
+
+@pytest.mark.parametrize("command", [("groups", "list"), ("top", "--once"), ("doctor",)])
+def test_a_server_that_does_not_answer_is_said_to_be_tried(
+    command: tuple[str, ...], run: Run
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        done = run(*command, "-Z", address, "--timeout", "1.1")
+    first, last = done.stderr.splitlines()
+    assert first == f"hermes: ZooKeeper at '{address}' has not answered yet: trying for 1.1 s"
+    assert f"ZooKeeper at '{address}' did not answer within 1.1 s" in last
+    assert done.exit_code == 1
 
 
 def test_a_group_is_deleted_when_nobody_is_in_it(

@@ -119,6 +119,24 @@ def test_no_server_is_a_clear_error() -> None:
         session.start()
 
 
+def test_a_wait_for_a_server_is_told_once_with_the_reason() -> None:
+    told: list[str] = []
+    session = Session(f"127.0.0.1:{free_port()}", connection_timeout_seconds=1.1)
+    with pytest.raises(CoordinationUnavailableError):
+        session.start(told.append)
+    (text,) = told
+    assert "has not answered yet (" in text
+    assert text.endswith("Connection refused): trying for 1.1 s")
+
+
+def test_a_server_that_answers_is_not_waited_for_aloud(make_session: Make, connect: str) -> None:
+    told: list[str] = []
+    session = Session(connect)
+    session.start(told.append)
+    session.stop()
+    assert told == []
+
+
 def test_a_server_that_says_nothing_is_a_clear_error() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         session = Session(

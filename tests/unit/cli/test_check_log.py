@@ -78,3 +78,18 @@ def test_text_names_the_place_and_the_way_on(run, make_segment, tmp_path):
 
 def test_no_such_directory_is_a_wrong_command_line(run, tmp_path):
     assert run("check-log", tmp_path / "none").exit_code == 2
+
+
+def test_a_directory_without_logs_is_a_problem(run, tmp_path):
+    (tmp_path / "elsewhere" / "notes").mkdir(parents=True)
+    result = run("check-log", tmp_path / "elsewhere")
+    assert result.exit_code == 1
+    assert result.stdout.splitlines() == [
+        f"problem: {tmp_path / 'elsewhere'}: holds no partition, so nothing was checked: is it a "
+        "broker's log_dir?",
+        "notice: notes: not a partition's directory (<topic>-<number>), and Kafka 0.7 would not "
+        "start; left alone",
+        "checked 0 partitions, 0 segments, 0 messages, 0 B: 1 problem, 1 notice",
+    ]
+    rows = run("check-log", "--json", tmp_path / "elsewhere").stdout.splitlines()
+    assert json.loads(rows[-1])["problems"] == 1

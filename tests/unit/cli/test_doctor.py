@@ -14,6 +14,8 @@ from certificates import Authority
 from hermes.cli import diagnosis
 from hermes.cli.options import BrokerAddress
 from hermes.config import ListenerConfig
+from hermes.coordination.kafka_groups import group_node_path
+from hermes.coordination.sessions import Session
 from hermes.protocol import encode_message_set
 from hermes.storage import FileLayer
 from hermes.storage.lock import DirectoryLock
@@ -63,6 +65,52 @@ def test_nothing_is_wrong(doctor, run, tmp_path):
     shown = run("doctor", tmp_path / "broker.yaml", "--timeout", "0.1").stdout
     assert "ok      versions      hermes " in shown
     assert "1 partitions, used by no broker" in shown
+
+
+def test_nothing_to_look_at(run):
+    nowhere = {"HERMES_BROKER": None, "HERMES_ZOOKEEPER": None}
+    result = run("doctor", "--json", env=nowhere)
+    assert result.exit_code == 2
+    assert "no broker was looked at: give its BROKER.YAML, or -b, or -Z" in result.stderr
+    areas = [json.loads(line)["area"] for line in result.stdout.splitlines()]
+    assert {*areas} == {"versions", "clock"}, "what can be looked at is"
+
+
+def test_groups_are_those_of_now(run, tmp_path, port):
+    """While a broker runs its server tells them: its file is locked, and the snapshot is older."""
+    settings = {
+        "broker_id": 3,
+        "listen": "tcp:0:interface=127.0.0.1",
+        "coordination": "embedded",
+        "coordination_listen": f"tcp:{port}:interface=127.0.0.1",
+    }
+    path = tmp_path / "broker.yaml"
+    path.write_text(yaml.safe_dump({"log_dir": str(tmp_path / "data"), **settings}))
+    with running_broker(tmp_path / "data", settings):
+        pass  # its stop takes a snapshot
+    with running_broker(tmp_path / "data", settings):
+        session = Session(f"127.0.0.1:{port}")
+        session.start()
+        for group in ("/consumers/g", group_node_path("h"), group_node_path("i")):
+            session.ensure_path(group)
+        session.stop()
+        text = texts_of(run("doctor", path, "--json"), "coordination")
+    assert re.search(r"snapshot: \d+ nodes, 0 groups, as they were at 20..-..-..T", text), text
+    assert re.search(r"has the brokers 3 at .*, and 3 groups", text), text
+    text = texts_of(run("doctor", path, "--json"), "coordination")
+    assert ".hermes_coordination: " in text, text
+    assert text.count("3 groups") == 2, "the file, and the snapshot of the stop"
+
+
+def texts_of(result, area):
+    found = [json.loads(line) for line in result.stdout.splitlines()]
+    return "\n".join(each["text"] for each in found if each["area"] == area)
+
+
+def test_packages_that_are_too_old(run, installed):
+    installed("twisted", "22.10.0")
+    text = texts_of(run("doctor", "--json"), "versions")
+    assert "Twisted 22.10.0 is installed, Hermes needs Twisted>=" in text
 
 
 def test_the_configuration(doctor, tmp_path):
