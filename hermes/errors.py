@@ -538,11 +538,11 @@ class AuditEventError(HermesError):
 
 
 class NotLeaderError(HermesError):
-    """The partition is another broker's; clients of today's Kafka look up again whose."""
+    """The partition is another broker's; Kafka clients look up whose again."""
 
 
 class ProducerStateError(HermesError):
-    """What a producer of today's Kafka has sent doesn't go on from what it had sent before."""
+    """What an idempotent producer has sent doesn't follow on from what it sent before."""
 
 
 class OutOfOrderSequenceError(ProducerStateError):

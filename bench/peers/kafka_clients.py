@@ -1,4 +1,4 @@
-"""The Python clients of today's Kafka, against the mock cluster that librdkafka brings along.
+"""Kafka's Python clients, against the mock cluster that librdkafka brings along.
 
 confluent-kafka wraps librdkafka, a client in C; aiokafka has its hot loops compiled; kafka-python
 is plain Python. The mock cluster (`test.mock.num.brokers`) is a broker in C that keeps messages in

@@ -101,7 +101,7 @@ class BrokerService(Service):
 
     @property
     def kafka_addresses(self) -> list[Address]:
-        """What the ports for clients of today's Kafka are bound to, while it runs."""
+        """What the ports for Kafka clients are bound to, while it runs."""
         return [] if self._run is None else self._run.kafka_addresses
 
     @property

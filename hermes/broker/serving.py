@@ -113,7 +113,7 @@ class ServingBroker:
         now_ms: the wall clock, in ms since 1970.
         listeners: the ports to open.
         files: the file layer; the operating system's unless given.
-        kafka_listeners: the ports for clients of today's Kafka to open.
+        kafka_listeners: the ports for Kafka clients to open.
         mount_kafka: makes what serves them; None only without such ports.
         http_listeners: the HTTP ports to open.
         mount: says what they serve, before they open.
@@ -127,7 +127,7 @@ class ServingBroker:
 
     Attributes:
         addresses: what the ports are bound to, as (host, port) or a UNIX socket's path.
-        kafka_addresses: the same of those for clients of today's Kafka.
+        kafka_addresses: the same of those for Kafka clients.
         shared: what the parts of the broker that carry out requests have in common.
         listeners: how clients reach them.
         tls_listeners: the ports that have TLS, whatever they serve.

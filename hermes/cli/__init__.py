@@ -6,7 +6,7 @@ when the command is asked for, so that `hermes --version` stays quick. They shar
     exits        exit codes, and the one line that an error becomes
     terminal     notes, progress, tables and JSON
     options      options and types of their values; places: offsets and times as people write them
-    security     who we are: certificates, user and password, for whatever is connected to
+    security     authentication: certificates, user and password, for every connection
     listening    where commands that serve listen, and for whom
     zookeeper    where groups are coordinated, and the brokers registered there
     lines        a file or a stream in batches of lines; sending: batches to a broker

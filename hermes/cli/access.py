@@ -25,7 +25,7 @@ from hermes.security.access import OPERATIONS_ON
 
 @click.group("access")
 def command() -> None:
-    """Say what broker.yaml's access rules mean."""
+    """Explain which access rule applies."""
 
 
 @command.command("explain", short_help="Say which access rule decides.")

@@ -22,14 +22,14 @@ EXIT_OK: Final = 0
 EXIT_FAILURE: Final = 1
 EXIT_USAGE: Final = 2
 EXIT_REFUSED: Final = 5
-"""A broker, ZooKeeper or a registry refused: it doesn't know who we are, or we may not."""
+"""Authentication or authorization failed, at a broker, ZooKeeper or a registry."""
 EXIT_INTERRUPTED: Final = 130
 """128 + SIGINT, as shells report a command that was ended with Ctrl-C."""
 
 EXITS_EPILOG: Final = (
     "Exit status: 0 when all went well, 1 when it did not (the broker can't be reached or "
     "responded with an error, corrupt data was found), 2 when the command line is wrong, "
-    "5 when we are refused (who we are isn't known, or we may not), 130 after Ctrl-C."
+    "5 when authentication or authorization fails, 130 after Ctrl-C."
 )
 
 

@@ -53,9 +53,7 @@ _TLS_OPTIONS: Final = (
         "Certificates (PEM) of those who may have signed the other side's; the system's unless "
         "given.",
     ),
-    _file_option(
-        "--tls-certificate", "HERMES_TLS_CERTIFICATE", "A certificate (PEM) to show who we are."
-    ),
+    _file_option("--tls-certificate", "HERMES_TLS_CERTIFICATE", "The client certificate (PEM)."),
     _file_option("--tls-key", "HERMES_TLS_KEY", "Its key (PEM)."),
 )
 _USER_OPTION: Final = click.option(
@@ -63,7 +61,8 @@ _USER_OPTION: Final = click.option(
     envvar=_USER,
     show_envvar=True,
     metavar="NAME",
-    help=f"Who we are. The password comes from a file, from {_PASSWORD}, or is asked for.",
+    help="The user to authenticate as. The password comes from a file, "
+    f"from {_PASSWORD}, or is asked for.",
 )
 
 

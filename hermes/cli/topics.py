@@ -90,8 +90,8 @@ def create(
 ) -> None:
     """Create TOPICs. Their settings win over broker.yaml, and are kept in the data directory.
 
-    In a cluster one of the format `kafka` is created once, on any broker with kafka_listen, for all
-    of them; one of 0.7's format on each broker that is to have it.
+    In a cluster, create a topic in format `kafka` once, on any broker with kafka_listen; create
+    0.7-format topics on every broker that should host them.
 
     Example: hermes topics create -b localhost --partitions 8 --set retention_time=30d clicks
     """

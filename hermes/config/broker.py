@@ -92,9 +92,9 @@ class BrokerConfig:
         tuple[ListenerConfig, ...] | None,
         Setting(
             kinds.optional(LISTENERS, "off"),
-            "Where to serve clients of today's Kafka, as `listen` has it, for instance "
-            "`tcp:19092:interface=127.0.0.1`: what they call `bootstrap.servers`. Off unless set. "
-            "Needs the extra `kafka`.",
+            "Where to serve Kafka clients, in the form of `listen`, for instance "
+            "`tcp:19092:interface=127.0.0.1`: the address for their `bootstrap.servers`. Off "
+            "unless set. Needs the extra `kafka`.",
             _NETWORK,
         ),
     ] = None
@@ -102,9 +102,9 @@ class BrokerConfig:
         str,
         Setting(
             kinds.choice("translate", "refuse"),
-            "What happens when a client of today's Kafka produces to a topic with the format of "
-            "0.7: `translate` keeps the values as messages of 0.7, and refuses what has a key, "
-            "headers or no value; `refuse` refuses it all.",
+            "What happens when a Kafka client produces to a topic in 0.7's format: `translate` "
+            "stores the values as 0.7 messages and refuses records with a key, with headers or "
+            "without a value; `refuse` refuses everything.",
             _NETWORK,
             is_live=True,
         ),
@@ -219,7 +219,7 @@ class BrokerConfig:
             QUOTAS,
             "What each principal may do per second, over all its connections: `{default: "
             "{bytes_in: 10MB, bytes_out: 50MB, requests: 1000, connections: 100}, alice: "
-            "{bytes_in: unlimited}}`. Who goes over is delayed.",
+            "{bytes_in: unlimited}}`. Clients over quota are throttled.",
             _SECURITY,
             is_live=True,
         ),
@@ -592,8 +592,8 @@ class BrokerConfig:
         int,
         Setting(
             kinds.duration(1),
-            "After how long without a heartbeat a member of a consumer group is dead "
-            "(`group.protocol=consumer`, whose members don't choose it themselves).",
+            "How long a member of a consumer group (`group.protocol=consumer`) may go without a "
+            "heartbeat before it is considered dead; such members don't choose it themselves.",
             _GROUPS,
             is_live=True,
         ),

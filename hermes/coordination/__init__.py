@@ -11,7 +11,7 @@ kazoo_bounds, kazoo_security, acls, sessions
 registration
     a broker's own entries
 kafka_topics, topic_tree
-    the topics as clients of today's Kafka know them, beside where 0.7's look
+    the topics as Kafka clients know them, beside where 0.7's look
 group_state, kafka_groups, kafka_group_state
     what stands there about groups, for tools
 cluster

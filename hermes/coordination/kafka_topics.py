@@ -1,4 +1,4 @@
-"""The topics as clients of today's Kafka know them: UUIDs, and partitions numbered through.
+"""The topics as Kafka clients know them: UUIDs, and partitions numbered through.
 
     /hermes/kafka/topics/<topic>         persistent   JSON: a `TopicNode`
     /hermes/kafka/changes                persistent   the name of the topic that changed last

@@ -185,7 +185,7 @@ class BrokerRegistration:
     def stored_offsets(self, limit: int) -> tuple[dict[tuple[str, str, int], int], bool]:
         """Read what groups have stored of this broker's partitions; blocks, in any thread.
 
-        Groups are those of Hermes' own clients, of Kafka 0.7's and of today's Kafka's.
+        Groups of Hermes' own clients, of Kafka 0.7's clients and of current Kafka clients.
 
         Args:
             limit: how many to read at the most.

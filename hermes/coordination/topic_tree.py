@@ -1,4 +1,4 @@
-"""Reading and changing what stands in coordination about topics of today's Kafka (kafka_topics.py).
+"""Reading and changing what coordination has about topics for Kafka clients (kafka_topics.py).
 
 Every change of a topic's node rewrites `changes` in the same transaction, so that one watch hears
 of all of them, and its version counts them. All writes depend on the version that was read: of two

@@ -1,4 +1,4 @@
-"""The protocol of today's Kafka, on its own listener (`kafka_listen`), over the broker's own parts.
+"""Kafka 4's protocol, on its own listener (`kafka_listen`), over the broker's own parts.
 
 A connection cuts bytes into frames, a frame is decoded by the schemas of the package `kio`, one
 handler carries it out, and what it returns is encoded and sent. In the order of a reading:

@@ -1,4 +1,4 @@
-"""Topics of Kafka 0.7 for today's clients: batches made on the way out, message sets on the way in.
+"""Topics of Kafka 0.7 for current clients: batches made on the way out, message sets on the way in.
 
 Offsets stay 0.7's, which count bytes. A message's is where it starts, and a batch reaches to the
 byte before the next message, so that clients go on exactly there. The messages of a compressed set

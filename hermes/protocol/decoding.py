@@ -65,7 +65,7 @@ _COUNT_AT: Final = {
     RecordFetchRequest.TYPE: 12,
     MetadataRequest.TYPE: 4,
 }
-#: How today's clients of Kafka begin: with a request of this type.
+#: How current Kafka clients begin: with a request of this type.
 _API_VERSIONS: Final = 18
 
 _INT16: Final = struct.Struct(">h")
@@ -155,7 +155,7 @@ def decode_request(frame: Buffer) -> Request:
     if own is None:
         text = f"there is no request type {request_type}"
         if request_type == _API_VERSIONS:
-            text += ": it is how today's clients of Kafka begin, for which there is kafka_listen"
+            text += ": current Kafka clients begin like this; they need a port of kafka_listen"
         raise RemoteProtocolError(text)
     version = reader.int16()
     return own(reader) if version == 0 else UnsupportedRequest(request_type, version)

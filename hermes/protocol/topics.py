@@ -70,7 +70,7 @@ def check_new_topic_name(name: str, max_length: int = 255, longest_suffix: int =
 
 
 def check_kafka_topic_name(name: str) -> None:
-    """Check the name of a topic that clients of today's Kafka create, by Kafka's rule.
+    """Check the name of a topic that Kafka clients create, by Kafka's rule.
 
     Raises:
         InvalidTopicError: its message says what is wrong, in Kafka's words.

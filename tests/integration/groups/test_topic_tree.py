@@ -1,4 +1,4 @@
-"""The tree of today's Kafka on both servers: several brokers that write at once."""
+"""The tree of Kafka's topics on both servers: several brokers that write at once."""
 
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier

@@ -1,4 +1,4 @@
-"""Topics of 0.7 for today's clients: every message once, wherever they begin, stop and go on."""
+"""Topics of 0.7 for Kafka clients: every message once, wherever they begin, stop and go on."""
 
 import os
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What clients of 0.7 are told of topics with the format of today's Kafka: an error, no more."""
+"""What clients of 0.7 are told of topics with Kafka's format: an error, no more."""
 
 from collections.abc import Iterator
 from pathlib import Path
