@@ -1,4 +1,4 @@
-"""Hermes: a distributed publish/subscribe log that speaks Kafka 0.7's protocol and disk format.
+"""Hermes: a publish/subscribe log for Python that speaks Kafka's protocol, old and new.
 
 The layers, lowest first: `errors`, `interfaces`, `config` and `plugins`, `protocol`, `listening`
 and `logs`, `storage` and `coordination`; above them `broker` and `client`, which never import each
