@@ -82,8 +82,8 @@ class BrokerConfig:
         Setting(
             LISTENERS,
             "Where to listen: Twisted server endpoint strings, or [mappings](#listeners) with TLS "
-            "and authentication. The default is for this machine only. Port 0 takes a free one, "
-            "which the log and the ready file name.",
+            "and authentication. By default only this machine can connect. Port 0 picks a free "
+            "port, which the log and the ready file name.",
             _NETWORK,
             replaces=("port",),
         ),
@@ -113,8 +113,8 @@ class BrokerConfig:
         str | None,
         Setting(
             kinds.optional(kinds.HOST, "own address"),
-            "The name under which the broker registers itself. Not an IPv6 literal, since 0.7's "
-            "clients split it at the colons.",
+            "The host name that the broker registers. Not an IPv6 literal, since 0.7 clients "
+            "split the address at colons.",
             _NETWORK,
             replaces=("hostname",),
         ),
@@ -123,7 +123,7 @@ class BrokerConfig:
         int | None,
         Setting(
             kinds.optional(kinds.whole_number(1, 65535), "the first listening port"),
-            "The port under which the broker registers itself.",
+            "The port that the broker registers.",
             _NETWORK,
         ),
     ] = None
@@ -154,8 +154,8 @@ class BrokerConfig:
         bool,
         Setting(
             kinds.TRUTH,
-            "Whether ports may be opened that other machines reach without TLS and "
-            "authentication. Each of them is warned of at every start "
+            "Whether to allow ports that other machines can reach without TLS and authentication. "
+            "Every start logs a warning for each of them "
             "([security.md](security.md)).",
             _SECURITY,
         ),
@@ -164,8 +164,8 @@ class BrokerConfig:
         Path | None,
         Setting(
             kinds.optional(kinds.PATH, "none"),
-            "The file with the users of listeners with `authentication: scram`, as `hermes users` "
-            "writes it. Read again whenever it changes.",
+            "The file with the users for listeners with `authentication: scram`, written by "
+            "`hermes users`. It is reloaded when it changes.",
             _SECURITY,
         ),
     ] = None
@@ -173,7 +173,7 @@ class BrokerConfig:
         str,
         Setting(
             kinds.TEXT,
-            "What knows the users: `users-file`, or a plugin's name (docs/plugins.md).",
+            "Where users come from: `users-file`, or a plugin's name (docs/plugins.md).",
             _SECURITY,
         ),
     ] = USERS_FILE
@@ -181,7 +181,7 @@ class BrokerConfig:
         Mapping[str, Any],
         Setting(
             kinds.SECRET_OPTIONS,
-            "Passed to the authenticator as it is; for plugins. Its values are never shown.",
+            "Options for an authenticator plugin. The values are never shown.",
             _SECURITY,
         ),
     ] = field(default_factory=dict, repr=False)
@@ -190,8 +190,8 @@ class BrokerConfig:
         Setting(
             ACCESS_RULES,
             "Who may do what: `[{principal: alice, operations: [produce], topic: web-*}]`. A rule "
-            "with `allow: false` wins, and what no rule allows is refused. Unless given, whoever "
-            "can connect may do everything.",
+            "with `allow: false` wins, and whatever no rule allows is refused. If unset, anyone "
+            "who can connect may do everything.",
             _SECURITY,
             is_live=True,
         ),
@@ -200,7 +200,7 @@ class BrokerConfig:
         str,
         Setting(
             kinds.TEXT,
-            "What decides who may do what: `rules`, those of `access`, or a plugin's name "
+            "What makes access decisions: `rules` (those of `access`), or a plugin's name "
             "(docs/plugins.md).",
             _SECURITY,
         ),
@@ -209,7 +209,7 @@ class BrokerConfig:
         Mapping[str, Any],
         Setting(
             kinds.SECRET_OPTIONS,
-            "Passed to the authorizer as it is; for plugins. Its values are never shown.",
+            "Options for an authorizer plugin. The values are never shown.",
             _SECURITY,
         ),
     ] = field(default_factory=dict, repr=False)
@@ -217,7 +217,7 @@ class BrokerConfig:
         Mapping[str, Quota],
         Setting(
             QUOTAS,
-            "What each principal may do per second, over all its connections: `{default: "
+            "Limits per principal and second, over all of its connections: `{default: "
             "{bytes_in: 10MB, bytes_out: 50MB, requests: 1000, connections: 100}, alice: "
             "{bytes_in: unlimited}}`. Clients over quota are throttled.",
             _SECURITY,
@@ -228,9 +228,9 @@ class BrokerConfig:
         ConnectAs | None,
         Setting(
             kinds.optional(CONNECT_AS, "nobody, without TLS"),
-            "Who the broker is where it is a client itself: to ZooKeeper, and to other brokers for "
-            "the console and the registry "
-            "([security.md](security.md#http)). Each file is read when it is needed.",
+            "The credentials that the broker uses as a client: of ZooKeeper, and of other brokers "
+            "for the console and the registry "
+            "([security.md](security.md#http)). Files are read when needed.",
             _SECURITY,
         ),
     ] = None
@@ -239,7 +239,8 @@ class BrokerConfig:
         int,
         Setting(
             kinds.size(1, kinds.INT32_MAX),
-            "A request that announces more closes its connection before any of it is stored.",
+            "The largest request. One that announces more closes its connection before anything "
+            "is stored.",
             _LIMITS,
             replaces=("max.socket.request.bytes",),
             is_live=True,
@@ -260,8 +261,8 @@ class BrokerConfig:
         int,
         Setting(
             kinds.size(1),
-            "What the compressed messages of one set may expand to while they are checked; above "
-            "this the connection is closed and nothing of the set is stored.",
+            "How large a compressed set may become when it is decompressed for validation; beyond "
+            "that the connection is closed and nothing of the set is stored.",
             _LIMITS,
             is_live=True,
         ),
@@ -270,7 +271,7 @@ class BrokerConfig:
         int,
         Setting(
             kinds.COUNT,
-            "Simultaneous connections; further ones are closed at once.",
+            "The largest number of connections; further ones are closed at once.",
             _LIMITS,
             is_live=True,
         ),
@@ -279,7 +280,7 @@ class BrokerConfig:
         int,
         Setting(
             kinds.duration(),
-            "A connection that is idle for one to two times this long is closed; `0` for never.",
+            "A connection is closed after being idle for one to two times this long; `0`: never.",
             _LIMITS,
             is_live=True,
         ),
@@ -288,7 +289,7 @@ class BrokerConfig:
         int,
         Setting(
             kinds.size(1),
-            "Memory for all requests that are being received; above this, reading pauses.",
+            "Memory for requests that are being received; beyond it, reading pauses.",
             _LIMITS,
             key="request_memory",
             is_live=True,
@@ -298,8 +299,9 @@ class BrokerConfig:
         int,
         Setting(
             kinds.COUNT,
-            "Topics on this broker. Further ones are not created: error 72 for an acknowledged "
-            "produce, else the connection is closed. Existing ones are always served.",
+            "The largest number of topics on this broker. Further ones are not created: an "
+            "acknowledged produce gets error 72, any other closes its connection. Existing topics "
+            "are always served.",
             _LIMITS,
             is_live=True,
         ),
@@ -308,8 +310,8 @@ class BrokerConfig:
         int,
         Setting(
             kinds.COUNT,
-            "The same for partitions that were written to, over all topics: each costs some 5 KB "
-            "of memory and one or two file descriptors.",
+            "The same for partitions with data, over all topics; each takes about 5 KB of memory "
+            "and one or two file descriptors.",
             _LIMITS,
             is_live=True,
         ),
@@ -318,7 +320,7 @@ class BrokerConfig:
         int,
         Setting(
             kinds.COUNT,
-            "Old segments that are kept open for reading; the least recently used are closed.",
+            "How many old segments stay open for reading; the least recently used are closed.",
             _LIMITS,
             is_live=True,
         ),
@@ -328,7 +330,7 @@ class BrokerConfig:
         int,
         Setting(
             kinds.PARTITION_COUNT,
-            "Partitions of a topic on this broker, unless `topics` says otherwise.",
+            "The number of partitions of a topic on this broker, unless set under `topics`.",
             _TOPICS,
             replaces=("num.partitions",),
             is_live=True,
@@ -338,8 +340,8 @@ class BrokerConfig:
         bool,
         Setting(
             kinds.TRUTH,
-            "Whether the first produce to a topic creates it. If not, only topics under `topics` "
-            "and those already on disk exist.",
+            "Whether the first produce to a topic creates it. Otherwise there are only the topics "
+            "under `topics`, those on disk, and those created by request.",
             _TOPICS,
             is_live=True,
         ),
@@ -348,8 +350,8 @@ class BrokerConfig:
         int,
         Setting(
             kinds.whole_number(1, kinds.INT32_MAX),
-            "Longest topic name in characters; a name whose directory the file system can't hold "
-            "is refused in any case.",
+            "The longest topic name, in characters. Names too long for the file system are "
+            "refused in any case.",
             _TOPICS,
             replaces=("max.topic.name.length",),
             is_live=True,
@@ -375,7 +377,7 @@ class BrokerConfig:
         int,
         Setting(
             kinds.size(),
-            "A segment file larger than this is followed by a new one.",
+            "A new segment is started when the current one is larger than this.",
             _STORAGE,
             replaces=("log.file.size",),
             is_live=True,
@@ -385,7 +387,7 @@ class BrokerConfig:
         int,
         Setting(
             kinds.duration(1),
-            "A segment file whose first append is older than this is followed by a new one.",
+            "A new segment is started when the first append to the current one is older than this.",
             _STORAGE,
             replaces=("log.roll.hours",),
             is_live=True,
@@ -415,8 +417,7 @@ class BrokerConfig:
         int | None,
         Setting(
             kinds.RETAINED_BYTES,
-            "The oldest segments of a partition are deleted as long as the rest holds at least "
-            "this much.",
+            "The oldest segments of a partition are deleted as long as at least this much remains.",
             _STORAGE,
             replaces=("log.retention.size",),
             is_live=True,
@@ -426,7 +427,7 @@ class BrokerConfig:
         Mapping[str, Any],
         Setting(
             kinds.OPTIONS,
-            "Passed to the retention policy as it is; for plugins.",
+            "Options for a retention policy plugin.",
             _STORAGE,
             is_live=True,
         ),
@@ -457,7 +458,7 @@ class BrokerConfig:
         int,
         Setting(
             kinds.duration(),
-            "A message is flushed after this long at the latest.",
+            "The longest time before a message is flushed.",
             _FLUSH,
             replaces=("log.default.flush.interval.ms",),
             is_live=True,
@@ -478,7 +479,7 @@ class BrokerConfig:
         int,
         Setting(
             kinds.COUNT,
-            "Threads that flush; a partition never takes more than one.",
+            "Threads that flush; a partition uses one at a time.",
             _FLUSH,
             is_live=True,
         ),
@@ -488,10 +489,9 @@ class BrokerConfig:
         str,
         Setting(
             kinds.choice("none", "embedded", "zookeeper"),
-            "How brokers and clients find each other: with `embedded`, through a small server in "
-            "the broker's process that speaks ZooKeeper's protocol, for one machine; with "
-            "`zookeeper`, through an ensemble; with `none`, clients are given the brokers' "
-            "addresses.",
+            "How brokers and clients find each other. `embedded`: through a small server in the "
+            "broker's process that speaks ZooKeeper's protocol, for one machine. `zookeeper`: "
+            "through an ensemble. `none`: clients are configured with the brokers' addresses.",
             _COORDINATION,
             replaces=("enable.zookeeper",),
         ),
@@ -500,7 +500,7 @@ class BrokerConfig:
         ListenerConfig,
         Setting(
             LISTENER,
-            "Where embedded coordination listens; one [listener](#listeners).",
+            "Where embedded coordination listens: one [listener](#listeners).",
             _COORDINATION,
         ),
     ] = _COORDINATION_LISTEN
@@ -508,7 +508,7 @@ class BrokerConfig:
         int,
         Setting(
             kinds.size(1 << 20),
-            "Memory that embedded coordination's nodes may take; beyond it new ones are refused.",
+            "Memory for embedded coordination's nodes; beyond it new ones are refused.",
             _COORDINATION,
         ),
     ] = 64 << 20
@@ -555,8 +555,8 @@ class BrokerConfig:
         int,
         Setting(
             kinds.duration(),
-            "How long the first rebalance of an empty group waits for further members; each that "
-            "comes extends it once, within their rebalance timeout. `0` is best for tests.",
+            "How long the first rebalance of an empty group waits for more members to join; each "
+            "new member extends the wait, within the rebalance timeout. Use `0` in tests.",
             _GROUPS,
             is_live=True,
         ),
@@ -565,7 +565,7 @@ class BrokerConfig:
         int,
         Setting(
             kinds.duration(1),
-            "The shortest session timeout that a member may ask for.",
+            "The shortest session timeout that a member may request.",
             _GROUPS,
             is_live=True,
         ),
@@ -574,7 +574,7 @@ class BrokerConfig:
         int,
         Setting(
             kinds.duration(1),
-            "The longest one.",
+            "The longest session timeout that a member may request.",
             _GROUPS,
             is_live=True,
         ),
@@ -583,7 +583,8 @@ class BrokerConfig:
         int,
         Setting(
             kinds.COUNT,
-            "Members of a group; further ones are refused (GROUP_MAX_SIZE_REACHED).",
+            "The largest number of members in a group; further ones are refused "
+            "(GROUP_MAX_SIZE_REACHED).",
             _GROUPS,
             is_live=True,
         ),
@@ -602,7 +603,8 @@ class BrokerConfig:
         int,
         Setting(
             kinds.duration(1),
-            "How often they are told to send one; less than `group_consumer_session_timeout`.",
+            "How often members of a consumer group send heartbeats; less than "
+            "`group_consumer_session_timeout`.",
             _GROUPS,
             is_live=True,
         ),
@@ -611,8 +613,8 @@ class BrokerConfig:
         tuple[str, ...],
         Setting(
             kinds.choices("uniform", "range"),
-            "By which assignors such a group may share its partitions; the first one is that of "
-            "groups whose members ask for none.",
+            "The assignors that consumer groups may use. The first is the default for members "
+            "that request none.",
             _GROUPS,
             is_live=True,
         ),
@@ -621,7 +623,7 @@ class BrokerConfig:
         int,
         Setting(
             kinds.COUNT,
-            "Groups that this broker coordinates; further ones are refused "
+            "The largest number of groups that this broker coordinates; further ones are refused "
             "(GROUP_MAX_SIZE_REACHED).",
             _GROUPS,
             is_live=True,
@@ -631,8 +633,8 @@ class BrokerConfig:
         int,
         Setting(
             kinds.size(1),
-            "What these groups may hold in memory together, members and offsets. Above it nobody "
-            "joins who isn't in (GROUP_MAX_SIZE_REACHED), and no further partition gets an offset "
+            "Memory for the members and offsets of all these groups. Beyond it new members are "
+            "refused (GROUP_MAX_SIZE_REACHED), and so are commits for further partitions "
             "(INVALID_COMMIT_OFFSET_SIZE).",
             _GROUPS,
             key="group_memory",
@@ -643,8 +645,8 @@ class BrokerConfig:
         int,
         Setting(
             kinds.duration(1),
-            "How long the offsets of a group are kept once it has no members, and those of topics "
-            "that it doesn't subscribe to after they were committed.",
+            "How long a group's offsets are kept after it becomes empty; for topics that an "
+            "active group no longer subscribes to, how long after the commit.",
             _GROUPS,
             is_live=True,
         ),
@@ -654,8 +656,8 @@ class BrokerConfig:
         tuple[ListenerConfig, ...] | None,
         Setting(
             kinds.optional(LISTENERS, "off"),
-            "Where to serve metrics, health and pages, as `listen` has it, for instance "
-            "`tcp:9093:interface=127.0.0.1`. Off unless set.",
+            "Where to serve metrics, health checks, the console and the registry, in the form of "
+            "`listen`, for instance `tcp:9093:interface=127.0.0.1`. Off unless set.",
             _HTTP,
         ),
     ] = None
@@ -663,10 +665,9 @@ class BrokerConfig:
         tuple[str, ...],
         Setting(
             kinds.HOSTS,
-            "Names by which browsers may call this broker, beside those of the loopback "
-            "interface: host names and addresses, without a port. Requests for others are refused, "
-            "except for `/metrics` and `/health`, since another web site may have sent them (DNS "
-            "rebinding).",
+            "Host names and addresses, without a port, by which browsers may reach this broker, "
+            "besides those of the loopback interface. Requests for other names are refused "
+            "(except `/metrics` and `/health`), to prevent DNS rebinding.",
             _HTTP,
             is_live=True,
         ),
@@ -695,8 +696,8 @@ class BrokerConfig:
         bool,
         Setting(
             kinds.TRUTH,
-            "Whether `http_listen` serves a schema registry, at `/registry`. Its events are in the "
-            "topic `hermes-schemas`, which is never trimmed.",
+            "Whether `http_listen` serves a schema registry at `/registry`. Its events are kept "
+            "in the topic `hermes-schemas`, to which no retention applies.",
             _HTTP,
         ),
     ] = True
@@ -705,9 +706,9 @@ class BrokerConfig:
         bool,
         Setting(
             kinds.TRUTH,
-            "Whether `/metrics` has series of each partition: size, segments, offsets, the time of "
-            "the last append, the groups' lag. Without them a scrape of ten thousand partitions is "
-            "a tenth as long; topics keep theirs.",
+            "Whether `/metrics` has series per partition: size, segments, offsets, time of the "
+            "last append, group lag. Without them a scrape with ten thousand partitions is a "
+            "tenth of the size; series per topic remain.",
             _HTTP,
             is_live=True,
         ),
@@ -716,7 +717,8 @@ class BrokerConfig:
         int,
         Setting(
             kinds.size(0),
-            "`/health/ready` says no when the file system of `log_dir` has less room than this.",
+            "`/health/ready` fails when the file system of `log_dir` has less free space than "
+            "this.",
             _HTTP,
             is_live=True,
             key="ready_min_free",
@@ -728,8 +730,8 @@ class BrokerConfig:
         Setting(
             kinds.optional(EMBEDDED_MIRROR, "none"),
             "Topics of other clusters to copy into this one, as mirror.yaml has them: "
-            "`{name: west, sources: [{name: east, zookeeper: HOST:PORT}], whitelist: clicks}`. The "
-            "broker runs the mirror as a process beside it.",
+            "`{name: west, sources: [{name: east, zookeeper: HOST:PORT}], whitelist: clicks}`. "
+            "The broker runs the mirror as a separate process.",
             _MIRROR,
             is_live=True,
         ),
@@ -739,8 +741,8 @@ class BrokerConfig:
         int,
         Setting(
             kinds.COUNT,
-            "Threads for what may wait for a disk or ZooKeeper: cold reads, large compressed sets "
-            "and requests, searches by time, retention, deletes, recovery.",
+            "Threads for work that may block on a disk or on ZooKeeper: cold reads, large "
+            "compressed sets and requests, lookups by time, retention, deletes, recovery.",
             _PROCESS,
             replaces=("num.threads",),
             is_live=True,
@@ -750,7 +752,8 @@ class BrokerConfig:
         int,
         Setting(
             kinds.duration(),
-            "On SIGTERM, how long responses in flight may take before their connections are cut.",
+            "How long responses in flight may take after SIGTERM before their connections are "
+            "closed.",
             _PROCESS,
             is_live=True,
         ),
@@ -759,7 +762,7 @@ class BrokerConfig:
         int,
         Setting(
             kinds.duration(),
-            "How often a line of counters is logged; `0` for never.",
+            "How often a line of counters is logged; `0`: never.",
             _PROCESS,
             replaces=("monitoring.period.secs",),
             is_live=True,
@@ -787,7 +790,8 @@ class BrokerConfig:
         Mapping[str, str],
         Setting(
             kinds.MODULE_LEVELS,
-            "The same for single modules and what is in them, by the names that lines begin with: "
+            "The lowest level for single modules and their submodules, by the names that log "
+            "lines begin with: "
             "`{hermes.broker.flushing: debug, hermes.coordination: warn}`.",
             _PROCESS,
             is_live=True,
@@ -797,7 +801,7 @@ class BrokerConfig:
         int | None,
         Setting(
             kinds.unlimited_or(kinds.size(1)),
-            "A log file larger than this is renamed, and a new one begun, as on SIGUSR1.",
+            "A log file larger than this is rotated, as on SIGUSR1.",
             _PROCESS,
             is_live=True,
         ),
@@ -806,7 +810,7 @@ class BrokerConfig:
         int | None,
         Setting(
             kinds.unlimited_or(kinds.COUNT),
-            "How many renamed log files are kept; the oldest are deleted.",
+            "How many rotated log files are kept; the oldest are deleted.",
             _PROCESS,
             is_live=True,
         ),

@@ -80,34 +80,34 @@ _LISTENER_KEYS = (
         "`name`",
         "name",
         "its place, from `0`",
-        "Brokers tell each other's listeners apart by it: a client is given the addresses "
-        "of those that are called like the one that it has asked.",
+        "Matches listeners across brokers: a client that connects to a listener is given the "
+        "addresses of the other brokers' listeners of the same name.",
     ),
     (
         "`advertised`",
         "`HOST:PORT` or `HOST`",
         "where it is bound",
-        "How clients reach it; before `advertised_host` and `advertised_port`.",
+        "The address that clients are given; overrides `advertised_host` and `advertised_port`.",
     ),
     (
         "`authentication`",
         "`none`, `tls` or `scram`",
         "`none`",
-        "How clients say who they are: not at all, by a certificate, or by a user's name "
-        "and password.",
+        "How clients authenticate: not at all, with a certificate, or with a user name and "
+        "password (SCRAM).",
     ),
     (
         "`tls`",
         "mapping",
         "no TLS",
-        "As follows.",
+        "The `tls.*` keys below.",
     ),
     (
         "`tls.certificate`",
         "path",
         "**required**",
-        "The certificate, and those between it and its authority, in PEM format. Read "
-        "again when the file changes.",
+        "The certificate and any intermediate certificates, in PEM format. Reloaded when the "
+        "file changes.",
     ),
     (
         "`tls.key`",
@@ -119,19 +119,19 @@ _LISTENER_KEYS = (
         "`tls.client_ca`",
         "path",
         "none",
-        "The authorities whose certificates clients may have.",
+        "The authorities that client certificates must be signed by, in PEM format.",
     ),
     (
         "`tls.client_certificate`",
         "`none`, `optional` or `required`",
         "`required` with `client_ca`, else `none`",
-        "Whether clients have a certificate.",
+        "Whether clients must present a certificate.",
     ),
     (
         "`tls.versions`",
         "`1.2` or `1.3`",
         "`1.2`",
-        "The lowest version of TLS.",
+        "The lowest TLS version.",
     ),
     (
         "`tls.ciphers`",
@@ -143,17 +143,17 @@ _LISTENER_KEYS = (
         "`tls.principal`",
         "`CN`, `SUBJECT`, `SAN:DNS`, `SAN:EMAIL` or `SAN:URI`",
         "`CN`",
-        "What of a client's certificate is its name.",
+        "Which part of a client certificate is the principal's name.",
     ),
 )
 
 _TOPICS_INTRODUCTION = """\
 ## Per-topic settings
 
-Under `topics`, by the topic's name. A setting that is not given there follows the broker's. A topic
-named there is created when the broker starts, so that producers know its partitions before its
-first message; a deleted one is created again at the next start. What `hermes topics create` and
-`alter` have set for a topic wins over its entry here, until `hermes topics alter --reset`.
+Under `topics`, by topic name. A setting that isn't given there falls back to the broker's. A topic
+listed there is created when the broker starts, so producers know its partitions before its first
+message; if it is deleted, the next start creates it again. Settings made with
+`hermes topics create` and `alter` override the entry here, until `hermes topics alter --reset`.
 
 ```yaml
 broker_id: 0
@@ -177,9 +177,9 @@ of Hermes' defaults differ: a message is visible after milliseconds rather than 
 or 3 seconds (`flush_messages`, `flush_check_interval`), the port is 9092 rather than 6667, and what
 0.7 leaves unbounded has a limit.
 
-0.7 has no words for security: its brokers listen on every interface, and whoever reaches them may
-do everything. So the import says `allow_insecure: true`. Without it, a broker that others reach
-needs TLS and authentication ([security.md](security.md)).
+Kafka 0.7 has no security: its brokers listen on every interface, and anyone who reaches them may do
+everything. The import therefore writes `allow_insecure: true`. Without it, a broker that other
+machines reach needs TLS and authentication ([security.md](security.md)).
 
 `log.default.flush.scheduler.interval.ms` alone also sets `flush_interval`, as it does in 0.7.
 `port` becomes an endpoint and `hostname` the advertised name; `enable.zookeeper=false` becomes

@@ -36,7 +36,7 @@ class TopicConfig:
         int | Unset,
         Setting(
             kinds.PARTITION_COUNT,
-            "Partitions of the topic on this broker.",
+            "The number of partitions of the topic on this broker.",
             replaces=("topic.partition.count.map",),
         ),
     ] = UNSET
@@ -44,15 +44,15 @@ class TopicConfig:
         str | Unset,
         Setting(
             kinds.LOG_FORMAT,
-            "What its partitions hold, for its whole life: messages of Kafka 0.7, or record "
-            "batches as Kafka has them today. A topic that a Kafka client creates is `kafka`.",
+            "The format of its partitions, fixed when the topic is created: Kafka 0.7's messages, "
+            "or Kafka 4's record batches. Topics created by Kafka clients are `kafka`.",
         ),
     ] = UNSET
     segment_bytes: Annotated[
         int | Unset,
         Setting(
             kinds.size(),
-            "A segment file larger than this is followed by a new one.",
+            "A new segment is started when the current one is larger than this.",
             replaces=("topic.log.file.size",),
         ),
     ] = UNSET
@@ -60,7 +60,7 @@ class TopicConfig:
         int | Unset,
         Setting(
             kinds.duration(1),
-            "A segment file whose first append is older than this is followed by a new one.",
+            "A new segment is started when the first append to the current one is older than this.",
             replaces=("topic.log.roll.hours",),
         ),
     ] = UNSET
@@ -68,32 +68,33 @@ class TopicConfig:
         str | Unset,
         Setting(
             kinds.choice("delete", "compact", "compact,delete"),
-            "What becomes of old messages of a topic whose `format` is `kafka`: segments are "
-            "deleted by its retention, or of each key only the latest message is kept, or both. "
-            "Under `compact` alone retention has no effect, whatever it is set to.",
+            "What happens to old messages, with `format: kafka`: `delete` applies the topic's "
+            "retention, `compact` keeps only the latest message of each key. With `compact` "
+            "alone, retention has no effect.",
         ),
     ] = UNSET
     tombstone_retention_ms: Annotated[
         int | Unset,
         Setting(
             kinds.duration(),
-            "How long compaction keeps a message without a value, which says that its key is gone.",
+            "How long compaction keeps a tombstone: a message without a value, which deletes its "
+            "key.",
         ),
     ] = UNSET
     message_timestamp_type: Annotated[
         str | Unset,
         Setting(
             kinds.choice(CREATE_TIME, LOG_APPEND_TIME),
-            "Whose clock the timestamps of a topic whose `format` is `kafka` are from: its "
-            "producers', or the broker's, which sets them when it appends.",
+            "Whose clock sets the timestamps, with `format: kafka`: the producer's, or the "
+            "broker's at the time of the append.",
         ),
     ] = UNSET
     max_batch_bytes: Annotated[
         int | Unset,
         Setting(
             kinds.size(0, kinds.INT32_MAX),
-            "The largest record batch that a topic whose `format` is `kafka` takes, as it is sent; "
-            "1,048,588 if neither this nor the broker's is set.",
+            "The largest record batch, as sent (compressed), with `format: kafka`; 1,048,588 if "
+            "neither this nor the broker's setting is given.",
         ),
     ] = UNSET
     retention_policy: Annotated[str | Unset, Setting(kinds.TEXT, "What deletes old segments.")] = (
@@ -111,13 +112,17 @@ class TopicConfig:
         int | Unset | None,
         Setting(
             kinds.RETAINED_BYTES,
-            "The oldest segments are deleted as long as the rest holds at least this much.",
+            "The oldest segments are deleted as long as at least this much remains.",
             replaces=("topic.log.retention.size",),
         ),
     ] = UNSET
     retention_options: Annotated[
         Mapping[str, Any] | Unset,
-        Setting(kinds.OPTIONS, "For plugins; replaces the broker's; the two are not merged."),
+        Setting(
+            kinds.OPTIONS,
+            "Options for a retention policy plugin; they replace the broker's and aren't merged "
+            "with them.",
+        ),
     ] = UNSET
     flush_messages: Annotated[
         int | Unset,
@@ -127,7 +132,7 @@ class TopicConfig:
         int | Unset,
         Setting(
             kinds.duration(),
-            "A message is flushed after this long at the latest.",
+            "The longest time before a message is flushed.",
             replaces=("topic.flush.intervals.ms",),
         ),
     ] = UNSET

@@ -224,14 +224,14 @@ _ROWS: Final = (
     ConfigRow(
         "segment.bytes",
         _T.INT,
-        "A larger segment is followed by a new one.",
+        "A new segment is started when the current one is larger than this.",
         "segment_bytes",
         "log.segment.bytes",
     ),
     ConfigRow(
         "segment.ms",
         _T.LONG,
-        "A segment that began this many ms ago is followed by a new one.",
+        "A new segment is started when the current one is this many ms old.",
         "segment_age",
         "log.roll.ms",
         **_MS,
