@@ -18,9 +18,15 @@ _NAMED: Final = ("earliest", "latest")
 
 def _groups(sources: Sources, ask: Ask) -> Answer:
     try:
-        search, page = ask.text("q"), ask.number("page", 1)
-        readers, sees = sources.all_groups, ask.viewer.sees_group
-        groups = group_list(readers, sources.recent, search, page, sees)
+        groups = group_list(
+            sources.all_groups,
+            sources.recent,
+            ask.viewer,
+            ask.text("q"),
+            ask.text("sort"),
+            ask.text("order"),
+            ask.number("page", 1),
+        )
     except InputError:
         raise
     except HermesError as error:

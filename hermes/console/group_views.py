@@ -1,6 +1,6 @@
 """What the pages about groups show, as plain values: lists of groups, members, partitions, lag."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 from urllib.parse import quote
@@ -44,6 +44,10 @@ class Ends(NamedTuple):
 UNKNOWN_ENDS: Final = Ends(None, None)
 
 
+#: What the list can be sorted by.
+GROUP_SORTS: Final = ("name", "state", "members", "lag")
+
+
 @dataclass(frozen=True, slots=True)
 class GroupRow:
     """A group in the list.
@@ -52,11 +56,13 @@ class GroupRow:
         name: its name.
         members: how many it has.
         kind: whose clients it is of; see `KINDS`.
+        lag: what it has yet to read; None while nobody has looked at it.
     """
 
     name: str
     members: int
     kind: str = ""
+    lag: "Lag | None" = None
 
     @property
     def path(self) -> str:
@@ -74,7 +80,10 @@ class GroupList:
         total: how many there are.
         page: the page's number, from 1.
         pages: how many there are.
-        search: as asked for.
+        search, sort, is_descending: as asked for.
+        unknown: of how many of those that match nobody knows the lag yet, where the order, or
+            the page, depends on it.
+        has_kafka: whether there are groups of Kafka's clients among all.
     """
 
     rows: tuple[GroupRow, ...]
@@ -83,6 +92,10 @@ class GroupList:
     page: int
     pages: int
     search: str
+    sort: str = "name"
+    is_descending: bool = False
+    unknown: int = 0
+    has_kafka: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,16 +184,9 @@ class GroupView:
     protocol: str = ""
 
     @property
-    def lag(self) -> str:
-        """What it has yet to read, for people; and of how many partitions that isn't known."""
-        lags = lags_by_unit(self.rows).items()
-        known = " and ".join(amount_text(lag, unit) for unit, lag in lags)
-        unknown = sum(row.lag is None for row in self.rows)
-        if not unknown:
-            return known or bytes_text(0)
-        if not known:
-            return "unknown"
-        return f"{known}; unknown in {unknown} partition{'s' if unknown != 1 else ''}"
+    def lag(self) -> "Lag":
+        """What it has yet to read."""
+        return Lag.of(self.rows)
 
     @property
     def largest_lags(self) -> dict[bool, int]:
@@ -197,20 +203,73 @@ class GroupView:
 
 
 @dataclass(frozen=True, slots=True)
+class Lag:
+    """What is yet to be read of some partitions.
+
+    Attributes:
+        by_unit: how much, by whether it is counted in messages, as far as it is known.
+        partitions: how many partitions there are.
+        uncommitted: of how many of them nothing is committed.
+        unknown: of how many others it isn't known.
+    """
+
+    by_unit: Mapping[bool, int]
+    partitions: int = 0
+    uncommitted: int = 0
+    unknown: int = 0
+
+    @staticmethod
+    def of(rows: "Sequence[LagRow]") -> "Lag":
+        """Add up the lags of partitions."""
+        uncommitted = sum(row.offset is None for row in rows)
+        unknown = sum(row.lag is None for row in rows) - uncommitted
+        return Lag(lags_by_unit(rows), len(rows), uncommitted, unknown)
+
+    def __add__(self, other: "Lag") -> "Lag":
+        """That of the partitions of both."""
+        units = sorted({*self.by_unit, *other.by_unit})
+        return Lag(
+            {each: self.by_unit.get(each, 0) + other.by_unit.get(each, 0) for each in units},
+            self.partitions + other.partitions,
+            self.uncommitted + other.uncommitted,
+            self.unknown + other.unknown,
+        )
+
+    @property
+    def text(self) -> str:
+        """How much, for people; a dash where nothing is known."""
+        known = " and ".join(amount_text(lag, unit) for unit, lag in self.by_unit.items())
+        return known or bytes_text(None if self.partitions else 0)
+
+    @property
+    def note(self) -> str:
+        """Of how many partitions it isn't known, and why; empty where it is of all."""
+        parts = []
+        for count, what in ((self.uncommitted, "nothing committed"), (self.unknown, "unknown")):
+            if count == self.partitions > 0:
+                return what
+            if count:
+                parts.append(f"{what} in {count} of {self.partitions} partitions")
+        return ", ".join(parts)
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """What lists are sorted by: lags in messages above those in bytes."""
+        return self.by_unit.get(True, 0), self.by_unit.get(False, 0)
+
+
+@dataclass(frozen=True, slots=True)
 class TopicLag:
     """What a group has yet to read of a topic.
 
     Attributes:
         group: the group.
-        partitions: how many of the topic's partitions it reads.
-        lag: in bytes, or in messages where the topic's offsets count these, as far as it is known;
-            None where nothing is.
+        lag: of the topic's partitions that it reads.
         kind: whose clients the group is of; see `KINDS`.
     """
 
     group: str
-    partitions: int
-    lag: int | None
+    lag: Lag
     kind: str = ""
 
     @property

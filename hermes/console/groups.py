@@ -4,7 +4,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from hermes.console.asking import NoSuchPageError
@@ -12,11 +12,14 @@ from hermes.console.charts import Chart, draw
 from hermes.console.cluster import Cluster
 from hermes.console.group_sources import GroupContent, GroupSource, OwnGroups
 from hermes.console.group_views import (
+    GROUP_SORTS,
+    KAFKA,
     UNKNOWN_ENDS,
     Ends,
     GroupList,
     GroupRow,
     GroupView,
+    Lag,
     LagRow,
     TopicLag,
     TopicPlace,
@@ -25,6 +28,7 @@ from hermes.console.group_views import (
 from hermes.console.rates import History
 from hermes.console.recent import Recent
 from hermes.console.showing import bytes_text, count_text
+from hermes.console.viewing import Viewer
 from hermes.console.watching import Watch
 from hermes.coordination.group_state import GroupState, read_group
 from hermes.coordination.layout import BrokerPartition
@@ -34,14 +38,21 @@ from hermes.quoting import printable
 PAGE_ROWS: Final = 50
 _MOST_HISTORIES: Final = 64
 _WATCH_EVERY_SECONDS: Final = 15.0
+# How long a page with lags of many groups looks at those of each kind that aren't known yet.
+_PAGE_SECONDS: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class _Watched:
     """What was found when a group was last looked at."""
 
-    concerns: tuple[str, ...]
-    topics: Mapping[str, TopicLag]
+    concerns: tuple[str, ...] = ()
+    lags: Mapping[str, Lag] = field(default_factory=dict)
+    members: int = 0
+
+    def lag(self, sees: Callable[[str], bool]) -> Lag:
+        """Its lag in the topics that somebody may see."""
+        return sum((lag for topic, lag in self.lags.items() if sees(topic)), Lag({}))
 
 
 class GroupReader:
@@ -165,15 +176,26 @@ class GroupReader:
     def concerns(self) -> list[tuple[str, str, Iterable[str]]]:
         """Groups in trouble, each with what it is and its topics; as far as is known by now."""
         return [
-            (name, text, each.topics.keys())
-            for name, each in self._watch()
-            for text in each.concerns
+            (name, text, each.lags.keys()) for name, each in self._watch() for text in each.concerns
         ]
 
     def of_topic(self, topic: str) -> list[TopicLag]:
         """The groups that read a topic, the one furthest behind first; as far as is known."""
-        found = [each.topics[topic] for _, each in self._watch() if topic in each.topics]
-        return sorted(found, key=lambda each: each.lag or 0, reverse=True)
+        found = [
+            TopicLag(name, each.lags[topic], self.kind)
+            for name, each in self._watch()
+            if topic in each.lags
+        ]
+        return sorted(found, key=lambda each: each.lag.order, reverse=True)
+
+    def known(self, first: Sequence[str]) -> dict[str, _Watched]:
+        """What is known of groups by now.
+
+        Args:
+            first: those that a page is about to show: they are looked at now, as far as the time
+                that a page may take for it goes.
+        """
+        return dict(self._watched.look(self.names(), first, _PAGE_SECONDS))
 
     def _watch(self) -> list[tuple[str, _Watched]]:
         return self._watched.look(self.names())
@@ -182,31 +204,38 @@ class GroupReader:
         try:
             content = self._source.read(self._cluster.session(), name)
         except HermesError:  # deleted meanwhile, or its own page says more
-            return _Watched((), {})
+            return _Watched()
         rows, _ = self._lag_rows(content)
-        topics: dict[str, TopicLag] = {}
+        of_topics: dict[str, list[LagRow]] = {}
         for row in rows:
-            before = topics.get(row.topic, TopicLag(name, 0, None, self.kind))
-            lag = before.lag if row.lag is None else (before.lag or 0) + row.lag
-            topics[row.topic] = replace(before, partitions=before.partitions + 1, lag=lag)
-        return _Watched(tuple(_trouble(content, rows)), topics)
+            of_topics.setdefault(row.topic, []).append(row)
+        lags = {topic: Lag.of(some) for topic, some in of_topics.items()}
+        return _Watched(tuple(_trouble(content, rows)), lags, len(content.members))
 
 
 def group_list(
     readers: Sequence[GroupReader],
     recent: Recent,
-    search: str,
-    page: int,
-    sees: Callable[[str], bool] = lambda name: True,
+    viewer: Viewer,
+    search: str = "",
+    sort: str = "name",
+    order: str = "",
+    page: int = 1,
 ) -> GroupList:
     """A page of the list of all groups.
+
+    Lags are those of the last look at a group, which is some seconds old. A page looks at those
+    that it needs, the ones that it shows or, to sort them, all, for a moment: of very many groups
+    it takes several until all are known.
 
     Args:
         readers: each of one kind of groups.
         recent: remembers what was read.
+        viewer: sees the groups, and of each the topics, that are shown and counted.
         search: part of a name, in any case; empty for all.
+        sort: one of `GROUP_SORTS`; anything else means the name.
+        order: `desc`, `asc`, or empty for what is usual: names upwards, the others downwards.
         page: which page; the last one if there are fewer.
-        sees: whether a group is shown.
 
     Raises:
         HermesError: coordination doesn't answer, or there is none.
@@ -215,17 +244,72 @@ def group_list(
         (name, number)
         for number, reader in enumerate(readers)
         for name in reader.names()
-        if sees(name)
+        if viewer.sees_group(name)
     )
     wanted = search.lower()
     found = [each for each in names if wanted in each[0].lower()]
+    sort = sort if sort in GROUP_SORTS else "name"
+    is_descending = order == "desc" or (order != "asc" and sort != "name")
+    known: dict[tuple[str, int], _Watched] = {}
+    if sort == "name":
+        found.sort(reverse=is_descending)
+    else:
+        known = _known(readers, found)
+        found = _sorted(found, known, sort, is_descending, viewer)
     pages = max(1, -(-len(found) // PAGE_ROWS))
     page = min(max(page, 1), pages)
     shown = found[(page - 1) * PAGE_ROWS : page * PAGE_ROWS]
+    needed = found
+    if sort == "name":
+        known, needed = _known(readers, shown), shown
     rows = recent.get(
         ("groups", *shown), lambda: tuple(readers[number].row(name) for name, number in shown)
     )
-    return GroupList(rows, len(found), len(names), page, pages, search)
+    return GroupList(
+        tuple(
+            replace(row, lag=known[each].lag(viewer.sees_topic) if each in known else None)
+            for row, each in zip(rows, shown, strict=True)
+        ),
+        len(found),
+        len(names),
+        page,
+        pages,
+        search,
+        sort,
+        is_descending,
+        sum(each not in known for each in needed),
+        any(readers[number].kind == KAFKA for _, number in names),
+    )
+
+
+def _known(
+    readers: Sequence[GroupReader], wanted: Sequence[tuple[str, int]]
+) -> dict[tuple[str, int], _Watched]:
+    """What is known of groups, each named with the number of its reader."""
+    return {
+        (name, number): watched
+        for number, reader in enumerate(readers)
+        for name, watched in reader.known([each for each, its in wanted if its == number]).items()
+    }
+
+
+def _sorted(
+    groups: list[tuple[str, int]],
+    known: Mapping[tuple[str, int], _Watched],
+    sort: str,
+    is_descending: bool,
+    viewer: Viewer,
+) -> list[tuple[str, int]]:
+    """Sort groups, which are sorted by name, by something else; those not looked at come last."""
+    keys: dict[str, Callable[[_Watched], tuple[int, ...]]] = {
+        "state": lambda each: (min(each.members, 1),),
+        "members": lambda each: (each.members,),
+        "lag": lambda each: each.lag(viewer.sees_topic).order,
+    }
+    key = keys[sort]
+    looked_at = [each for each in groups if each in known]
+    looked_at.sort(key=lambda each: key(known[each]), reverse=is_descending)
+    return looked_at + [each for each in groups if each not in known]
 
 
 def _trouble(content: GroupContent, rows: Sequence[LagRow]) -> Iterator[str]:

@@ -27,7 +27,8 @@ def _topic(sources: Sources, ask: Ask, name: str) -> Answer:
     groups_error = ""
     try:
         found = [each for reader in sources.all_groups for each in reader.of_topic(name)]
-        groups = seen_lags(sorted(found, key=lambda each: -(each.lag or 0)), ask.viewer)
+        groups = seen_lags(found, ask.viewer)
+        groups.sort(key=lambda each: each.lag.order, reverse=True)
     except HermesError as error:
         groups_error = str(error)
     return sources.page(

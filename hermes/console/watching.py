@@ -33,11 +33,15 @@ class Watch(Generic[_T]):
         self._lock = threading.Lock()
         self._found: dict[str, tuple[float, _T]] = {}
 
-    def look(self, names: Sequence[str]) -> list[tuple[str, _T]]:
+    def look(
+        self, names: Sequence[str], first: Sequence[str] = (), seconds: float = _SECONDS
+    ) -> list[tuple[str, _T]]:
         """Look at a few more, those first that were looked at longest ago.
 
         Args:
             names: all that there are now.
+            first: those among them that a page is about to show, looked at before the others.
+            seconds: how long these may take.
 
         Returns:
             What is known by now, by name.
@@ -46,20 +50,23 @@ class Watch(Generic[_T]):
             found = self._found
             return [(name, found[name][1]) for name in names if name in found]
         try:
-            self._found = found = self._look_further(names)
+            self._found = found = self._look_further(names, first, seconds)
         finally:
             self._lock.release()
         return [(name, found[name][1]) for name in names if name in found]
 
-    def _look_further(self, names: Sequence[str]) -> dict[str, tuple[float, _T]]:
+    def _look_further(
+        self, names: Sequence[str], first: Sequence[str], seconds: float
+    ) -> dict[str, tuple[float, _T]]:
         before = self._found
         found = {name: before[name] for name in names if name in before}
         began = self._clock()
-        for at, name in sorted(
-            (found[name][0] if name in found else -math.inf, name) for name in names
-        ):
-            now = self._clock()
-            if began - at < self._every or now - began >= _SECONDS:
-                break
-            found[name] = now, self._look(name)
+        for some, most_seconds in ((first, seconds), (names, _SECONDS)):
+            for at, name in sorted(
+                (found[name][0] if name in found else -math.inf, name) for name in some
+            ):
+                now = self._clock()
+                if began - at < self._every or now - began >= most_seconds:
+                    break
+                found[name] = now, self._look(name)
         return found

@@ -32,9 +32,11 @@ function take(old, fresh) {
 }
 
 async function refresh() {
-  const response = await fetch(location.href, { headers: { Accept: "text/html" } });
+  const asked = location.href;
+  const response = await fetch(asked, { headers: { Accept: "text/html" } });
   if (!response.ok) throw new Error(`the page was answered with ${response.status}`);
   const fresh = new DOMParser().parseFromString(await response.text(), "text/html");
+  if (location.href !== asked) return; // something else is searched for by now
   for (const old of document.querySelectorAll("[data-live]")) {
     const part = fresh.querySelector(`[data-live="${CSS.escape(old.dataset.live)}"]`);
     if (part) take(old, part);
@@ -66,6 +68,31 @@ function keepFresh() {
 }
 
 if (main.dataset.refresh) keepFresh();
+
+// -- searching ----------------------------------------------------------------------------------
+
+// Searches while somebody types: the page's address becomes that of the search, and what it shows
+// of it is taken over. Without script there is the button.
+function searchWhileTyping(form) {
+  let timer = 0;
+  async function search() {
+    const fields = [...new FormData(form)].filter(([, value]) => value);
+    const query = new URLSearchParams(fields).toString();
+    history.replaceState(null, "", location.pathname + (query && `?${query}`));
+    try {
+      await refresh();
+    } catch {
+      form.requestSubmit(); // the browser says what is wrong
+    }
+  }
+  form.querySelector("button").hidden = true;
+  form.addEventListener("input", () => {
+    clearTimeout(timer);
+    timer = setTimeout(search, 200);
+  });
+}
+
+document.querySelectorAll("[data-search]").forEach(searchWhileTyping);
 
 // -- live tail ----------------------------------------------------------------------------------
 

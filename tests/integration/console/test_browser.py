@@ -338,6 +338,21 @@ def test_everything_is_reached_by_keyboard(browser: Browser) -> None:
     assert browser.find("details pre").text == "third"
 
 
+@pytest.mark.parametrize(("path", "wanted"), [("/groups", "billing"), ("/topics", "compressed")])
+def test_a_list_is_searched_while_somebody_types(browser: Browser, path: str, wanted: str) -> None:
+    browser.open(f"{path}?sort=name&order=desc")
+    document = browser.document()
+    assert not browser.find(".search button").is_displayed()
+    browser.press("/", *wanted[:5])
+    browser.wait(lambda: [each.text for each in browser.all("tbody th")] == [wanted])
+    assert browser.find("[data-live='found']").text.split()[1:3] == ["1", "of"]
+    assert f"q={wanted[:5]}" in browser.driver.current_url
+    browser.press(*"<b>")
+    browser.wait(lambda: "<b>" in browser.find(".empty").text)
+    assert browser.document() == document
+    assert browser.focused().get_attribute("value") == wanted[:5] + "<b>"
+
+
 def test_it_works_without_script(browser: Browser) -> None:
     browser.script(False)
     browser.open("/topics")

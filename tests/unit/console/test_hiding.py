@@ -7,7 +7,7 @@ import pytest
 from hermes.console.asking import Ask, Needs, NoSuchPageError
 from hermes.console.charts import Chart
 from hermes.console.cluster import Address, BrokerState
-from hermes.console.group_views import GroupView, LagRow, MemberRow, TopicLag
+from hermes.console.group_views import GroupView, Lag, LagRow, MemberRow, TopicLag
 from hermes.console.hiding import seen_cluster, seen_group, seen_lags
 from hermes.console.pages import _ROUTES, _check
 from hermes.console.sampling import ClusterView, TopicRow
@@ -82,7 +82,7 @@ def group():
 def test_a_group_shows_the_topics_that_may_be_seen():
     seen = seen_group(group(), CLICKS)
     assert [row.topic for row in seen.rows] == ["clicks"]
-    assert (seen.lag, seen.charts, seen.faults) == ("5 B", (), ())
+    assert (seen.lag.text, seen.charts, seen.faults) == ("5 B", (), ())
     assert [each.owns for each in seen.members] == [1, 0, 0]
     assert seen.members[1].wants == "clicks"
     assert "sec" not in repr(seen.rows) + "".join(each.wants for each in seen.members)
@@ -92,19 +92,34 @@ def test_a_group_shows_the_topics_that_may_be_seen():
 
 def test_a_lag_says_of_how_many_partitions_it_is_not_known():
     def lag(*rows):
-        return GroupView("g", (), rows, (), ()).lag
+        found = GroupView("g", (), rows, (), ()).lag
+        return found.text, found.note
 
     known, unknown = LagRow("a", "0-0", 5, 0, 10, ""), LagRow("a", "1-0", 5, None, None, "")
-    beyond = LagRow("a", "2-0", 50, 0, 10, "")
-    assert lag() == "0 B"
-    assert lag(known) == "5 B"
-    assert lag(known, unknown) == "5 B; unknown in 1 partition"
-    assert lag(known, unknown, beyond) == "5 B; unknown in 2 partitions"
-    assert lag(unknown) == "unknown"
+    beyond, new = LagRow("a", "2-0", 50, 0, 10, ""), LagRow("a", "3-0", None, 0, 10, "m")
+    records = LagRow("b", "0-0", 5, 0, 12, "", counts_messages=True)
+    none = "–"  # noqa: RUF001
+    assert lag() == ("0 B", "")
+    assert lag(known) == ("5 B", "")
+    assert lag(known, records) == ("5 B and 7 messages", "")
+    assert lag(known, unknown) == ("5 B", "unknown in 1 of 2 partitions")
+    assert lag(known, unknown, beyond) == ("5 B", "unknown in 2 of 3 partitions")
+    assert lag(unknown) == (none, "unknown")
+    assert lag(new) == (none, "nothing committed")
+    assert lag(new, unknown, known) == (
+        "5 B",
+        "nothing committed in 1 of 3 partitions, unknown in 1 of 3 partitions",
+    )
+
+
+def test_lags_of_topics_add_up_to_those_of_a_group():
+    bytes_lag, messages_lag = Lag({False: 5}, 2, 1, 0), Lag({True: 7}, 1, 0, 1)
+    assert bytes_lag + messages_lag + bytes_lag == Lag({False: 10, True: 7}, 5, 2, 1)
+    assert sorted([messages_lag, bytes_lag], key=lambda each: each.order)[-1] is messages_lag
 
 
 def test_groups_of_a_topic():
-    lags = [TopicLag("a", 1, 5), TopicLag("b", 1, 5)]
+    lags = [TopicLag(name, Lag({False: 5}, 1)) for name in "ab"]
     assert seen_lags(lags, viewer((["describe"], {"group": "b"}))) == lags[1:]
 
 

@@ -87,3 +87,19 @@ def test_a_watch_looks_at_a_few_at_a_time_and_those_again_that_are_old(clock):
     clock.now += 15.0
     watch.look(["c"])
     assert looked == ["a", "b", "c", "c"]
+
+
+def test_a_watch_looks_longer_at_what_a_page_is_about_to_show(clock):
+    looked = []
+
+    def look(name):
+        looked.append(name)
+        clock.now += 0.006
+        return name.upper()
+
+    watch = Watch(look, 15.0, clock)
+    names = ["a", "b", "c", "d", "e", "f"]
+    shown = watch.look(names, ["f", "e", "d", "c"], 0.02)
+    assert [name for name, _ in shown] == ["c", "d", "e", "f"]
+    assert watch.look(names, ["c"], 0.02)[:1] == [("a", "A")]
+    assert looked == ["c", "d", "e", "f", "a", "b"]
