@@ -708,7 +708,7 @@ class BrokerConfig:
             kinds.TRUTH,
             "Whether `/metrics` has series per partition: size, segments, offsets, time of the "
             "last append, group lag. Without them a scrape with ten thousand partitions is a "
-            "tenth of the size; series per topic remain.",
+            "tenth as long; series per topic remain.",
             _HTTP,
             is_live=True,
         ),
