@@ -15,6 +15,7 @@ writes, and nothing is remembered: scanning twice gives the same answer.
 from struct import Struct
 from zlib import crc32
 
+from hermes.protocol import core
 from hermes.protocol.damage import next_valid, valid_length
 from hermes.protocol.messages import HEADER_BYTES, SIZE
 from hermes.storage.files import FileLayer, read_exactly
@@ -175,9 +176,9 @@ def walk_messages(chunk: bytes) -> tuple[int, int]:
         (how many messages, how many bytes they take). What follows in the chunk is a message
         that is bad or not whole.
     """
-    count = position = 0
     last_start = len(chunk) - _SIZE_BYTES - HEADER_BYTES[0]
     view = memoryview(chunk)
+    count, position = core.count_uncompressed(view, 0, len(chunk))
     while position <= last_start:
         size, magic = _SIZE_AND_MAGIC.unpack_from(chunk, position)
         header = 6 if magic == 1 else 5 if magic == 0 else -1
@@ -187,8 +188,8 @@ def walk_messages(chunk: bytes) -> tuple[int, int]:
         payload = position + _SIZE_BYTES + header
         if crc32(view[payload:following]) != int.from_bytes(view[payload - 4 : payload], "big"):
             break
-        count += 1
-        position = following
+        more, position = core.count_uncompressed(view, following, len(chunk))
+        count += 1 + more
     return count, position
 
 
