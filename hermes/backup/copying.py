@@ -6,17 +6,27 @@ segment never does, whatever is appended meanwhile.
 
 import hashlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
+from errno import EIO
 from stat import S_IMODE, S_ISREG
-from types import MappingProxyType
-from typing import Final
+from typing import Any, Final, Protocol
 
-from hermes.backup.manifest import FileIdentity, StoredFile
+from hermes.backup.manifest import DamagedRange, FileIdentity, Manifest, StoredFile
 from hermes.errors import StorageError
+from hermes.storage.damage import BLOCK_BYTES, BlockReads
 from hermes.storage.files import FileLayer, read_exactly, write_all
 
 _COPY_BYTES: Final = 1024 * 1024
+# What a disk loses at once.
+_SECTOR_BYTES: Final = 4096
+
+
+class Look(Protocol):
+    """Looks at the bytes of a file that is being copied."""
+
+    def __call__(self, files: FileLayer) -> Any:
+        """Look at it, through a file layer that reads what is copied. Raises OSError."""
 
 
 def identify(status: os.stat_result) -> FileIdentity:
@@ -31,7 +41,7 @@ class Copier:
         root: the directory.
         files: the file layer.
         advance: called with the number of bytes dealt with since the last call.
-        older: an older backup's files, by path: what hasn't changed since is linked.
+        older: an older backup: what hasn't changed since is linked.
         older_root: that backup's directory.
 
     Attributes:
@@ -43,13 +53,14 @@ class Copier:
         root: str,
         files: FileLayer,
         advance: Callable[[int], None],
-        older: Mapping[str, StoredFile] = MappingProxyType({}),
+        older: Manifest | None = None,
         older_root: str = "",
     ) -> None:
         self._root = root
         self._files = files
         self._advance = advance
-        self._older = older
+        self._older = {} if older is None else {each.path: each for each in older.files}
+        self._older_damage = () if older is None else older.damaged or ()
         self._older_root = older_root
         self.copied_bytes = 0
         self.linked_bytes = 0
@@ -58,13 +69,17 @@ class Copier:
         """Where a file of the directory is."""
         return os.path.join(self._root, *relative.split("/"))
 
-    def copy(self, descriptor: int, length: int, relative: str) -> StoredFile:
+    def copy(
+        self, descriptor: int, length: int, relative: str, look: Look | None = None
+    ) -> StoredFile:
         """Copy the beginning of an open file, and put it on disk; its name is for the caller.
 
         Args:
             descriptor: open for reading.
             length: how many bytes; the file must have them.
             relative: where to, relative to the directory; nothing has that name.
+            look: looks at what is copied, while it is in memory. What can't be read is zeros then:
+                it finds them.
 
         Returns:
             What was written. Its identity is that of the source, as it was before.
@@ -77,17 +92,11 @@ class Copier:
         path = self.path(relative)
         target = self._files.open_new(path)
         try:
-            digest = hashlib.sha256()
-            position = 0
-            while position < length:
-                wanted = min(_COPY_BYTES, length - position)
-                data = read_exactly(self._files, descriptor, wanted, position)
-                if len(data) < wanted:
-                    raise StorageError(f"{relative} was cut at {position + len(data)} bytes")
-                write_all(self._files, target, [data], position)
-                digest.update(data)
-                position += wanted
-                self._advance(wanted)
+            copy = _Copy(self._files, descriptor, length, target, relative, self._advance)
+            if look is not None:
+                copy.skips_unreadable = True
+                look(BlockReads(copy.block))
+            copy.up_to(length, _COPY_BYTES)
             mode = S_IMODE(status.st_mode)
             self._files.fchmod(target, mode)
             # Where there is no time index, retention goes by this.
@@ -96,12 +105,14 @@ class Copier:
         finally:
             self._files.close(target)
         self.copied_bytes += length
-        return StoredFile(
-            relative, length, digest.hexdigest(), status.st_mtime_ns, mode, identify(status)
-        )
+        return StoredFile(relative, length, copy.sha256, status.st_mtime_ns, mode, identify(status))
 
-    def link_or_copy(self, descriptor: int, length: int, relative: str) -> StoredFile:
+    def link_or_copy(
+        self, descriptor: int, length: int, relative: str, look: Look | None = None
+    ) -> StoredFile:
         """Link what the older backup has of a file in just this state, or else copy it.
+
+        What is linked isn't looked at.
 
         Raises:
             StorageError, OSError: as for `copy`.
@@ -114,7 +125,11 @@ class Copier:
             and self._link(older)
         ):
             return older
-        return self.copy(descriptor, length, relative)
+        return self.copy(descriptor, length, relative, look)
+
+    def older_damage(self, relative: str) -> list[DamagedRange]:
+        """What the older backup says of the damage in one of its files."""
+        return [each for each in self._older_damage if each.path == relative]
 
     def _link(self, older: StoredFile) -> bool:
         """Whether it is there with its size, and the file system could link it."""
@@ -141,3 +156,69 @@ class Copier:
         finally:
             self._files.close(descriptor)
         return position, digest.hexdigest()
+
+
+class _Copy:
+    """One file on its way, from its beginning to its end.
+
+    Attributes:
+        skips_unreadable: whether what the disk doesn't give back becomes zeros.
+    """
+
+    def __init__(
+        self,
+        files: FileLayer,
+        source: int,
+        length: int,
+        target: int,
+        relative: str,
+        advance: Callable[[int], None],
+    ) -> None:
+        self._files = files
+        self._source = source
+        self._length = length
+        self._target = target
+        self._relative = relative
+        self._advance = advance
+        self._digest = hashlib.sha256()
+        self._position = 0
+        self.skips_unreadable = False
+
+    @property
+    def sha256(self) -> str:
+        """The checksum of what was copied so far, in hexadecimal."""
+        return self._digest.hexdigest()
+
+    def up_to(self, end: int, step_bytes: int) -> bytes:
+        """Copy up to a position, so many bytes at a time; gives the last ones."""
+        data = b""
+        while self._position < end:
+            wanted = min(step_bytes, end - self._position)
+            data = self._read(wanted, self._position)
+            if len(data) < wanted:
+                cut_at = self._position + len(data)
+                raise StorageError(f"{self._relative} was cut at {cut_at} bytes")
+            write_all(self._files, self._target, [data], self._position)
+            self._digest.update(data)
+            self._position += wanted
+            self._advance(wanted)
+        return data
+
+    def block(self, position: int) -> bytes:
+        """Read a block, and copy it, unless that was done."""
+        end = min(position + BLOCK_BYTES, self._length)
+        if self._position < end:
+            return self.up_to(end, BLOCK_BYTES)
+        return self._read(max(0, end - position), position)
+
+    def _read(self, length: int, position: int) -> bytes:
+        try:
+            return read_exactly(self._files, self._source, length, position)
+        except OSError as error:
+            if error.errno != EIO or not self.skips_unreadable:
+                raise
+        if length > _SECTOR_BYTES:
+            starts = range(position, position + length, _SECTOR_BYTES)
+            end = position + length
+            return b"".join(self._read(min(_SECTOR_BYTES, end - each), each) for each in starts)
+        return bytes(length)

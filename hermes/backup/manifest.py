@@ -5,6 +5,7 @@
      "partitions": [["clicks", 0, 0, 5000], ...],        topic, partition, earliest, end
      "files": [["data/clicks-0/0...0.kafka", 5000, "<sha256>", mtime_ns, mode, identity], ...],
      "faults": [...], "notes": [...],
+     "damaged": [["data/clicks-0/0...0.kafka", 700, 950], ...],   file, offsets
      "checksum": "<sha256 of all the above, with sorted keys and without spaces>"}
 
 A manifest comes from a disk that may have failed, or from somebody else: nothing in it is believed
@@ -61,6 +62,25 @@ class StoredFile(NamedTuple):
     identity: FileIdentity | None
 
 
+class DamagedRange(NamedTuple):
+    """Damaged messages of the source, which a backup has as they were.
+
+    Attributes:
+        path: the segment's file, relative to the backup.
+        start, end: their offsets in the partition's log, from `start` up to `end`.
+    """
+
+    path: str
+    start: int
+    end: int
+
+    def __str__(self) -> str:
+        """In one line, for people."""
+        return (
+            f"{self.path.removeprefix(f'{DATA}/')}: damaged at offsets {self.start} to {self.end}"
+        )
+
+
 class PartitionExtent(NamedTuple):
     """What a backup has of a partition: offsets from `earliest` up to `end`."""
 
@@ -81,8 +101,9 @@ class Manifest:
         was_running: whether a broker was using that.
         partitions: what it has of each partition.
         files: every file.
-        faults: what of the source could not be backed up, or is damaged there.
+        faults: what of the source could not be backed up.
         notes: what was left out or happened meanwhile without a loss.
+        damaged: what of it is damaged, as the source was; None where nobody has looked.
     """
 
     hermes: str
@@ -93,6 +114,7 @@ class Manifest:
     files: Sequence[StoredFile]
     faults: Sequence[str] = field(default=())
     notes: Sequence[str] = field(default=())
+    damaged: Sequence[DamagedRange] | None = field(default=())
 
     @property
     def size_bytes(self) -> int:
@@ -111,6 +133,7 @@ class Manifest:
             "files": list(self.files),
             "faults": list(self.faults),
             "notes": list(self.notes),
+            "damaged": None if self.damaged is None else list(self.damaged),
         }
         return json.dumps({**body, "checksum": _checksum(body)}).encode() + b"\n"
 
@@ -145,6 +168,7 @@ class Manifest:
             files=tuple(map(_stored_file, body["files"])),
             faults=tuple(body["faults"]),
             notes=tuple(body["notes"]),
+            damaged=_damaged(body.get("damaged")),
         )
 
 
@@ -158,6 +182,15 @@ def _stored_file(values: Sequence[Any]) -> StoredFile:
     _check_path(path)
     identity = None if found is None else FileIdentity(*found)
     return StoredFile(path, size_bytes, sha256, mtime_ns, mode, identity)
+
+
+def _damaged(values: Sequence[Any] | None) -> tuple[DamagedRange, ...] | None:
+    if values is None:  # the version that has written it didn't look
+        return None
+    found = tuple(DamagedRange(*each) for each in values)
+    for each in found:
+        _check_path(each.path)
+    return found
 
 
 def _check_path(path: str) -> None:

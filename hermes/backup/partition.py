@@ -1,16 +1,19 @@
 """Copies one partition, the newest segment first: `hermes.backup.taking` says why."""
 
 import os
+from collections.abc import Sequence
 from contextlib import ExitStack
 
-from hermes.backup.copying import Copier
+from hermes.backup.copying import Copier, Look
 from hermes.backup.extents import Extent, open_segment
-from hermes.backup.manifest import DATA, StoredFile
+from hermes.backup.manifest import DATA, DamagedRange, StoredFile
 from hermes.errors import StorageError
 from hermes.storage.checkpoints import EPOCHS_NAME, METADATA_NAME
+from hermes.storage.damage import Damage, damage_of
 from hermes.storage.files import FileLayer, Identity, identity, read_exactly
 from hermes.storage.index_entries import ENTRY_BYTES, decode_entry
 from hermes.storage.kafka_format import format_of
+from hermes.storage.log_format import OpenSegment
 from hermes.storage.segment import BESIDE, Segment, segment_name
 from hermes.storage.source_positions import POSITIONS_NAME
 
@@ -30,16 +33,24 @@ class PartitionCopy:
         directory: the partition's directory.
         name: its name.
         extent: what of it.
+        max_message_bytes: the largest payload to believe in where bytes are damaged.
 
     Attributes:
         extent: as given.
         stored: the files so far, by path.
         changing: the paths of those that recovery may change.
         faults: what is wrong with the source.
+        damaged: the damaged messages in what was copied.
     """
 
     def __init__(
-        self, copier: Copier, files: FileLayer, directory: str, name: str, extent: Extent
+        self,
+        copier: Copier,
+        files: FileLayer,
+        directory: str,
+        name: str,
+        extent: Extent,
+        max_message_bytes: int,
     ) -> None:
         self._copier = copier
         self._files = files
@@ -50,6 +61,8 @@ class PartitionCopy:
         self.stored: dict[str, StoredFile] = {}
         self.changing: set[str] = set()
         self.faults: list[str] = []
+        self.damaged: list[DamagedRange] = []
+        self._max_message_bytes = max_message_bytes
 
     def run(self) -> int:
         """Copy it.
@@ -129,12 +142,31 @@ class PartitionCopy:
             )
             length = size
         name = segment_name(base, suffix or self._format.suffix)
-        self._add(descriptor, name, length, will_change=bool(suffix))
+
+        damage: list[Damage] | None = None
+
+        def look(files: FileLayer) -> None:
+            nonlocal damage
+            opened = OpenSegment(segment, files, descriptor)
+            damage = damage_of(self._format, opened, end, length, self._max_message_bytes)
+            if is_last and suffix and damage and damage[-1].end == end:
+                del damage[-1]  # the tail is for recovery to judge
+
+        self._add(descriptor, name, length, will_change=bool(suffix), look=look)
+        self._note_damage(base, damage)
         self._add_index(base, end)
         for beside in BESIDE[self._format.suffix]:
             # What Kafka keeps of the last one is made again; it may be about more than is copied.
             if beside != self._format.index_suffix and (not is_last or beside == _SNAPSHOT_SUFFIX):
                 self._add_whole(segment_name(base, beside), will_change=self.extent.tail > 0)
+
+    def _note_damage(self, base: int, damage: Sequence[Damage] | None) -> None:
+        """Note what of a segment is damaged; what was linked is as the older backup says."""
+        path = f"{DATA}/{self._name}/{segment_name(base, self._format.suffix)}"
+        if damage is None:
+            self.damaged += self._copier.older_damage(path)
+        else:
+            self.damaged += [DamagedRange(path, *each) for each in damage]
 
     def _add_whole(self, name: str, *, will_change: bool) -> None:
         """Copy a file beside the segments, if there is one."""
@@ -175,12 +207,20 @@ class PartitionCopy:
             count -= 1
         return count * ENTRY_BYTES
 
-    def _add(self, descriptor: int, name: str, length: int, *, will_change: bool) -> None:
+    def _add(
+        self,
+        descriptor: int,
+        name: str,
+        length: int,
+        *,
+        will_change: bool,
+        look: Look | None = None,
+    ) -> None:
         relative = f"{DATA}/{self._name}/{name}"
         if will_change:
             self.changing.add(relative)
         copy = self._copier.copy if will_change else self._copier.link_or_copy
-        self.stored[relative] = copy(descriptor, length, relative)
+        self.stored[relative] = copy(descriptor, length, relative, look)
 
     def _check_was_oldest(self, base: int) -> None:
         """Make sure that a segment which is gone went by retention: with all before it."""

@@ -19,13 +19,14 @@ import os
 from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from errno import EIO
 from itertools import groupby
 from stat import S_IMODE, S_ISDIR, S_ISREG
 from typing import Final, NamedTuple
 
 from hermes.backup.copying import Copier
 from hermes.backup.extents import Extent, flushed_extent, stopped_extent
-from hermes.backup.manifest import DATA, Manifest, PartitionExtent, StoredFile
+from hermes.backup.manifest import DATA, DamagedRange, Manifest, PartitionExtent, StoredFile
 from hermes.backup.partition import ChangedError, PartitionCopy
 from hermes.backup.repository import Repository, remove_tree
 from hermes.errors import CorruptLogError, DataDirectoryLockedError, StorageError
@@ -104,7 +105,7 @@ def take_backup(
         files: the file layer; the operating system's unless given.
 
     Returns:
-        What was taken. Its faults are what could not be.
+        What was taken. Its faults are what could not be, its damage is the source's.
 
     Raises:
         StorageError: there is no new backup, and the older ones are as they were.
@@ -163,8 +164,8 @@ def _copier(
     """Make what copies into a new backup, and links to the newest that can be read."""
     root = repository.directory(name)
     for older, manifest in repository.readable():
-        stored = {each.path: each for each in manifest.files}
-        return Copier(root, files, advance, stored, repository.directory(older))
+        if manifest.damaged is not None:  # else nobody knows what is in its files
+            return Copier(root, files, advance, manifest, repository.directory(older))
     return Copier(root, files, advance)
 
 
@@ -191,6 +192,7 @@ class _Taking:
         self._stored: dict[str, StoredFile] = {}
         self._faults: list[str] = []
         self._notes: list[str] = []
+        self._damaged: list[DamagedRange] = []
 
     def manifest(self, version: str) -> Manifest:
         """What was taken."""
@@ -203,6 +205,7 @@ class _Taking:
             files=list(self._stored.values()),
             faults=self._faults,
             notes=self._notes,
+            damaged=self._damaged,
         )
 
     def run(self) -> None:
@@ -282,16 +285,24 @@ class _Taking:
         except CorruptLogError as error:
             self._faults.append(f"{name} is not in the backup: {error}")
             return
+        except OSError as error:
+            if error.errno != EIO:
+                raise
+            self._faults.append(f"{name} is not in the backup: {error.strerror}")
+            return
         staged = self._copier.path(f"{DATA}/{name}")
         self._files.mkdir(staged)
         earliest = end = 0  # where a broker begins one without segments
         if extent is not None:
-            copying = PartitionCopy(self._copier, self._files, directory, name, extent)
+            limit = self._source.settings.max_message_bytes
+            copying = PartitionCopy(self._copier, self._files, directory, name, extent, limit)
             earliest, end = copying.run(), extent.end
             if extent.tail:
                 earliest, end = self._recover(topic, partition, copying)
             self._stored |= copying.stored
             self._faults += copying.faults
+            # What lies beyond the end, recovery has cut off.
+            self._damaged += [each for each in copying.damaged if each.start < end]
         self._files.fsync_directory(staged)
         self._partitions.append(PartitionExtent(topic, partition, earliest, end))
 

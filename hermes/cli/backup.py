@@ -10,7 +10,7 @@ import click
 
 from hermes import __version__
 from hermes.backup import Manifest, Repository, Source, take_backup, verify
-from hermes.cli.exits import fail_for
+from hermes.cli.exits import EXIT_DAMAGED, fail_for
 from hermes.cli.options import (
     JSON_OPTION,
     MAX_MESSAGE_OPTION,
@@ -83,8 +83,9 @@ def create(
 
     While a broker uses LOG_DIR, -b must name it. Without a broker, none can start in the meantime.
     Segments that an earlier backup has are linked, not copied. Exit status 0 means that the backup
-    is whole and on disk; 1 that there is none, or that it lacks what the errors name. A kill
-    leaves the earlier backups as they were.
+    is whole and on disk; 3 that it is, with messages that are damaged in LOG_DIR and are named;
+    1 that there is none, or that it lacks what the errors name. A kill leaves the earlier backups
+    as they were.
 
     \b
     Examples:
@@ -131,7 +132,10 @@ def create(
         )
         for name in deleted:
             write_line(f"deleted {name}")
-    fail_for(taken.manifest.faults)
+    damaged = taken.manifest.damaged or ()
+    if taken.manifest.faults:
+        fail_for((*damaged, *taken.manifest.faults))
+    fail_for(damaged, EXIT_DAMAGED)
 
 
 def _high_watermarks(consumer: SimpleConsumer, topic: str) -> Mapping[int, int]:
@@ -165,10 +169,11 @@ def list_(as_json: bool, repository: str) -> None:
             each["partitions"],
             format_bytes(each["size_bytes"]),
             len(each["faults"]),
+            len(each["damaged"]),
         )
         for each in shown
     ]
-    write_table(("NAME", "TAKEN", "PARTITIONS", "SIZE", "FAULTS"), rows)
+    write_table(("NAME", "TAKEN", "PARTITIONS", "SIZE", "FAULTS", "DAMAGED"), rows)
 
 
 @command.command("verify", short_help="Compare a backup with its checksums.")
@@ -202,4 +207,5 @@ def _shown(name: str, manifest: Manifest) -> dict[str, Any]:
         "partitions": len(manifest.partitions),
         "size_bytes": manifest.size_bytes,
         "faults": list(manifest.faults),
+        "damaged": [each._asdict() for each in manifest.damaged or ()],
     }

@@ -21,6 +21,8 @@ from hermes.errors import (
 EXIT_OK: Final = 0
 EXIT_FAILURE: Final = 1
 EXIT_USAGE: Final = 2
+EXIT_DAMAGED: Final = 3
+"""A backup is whole, and holds messages that were damaged before."""
 EXIT_REFUSED: Final = 5
 """Authentication or authorization failed, at a broker, ZooKeeper or a registry."""
 EXIT_INTERRUPTED: Final = 130
@@ -29,6 +31,7 @@ EXIT_INTERRUPTED: Final = 130
 EXITS_EPILOG: Final = (
     "Exit status: 0 when all went well, 1 when it did not (the broker can't be reached or "
     "responded with an error, corrupt data was found), 2 when the command line is wrong, "
+    "3 when a backup is whole but what was backed up is damaged, "
     "5 when authentication or authorization fails, 130 after Ctrl-C."
 )
 
@@ -67,8 +70,12 @@ def conclude(error: BaseException) -> int:
     return code
 
 
-def fail_for(faults: Sequence[object]) -> None:
+def fail_for(faults: Sequence[object], code: int = EXIT_FAILURE) -> None:
     """End a command that has done what it could, unless there are no faults.
+
+    Args:
+        faults: what was not as it should be; a line each.
+        code: the exit code.
 
     Raises:
         click.exceptions.Exit: there are some.
@@ -76,7 +83,7 @@ def fail_for(faults: Sequence[object]) -> None:
     for fault in faults:
         note(str(fault))
     if faults:
-        raise click.exceptions.Exit(EXIT_FAILURE)
+        raise click.exceptions.Exit(code)
 
 
 def _judge(error: BaseException) -> tuple[int, str]:

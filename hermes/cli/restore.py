@@ -7,7 +7,14 @@ import click
 from hermes.backup import Repository, restore
 from hermes.cli.backup import REPOSITORY_ARGUMENT
 from hermes.cli.options import JSON_OPTION, QUIET_OPTION
-from hermes.cli.terminal import format_bytes, format_time_ms, progress, write_json, write_line
+from hermes.cli.terminal import (
+    format_bytes,
+    format_time_ms,
+    note,
+    progress,
+    write_json,
+    write_line,
+)
 from hermes.coordination.embedded import snapshots
 from hermes.coordination.embedded.store import FILE_NAME
 
@@ -43,6 +50,8 @@ def command(name: str | None, as_json: bool, quiet: bool, repository: str, log_d
             finish=lambda: _restore_coordination(Path(log_dir)),
             advance=advance,
         )
+    for each in manifest.damaged or ():
+        note(f"as it was backed up, {each}")
     if as_json:
         partitions = [
             {"topic": topic, "partition": partition, "earliest": earliest, "end": end}

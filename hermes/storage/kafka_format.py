@@ -95,10 +95,11 @@ class KafkaFormat:
         self, opened: OpenSegment, start: int, size_bytes: int, max_message_bytes: int
     ) -> ScanReport:
         """See `LogFormat.scan`."""
-        base = opened.segment.base_offset
-        index = opened.segment.index
-        assert isinstance(index, KafkaIndex)
-        _, position = index.find(opened.descriptor, start)
+        base, position = opened.segment.base_offset, 0
+        if start > base:
+            index = opened.segment.index
+            assert isinstance(index, KafkaIndex)
+            _, position = index.find(opened.descriptor, start)
         reader = BatchReader(opened.files, opened.descriptor, base, size_bytes)
         return scan_batches(reader, position, start)
 

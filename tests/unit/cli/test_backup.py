@@ -37,13 +37,31 @@ def test_a_stopped_broker_and_what_is_shown(run, data, tmp_path):
     )
     assert (row["partitions"], row["was_running"], row["source"]) == (1, False, str(data))
     table = run("backup", "list", tmp_path / "backups").stdout.splitlines()
-    assert table[0].split() == ["NAME", "TAKEN", "PARTITIONS", "SIZE", "FAULTS"]
+    assert table[0].split() == ["NAME", "TAKEN", "PARTITIONS", "SIZE", "FAULTS", "DAMAGED"]
     assert table[1].startswith(row["name"])
     verified = run("backup", "verify", tmp_path / "backups")
     assert verified.stdout.endswith(" files are as they were written\n")
     assert run("restore", tmp_path / "backups", tmp_path / "restored").exit_code == 0
     assert condition_of(tmp_path / "restored" / FILE_NAME).nodes == 4
     assert run("check-log", tmp_path / "restored").exit_code == 0
+
+
+def test_damage_is_named_and_has_an_exit_code_of_its_own(run, make_segment, tmp_path):
+    sound = encode_message_set([b"abc"])
+    make_segment(sound + sound[:-1] + b"?" + sound)
+    data, backups = tmp_path / "data", tmp_path / "backups"
+    name, start = f"clicks-0/{0:020}.kafka", len(sound)
+    told = f"{name}: damaged at offsets {start} to {2 * start}\n"
+    for _ in range(2):  # the second one links it
+        result = run("backup", "create", data, backups, "--json")
+        assert (result.exit_code, result.stderr) == (3, f"hermes: {told}")
+        damaged = [{"path": f"data/{name}", "start": start, "end": 2 * start}]
+        assert json.loads(result.stdout)["damaged"] == damaged
+    assert run("backup", "list", backups).stdout.splitlines()[1].split()[-2:] == ["0", "1"]
+    assert run("backup", "verify", backups).exit_code == 0
+    restored = run("restore", backups, tmp_path / "restored")
+    assert (restored.exit_code, restored.stderr) == (0, f"hermes: as it was backed up, {told}")
+    assert (tmp_path / "restored" / name).read_bytes() == (data / name).read_bytes()
 
 
 def test_of_a_running_broker_the_snapshot_of_coordination_is_restored(run, data, tmp_path):
