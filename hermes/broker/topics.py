@@ -280,7 +280,26 @@ class TopicRegistry:
             count = self._config.topic(topic).partitions
             if count > self._counts[topic]:
                 self._counts[topic] = count
+                if self.format(topic) != FORMAT_0_7:
+                    self._make_new(topic, count)
                 self._announce(topic)
+
+    def _make_new(self, topic: str, count: int) -> None:
+        """Make the new partitions of a topic of Kafka's format: clients see those that there are.
+
+        One that can't be made is made by the first produce to it.
+        """
+        for number in range(count):
+            if self._directory.get(topic, number) is None and self.owns(topic, number):
+                try:
+                    self._make(topic, number)
+                except HermesError as error:
+                    self._log.error(
+                        "can't create {topic}-{number}, which the topic's settings want: {error}",
+                        topic=topic,
+                        number=number,
+                        error=error,
+                    )
 
     def begin_delete(self, topic: str) -> list[Log]:
         """Hide a topic before its files are deleted; see `end_delete`.

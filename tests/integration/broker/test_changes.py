@@ -212,3 +212,12 @@ def test_a_broker_reads_its_file_again_and_keeps_what_was_altered(
     assert any("nothing has changed" in each and "got 0" in each for each in lines)
     assert any(each.startswith("left as it was: broker_id: 9 (it needs") for each in lines)
     assert load_broker_config(broker.config_file).max_connections == 70
+
+
+def test_a_topic_of_kafkas_format_shows_the_partitions_that_it_gets(
+    consumer: SimpleConsumer,
+) -> None:
+    consumer.create_topic("records", {"format": "kafka", "partitions": 2})
+    consumer.alter_topic("records", {"partitions": 4})
+    (topic,) = consumer.metadata(["records"]).topics
+    assert list(topic.numbers) == [0, 1, 2, 3]
