@@ -1,5 +1,6 @@
 """`hermes console`: the web console of a broker or a whole cluster, on a port of its own."""
 
+import logging
 import os
 import sys
 from pathlib import Path
@@ -22,7 +23,15 @@ from hermes.cli.registries import REGISTRY_OPTION, needs_fastavro
 from hermes.cli.security import security_options
 from hermes.cli.terminal import note
 from hermes.config import ListenerConfig
-from hermes.console import Address, Cluster, Password, Records, hash_password, serve_console
+from hermes.console import (
+    DEEDS_LOGGER,
+    Address,
+    Cluster,
+    Password,
+    Records,
+    hash_password,
+    serve_console,
+)
 from hermes.errors import HermesError
 from hermes.listening import Listener
 from hermes.reactors import make_reactor
@@ -92,7 +101,12 @@ def _write_password(ctx: click.Context, _: click.Parameter, path: Path | None) -
 @REGISTRY_OPTION
 @security_options(password_option="--client-password-file")
 @RULES_OPTION
-@click.option("--actions", is_flag=True, help="Allow changes: resetting the offsets of groups.")
+@click.option(
+    "--actions",
+    is_flag=True,
+    help="Allow changes: of topics, of messages that are produced, and of groups and their "
+    "offsets. Each is noted on stderr, with who made it.",
+)
 def command(
     broker: BrokerAddress | None,
     zookeeper: str | None,
@@ -118,6 +132,8 @@ def command(
     """
     if broker is None and not zookeeper:
         raise click.UsageError("missing option '-b' / '--broker', or '-Z' / '--zookeeper'")
+    logging.getLogger(DEEDS_LOGGER).addHandler(_Noting())
+    logging.getLogger(DEEDS_LOGGER).setLevel(logging.INFO)
     check_served("--listen", [listen], allow_insecure=allow_insecure, users_file=users_file)
     password = None if password_file is None else Password(password_file)
     reactor = make_reactor()
@@ -149,6 +165,13 @@ def command(
     reactor.run()
     if failure:
         raise failure[0]
+
+
+class _Noting(logging.Handler):
+    """Notes on stderr what was changed, and by whom."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        note(record.getMessage())
 
 
 def _records(url: str | None, security: ClientSecurity) -> Records | None:

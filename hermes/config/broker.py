@@ -676,8 +676,8 @@ class BrokerConfig:
         bool,
         Setting(
             kinds.TRUTH,
-            "Whether the web console may change something: the offsets of groups. Otherwise it "
-            "only shows.",
+            "Whether the web console may change something: topics, messages that are produced, "
+            "groups and their offsets. Otherwise it only shows.",
             _HTTP,
             is_live=True,
         ),

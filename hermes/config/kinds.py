@@ -31,11 +31,13 @@ class Kind:
         name: what the reference calls it, for instance "size".
         parse: turns a YAML value into ours; raises ValueError with "expected ..., got ...".
         show: turns ours into what a person would write in broker.yaml.
+        words: all that it can be, where these are a few words.
     """
 
     name: str
     parse: Callable[[object], Any]
     show: Callable[[Any], str] = str
+    words: tuple[str, ...] = ()
 
 
 def whole_number(minimum: int, maximum: int = _INT64_MAX) -> Kind:
@@ -125,7 +127,7 @@ def choice(*words: str) -> Kind:
             return str(value)
         raise ValueError(f"expected {listed}, got {quoted(value)}")
 
-    return Kind(" or ".join(f"`{word}`" for word in words), parse)
+    return Kind(" or ".join(f"`{word}`" for word in words), parse, words=words)
 
 
 def choices(*words: str) -> Kind:

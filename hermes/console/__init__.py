@@ -10,12 +10,15 @@ From a request to what is sent, in the order of a reading:
     login_limit     how often a password may be tried, and by how many at once
     pages           the table of routes; errors become pages
     sources         what the functions of pages read from
-    cluster_pages, topic_pages, message_pages, group_pages, mirror_pages, audit_pages
+    cluster_pages, topic_pages, message_pages, group_pages, mirror_pages, audit_pages, topic_forms
                     the functions
     overview, topics, groups, group_views, mirrors, audits, sampling, messages
                     views: what a page shows, as plain dataclasses
     group_sources   what coordination has about groups of either kind of clients
     resets          what a reset of a group's offsets would do, and does
+    topic_changes   topics created, altered and deleted, on the brokers that are to be asked
+    forms           what was typed into a form, and what is wrong with it, beside the field
+    deeds           the line in the log for each change: who has made it
     hiding          what a viewer may not see, taken out of the views
     search, partition_search, tailing, values, records
                     messages looked for and followed; payloads made readable
@@ -40,19 +43,23 @@ To add a page:
    directions matter. No `style=`, no `on...=`, no inline script: the policy forbids them;
 3. write `def _page(sources, ask, *parts) -> Answer`, which ends in `sources.page(...)`, and add a
    `Route` to the `ROUTES` of a module of pages. What changes something is a POST, whose form has
-   `<input type="hidden" name="csrf" value="{{ csrf }}">`, and ends in a `redirect`; `Access`
-   has checked the token and `console_actions` by then;
+   `<input type="hidden" name="csrf" value="{{ csrf }}">`; `Access` has checked the token and
+   `console_actions` by then. What is wrong is a `FieldError`, and the same page as a `Form`
+   with what was typed; what was done ends in `note_deed` and a `redirect`. `acts=True` on its
+   routes hides such pages unless `console_actions` is set;
 4. add it to the navigation in `pages`, if it belongs there, to the Chromium suite
    (tests/integration/console), and to docs/console.md.
 """
 
 from hermes.console.access import Access, Password, hash_password
 from hermes.console.cluster import Address, Cluster
+from hermes.console.deeds import DEEDS_LOGGER
 from hermes.console.pages import Console
 from hermes.console.records import Records
 from hermes.console.site import ConsoleResource, serve_console
 
 __all__ = [
+    "DEEDS_LOGGER",
     "Access",
     "Address",
     "Cluster",

@@ -34,6 +34,9 @@ from hermes.console.viewing import Viewer
 from hermes.errors import ConfigError
 from hermes.security import ANONYMOUS, Rights
 
+#: Why nothing can be changed.
+NO_ACTIONS: Final = "Nothing may be changed from here: console_actions is not set."
+
 SESSION_COOKIE: Final = "hermes_session"
 _SESSION: Final = re.compile("[A-Za-z0-9_-]{43}")
 
@@ -287,9 +290,7 @@ class Access:
     @staticmethod
     def _only_with_actions(ask: Ask, sources: Sources) -> Answer | None:
         if ask.method == "POST" and not sources.may_act():
-            return Access._refusal(
-                ask, sources, "Nothing may be changed from here: console_actions is not set."
-            )
+            return Access._refusal(ask, sources, NO_ACTIONS)
         return None
 
     @staticmethod

@@ -111,7 +111,8 @@ class Needs(Enum):
     TOPIC         to describe the topic
     MESSAGES      to consume from the topic
     GROUP         to describe the group
-    MOVING        to change the group's offsets
+    MOVING        to change the group's offsets, or to delete it
+    PRODUCING     to describe the topic, and to append messages to it
     """
 
     OWN_CHOICE = auto()
@@ -120,6 +121,7 @@ class Needs(Enum):
     MESSAGES = auto()
     GROUP = auto()
     MOVING = auto()
+    PRODUCING = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,12 +134,15 @@ class Route:
         serve: called in a worker thread with the console, the `Ask` and the parts for `*`; returns
             an `Answer`. A HermesError that it raises becomes a page that says it.
         needs: who may ask.
+        acts: whether the page is there for changing something: nobody is given it unless
+            `console_actions` is set.
     """
 
     method: str
     pattern: tuple[str, ...]
     serve: Callable[..., Answer]
     needs: Needs
+    acts: bool = False
 
     def match(self, ask: Ask) -> tuple[str, ...] | None:
         """The parts that stand for `*`; None if this isn't the route."""

@@ -6,12 +6,14 @@ from typing import Final
 
 from hermes.client.places import Place, parse_reset_position
 from hermes.console.asking import Answer, Ask, InputError, Needs, Route, redirect
+from hermes.console.deeds import note_deed
 from hermes.console.group_views import KIND_WORDS, OWN, group_path
 from hermes.console.groups import GroupReader, group_list
 from hermes.console.hiding import seen_group
 from hermes.console.resets import OffsetChange
 from hermes.console.sources import Sources
 from hermes.errors import HermesError, UnknownTopicError
+from hermes.quoting import quoted
 
 _NAMED: Final = ("earliest", "latest")
 
@@ -83,7 +85,11 @@ def _reset(sources: Sources, ask: Ask, name: str) -> Answer:
         if not ask.viewer.sees_topic(each.topic):
             raise UnknownTopicError(f"topic {each.topic!r}")
     sources.resets.reset(name, changes)
-    return redirect(group_path(name, OWN))
+    moved = ", ".join(
+        f"{each.topic} {each.partition} from {each.before} to {each.after}" for each in changes
+    )
+    note_deed(ask, f"moved group {quoted(name)}: {moved}")
+    return redirect(f"{group_path(name, OWN)}&done=moved")
 
 
 def _place(to: str, value: str) -> Place:
@@ -102,6 +108,6 @@ def _place(to: str, value: str) -> Place:
 ROUTES: Final = (
     Route("GET", ("groups",), _groups, Needs.OWN_CHOICE),
     Route("GET", ("groups", "*"), _group, Needs.GROUP),
-    Route("GET", ("groups", "*", "reset"), _preview, Needs.MOVING),
-    Route("POST", ("groups", "*", "reset"), _reset, Needs.MOVING),
+    Route("GET", ("groups", "*", "reset"), _preview, Needs.MOVING, acts=True),
+    Route("POST", ("groups", "*", "reset"), _reset, Needs.MOVING, acts=True),
 )

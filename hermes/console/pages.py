@@ -14,9 +14,10 @@ from hermes.console import (
     group_pages,
     message_pages,
     mirror_pages,
+    topic_forms,
     topic_pages,
 )
-from hermes.console.access import Access
+from hermes.console.access import NO_ACTIONS, Access
 from hermes.console.asking import Answer, Ask, InputError, Needs, NoSuchPageError, Route
 from hermes.console.audits import AuditReader
 from hermes.console.cluster import Cluster
@@ -29,6 +30,7 @@ from hermes.console.rendering import Renderer
 from hermes.console.resets import GroupResetter
 from hermes.console.sampling import Sampler
 from hermes.console.sources import Sources
+from hermes.console.topic_changes import TopicChanger
 from hermes.console.topics import TopicReader
 from hermes.console.viewing import NotAllowedError, Viewer
 from hermes.errors import (
@@ -52,11 +54,13 @@ _NAVIGATION: Final = (
 _ROUTES: Final[Sequence[Route]] = (
     *cluster_pages.ROUTES,
     *topic_pages.ROUTES,
+    *topic_forms.ROUTES,
     *message_pages.ROUTES,
     *group_pages.ROUTES,
     *mirror_pages.ROUTES,
     *audit_pages.ROUTES,
 )
+_ABOUT_TOPICS: Final = (Needs.TOPIC, Needs.MESSAGES, Needs.PRODUCING)
 _STATIC: Final = files("hermes.console") / "static"
 _A_YEAR: Final = 365 * 86_400
 
@@ -92,6 +96,7 @@ class Console:
             recent,
             Sampler(cluster, recent),
             TopicReader(cluster, recent),
+            TopicChanger(cluster, recent),
             groups,
             GroupReader(cluster, recent, KafkaGroups()),
             GroupResetter(cluster, recent, groups),
@@ -130,6 +135,8 @@ class Console:
             for route in _ROUTES:
                 parts = route.match(ask)
                 if parts is not None:
+                    if route.acts and not self.sources.may_act():
+                        raise NotAllowedError(NO_ACTIONS)
                     _check(route.needs, ask.viewer, *parts)
                     return route.serve(self.sources, ask, *parts)
             raise NoSuchPageError("There is no such page.")
@@ -167,10 +174,12 @@ def _check(needs: Needs, viewer: Viewer, name: str = "", *_: str) -> None:
     """
     if needs is Needs.CLUSTER and not viewer.sees_cluster:
         raise viewer.refusal("describe the cluster")
-    if needs in (Needs.TOPIC, Needs.MESSAGES) and not viewer.sees_topic(name):
+    if needs in _ABOUT_TOPICS and not viewer.sees_topic(name):
         raise error_for(ErrorCode.UNKNOWN_TOPIC, f"topic {name!r}")
     if needs is Needs.MESSAGES and not viewer.reads_topic(name):
         raise viewer.refusal(f"consume from topic {quoted(name)}")
+    if needs is Needs.PRODUCING and not viewer.produces_to(name):
+        raise viewer.refusal(f"produce to topic {quoted(name)}")
     if needs in (Needs.GROUP, Needs.MOVING) and not viewer.sees_group(name):
         raise NoSuchPageError(f"There is no group {printable(name, 200)}.")
     if needs is Needs.MOVING and not viewer.moves_group(name):

@@ -6,6 +6,7 @@ from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 
 from hermes.console import charts, showing
 from hermes.quoting import printable
@@ -35,6 +36,7 @@ class Renderer:
             ago=showing.ago,
             amount=showing.amount_text,
             bytes=showing.bytes_text,
+            code=_code,
             count=showing.count_text,
             part=lambda text: quote(str(text), safe=""),
             printable=printable,
@@ -81,6 +83,15 @@ def _readable(data: bytes) -> str:
     """The beginning of a key or a header's value: as text, what is none in escapes."""
     text = data[:_READABLE_BYTES].decode(errors="backslashreplace")
     return printable(text, _READABLE_BYTES) + ("…" if len(data) > _READABLE_BYTES else "")
+
+
+def _code(text: str) -> Markup:
+    """A sentence as documents have it: what is between backticks is shown as code."""
+    pieces = text.split("`")
+    return Markup("").join(
+        Markup("<code>{}</code>").format(piece) if number % 2 else escape(piece)
+        for number, piece in enumerate(pieces)
+    )
 
 
 def _query(current: dict[str, Any], **changes: Any) -> str:

@@ -1,11 +1,13 @@
 """What pages read from, and what they are rendered with: made once for a console."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
 from hermes.console.asking import Answer, Ask
 from hermes.console.audits import AuditReader
 from hermes.console.cluster import Cluster
+from hermes.console.forms import Form
 from hermes.console.groups import GroupReader
 from hermes.console.mirrors import MirrorReader
 from hermes.console.recent import Recent
@@ -13,8 +15,19 @@ from hermes.console.records import Records
 from hermes.console.rendering import Renderer
 from hermes.console.resets import GroupResetter
 from hermes.console.sampling import Sampler
+from hermes.console.topic_changes import TopicChanger
 from hermes.console.topics import TopicReader
 from hermes.security import ANONYMOUS
+
+#: What a page that comes after a change says of it.
+_DONE: Final = {
+    "created": "The topic was created.",
+    "altered": "The topic’s settings were changed.",  # noqa: RUF001
+    "grown": "The topic has more partitions now.",
+    "deleted": "The topic was deleted.",
+    "moved": "The group’s offsets were changed.",  # noqa: RUF001
+    "group-deleted": "The group was deleted.",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +39,7 @@ class Sources:
         recent: remembers for a second what was read.
         sampler: the whole cluster.
         topics: single topics.
+        topic_changes: creates, alters and deletes them.
         groups: consumer groups of Hermes' own clients.
         kafka_groups: those of Kafka's.
         resets: changes their offsets.
@@ -40,6 +54,7 @@ class Sources:
     recent: Recent
     sampler: Sampler
     topics: TopicReader
+    topic_changes: TopicChanger
     groups: GroupReader
     kafka_groups: GroupReader
     resets: GroupResetter
@@ -66,6 +81,21 @@ class Sources:
         shared = self.shared(ask, section)
         return Answer(self.renderer.page(template, **shared, **values))
 
+    def form_page(
+        self, ask: Ask, section: str, template: str, form: Form, **values: object
+    ) -> Answer:
+        """Answer with a page whose form is as it was sent, with what is wrong with it, if anything.
+
+        Args:
+            ask: the request.
+            section: as for `page`, and so are the next and the last.
+            template: the file's name.
+            form: what the form holds.
+            values: what else it shows.
+        """
+        page = self.page(ask, section, template, form=form, **values)
+        return replace(page, status=400) if form.errors else page
+
     def shared(self, ask: Ask, section: str) -> dict[str, object]:
         """What base.html needs of a request."""
         return {
@@ -76,4 +106,6 @@ class Sources:
             "may_log_out": ask.may_log_out,
             "user": "" if ask.viewer.principal == ANONYMOUS else ask.viewer.principal,
             "allows_actions": self.may_act(),
+            "viewer": ask.viewer,
+            "done": _DONE.get(ask.query.get("done", ""), ""),
         }

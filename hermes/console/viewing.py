@@ -50,6 +50,22 @@ class Viewer:
         """Whether the viewer may change a group's offsets."""
         return self.may(Operation.GROUP, Resource.group(name))
 
+    def creates_topic(self, name: str) -> bool:
+        """Whether the viewer may create a topic."""
+        return self.may(Operation.CREATE, Resource.topic(name))
+
+    def alters_topic(self, name: str) -> bool:
+        """Whether the viewer may change a topic's settings, and give it more partitions."""
+        return self.may(Operation.ADMIN, Resource.topic(name))
+
+    def deletes_topic(self, name: str) -> bool:
+        """Whether the viewer may delete a topic."""
+        return self.may(Operation.DELETE, Resource.topic(name))
+
+    def produces_to(self, name: str) -> bool:
+        """Whether the viewer may append messages to a topic."""
+        return self.may(Operation.PRODUCE, Resource.topic(name))
+
     @property
     def sees_cluster(self) -> bool:
         """Whether the viewer may see what is nobody's topic and nobody's group."""

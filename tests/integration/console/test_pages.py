@@ -348,7 +348,10 @@ def test_offsets_are_moved_after_a_preview_and_exactly_as_it_said(acting, prepar
     assert offset_of(prepared, "movable", 0) == 0
     changes = html.unescape(re.search('name="changes" value="([^"]*)"', page)[1])
     answer = acting.post("groups", "movable", "reset", changes=changes)
-    assert (answer.status, answer.headers["Location"]) == (303, "/groups/movable?kind=hermes")
+    assert (answer.status, answer.headers["Location"]) == (
+        303,
+        "/groups/movable?kind=hermes&done=moved",
+    )
     moved = offset_of(prepared, "movable", 0)
     assert moved > 1000
     # The same form once more: the offsets are no longer what it has shown.

@@ -126,9 +126,10 @@ def test_groups_of_a_topic():
 def test_every_page_says_what_it_needs():
     """So that a new one can't forget it: these are all that look after themselves."""
     own = {route.pattern for route in _ROUTES if route.needs is Needs.OWN_CHOICE}
-    assert own == {(), ("theme",), ("topics",), ("groups",), ("audit",)}
+    assert own == {(), ("theme",), ("topics",), ("create-topic",), ("groups",), ("audit",)}
     for route in _ROUTES:
-        if route.needs in (Needs.TOPIC, Needs.MESSAGES):
+        assert route.acts or route.method == "GET", "what changes something says so"
+        if route.needs in (Needs.TOPIC, Needs.MESSAGES, Needs.PRODUCING):
             assert route.pattern[:2] == ("topics", "*")
         if route.needs in (Needs.GROUP, Needs.MOVING):
             assert route.pattern[:2] == ("groups", "*")

@@ -1,0 +1,232 @@
+"""The pages that change topics: create one; alter, grow or delete it."""
+
+from collections.abc import Sequence
+from typing import Final
+from urllib.parse import quote
+
+from hermes.config.kinds import FORMAT_0_7, FORMAT_KAFKA, MAX_PARTITIONS
+from hermes.console.asking import Answer, Ask, InputError, Needs, Route, redirect
+from hermes.console.deeds import note_deed
+from hermes.console.forms import WHOLE, FieldError, Form, typed, typed_number
+from hermes.console.sources import Sources
+from hermes.console.topic_changes import (
+    FORM_SETTINGS,
+    FORMAT,
+    PARTITIONS,
+    Home,
+    SettingRow,
+    format_of,
+    is_shared,
+    partition_count,
+)
+from hermes.console.topics import TopicView
+from hermes.errors import (
+    HermesError,
+    InvalidTopicBrokerError,
+    InvalidTopicError,
+    SettingRefusedError,
+    TopicExistsError,
+)
+from hermes.quoting import quoted
+
+_NAME: Final = "name"
+_CONFIRM: Final = "confirm"
+_MOST_SETTING: Final = 4096
+
+
+# -- create -------------------------------------------------------------------------------------
+
+
+def _new(sources: Sources, ask: Ask) -> Answer:
+    homes = sources.topic_changes.homes()
+    wanted = FORMAT_KAFKA if any(each.serves_kafka for each in homes) else FORMAT_0_7
+    form = Form({FORMAT: wanted, **{_home_field(each): "on" for each in homes}})
+    return _new_page(sources, ask, homes, form)
+
+
+def _new_page(sources: Sources, ask: Ask, homes: Sequence[Home], form: Form) -> Answer:
+    changes, may_see = sources.topic_changes, ask.viewer.administers
+    return sources.form_page(
+        ask,
+        "topics",
+        "topic_new.html",
+        form,
+        homes=homes,
+        home_field=_home_field,
+        rows=changes.rows(with_defaults=may_see),
+        most_partitions=MAX_PARTITIONS,
+        hints=_HINTS,
+    )
+
+
+def _create(sources: Sources, ask: Ask) -> Answer:
+    homes = sources.topic_changes.homes()
+    try:
+        name, settings, chosen = _wanted_topic(ask, homes)
+        if not ask.viewer.creates_topic(name):
+            raise FieldError(_NAME, str(ask.viewer.refusal(f"create topic {quoted(name)}")))
+        sources.topic_changes.create(name, settings, chosen)
+    except HermesError as error:
+        return _new_page(sources, ask, homes, Form.refused(ask, _placed(error)))
+    note_deed(ask, f"created topic {quoted(name)} with {_shown(settings)}")
+    return redirect(f"{_path(name)}?done=created")
+
+
+def _wanted_topic(ask: Ask, homes: Sequence[Home]) -> tuple[str, dict[str, str], Sequence[Home]]:
+    """The name, the settings and the brokers that a form asks for."""
+    name = typed(ask, _NAME)
+    if not name:
+        raise FieldError(_NAME, "A topic needs a name.")
+    form = typed(ask, FORMAT)
+    if form not in (FORMAT_0_7, FORMAT_KAFKA):
+        raise FieldError(FORMAT, "Choose one of the formats.")
+    settings = {FORMAT: f"'{form}'"} if form == FORMAT_0_7 else {FORMAT: form}
+    count = typed_number(ask, PARTITIONS, 1, MAX_PARTITIONS)
+    if count is not None:
+        settings[PARTITIONS] = str(count)
+    for key in FORM_SETTINGS:
+        value = typed(ask, key, _MOST_SETTING)
+        if value:
+            settings[key] = value
+    chosen = homes
+    if form == FORMAT_0_7 and len(homes) > 1:
+        chosen = [each for each in homes if ask.form.get(_home_field(each))]
+    if not chosen:
+        text = "Choose a broker." if homes else "No broker answers that can create topics."
+        raise FieldError("brokers", text)
+    return name, settings, chosen
+
+
+def _home_field(home: Home) -> str:
+    return f"broker-{home.broker_id}"
+
+
+# -- alter and delete ---------------------------------------------------------------------------
+
+
+def _settings(sources: Sources, ask: Ask, name: str) -> Answer:
+    return _settings_page(sources, ask, sources.topics.topic(name), Form())
+
+
+def _settings_page(sources: Sources, ask: Ask, topic: TopicView, form: Form) -> Answer:
+    viewer = ask.viewer
+    if not (viewer.alters_topic(topic.name) or viewer.deletes_topic(topic.name)):
+        raise viewer.refusal(f"administer topic {quoted(topic.name)}")
+    rows: list[SettingRow] = []
+    if viewer.alters_topic(topic.name):
+        described = sources.topics.settings(topic)
+        rows = sources.topic_changes.rows(described, with_defaults=viewer.administers)
+    return sources.form_page(
+        ask,
+        "topics",
+        "topic_settings.html",
+        form,
+        topic=topic,
+        rows=rows,
+        format=format_of(topic),
+        count=partition_count(topic),
+        is_shared=is_shared(topic),
+        most_partitions=MAX_PARTITIONS,
+        hints=_HINTS,
+    )
+
+
+def _change(sources: Sources, ask: Ask, name: str) -> Answer:
+    """Do what one of the page's buttons is for."""
+    topic = sources.topics.topic(name)
+    try:
+        if "delete" in ask.form:
+            return _delete(sources, ask, topic)
+        if not ask.viewer.alters_topic(name):
+            raise ask.viewer.refusal(f"administer topic {quoted(name)}")
+        if "grow" in ask.form:
+            return _grow(sources, ask, topic)
+        return _alter(sources, ask, topic)
+    except (InputError, SettingRefusedError) as error:
+        return _settings_page(sources, ask, topic, Form.refused(ask, _placed(error)))
+
+
+def _alter(sources: Sources, ask: Ask, topic: TopicView) -> Answer:
+    """Set what is typed otherwise than it was shown, or reset one setting."""
+    reset = ask.form.get("reset", "")
+    if reset:
+        if reset not in FORM_SETTINGS:
+            raise InputError("There is no such setting of a topic.")
+        sources.topic_changes.alter(topic, {}, [reset])
+        note_deed(ask, f"reset {reset} of topic {quoted(topic.name)}")
+        return redirect(f"{_path(topic.name)}/settings?done=altered")
+    given = {}
+    for key in FORM_SETTINGS:
+        value = typed(ask, key, _MOST_SETTING)
+        if key in ask.form and value != ask.form.get(f"was-{key}", ""):
+            if not value:
+                raise FieldError(key, "To have the default again, reset it.")
+            given[key] = value
+    if not given:
+        raise InputError("Nothing was typed that is not in force already.")
+    sources.topic_changes.alter(topic, given)
+    note_deed(ask, f"altered topic {quoted(topic.name)}: {_shown(given)}")
+    return redirect(f"{_path(topic.name)}/settings?done=altered")
+
+
+def _grow(sources: Sources, ask: Ask, topic: TopicView) -> Answer:
+    now = partition_count(topic)
+    count = typed_number(ask, PARTITIONS, now + 1, MAX_PARTITIONS)
+    if count is None:
+        raise FieldError(PARTITIONS, f"Expected more than {now:,}.")
+    try:
+        sources.topic_changes.alter(topic, {PARTITIONS: str(count)})
+    except SettingRefusedError as error:
+        raise FieldError(PARTITIONS, str(error)) from error
+    note_deed(ask, f"gave topic {quoted(topic.name)} {count} partitions instead of {now}")
+    return redirect(f"{_path(topic.name)}/settings?done=grown")
+
+
+def _delete(sources: Sources, ask: Ask, topic: TopicView) -> Answer:
+    if not ask.viewer.deletes_topic(topic.name):
+        raise ask.viewer.refusal(f"delete topic {quoted(topic.name)}")
+    if ask.form.get(_CONFIRM, "") != topic.name:
+        raise FieldError(_CONFIRM, "This is not the topic’s name.")  # noqa: RUF001
+    sources.topic_changes.delete(topic)
+    note_deed(ask, f"deleted topic {quoted(topic.name)}")
+    return redirect("/topics?done=deleted")
+
+
+# -- both ---------------------------------------------------------------------------------------
+
+#: What the values of some kinds look like.
+_HINTS: Final = {
+    "size": "such as 64KiB or 1GiB",
+    "duration": "such as 30s, 12h or 7d",
+    "size or `unlimited`": "such as 10GiB, or unlimited",
+    "duration or `unlimited`": "such as 12h or 7d, or unlimited",
+}
+
+
+def _placed(error: HermesError) -> HermesError:
+    """An error with the field that it is about, if its text names one."""
+    if isinstance(error, FieldError):
+        return error
+    text = str(error)
+    if isinstance(error, TopicExistsError | InvalidTopicError | InvalidTopicBrokerError):
+        return FieldError(_NAME, text)
+    key, colon, reason = text.partition(": ")
+    if colon and key in (*FORM_SETTINGS, PARTITIONS, FORMAT):
+        return FieldError(key, reason)
+    return FieldError(WHOLE, text)
+
+
+def _shown(settings: dict[str, str]) -> str:
+    return ", ".join(f"{key}: {quoted(value)}" for key, value in settings.items())
+
+
+def _path(name: str) -> str:
+    return f"/topics/{quote(name, safe='')}"
+
+
+ROUTES: Final = (
+    Route("GET", ("create-topic",), _new, Needs.OWN_CHOICE, acts=True),
+    Route("POST", ("create-topic",), _create, Needs.OWN_CHOICE, acts=True),
+    Route("GET", ("topics", "*", "settings"), _settings, Needs.TOPIC, acts=True),
+    Route("POST", ("topics", "*", "settings"), _change, Needs.TOPIC, acts=True),
+)

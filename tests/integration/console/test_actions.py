@@ -1,0 +1,199 @@
+"""What the console changes: topics, as forms ask for it; without HTTP, on a real broker."""
+
+import logging
+from collections.abc import Iterator
+from html import unescape
+from typing import Any
+
+import pytest
+
+from hermes.client import SimpleConsumer
+from hermes.config.topic import TOPIC_SETTINGS
+from hermes.console import Access
+from hermes.security import Operation
+from hermes.testing import RunningKafka, running_kafka
+
+from .test_pages import Pages, body, text
+
+HOSTILE = "<img src=x onerror=alert(1)>\"'&{{7*7}}\r\nX: y"
+
+
+@pytest.fixture(scope="module")
+def kafka() -> Iterator[RunningKafka]:
+    settings = {
+        "coordination": "embedded",
+        "coordination_listen": "tcp:0:interface=127.0.0.1",
+        "retention_time": "12d",
+    }
+    with running_kafka(settings=settings) as running:
+        yield running
+
+
+class Acting(Pages):
+    """A console that may change something, for somebody who may do some of it."""
+
+    def __init__(self, broker: Any, *allowed: Operation) -> None:
+        super().__init__(broker)
+        self.may_act = True
+        if allowed:
+            rights = lambda principal, operation, resource: operation in allowed  # noqa: E731
+            self.console._access = self.access = Access(None, rights=rights)
+
+
+@pytest.fixture
+def pages(kafka: RunningKafka) -> Iterator[Acting]:
+    made = Acting(kafka)
+    yield made
+    made.console.close()
+
+
+def settings_of(kafka: RunningKafka, topic: str) -> dict[str, tuple[str, str]]:
+    with SimpleConsumer(kafka.host, kafka.port) as consumer:
+        return {each.name: (each.value, each.origin) for each in consumer.describe_settings(topic)}
+
+
+def test_a_topic_is_created_with_settings_and_who_did_it_is_logged(
+    kafka: RunningKafka, pages: Acting, caplog: pytest.LogCaptureFixture
+) -> None:
+    form = pages("create-topic")
+    assert 'placeholder="12d"' in form
+    assert 'value="kafka" checked' in form
+    caplog.set_level(logging.INFO, "hermes.console")
+    fields = {"name": " made ", "format": "kafka", "partitions": "3", "retention_time": "7d"}
+    answer = pages.post("create-topic", **fields)
+    assert (answer.status, answer.headers["Location"]) == (303, "/topics/made?done=created")
+    page = text(pages("topics", "made", done="created"))
+    assert "The topic was created." in page
+    assert "Partitions 3" in page
+    assert settings_of(kafka, "made")["retention_time"] == ("7d", "altered")
+    assert "console: 'anonymous' created topic 'made' with format: 'kafka', " in caplog.text
+
+
+def test_a_topic_of_the_old_format_is_created(kafka: RunningKafka, pages: Acting) -> None:
+    assert pages.post("create-topic", name="old", format="0.7").status == 303
+    assert settings_of(kafka, "old")["format"][0] == "0.7"
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"name": ""}, "A topic needs a name."),
+        ({"name": "x" * 2000}, "It is longer than 1,000 characters."),
+        ({"name": "a/b"}, 'id="name-error"'),
+        ({"name": HOSTILE}, 'id="name-error"'),
+        ({"format": ""}, "Choose one of the formats."),
+        ({"format": HOSTILE}, "Choose one of the formats."),
+        ({"partitions": "0"}, "Expected a whole number from 1 to 10,000."),
+        ({"partitions": "-1"}, "Expected a whole number from 1 to 10,000."),
+        ({"partitions": "9" * 30}, "Expected a whole number from 1 to 10,000."),
+        ({"retention_time": "12 parsecs"}, 'id="setting-retention_time-error"'),
+        ({"retention_time": HOSTILE}, 'id="setting-retention_time-error"'),
+        ({"flush_messages": "0"}, 'id="setting-flush_messages-error"'),
+        ({"cleanup_policy": "shred"}, 'id="setting-cleanup_policy-error"'),
+        ({"format": "0.7", "cleanup_policy": "compact"}, 'id="setting-cleanup_policy-error"'),
+        ({"segment_bytes": "9" * 5000}, "It is longer than 4,096 characters."),
+    ],
+)
+def test_what_is_wrong_is_said_beside_the_field_and_what_was_typed_is_kept(
+    kafka: RunningKafka, pages: Acting, fields: dict[str, str], said: str
+) -> None:
+    given = {"name": "refused", "format": "kafka", "max_batch_bytes": "77777", **fields}
+    answer = pages.post("create-topic", **given)
+    page = body(answer)
+    assert answer.status == 400
+    assert said in page
+    assert 'aria-invalid="true"' in page or "formats" in said
+    assert 'value="77777"' in page
+    assert "<img" not in page
+    for name, value in fields.items():
+        assert name == "format" or name == "cleanup_policy" or value in unescape(page)
+    with SimpleConsumer(kafka.host, kafka.port) as consumer:
+        assert "refused" not in [each.topic for each in consumer.metadata().topics]
+
+
+def test_a_topic_that_exists_is_not_created_again(pages: Acting) -> None:
+    assert pages.post("create-topic", name="twice", format="kafka").status == 303
+    answer = pages.post("create-topic", name="twice", format="kafka")
+    assert answer.status == 400
+    assert 'id="name-error"' in body(answer)
+
+
+def test_only_what_was_changed_is_altered_and_reset(kafka: RunningKafka, pages: Acting) -> None:
+    pages.post("create-topic", name="altered", format="kafka", flush_messages="5")
+    page = pages("topics", "altered", "settings")
+    assert "Reset flush_messages" in page
+    assert "Reset retention_time" not in page
+    assert TOPIC_SETTINGS["segment_bytes"].doc in text(page)
+    shown = {"retention_time": "12d", "was-retention_time": "12d"}
+    given = {"segment_age": "3d", "was-segment_age": "7d", **shown}
+    answer = pages.post("topics", "altered", "settings", **given)
+    assert answer.headers["Location"] == "/topics/altered/settings?done=altered"
+    now = settings_of(kafka, "altered")
+    assert now["segment_age"] == ("3d", "altered")
+    assert now["retention_time"] == ("12d", "broker.yaml")
+    assert "default: 7d" in text(pages("topics", "altered", "settings", done="altered"))
+    assert pages.post("topics", "altered", "settings", reset="segment_age").status == 303
+    assert settings_of(kafka, "altered")["segment_age"] == ("7d", "default")
+    for fields in ({"reset": HOSTILE}, shown, {"segment_age": "", "was-segment_age": "7d"}):
+        refused = pages.post("topics", "altered", "settings", **fields)
+        assert refused.status == 400
+        assert "<img" not in body(refused)
+    wrong = pages.post("topics", "altered", "settings", **{"segment_age": "soon", **shown})
+    assert 'id="setting-segment_age-error"' in body(wrong)
+    assert 'value="soon"' in body(wrong)
+
+
+def test_partitions_are_added_and_never_taken_away(pages: Acting) -> None:
+    for name, form in (("growing", "kafka"), ("growing-old", "0.7")):
+        pages.post("create-topic", name=name, format=form, partitions="2")
+        for count in ("", "1", "2", "x", "10001"):
+            refused = pages.post("topics", name, "settings", grow="1", partitions=count)
+            assert (refused.status, 'id="partitions-error"' in body(refused)) == (400, True), count
+        grown = pages.post("topics", name, "settings", grow="1", partitions="5")
+        assert grown.headers["Location"] == f"/topics/{name}/settings?done=grown"
+        assert "Partitions 5" in text(pages("topics", name))
+
+
+def test_a_topic_is_deleted_by_who_types_its_name(pages: Acting) -> None:
+    pages.post("create-topic", name="doomed", format="kafka")
+    for typed in ("", "Doomed", "doomed "):
+        refused = pages.post("topics", "doomed", "settings", delete="1", confirm=typed)
+        assert (refused.status, 'id="confirm-error"' in body(refused)) == (400, True)
+    deleted = pages.post("topics", "doomed", "settings", delete="1", confirm="doomed")
+    assert deleted.headers["Location"] == "/topics?done=deleted"
+    assert "doomed" not in text(pages("topics", done="deleted"))
+    assert pages.post("topics", "doomed", "settings", delete="1", confirm="doomed").status == 404
+
+
+def test_nobody_is_given_a_form_without_the_setting(pages: Acting) -> None:
+    pages.post("create-topic", name="fixed", format="kafka")
+    pages.may_act = False
+    for path in (("create-topic",), ("topics", "fixed", "settings")):
+        assert pages.answer(*path).status == 403
+        assert "console_actions" in body(pages.answer(*path))
+    assert "Settings</a>" not in pages("topics", "fixed")
+    assert "create-topic" not in pages("topics")
+    assert pages.post("create-topic", name="more", format="kafka").status == 403
+
+
+def test_who_may_do_what_is_decided_as_over_the_wire(kafka: RunningKafka, pages: Acting) -> None:
+    pages.post("create-topic", name="guarded", format="kafka")
+    see = Operation.DESCRIBE
+    for allowed, created, altered, deleted in (
+        ((see,), 400, 403, 403),
+        ((see, Operation.CREATE), 303, 403, 403),
+        ((see, Operation.ADMIN), 400, 303, 403),
+        ((see, Operation.DELETE), 400, 403, 303),
+        ((Operation.CREATE, Operation.ADMIN, Operation.DELETE), 303, 404, 404),
+    ):
+        somebody = Acting(kafka, *allowed)
+        path, name = ("topics", "guarded", "settings"), f"new-{created}-{altered}"
+        made = somebody.post("create-topic", name=name, format="kafka")
+        assert made.status == created, allowed
+        if created == 400 and see in allowed:
+            assert "may not create topic" in body(made)
+        change = {"flush_messages": "9", "was-flush_messages": "1"}
+        assert somebody.post(*path, **change).status == altered, allowed
+        assert somebody.post(*path, grow="1", partitions="7").status == altered, allowed
+        assert somebody.post(*path, delete="1", confirm="guarded").status == deleted, allowed
+        somebody.console.close()
