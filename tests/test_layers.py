@@ -45,7 +45,7 @@ ROOMS = {
     "logs metrics plugins protocol quoting rate_limit security storage web",
     "kafka": "broker config coordination errors limited_log logs metrics protocol quoting regex "
     "security storage",
-    "client": "backoff config coordination errors forks interfaces metrics plugins protocol "
+    "client": "backoff config coordination errors extras forks interfaces metrics plugins protocol "
     "quoting rate_limit security",
     "audit": "client coordination errors interfaces metrics plugins protocol quoting security web",
     "aio": "client coordination errors forks protocol security",
@@ -61,7 +61,7 @@ ROOMS = {
     "twistd": "config errors extras mirror tap",
     "testing": "broker config errors kafka reactors security tap",
     "cli": "__init__ audit backoff backup broker client config console coordination errors "
-    "extras interfaces kafka listening mirror plugins protocol quoting reactors registry schemas "
+    "extras interfaces listening mirror plugins protocol quoting reactors registry schemas "
     "security spark storage web",
     "__init__": "_version client errors",
 }

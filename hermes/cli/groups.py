@@ -5,7 +5,6 @@ from typing import Any, Final
 import click
 
 from hermes.cli.exits import fail_for
-from hermes.cli.kafka_groups import UNANSWERED, KafkaGroups, KafkaMember, LeaderlessError
 from hermes.cli.options import JSON_OPTION, TOPIC, YES_OPTION
 from hermes.cli.places import RESET_POSITION, Place
 from hermes.cli.terminal import confirm, write_done, write_json, write_line, write_rows
@@ -16,6 +15,7 @@ from hermes.cli.zookeeper import (
     inactive_group,
     kafka_groups_of,
 )
+from hermes.client.kafka_groups import UNANSWERED, KafkaGroups, KafkaMember, LeaderlessError
 from hermes.client.resets import reset_offset
 from hermes.coordination.group_state import (
     GroupState,

@@ -8,7 +8,6 @@ from typing import Any, Final
 import click
 from click.core import ParameterSource
 
-from hermes.cli.kafka_groups import UNANSWERED, KafkaGroups
 from hermes.cli.options import (
     TIMEOUT_OPTION,
     BrokerAddress,
@@ -20,6 +19,7 @@ from hermes.cli.options import (
 from hermes.cli.security import security_options
 from hermes.cli.terminal import note
 from hermes.client import LATEST, FetchRequest, SimpleConsumer
+from hermes.client.kafka_groups import UNANSWERED, KafkaGroups
 from hermes.coordination.cluster import fitting, read_brokers, read_listeners
 from hermes.coordination.group_state import GroupState, read_group
 from hermes.coordination.layout import BrokerNode, BrokerPartition, check_node_name

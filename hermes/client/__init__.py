@@ -27,6 +27,8 @@ reading:
     groups          consumers that share topics
     retrying        such consumers, whose messages are handled again when they fail
     places, resets  places in a partition as people write them; where a group is to continue
+    kafka_asking, kafka_groups
+                    brokers asked in Kafka's protocol; the groups of its clients, for tools
 
 docs/client.md, docs/groups.md and docs/retries.md are the guides for applications.
 """

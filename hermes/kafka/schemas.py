@@ -4,19 +4,15 @@ All of them take 1.7 s to import. So each is loaded by request and version when 
 in a worker thread; `kio` itself with the first one.
 """
 
-import sys
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import MISSING, fields
 from datetime import timedelta
-from importlib import import_module
 from io import BytesIO
-from types import ModuleType
 from typing import Any, Final
 
 from hermes.kafka.apis import Api
 from hermes.kafka.claims import Claims
+from hermes.protocol.kio_messages import import_messages, without_hypothesis
 from hermes.protocol.wire import Buffer
 
 _NO_TIME: Final = timedelta(0)
@@ -124,22 +120,6 @@ def load_schema(api: Api, version: int) -> Schema:
         return Schema(api, version)
 
 
-def import_messages(name: str, version: int) -> tuple[ModuleType, ModuleType]:
-    """Import the modules of `kio` with a request and with its response.
-
-    Args:
-        name: the request's, as Kafka's schemas have it.
-        version: one of its versions.
-
-    Raises:
-        ImportError: there is no `kio`, or no such version.
-    """
-    # By name: `kio`'s own index of them is slow to load, too.
-    snake = "".join(f"_{c.lower()}" if c.isupper() else c for c in name).removeprefix("_")
-    package = f"kio.schema.{snake}.v{version}"
-    return import_module(f"{package}.request"), import_module(f"{package}.response")
-
-
 def _maker(kind: Any) -> Callable[..., Any]:
     """Make the constructor of a message's part that drops what the version doesn't have."""
     if kind is None:  # the version has none of these
@@ -157,39 +137,3 @@ def _maker(kind: Any) -> Callable[..., Any]:
         return kind(**filled | {key: values[key] for key in values if key in names})
 
     return make
-
-
-class _Omission(threading.local):
-    """Ends the search for hypothesis, in threads that want it so; a finder of modules.
-
-    Attributes:
-        wanted: how many blocks of this thread are under way.
-    """
-
-    wanted = 0
-
-    def find_spec(self, name: str, path: Sequence[str] | None, target: object = None) -> None:
-        """See `importlib.abc.MetaPathFinder`: it only ends the search for one name."""
-        if name == "hypothesis" and self.wanted:
-            raise ModuleNotFoundError("left out", name=name)
-
-
-_omission: Final = _Omission()
-
-
-@contextmanager
-def without_hypothesis() -> Iterator[None]:
-    """Let `kio` find no hypothesis, in this thread.
-
-    It would import that package wherever it is installed, for tests of its own: more than a second
-    for an application's tests that have a broker beside them.
-    """
-    # The finder stays: were it removed, a search of another thread, which goes through the list by
-    # number, would step over a finder, and not find a module that is there.
-    if _omission not in sys.meta_path:
-        sys.meta_path.insert(0, _omission)
-    _omission.wanted += 1
-    try:
-        yield
-    finally:
-        _omission.wanted -= 1

@@ -15,6 +15,7 @@
     framing, receiver       a stream of bytes to requests or responses
     record_batches          today's format of Kafka, beside 0.7's: the headers of batches
     batch_check             what a broker checks of batches
+    kio_messages            the messages of Kafka's requests as the package kio has them
     records, record_compression
                             what is inside them, for those who have to know
     wire                    integers and strings, of which everything else consists

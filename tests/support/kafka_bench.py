@@ -17,10 +17,10 @@ from hermes.kafka.groups.building import _bounds as coordinator_bounds
 from hermes.kafka.groups.coordinator import GroupCoordinator
 from hermes.kafka.groups.offset_file import OffsetFile
 from hermes.kafka.producer_ids import ProducerIds
-from hermes.kafka.schemas import import_messages
 from hermes.kafka.serving import KafkaServer
 from hermes.kafka.topic_changes import TopicChanges
 from hermes.kafka.topics import KafkaTopics
+from hermes.protocol.kio_messages import import_messages
 from hermes.storage import FileLayer
 
 __all__ = ["KafkaBench", "encode_request", "messages"]

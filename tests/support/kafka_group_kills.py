@@ -17,7 +17,7 @@ from hermes_testkit import BrokerProcess
 from kafka_4 import java_command
 from server_process import free_port
 
-from hermes.cli.kafka_asking import KafkaAsker
+from hermes.client.kafka_asking import KafkaAsker
 from hermes.errors import ClientError
 
 TOPIC, PARTITIONS = "clicks", 6

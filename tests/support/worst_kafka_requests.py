@@ -8,7 +8,7 @@ import cramjam
 from kafka_raw import KafkaConversation, topics_of
 from worst_requests import Kind
 
-from hermes.cli.kafka_asking import KafkaAsker, _encoded
+from hermes.client.kafka_asking import KafkaAsker, _encoded
 from hermes.protocol.record_batches import HEADER_BYTES, decode_header, with_crc
 from hermes.protocol.record_compression import RecordCodec
 from hermes.protocol.records import Record, encode_batch

@@ -8,9 +8,9 @@ from click.testing import CliRunner
 from confluent_kafka import Producer
 
 from hermes.cli import program
-from hermes.cli.kafka_asking import KafkaAsker
 from hermes.client import SimpleConsumer, SyncProducer
 from hermes.client.groups import Consumer, ConsumerConfig
+from hermes.client.kafka_asking import KafkaAsker
 from hermes.console.cluster import Address, Cluster
 from hermes.console.recent import Recent
 from hermes.console.sampling import Sampler

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from kafka_readers import READERS, Reader
 
-from hermes.cli.kafka_asking import KafkaAsker
+from hermes.client.kafka_asking import KafkaAsker
 from hermes.kafka.groups.consumer_values import ConsumerSettings
 from hermes.kafka.groups.targets import Assignment, Targets
 from hermes.testing import RunningKafka, running_kafka

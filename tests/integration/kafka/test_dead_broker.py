@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from hermes.cli.kafka_asking import KafkaAsker
-from hermes.cli.kafka_groups import KafkaGroups
+from hermes.client.kafka_asking import KafkaAsker
+from hermes.client.kafka_groups import KafkaGroups
 from hermes.coordination.group_state import store_offsets
 from hermes.coordination.layout import BrokerPartition, broker_path, format_broker
 from hermes.coordination.listeners import (

@@ -16,7 +16,7 @@ from kafka_raw import KafkaConversation
 from mirrored_pair import eventually
 from server_process import free_ports
 
-from hermes.cli.kafka_asking import KafkaAsker
+from hermes.client.kafka_asking import KafkaAsker
 from hermes.errors import ClientError
 from hermes.kafka.errors import Code
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from hermes.cli.kafka_asking import KafkaAsker
+from hermes.client.kafka_asking import KafkaAsker
 from hermes.kafka.errors import Code
 from hermes.testing import RunningKafka, running_kafka
 

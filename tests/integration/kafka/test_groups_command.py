@@ -11,8 +11,8 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from hermes.cli.kafka_asking import KafkaAsker
-from hermes.cli.kafka_groups import KafkaGroups, KafkaMember
+from hermes.client.kafka_asking import KafkaAsker
+from hermes.client.kafka_groups import KafkaGroups, KafkaMember
 from hermes.coordination.group_state import store_offsets
 from hermes.coordination.layout import BrokerPartition
 from hermes.coordination.sessions import Session

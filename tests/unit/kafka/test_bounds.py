@@ -8,7 +8,7 @@ from broker_bench import answers
 from kafka_bench import KafkaBench, decode_answer
 from twisted.internet.defer import ensureDeferred
 
-from hermes.cli.kafka_asking import _encoded
+from hermes.client.kafka_asking import _encoded
 from hermes.kafka.errors import Code
 from hermes.kafka.in_hand import LIMIT_BYTES
 from hermes.protocol.records import Record, encode_batch

@@ -22,8 +22,8 @@ from hermes.errors import (
     RemoteProtocolError,
 )
 from hermes.extras import install_command
-from hermes.kafka.schemas import import_messages, without_hypothesis
 from hermes.protocol import Buffer
+from hermes.protocol.kio_messages import import_messages, without_hypothesis
 from hermes.security import PLAIN, ClientSecurity
 
 _MOST_BYTES: Final = 64 * 1024 * 1024

@@ -7,8 +7,8 @@ import pytest
 from click.testing import CliRunner
 
 from hermes.cli import program
-from hermes.cli.kafka_asking import KafkaAsker
-from hermes.cli.kafka_groups import KafkaGroups
+from hermes.client.kafka_asking import KafkaAsker
+from hermes.client.kafka_groups import KafkaGroups
 from hermes.errors import BrokerTimeoutError, ClientError
 from hermes.security import PLAIN
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes.kafka.schemas import without_hypothesis
+from hermes.protocol.kio_messages import without_hypothesis
 
 
 class _InTheMiddle:

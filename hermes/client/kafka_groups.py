@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, Final, NamedTuple
 
-from hermes.cli.kafka_asking import KafkaAsker
+from hermes.client.kafka_asking import KafkaAsker
 from hermes.client.places import Place
 from hermes.coordination.kafka_group_state import assigned_partitions
 from hermes.errors import (
