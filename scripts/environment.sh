@@ -201,6 +201,14 @@ ensure_spark_connector() {
     fetch_jars "Spark's connector" "$here/pom.xml" "$here/spark.sha256" "$HERMES_SPARK_CONNECTOR_JARS"
 }
 
+# The soak has Kafka Streams count words.
+ensure_streams() {
+    local here="$root/tests/support/java/streams" version
+    version="$(sed -n 's/.* kafka-streams-\(.*\)\.jar$/\1/p' "$here/jars.sha256")"
+    export HERMES_STREAMS_JARS="$cache/kafka-streams-$version"
+    fetch_jars "Kafka Streams $version" "$here/pom.xml" "$here/jars.sha256" "$HERMES_STREAMS_JARS"
+}
+
 # Spark's tests on S3: Spark's file system for it, and a server.
 ensure_s3() {
     local here="$root/tests/support/java/hadoop-aws" version
