@@ -17,7 +17,7 @@ from hermes.config import BrokerConfig, ListenerConfig
 from hermes.config.broker import RULES
 from hermes.config.endpoints import read_endpoint
 from hermes.config.topic import untrimmed
-from hermes.errors import ConfigError, InvalidTopicError, PluginError
+from hermes.errors import ConfigError, InvalidTopicError, PluginError, StorageError
 from hermes.extras import install_command, outdated_requirements
 from hermes.interfaces import (
     AuthenticatorSettings,
@@ -28,6 +28,8 @@ from hermes.interfaces import (
 )
 from hermes.plugins import PluginMakers, find_plugin, load_plugin
 from hermes.protocol import check_new_topic_name
+from hermes.storage import FileLayer
+from hermes.storage.owner import check_owner
 
 
 def check_startable(config: BrokerConfig) -> None:
@@ -59,6 +61,21 @@ def check_startable(config: BrokerConfig) -> None:
     _check_modules(config)
     if config.ready_file is not None:
         check_ready_file(config.ready_file)
+
+
+def check_ownership(config: BrokerConfig) -> None:
+    """Refuse a data directory that is another broker's, as opening it would.
+
+    Raises:
+        ConfigError: the text says whose it is, and what to do.
+    """
+    path = os.fspath(config.log_dir)
+    try:
+        check_owner(path, config.broker_id, os.listdir(path), FileLayer())
+    except StorageError as error:
+        raise ConfigError("broker_id", str(error)) from error
+    except OSError:
+        return  # there is none yet, or the start says what is wrong with it
 
 
 class CheckedCertificate(NamedTuple):

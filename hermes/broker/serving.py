@@ -204,7 +204,9 @@ class ServingBroker:
             )
             began = reactor.seconds()
             with ThreadPoolExecutor(config.io_threads) as workers:
-                report = self.opened = self.directory.open(now_ms(), workers=workers)
+                report = self.opened = self.directory.open(
+                    now_ms(), workers=workers, broker_id=config.broker_id
+                )
             self.opening_seconds = reactor.seconds() - began
             undo.callback(self.directory.close, clean=False)
             self._report_opened(report)
@@ -274,6 +276,7 @@ class ServingBroker:
                 reactor.seconds,
             ).tell
             self.coordination.register(self.listeners, topics)
+            self._keep_owner()
             undo.pop_all()
         self._tasks: dict[Callable[[], Any], tuple[float, PeriodicTask]] = {}
         self._start_tasks()
@@ -305,6 +308,17 @@ class ServingBroker:
             if self.coordination.is_wanted:
                 raise
             return BrokerListeners(())  # nobody is told
+
+    def _keep_owner(self) -> None:
+        """Write down that the data directory is this broker's."""
+        try:
+            self.directory.keep_owner()
+        except StorageError as error:
+            self._log.error(
+                "it is not noted that the data directory is broker {broker_id}'s: {error}",
+                broker_id=self.config.broker_id,
+                error=error,
+            )
 
     def _cluster_id(self) -> Callable[[], str]:
         """What tells the cluster's UUID: of coordination's, or of a single broker's own."""
@@ -598,5 +612,7 @@ class ServingBroker:
                     partition=partition,
                     bad=list(recovery.bad_ranges),
                 )
+        for text in report.healed:
+            self._log.warn("mended {text}", text=text)
         for name in report.strange:
             self._log.warn("{name} is not part of a log; it is left alone", name=name)

@@ -1,4 +1,4 @@
-"""`hermes config`: check a broker.yaml, let a broker read it again, make one from Kafka 0.7's."""
+"""`hermes config`: check a broker.yaml, reload or import one, adopt a data directory for it."""
 
 import json
 import os
@@ -20,14 +20,17 @@ from hermes.config.kinds import SECRET_OPTIONS
 from hermes.config.listeners import as_given
 from hermes.config.properties import import_properties
 from hermes.config.quotas import Quota
-from hermes.errors import ClientError, ConfigError
+from hermes.errors import ClientError, ConfigError, StorageError
 from hermes.mirror.embedding import check_embedded_mirror
 from hermes.security import AccessRule, ClientSecurity
+from hermes.storage import FileLayer
+from hermes.storage.lock import DirectoryLock
+from hermes.storage.owner import write_owner
 
 
 @click.group("config")
 def command() -> None:
-    """Check a broker.yaml, let a broker read it again, or import Kafka 0.7's properties."""
+    """Check a broker.yaml, let a broker read it again, import Kafka 0.7's, adopt a directory."""
 
 
 @command.command("check", short_help="Check a broker.yaml.")
@@ -104,6 +107,26 @@ def _send_sighup(pid: int) -> None:
     click.echo(f"told process {pid}; its log has the outcome")
 
 
+@command.command("adopt", short_help="Give a data directory to the broker of a broker.yaml.")
+@click.argument("path", metavar="FILE", type=click.Path(path_type=Path))
+def adopt(path: Path) -> None:
+    """Let the data directory that FILE names be that of FILE's broker_id from now on.
+
+    For a directory that was another broker's; no broker may be using it. Groups and mirrors keep
+    offsets by the broker's id: docs/operations.md says how they go with it.
+    """
+    config = load_broker_config(path)
+    log_dir, files = os.fspath(config.log_dir), FileLayer()
+    if not os.path.isdir(log_dir):
+        raise StorageError(f"there is no directory {log_dir}")
+    lock = DirectoryLock(log_dir, files)
+    try:
+        write_owner(log_dir, config.broker_id, files)
+    finally:
+        lock.release()
+    click.echo(f"{log_dir} is the data directory of broker {config.broker_id} now")
+
+
 @command.command("import", short_help="Turn Kafka 0.7's properties into a broker.yaml.")
 @click.argument("path", metavar="FILE", type=click.Path(path_type=Path, allow_dash=True))
 def import_(path: Path) -> None:
@@ -124,10 +147,16 @@ def import_(path: Path) -> None:
 def _check_startable(config: BrokerConfig, source: str) -> None:
     """Check what the broker's start checks on this machine."""
     # Twisted takes longer to import than all other commands take to run.
-    from hermes.broker.checks import check_certificates, check_startable, wrong_name
+    from hermes.broker.checks import (
+        check_certificates,
+        check_ownership,
+        check_startable,
+        wrong_name,
+    )
 
     try:
         check_startable(config)
+        check_ownership(config)
         for each in check_certificates(config):
             if each.missing_name:
                 note(f"{each.where}: {wrong_name(each)}")

@@ -18,7 +18,12 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 from hermes import __version__
-from hermes.broker.checks import check_certificates, check_startable, wrong_name
+from hermes.broker.checks import (
+    check_certificates,
+    check_ownership,
+    check_startable,
+    wrong_name,
+)
 from hermes.cli.options import BrokerAddress
 from hermes.cli.security import require_known
 from hermes.cli.terminal import format_bytes, format_time_ms
@@ -113,6 +118,7 @@ def read_config(path: Path) -> tuple[BrokerConfig | None, list[Diagnosis]]:
     try:
         config = load_broker_config(path)
         check_startable(config)
+        check_ownership(config)
         for _ in check_certificates(config):
             pass
     except ConfigError as error:

@@ -26,7 +26,8 @@ A newcomer reads in this order:
                  what a log knows of idempotent producers; producer_snapshots: the files of it;
                  producer_ids: which of them were given out
     layout       the names in a data directory; directory: all logs of a broker; lock: only one;
-                 topic_entries: what was set for single topics; whole_files: how such are written
+                 owner: whose it is; topic_entries: what was set for single topics; whole_files:
+                 how such are written
     inspection   a segment as the tools see it, read-only; verification: a whole data directory;
                  batch_inspection, batch_verification: the same of record batches
 

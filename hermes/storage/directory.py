@@ -51,6 +51,7 @@ from hermes.storage.layout import (
 from hermes.storage.lock import DirectoryLock
 from hermes.storage.log import Log
 from hermes.storage.log_format import LogFormat
+from hermes.storage.owner import check_owner, read_owner, write_owner
 from hermes.storage.producer_ids import free_from, read_producer_ids, write_producer_ids
 from hermes.storage.recovery import RecoveryReport
 from hermes.storage.settings import LogSettings
@@ -71,12 +72,14 @@ class OpenReport:
         offline: why partitions could not be opened, by (topic, partition); the error names files.
         strange: paths relative to log_dir that belong to no log, as `os.listdir` gives them; they
             were left alone.
+        healed: small files that were damaged, with what was believed instead.
     """
 
     was_clean: bool
     recovered: Mapping[TopicPartition, RecoveryReport] = field(default_factory=dict)
     offline: Mapping[TopicPartition, str] = field(default_factory=dict)
     strange: tuple[str, ...] = ()
+    healed: tuple[str, ...] = ()
 
     @property
     def dropped_bytes(self) -> int:
@@ -124,6 +127,7 @@ class DataDirectory:
         # The directory that was opened and locked.
         self._place: Identity | None = None
         self._opened_ms = 0
+        self._owner: int | None = None
         self.closing = ""
         # Where the logs ended at a clean start that had nothing to recover; else None.
         self._clean_ends: Mapping[TopicPartition, int] | None = None
@@ -309,20 +313,26 @@ class DataDirectory:
 
     # -- opening --------------------------------------------------------------------------------
 
-    def open(self, now_ms: int, *, workers: Executor | None = None) -> OpenReport:
+    def open(
+        self, now_ms: int, *, workers: Executor | None = None, broker_id: int | None = None
+    ) -> OpenReport:
         """Take the directory and bring all its logs into service.
 
         Args:
             now_ms: ms since 1970.
             workers: recovers logs in parallel; without it one after the other.
+            broker_id: the broker's, which must be the one whose directory it is; `keep_owner`
+                writes it down. None to take whatever directory it is.
 
         Returns:
             What was found. Partitions that could not be opened are in it, and in `logs`, offline.
 
         Raises:
             DataDirectoryLockedError: another process uses the directory.
-            StorageError: the directory itself can't be created, locked or listed.
+            StorageError: the directory itself can't be created, locked or listed, or is another
+                broker's; nothing in it was changed.
         """
+        self._owner = broker_id
         try:
             self._make_directory()
             self._lock = DirectoryLock(self.path, self._files)
@@ -348,6 +358,10 @@ class DataDirectory:
 
     def _open(self, now_ms: int, workers: Executor | None) -> OpenReport:
         self._opened_ms = now_ms
+        healed = []
+        if self._owner is not None:
+            names = self._files.listdir(self.path)
+            healed.append(check_owner(self.path, self._owner, names, self._files))
         self._take_entries(read_entries(self.path, self._files))
         partitions, strange = list_partitions(self.path, self._files)
         if RESTORE_MARKER in strange:
@@ -385,6 +399,7 @@ class DataDirectory:
             recovered={key: each for key, each in outcomes if isinstance(each, RecoveryReport)},
             offline={key: each for key, each in outcomes if isinstance(each, str)},
             strange=tuple(strange),
+            healed=tuple(filter(None, healed)),
         )
 
     def _is_file(self, name: str) -> bool:
@@ -399,6 +414,21 @@ class DataDirectory:
         if self._lock is not None:
             self._lock.release()
             self._lock = None
+
+    def keep_owner(self) -> None:
+        """Write down whose directory it is, unless that stands there. Blocks.
+
+        Not before a start has come to its end: one with a wrong id may have failed.
+
+        Raises:
+            StorageError: the disk refused.
+        """
+        if self._owner is None:
+            return
+        with suppress(ValueError, OSError):
+            if read_owner(self.path, self._files) == self._owner:
+                return
+        write_owner(self.path, self._owner, self._files)
 
     def write_entries(self, entries: TopicEntries) -> None:
         """Keep what is set for single topics, until the next start and longer. Blocks.

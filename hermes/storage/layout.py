@@ -4,6 +4,7 @@
     <log_dir>/.kafka_cleanshutdown   empty; there while no broker runs and the last one stopped well
     <log_dir>/.hermes_lock           the lock of the process that runs
     <log_dir>/.hermes_restoring      there while a backup is being restored, or if that has failed
+    <log_dir>/.hermes_broker         whose directory it is: `hermes.storage.owner`
     <log_dir>/.hermes_cluster_id     the UUID of a cluster that has no coordination
     <log_dir>/.hermes_topics         what was set for single topics: `hermes.storage.topic_entries`
     <log_dir>/.hermes_producer_ids   the next producer id: `hermes.storage.producer_ids`
@@ -35,6 +36,7 @@ __all__ = [
     "CLUSTER_ID_NAME",
     "LARGEST_PARTITION",
     "LOCK_NAME",
+    "OWNER_NAME",
     "OWN_FILES",
     "RESTORE_MARKER",
     "TopicPartition",
@@ -52,6 +54,9 @@ CLEAN_SHUTDOWN_MARKER = ".kafka_cleanshutdown"
 #: The file with the UUID of a broker's cluster, where there is no coordination to keep it.
 CLUSTER_ID_NAME = ".hermes_cluster_id"
 
+#: The file with the id of the broker whose directory it is.
+OWNER_NAME = ".hermes_broker"
+
 #: Names in log_dir that begin so are the broker's own: the lock, the topics' entries, the schema
 #: registry's snapshot, what groups of Kafka's consumers have committed, and what embedded
 #: coordination keeps (SQLite puts further files beside it).
@@ -63,6 +68,7 @@ OWN_FILES = (
     ".hermes_producer_ids",
     ".hermes_kafka_groups",
     CLUSTER_ID_NAME,
+    OWNER_NAME,
     STARTS_NAME,
     RECOVERY_POINTS_NAME,
 )

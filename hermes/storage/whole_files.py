@@ -1,7 +1,16 @@
-"""Small files that are replaced as a whole: after a crash there is the old one or the new one."""
+"""Small files that are replaced as a whole: after a crash there is the old one or the new one.
 
+Those of Hermes' own that nothing else could vouch for have a checksum: a line of JSON with what
+they say, and one with the CRC-32 of the bytes before it. So an operator can read them, and whatever
+is cut off or changed is noticed.
+"""
+
+import json
 import os
+from collections.abc import Mapping
 from contextlib import suppress
+from typing import Any
+from zlib import crc32
 
 from hermes.storage.files import FileLayer, read_exactly, storage_error, write_all
 
@@ -54,3 +63,21 @@ def replace_whole(path: str, data: bytes, files: FileLayer) -> None:
         with suppress(OSError):
             files.unlink(draft)
         raise storage_error(f"write {path}", error) from error
+
+
+def encode_checked(value: Mapping[str, Any]) -> bytes:
+    """Write a value as a file with a checksum."""
+    body = json.dumps(value).encode() + b"\n"
+    return body + b'{"crc32": "%08x"}\n' % crc32(body)
+
+
+def decode_checked(data: bytes) -> dict[str, Any]:
+    """Read what `encode_checked` has written.
+
+    Raises:
+        ValueError: it is damaged.
+    """
+    value = json.loads(data.partition(b"\n")[0])
+    if not isinstance(value, dict) or encode_checked(value) != data:
+        raise ValueError("its CRC-32 is wrong")
+    return value

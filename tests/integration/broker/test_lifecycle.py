@@ -107,6 +107,25 @@ def test_a_second_broker_on_the_directory_is_refused_and_harms_nothing(
         assert client.alive()
 
 
+def test_a_changed_broker_id_is_one_clear_line_and_nothing_is_forgotten(
+    start_broker: StartBroker, tmp_path: Path
+) -> None:
+    broker = start_broker(broker_id=4)
+    assert broker.stop() == 0
+    told = broker.config_file.read_text()
+    broker.config_file.write_text(told.replace("broker_id: 4", "broker_id: 5"))
+    broker.start(wait=False)
+    assert broker.wait() == 1
+    (line,) = [line for line in broker.lines if "broker 4" in line and "broker 5" in line]
+    assert "hermes config adopt" in line
+    assert "Traceback" not in "".join(broker.lines)
+    assert (broker.log_dir / ".kafka_cleanshutdown").exists()
+    hermes = Path(sys.executable).with_name("hermes")
+    subprocess.run([hermes, "config", "adopt", broker.config_file], check=True, timeout=60)
+    broker.start()
+    assert broker.stop() == 0
+
+
 def test_a_port_in_use_is_one_clear_line_and_no_marker(
     start_broker: StartBroker, tmp_path: Path
 ) -> None:

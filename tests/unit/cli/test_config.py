@@ -11,6 +11,9 @@ from hermes.client.admin import ReloadedConfig
 from hermes.config import load_broker_config
 from hermes.errors import ConfigError
 from hermes.protocol import ConfigChange
+from hermes.storage import FileLayer
+from hermes.storage.lock import DirectoryLock
+from hermes.storage.owner import write_owner
 
 
 @pytest.fixture
@@ -181,3 +184,32 @@ def test_secrets_are_not_shown(run, broker_yaml):
     path = broker_yaml(authenticator_options=options)
     result = run("config", "check", "--json", path)
     assert json.loads(result.stdout)["authenticator_options"] == "password: ***, url: ***"
+
+
+def test_a_directory_of_another_broker_is_no_good_until_it_is_adopted(run, broker_yaml, tmp_path):
+    path = broker_yaml()
+    result = run("config", "adopt", path)
+    assert (result.exit_code, result.stderr) == (
+        1,
+        f"hermes: there is no directory {tmp_path}/logs\n",
+    )
+    (tmp_path / "logs").mkdir()
+    write_owner(str(tmp_path / "logs"), 5, FileLayer())
+    result = run("config", "check", path)
+    assert result.exit_code == 1
+    assert f"{path}: broker_id: {tmp_path}/logs is the data directory of broker 5" in result.stderr
+    result = run("doctor", path)
+    assert "is the data directory of broker 5" in result.stdout
+    result = run("config", "adopt", path)
+    assert result.exit_code == 0
+    assert result.stdout == f"{tmp_path}/logs is the data directory of broker 3 now\n"
+    assert run("config", "check", path).exit_code == 0
+
+
+def test_nobody_adopts_a_directory_that_is_in_use(run, broker_yaml, tmp_path):
+    (tmp_path / "logs").mkdir()
+    lock = DirectoryLock(str(tmp_path / "logs"), FileLayer())
+    result = run("config", "adopt", broker_yaml())
+    lock.release()
+    assert result.exit_code == 1
+    assert "is in use by process" in result.stderr
