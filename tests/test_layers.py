@@ -28,12 +28,13 @@ ROOMS = {
     "reactors": "",
     "regex": "",
     "metrics": "",
+    "keywords": "errors quoting",
     "limited_log": "quoting rate_limit",
     "listening": "config errors limited_log logs security",
     "logs": "quoting",
-    "security": "errors interfaces quoting regex",
+    "security": "errors interfaces keywords quoting regex",
     "config": "errors interfaces quoting security",
-    "schemas": "backoff errors quoting security",
+    "schemas": "backoff errors keywords quoting security",
     "plugins": "errors extras interfaces schemas security",
     "protocol": "errors quoting",
     "storage": "errors interfaces plugins protocol quoting",
@@ -45,10 +46,11 @@ ROOMS = {
     "logs metrics plugins protocol quoting rate_limit security storage web",
     "kafka": "broker config coordination errors limited_log logs metrics protocol quoting regex "
     "security storage",
-    "client": "backoff config coordination errors extras forks interfaces metrics plugins protocol "
-    "quoting rate_limit security",
-    "audit": "client coordination errors interfaces metrics plugins protocol quoting security web",
-    "aio": "client coordination errors forks protocol security",
+    "client": "backoff config coordination errors extras forks interfaces keywords metrics plugins "
+    "protocol quoting rate_limit security",
+    "audit": "client coordination errors interfaces keywords metrics plugins protocol quoting "
+    "security web",
+    "aio": "client coordination errors forks keywords protocol security",
     "spark": "audit client config coordination errors extras interfaces metrics plugins protocol "
     "quoting regex schemas security",
     "console": "__init__ audit client config coordination errors interfaces plugins protocol "
@@ -59,7 +61,7 @@ ROOMS = {
     "metrics protocol quoting security web",
     "tap": "broker config console errors kafka logs registry security web",
     "twistd": "config errors extras mirror tap",
-    "testing": "broker config errors kafka reactors security tap",
+    "testing": "broker config errors kafka keywords reactors security tap",
     "cli": "__init__ audit backoff backup broker client config console coordination errors "
     "extras interfaces listening mirror plugins protocol quoting reactors registry schemas "
     "security spark storage web",

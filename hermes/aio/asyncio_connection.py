@@ -6,7 +6,7 @@ import struct
 from typing import Any, Final
 
 from hermes.aio.channel import prove_identity
-from hermes.client.arguments import check_address
+from hermes.client.arguments import broker_address
 from hermes.client.tls_failures import tls_failure, tls_refusal
 from hermes.errors import (
     BrokerNotReachedError,
@@ -140,8 +140,8 @@ class AsyncioConnection:
     """A lazily made, self-repairing connection; see `hermes.client.BrokerConnection`.
 
     Args:
-        host: the broker's name or address.
-        port: its port.
+        host: the broker's name or address, or both as in `localhost:9092`.
+        port: its port; None for the one in `host`, or else 9092.
         timeout_seconds: the longest that one call may take, connecting and waiting for other
             calls included.
         connect_timeout_seconds: the longest that connecting may take.
@@ -152,16 +152,14 @@ class AsyncioConnection:
     def __init__(
         self,
         host: str,
-        port: int,
+        port: int | None,
         timeout_seconds: float,
         connect_timeout_seconds: float,
         max_response_bytes: int,
         security: ClientSecurity = PLAIN,
     ) -> None:
-        check_address(host, port)
+        self._host, self._port = broker_address(host, port)
         self.timeout_seconds = timeout_seconds
-        self._host = host
-        self._port = port
         self._connect_timeout_seconds = connect_timeout_seconds
         self._max_response_bytes = max_response_bytes
         self.security = security

@@ -20,6 +20,7 @@ from hermes.client.metrics import GroupMetrics
 from hermes.coordination.filters import TopicFilter
 from hermes.coordination.layout import BrokerPartition
 from hermes.errors import ClientError
+from hermes.keywords import explains_keywords
 
 # How often a waiting stream checks whether its session lives; nothing notifies it.
 _LEASE_CHECK_SECONDS: Final = 0.1
@@ -288,12 +289,13 @@ class _InLoop:
         self._loop.run_from_thread(call, self._timeout_seconds)
 
 
+@explains_keywords
 class Connector(BaseConnector):
     """One member of a group, for asyncio. Use it in one event loop.
 
     Example:
-        config = ConsumerConfig(group="search", zookeeper_connect="localhost:2181")
-        async with Consumer.create(config) as connector:
+        config = ConsumerConfig(group="search", brokers="localhost:9092")
+        async with Consumer(config) as connector:
             (stream,) = (await connector.create_message_streams({"clicks": 1}))["clicks"]
             async for message, topic, partition, offset, *_ in stream:
                 await index(message)
@@ -309,20 +311,23 @@ class Connector(BaseConnector):
         super().__init__(config, listener, AsyncioLoop)
 
 
-class Consumer:
-    """Creates consumers in groups, for asyncio; see `Connector`.
+class Consumer(Connector):
+    """A consumer in a group, for asyncio: a `Connector`, by the name under which it is looked for.
+
+    It connects when it is entered with `async with`.
 
     Example:
-        async with Consumer.create(config) as connector:
+        async with Consumer(config) as connector:
             (stream,) = (await connector.create_message_streams({"clicks": 1}))["clicks"]
+
+    Args:
+        config: what it does.
+        listener: is notified of rebalances.
     """
 
     @staticmethod
-    def create(config: ConsumerConfig, listener: AsyncRebalanceListener | None = None) -> Connector:
-        """Make a member, which connects when it is entered with `async with`.
-
-        Args:
-            config: what the consumer does.
-            listener: is notified of rebalances.
-        """
-        return Connector(config, listener)
+    def create(
+        config: ConsumerConfig, listener: AsyncRebalanceListener | None = None
+    ) -> "Consumer":
+        """Make one; the same as `Consumer(config, listener)`."""
+        return Consumer(config, listener)

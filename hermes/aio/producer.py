@@ -21,6 +21,7 @@ from hermes.client.producer import Producer as BlockingProducer
 from hermes.client.producer_config import ProducerConfig
 from hermes.client.sync_producer import SendResult
 from hermes.errors import ClientError
+from hermes.keywords import explains_keywords
 
 R = TypeVar("R")
 
@@ -223,6 +224,7 @@ class _Awaited(NamedTuple):
     futures: list[Any]
 
 
+@explains_keywords
 class Producer(BaseAsyncProducer):
     """Publishes messages, for asyncio.
 
@@ -230,7 +232,7 @@ class Producer(BaseAsyncProducer):
     of it blocks that.
 
     Example:
-        config = ProducerConfig(broker_list="0:localhost:9092", acks="flushed")
+        config = ProducerConfig(broker_list="localhost:9092", acks="flushed")
         async with Producer(config) as producer:
             result = await producer.send("clicks", b"payload")
     """

@@ -15,12 +15,14 @@ from hermes.client.metrics import RetryMetrics
 from hermes.client.retrying import RetryingConsumer as BlockingConsumer
 from hermes.client.retrying import RetryMessage
 from hermes.errors import ClientError
+from hermes.keywords import explains_keywords
 
 
 class _CancelledError(BaseException):
     """The function was cancelled: its message has not failed, it is handled again later."""
 
 
+@explains_keywords
 class RetryingConsumer:
     """A member of a group that has messages handled, and those again later that fail.
 

@@ -29,6 +29,7 @@ from hermes.client.fetching import (
 )
 from hermes.client.metrics import ConsumerCounters, ConsumerMetrics
 from hermes.errors import HermesError
+from hermes.keywords import explains_keywords
 from hermes.protocol import (
     DEFAULT_MAX_EXPANDED_BYTES,
     AppendTimesRequest,
@@ -229,6 +230,7 @@ class _Following(core.AsyncSupply[MessageAndOffset]):
             self._request = replace(self._request, offset=result.messages.next_offset)
 
 
+@explains_keywords
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerOptions(ClientSecurity):
     """The options of asynchronous consumers; they mean what they mean to `hermes.SimpleConsumer`.
@@ -270,6 +272,7 @@ class ConsumerOptions(ClientSecurity):
         return max(2 * self.max_fetch_bytes, DEFAULT_MAX_RESPONSE_BYTES)
 
 
+@explains_keywords
 class SimpleConsumer(BaseConsumer):
     """Reads partitions of one broker, for asyncio.
 
@@ -277,17 +280,17 @@ class SimpleConsumer(BaseConsumer):
     requests take turns.
 
     Example:
-        async with SimpleConsumer("localhost", 9092) as consumer:
+        async with SimpleConsumer("localhost:9092") as consumer:
             async for message, next_offset in consumer.follow("clicks", 0, offset=0):
                 print(message.payload)
 
     Args:
-        host: the broker's name or address.
-        port: its port.
+        host: the broker's name or address, or both as in `localhost:9092`.
+        port: its port; None for the one in `host`, or else 9092.
         **options: see `ConsumerOptions`.
     """
 
-    def __init__(self, host: str, port: int, **options: Any) -> None:
+    def __init__(self, host: str, port: int | None = None, **options: Any) -> None:
         chosen = ConsumerOptions(**options)
         connection = AsyncioConnection(
             host,

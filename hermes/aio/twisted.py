@@ -1,7 +1,7 @@
 """The client library for Twisted: the twins of `hermes.aio` on a reactor, without asyncio.
 
     async def main(reactor):
-        async with SimpleConsumer(reactor, "localhost", 9092) as consumer:
+        async with SimpleConsumer(reactor, "localhost:9092") as consumer:
             async for message, next_offset in consumer.follow("clicks", 0, offset=0):
                 print(message.payload)
 
@@ -31,7 +31,7 @@ from hermes.aio.event_loops import EventLoop, Signal
 from hermes.aio.groups import AsyncRebalanceListener, BaseConnector
 from hermes.aio.producer import BaseAsyncProducer
 from hermes.aio.simple_consumer import BaseConsumer, ConsumerOptions
-from hermes.client.arguments import check_address
+from hermes.client.arguments import broker_address
 from hermes.client.batching import Outcome
 from hermes.client.groups.config import ConsumerConfig
 from hermes.client.producer_config import ProducerConfig
@@ -45,6 +45,7 @@ from hermes.errors import (
     RemoteProtocolError,
 )
 from hermes.forks import FORKED, watch_forks
+from hermes.keywords import explains_keywords
 from hermes.protocol import Buffer, ResponseReceiver
 from hermes.security import ClientSecurity
 
@@ -146,8 +147,8 @@ def _value(reason: Failure) -> BaseException:
 class _TwistedConnection:
     """See `hermes.aio.channel.AsyncConnection`."""
 
-    def __init__(self, reactor: Any, host: str, port: int, options: ConsumerOptions) -> None:
-        check_address(host, port)
+    def __init__(self, reactor: Any, host: str, port: int | None, options: ConsumerOptions) -> None:
+        host, port = broker_address(host, port)
         self.timeout_seconds = options.timeout_seconds
         self._reactor = reactor
         self._host = host
@@ -264,21 +265,23 @@ class _TwistedConnection:
         await prove_identity(answers, self.security, self.address, in_thread)
 
 
+@explains_keywords
 class SimpleConsumer(BaseConsumer):
     """Reads partitions of one broker, for Twisted; see `hermes.aio.SimpleConsumer`.
 
     Args:
         reactor: where the connection lives.
-        host: the broker's name or address.
-        port: its port.
+        host: the broker's name or address, or both as in `localhost:9092`.
+        port: its port; None for the one in `host`, or else 9092.
         **options: see `ConsumerOptions`.
     """
 
-    def __init__(self, reactor: Any, host: str, port: int, **options: Any) -> None:
+    def __init__(self, reactor: Any, host: str, port: int | None = None, **options: Any) -> None:
         chosen = ConsumerOptions(**options)
         super().__init__(_TwistedConnection(reactor, host, port, chosen), chosen)
 
 
+@explains_keywords
 class Producer(BaseAsyncProducer):
     """Publishes messages, for Twisted; see `hermes.aio.Producer`. Use it in the reactor's thread.
 
@@ -374,6 +377,7 @@ class _ReactorSignal:
             self._sent.callback(None)
 
 
+@explains_keywords
 class Connector(BaseConnector):
     """One member of a group, for Twisted; see `hermes.aio.Connector`.
 
@@ -392,12 +396,18 @@ class Connector(BaseConnector):
         super().__init__(config, listener, lambda: _ReactorLoop(reactor))
 
 
-class Consumer:
-    """Creates consumers in groups, for Twisted; see `Connector`."""
+class Consumer(Connector):
+    """A consumer in a group, for Twisted: a `Connector`, by the name under which it is looked for.
+
+    Args:
+        reactor: where it is used.
+        config: what it does.
+        listener: is notified of rebalances, in the reactor's thread.
+    """
 
     @staticmethod
     def create(
         reactor: Any, config: ConsumerConfig, listener: AsyncRebalanceListener | None = None
-    ) -> Connector:
-        """Make a member, which connects when it is entered with `async with`."""
-        return Connector(reactor, config, listener)
+    ) -> "Consumer":
+        """Make one; the same as `Consumer(reactor, config, listener)`."""
+        return Consumer(reactor, config, listener)

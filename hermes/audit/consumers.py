@@ -25,6 +25,7 @@ from hermes.client.groups.config import ConsumerConfig
 from hermes.client.groups.connector import Connector, RebalanceListener
 from hermes.coordination.layout import BrokerPartition
 from hermes.interfaces import IDecoder
+from hermes.keywords import explains_keywords
 from hermes.plugins.discovery import load_plugin, verify_plugin
 from hermes.protocol.loops import ListedRows
 from hermes.protocol.stamps import without_stamp
@@ -124,11 +125,12 @@ class AuditedClaim(Claim):
             self._counter.add_payloads(self.topic, payloads)
 
 
+@explains_keywords
 class AuditedConnector(Connector):
     """A member of a group that is audited: as `Connector`, and its streams give what was sent.
 
     Example:
-        config = ConsumerConfig(group="search", zookeeper_connect="localhost:2181")
+        config = ConsumerConfig(group="search", brokers="localhost:9092")
         with AuditedConnector(config) as connector:
             (stream,) = connector.create_message_streams({"clicks": 1})["clicks"]
             for message, *_ in stream:
@@ -151,14 +153,7 @@ class AuditedConnector(Connector):
         window_ms: int = DEFAULT_WINDOW_MS,
         audit_to: ProducerConfig | None = None,
     ) -> None:
-        self._publisher = Publisher(
-            audit_to
-            or ProducerConfig(
-                zookeeper_connect=config.zookeeper_connect,
-                zookeeper_tls=config.zookeeper_tls,
-                **config.settings(),
-            )
-        )
+        self._publisher = Publisher(audit_to or ProducerConfig(**config.of_cluster()))
         self._counter = TierCounter(
             tier or f"group:{config.group}", self._publisher, window_ms=window_ms
         )

@@ -1,18 +1,18 @@
 """The options that several commands share, and the types of their values."""
 
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
 from hermes.cli.terminal import note
 from hermes.client import SimpleConsumer, SyncProducer
+from hermes.config import addresses
 from hermes.config.units import parse_size
 from hermes.errors import InvalidTopicError
 from hermes.protocol import DEFAULT_MAX_EXPANDED_BYTES, RANDOM_PARTITION, Codec, check_topic_name
 from hermes.security import ClientSecurity
 
-_DEFAULT_PORT: Final = 9092
 _MAX_PARTITION: Final = 2**31 - 1  # what a request can hold
 
 Value = TypeVar("Value")
@@ -22,16 +22,10 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 # -- types --------------------------------------------------------------------------------------
 
 
-class BrokerAddress(NamedTuple):
-    """Where a broker listens; the host is a name or an address, IPv6 without brackets."""
+class BrokerAddress(addresses.BrokerAddress):
+    """Where a broker listens, and clients of it."""
 
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        """`host:port`, as it is given on the command line."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}"
+    __slots__ = ()
 
     def consumer(
         self, timeout_seconds: float, security: ClientSecurity, **settings: Any
@@ -66,20 +60,8 @@ def option_type(parse: Callable[[str], Value], shown: str) -> Callable[[str], Va
 
 
 def parse_broker(text: str) -> BrokerAddress:
-    """Read `HOST`, `HOST:PORT` or `[IPV6]:PORT`."""
-    expected = f"expected HOST:PORT such as localhost:{_DEFAULT_PORT} or [::1]:{_DEFAULT_PORT}"
-    host, colon, port = text.strip().rpartition(":")
-    if not colon or text.endswith("]"):
-        host, port = text.strip(), str(_DEFAULT_PORT)
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-    elif ":" in host:
-        raise ValueError(f"{text!r} is not a broker's address: {expected}")
-    if not host or any(c in host for c in "/, ") or not (port.isascii() and port.isdigit()):
-        raise ValueError(f"{text!r} is not a broker's address: {expected}")
-    if not 0 < int(port) < 65536:
-        raise ValueError(f"{text!r} is not a broker's address: a port is a number from 1 to 65535")
-    return BrokerAddress(host, int(port))
+    """See `hermes.config.addresses.parse_broker`."""
+    return BrokerAddress(*addresses.parse_broker(text))
 
 
 def _parse_topic(text: str) -> str:
@@ -113,7 +95,7 @@ def broker_option(*, required: bool) -> Decorator:
         envvar="HERMES_BROKER",
         show_envvar=True,
         metavar="HOST:PORT",
-        help=f"The broker's address; port {_DEFAULT_PORT} when none is given.",
+        help=f"The broker's address; port {addresses.DEFAULT_PORT} when none is given.",
     )
 
 

@@ -23,6 +23,7 @@ reading:
                     has heard of), metrics, and the collector of those for prometheus_client
     mirrored        appends of a mirror, which happen once; pipelining: several on their way;
                     translation: of offsets between clusters
+    bootstrap       from the address of one broker to those of its cluster, and to coordination
     discovery       brokers and partitions from ZooKeeper, in place of a list
     groups          consumers that share topics
     retrying        such consumers, whose messages are handled again when they fail

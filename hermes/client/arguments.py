@@ -9,6 +9,7 @@ import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from hermes.config.addresses import BrokerAddress, parse_broker
 from hermes.config.units import parse_duration
 from hermes.errors import ArgumentError, ConfigError
 from hermes.protocol import EARLIEST, LATEST, FetchRequest
@@ -52,16 +53,36 @@ def check_instance(name: str, value: object, kind: type, hint: str = "") -> None
         raise _wrong(name, f"a {kind.__name__}", value, hint)
 
 
-def check_address(host: object, port: object) -> None:
-    """Check where a broker is said to be.
+def check_config(value: object, kind: type, brokers: str) -> None:
+    """Check a configuration; who gives an address in its place is told which setting takes it."""
+    hint = ""
+    if isinstance(value, str):
+        hint = f"did you mean {kind.__name__}({brokers}={quoted(value, _LONGEST_QUOTE)})?"
+    check_instance("config", value, kind, hint)
+
+
+def broker_address(host: object, port: object) -> BrokerAddress:
+    """Read where a broker is said to be.
+
+    Args:
+        host: a name or an address; or, without a port, both as in `localhost:9092`.
+        port: the port; None if it stands in the host, or is the usual one.
 
     Raises:
         ConfigError: the port is no number from 1 to 65535, or the host no text.
     """
-    if type(port) is not int or not 0 < port < 65536:
-        raise ConfigError("port", f"expected 1 to 65535, got {_described(port)}")
     if not isinstance(host, str):
         raise ConfigError("host", f"expected a name or an address, got {_described(host)}")
+    if port is None:
+        try:
+            return parse_broker(host)
+        except ValueError as error:
+            raise ConfigError("host", str(error)) from None
+    if type(port) is not int or not 0 < port < 65536:
+        raise ConfigError("port", f"expected 1 to 65535, got {_described(port)}")
+    if host.count(":") == 1:
+        raise ConfigError("port", f"there is one in the host as well: {_described(host)}")
+    return BrokerAddress(host, port)
 
 
 def check_seconds(key: str, value: object) -> None:

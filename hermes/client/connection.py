@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final, Self, TypeVar, overload
 
-from hermes.client.arguments import check_address, check_seconds
+from hermes.client.arguments import broker_address, check_seconds
 from hermes.client.authenticating import Authentication, advance, authenticate
 from hermes.client.endings import RetiredConnection, closed_when_idle
 from hermes.client.tls_failures import tls_failure, tls_refusal
@@ -30,6 +30,7 @@ from hermes.errors import (
     RemoteProtocolError,
 )
 from hermes.forks import FORKED, watch_forks
+from hermes.keywords import explains_keywords
 from hermes.protocol.framing import refused_answer
 from hermes.security import PLAIN, ClientSecurity
 
@@ -47,6 +48,7 @@ _R = TypeVar("_R")
 _log = logging.getLogger(__name__)
 
 
+@explains_keywords
 class BrokerConnection:
     """A lazily made, self-repairing connection that threads may share.
 
@@ -56,9 +58,9 @@ class BrokerConnection:
             body = connection.call(MetadataRequest(None).encode())
 
     Args:
-        host: a name or an address of the broker. Looking a name up is not bounded by the timeouts:
-            the operating system's resolver has its own.
-        port: 1 to 65535.
+        host: a name or an address of the broker, or both as in `localhost:9092`. Looking a name up
+            is not bounded by the timeouts: the operating system's resolver has its own.
+        port: 1 to 65535; None for the one in `host`, or else 9092.
         timeout_seconds: the longest that one call may take, connecting and waiting for other
             threads' calls included; above 0.
         connect_timeout_seconds: the longest that connecting may take; above 0.
@@ -74,7 +76,7 @@ class BrokerConnection:
     def __init__(
         self,
         host: str,
-        port: int,
+        port: int | None = None,
         *,
         timeout_seconds: float = 30.0,
         connect_timeout_seconds: float = 5.0,
@@ -83,11 +85,10 @@ class BrokerConnection:
         security: ClientSecurity = PLAIN,
         authenticate: Callable[[ClientSecurity, str], Authentication[None]] = authenticate,
     ) -> None:
-        check_address(host, port)
+        address = broker_address(host, port)
         check_seconds("timeout_seconds", timeout_seconds)
         check_seconds("connect_timeout_seconds", connect_timeout_seconds)
-        self.host = host
-        self.port = port
+        self.host, self.port = address
         self.timeout_seconds = timeout_seconds
         self.connect_timeout_seconds = connect_timeout_seconds
         self.max_response_bytes = max_response_bytes

@@ -17,15 +17,16 @@ from typing import Any, Final, Self, TypeAlias, overload
 
 from zope.interface import Interface
 
-from hermes.client.arguments import check_instance, check_topic
+from hermes.client.arguments import check_config, check_topic
 from hermes.client.batching import Batch, Keys, Outcome, ProducerData, SendHandle, message_count
+from hermes.client.bootstrap import ClusterSearch
 from hermes.client.discovery import ZooKeeperMetadata
 from hermes.client.failures import Failures
 from hermes.client.grouping import SetRules
 from hermes.client.handlers import Handlers
 from hermes.client.metrics import ProducerCounters, ProducerMetrics
 from hermes.client.payloads import Payloads, check_keys, check_messages
-from hermes.client.producer_config import ProducerConfig
+from hermes.client.producer_config import ListedBroker, ProducerConfig
 from hermes.client.retries import RetryRules
 from hermes.client.routing import BrokerListMetadata, Brokers, MetadataProvider, Router
 from hermes.client.sending import MAX_ACKNOWLEDGED_SET_BYTES, MAX_SET_BYTES, Sender
@@ -35,6 +36,7 @@ from hermes.client.topic_formats import TopicFormats
 from hermes.errors import ClientError, HermesError, QueueFullError
 from hermes.forks import FORKED, watch_forks
 from hermes.interfaces import ICallbackHandler, IEncoder, IEventHandler, IPartitioner
+from hermes.keywords import explains_keywords
 from hermes.plugins.discovery import load_plugin, verify_plugin
 from hermes.protocol import check_topic_name
 
@@ -48,11 +50,12 @@ _Item: TypeAlias = tuple[str, Any, Any, int, int]
 _HOLD_OFF_SECONDS: Final = 10.0
 
 
+@explains_keywords
 class Producer:
     """Publishes messages to topics over one or more brokers. Threads may share it.
 
     Example:
-        with Producer(ProducerConfig(broker_list="0:localhost:9092", acks="flushed")) as producer:
+        with Producer(ProducerConfig(broker_list="localhost:9092", acks="flushed")) as producer:
             producer.send("clicks", [b"first", b"second"])
             producer.send("clicks", b"third", key="user-7")
 
@@ -66,7 +69,7 @@ class Producer:
     """
 
     def __init__(self, config: ProducerConfig) -> None:
-        check_instance("config", config, ProducerConfig)
+        check_config(config, ProducerConfig, "broker_list")
         self.config = config
         config.check()
         self._brokers = Brokers(partial(_broker_producer, config))
@@ -414,18 +417,30 @@ def _broker_producer(config: ProducerConfig, host: str, port: int) -> SyncProduc
         port,
         timeout_seconds=min(config.timeout_seconds, config.seconds("delivery_timeout")),
         connect_timeout_seconds=config.connect_timeout_seconds,
-        hold_off_seconds=0.0 if len(config.brokers()) == 1 else _HOLD_OFF_SECONDS,
+        hold_off_seconds=0.0 if _is_alone(config.brokers()) else _HOLD_OFF_SECONDS,
         supports_hermes_requests=config.supports_hermes_requests,
         **config.settings(),
     )
 
 
+def _is_alone(listed: Sequence[ListedBroker]) -> bool:
+    """Whether there is one broker for certain, and so nothing for others to be held up."""
+    return len(listed) == 1 and listed[0].broker_id is not None
+
+
 def _metadata_provider(config: ProducerConfig, brokers: Brokers) -> MetadataProvider:
-    for broker_id, host, port in config.brokers():
-        brokers.place(broker_id, host, port)
+    ways_in = []
+    for broker_id, address in config.brokers():
+        if broker_id is None:
+            ways_in.append(address)
+        else:
+            brokers.place(broker_id, *address)
     if not config.zookeeper_connect:
         return BrokerListMetadata(
-            brokers, config.partition_counts, config.seconds("metadata_max_age")
+            brokers,
+            config.partition_counts,
+            config.seconds("metadata_max_age"),
+            search=ClusterSearch(ways_in, brokers.at).find if ways_in else None,
         )
     return ZooKeeperMetadata(
         config.zookeeper_connect,

@@ -11,7 +11,9 @@ from hermes.client.arguments import (
     check_zookeeper_tls,
     seconds_of,
 )
+from hermes.config.addresses import BrokerAddress, parse_broker
 from hermes.errors import ConfigError
+from hermes.keywords import explains_keywords
 from hermes.protocol import Acks, Codec
 from hermes.quoting import quoted
 from hermes.security import PLAIN, ClientSecurity
@@ -30,20 +32,19 @@ _CHOICES: Final[Mapping[str, Sequence[str]]] = {
 }
 
 
-class BrokerAddress(NamedTuple):
-    """One broker of a static list.
+class ListedBroker(NamedTuple):
+    """One broker of `broker_list`.
 
     Attributes:
-        broker_id: its number; partitions are counted in the order of these.
-        host: its name or address.
-        port: its port.
+        broker_id: its number, by which partitions are ordered; None: it says so itself.
+        address: where it is.
     """
 
-    broker_id: int
-    host: str
-    port: int
+    broker_id: int | None
+    address: BrokerAddress
 
 
+@explains_keywords
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerConfig(ClientSecurity):
     """What a `Producer` does. `broker_list` or `zookeeper_connect` is required, the rest optional.
@@ -54,12 +55,13 @@ class ProducerConfig(ClientSecurity):
     named `..._seconds` are numbers of seconds.
 
     Example:
-        ProducerConfig(broker_list="0:localhost:9092", producer_type="async", acks="flushed")
+        ProducerConfig(broker_list="localhost:9092", producer_type="async", acks="flushed")
         ProducerConfig(zookeeper_connect="zk1:2181,zk2:2181/hermes")
 
     Attributes:
-        broker_list: `ID:HOST:PORT`, separated by commas. The ids order the partitions: every
-            producer of a topic must use the same.
+        broker_list: `HOST:PORT` of a broker, or of several with commas between: those that answer
+            are asked for the others of their cluster. `ID:HOST:PORT` names all brokers there are,
+            with numbers that order the partitions; every producer of a topic must use the same.
         zookeeper_connect: `HOST:PORT,HOST:PORT/CHROOT` of the ZooKeeper where brokers register,
             instead of a list of them.
         zookeeper_tls: None: ZooKeeper is connected to as brokers are. False: without TLS, and so
@@ -193,27 +195,20 @@ class ProducerConfig(ClientSecurity):
         """One of the durations, in seconds."""
         return seconds_of(key, getattr(self, key))
 
-    def brokers(self) -> tuple[BrokerAddress, ...]:
-        """The brokers of `broker_list`, ordered by id; none when ZooKeeper knows them."""
-        found: dict[int, BrokerAddress] = {}
+    def brokers(self) -> tuple[ListedBroker, ...]:
+        """The brokers of `broker_list`, ordered by id if they have some; none without a list."""
         if not self.broker_list:
             return ()
-        for text in self.broker_list.split(","):
-            broker_id, _, address = text.strip().partition(":")
-            host, _, port = address.rpartition(":")
-            if not (broker_id.isdecimal() and host and port.isdecimal()):
-                raise ConfigError(
-                    "broker_list", f"expected ID:HOST:PORT, got {quoted(text.strip())}"
-                )
-            if not 0 < int(port) < 65536:
-                raise ConfigError(
-                    "broker_list", f"the port of {quoted(text.strip())} is not 1 to 65535"
-                )
-            if int(broker_id) in found:
-                raise ConfigError("broker_list", f"the broker id {broker_id} is listed twice")
-            entry = BrokerAddress(int(broker_id), host.strip("[]"), int(port))
-            found[entry.broker_id] = entry
-        return tuple(found[number] for number in sorted(found))
+        listed = [_listed(text.strip()) for text in self.broker_list.split(",")]
+        ids = [each.broker_id for each in listed if each.broker_id is not None]
+        if not ids:
+            return tuple(dict.fromkeys(listed))
+        if len(ids) < len(listed):
+            raise ConfigError("broker_list", "give ids (ID:HOST:PORT) to all brokers, or to none")
+        for number in ids:
+            if ids.count(number) > 1:
+                raise ConfigError("broker_list", f"the broker id {number} is listed twice")
+        return tuple(sorted(listed, key=lambda each: each.broker_id or 0))
 
     def required_acks(self) -> Acks | None:
         """The level to ask the broker for, if it can; None for no acknowledgement."""
@@ -224,3 +219,14 @@ class ProducerConfig(ClientSecurity):
         if self.compressed_topics and topic not in self.compressed_topics:
             return Codec.NONE
         return _CODECS[self.compression]
+
+
+def _listed(text: str) -> ListedBroker:
+    broker_id, _, rest = text.partition(":")
+    has_id = ":" in rest and broker_id.isascii() and broker_id.isdigit() and len(broker_id) < 11
+    try:
+        return ListedBroker(
+            int(broker_id) if has_id else None, parse_broker(rest if has_id else text)
+        )
+    except ValueError as error:
+        raise ConfigError("broker_list", str(error)) from None

@@ -2,14 +2,15 @@
 
 Partitions of a topic are counted over all brokers, ordered by (broker id, partition), as Kafka
 0.7's producers do; the partitioner chooses by that count. A `MetadataProvider` knows the
-partitions: here by asking a static list of brokers; `discovery` has the one that asks ZooKeeper.
+partitions: here by asking brokers of a list; `discovery` has the one that asks ZooKeeper.
 """
 
 import logging
+import math
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 from hermes.client import conversations
@@ -52,6 +53,8 @@ class Brokers:
     def __init__(self, make: Callable[[str, int], SyncProducer]) -> None:
         self._make = make
         self._by_id: dict[int, tuple[tuple[str, int], SyncProducer]] = {}
+        # Connections to brokers whose id isn't known (yet).
+        self._strangers: dict[tuple[str, int], SyncProducer] = {}
 
     def __getitem__(self, broker_id: int) -> SyncProducer:
         return self._by_id[broker_id][1]
@@ -65,13 +68,23 @@ class Brokers:
 
     def place(self, broker_id: int, host: str, port: int) -> None:
         """Note where a broker is; one that has moved gets a new producer."""
-        former = self._by_id.get(broker_id)
-        if former is not None and former[0] == (host, port):
+        former, address = self._by_id.get(broker_id), (host, port)
+        if former is not None and former[0] == address:
             return
-        self._by_id[broker_id] = (host, port), self._make(host, port)
+        made = self._strangers.pop(address, None) or self._make(host, port)
+        self._by_id[broker_id] = address, made
         if former is not None:
             _log.info("broker %d is now at %s:%d", broker_id, host, port)
             former[1].close()
+
+    def at(self, address: tuple[str, int]) -> SyncProducer:
+        """The producer of whichever broker is at an address."""
+        for known, producer in self._by_id.values():
+            if known == address:
+                return producer
+        if address not in self._strangers:
+            self._strangers[address] = self._make(*address)
+        return self._strangers[address]
 
     def settle(self) -> None:
         """Make sure that the brokers have read what was sent to them without acknowledgement.
@@ -85,7 +98,7 @@ class Brokers:
 
     def close(self) -> None:
         """Close all connections; calls under way fail. Idempotent."""
-        for _, broker in self:
+        for broker in (*self._strangers.values(), *(broker for _, broker in self)):
             broker.close()
 
 
@@ -118,7 +131,7 @@ class MetadataProvider(Protocol):
 
 
 class BrokerListMetadata:
-    """A fixed list of brokers, each asked how many partitions it has for a topic.
+    """A list of brokers, each asked how many partitions it has for a topic.
 
     Args:
         brokers: the brokers of the list.
@@ -126,6 +139,7 @@ class BrokerListMetadata:
             there, no broker is asked.
         max_age_seconds: after how long brokers are asked again.
         clock: monotonic seconds.
+        search: finds out which brokers there are, by id; None if the list says so itself.
     """
 
     def __init__(
@@ -134,6 +148,7 @@ class BrokerListMetadata:
         partition_counts: Mapping[str, int],
         max_age_seconds: float,
         clock: Callable[[], float] = time.monotonic,
+        search: Callable[[], Mapping[int, tuple[str, int]]] | None = None,
     ) -> None:
         self._brokers = brokers
         self._partition_counts = partition_counts
@@ -141,6 +156,9 @@ class BrokerListMetadata:
         self._clock = clock
         self._lock = threading.Lock()
         self._known: dict[str, tuple[TopicPartitions, float]] = {}
+        self._search = search
+        self._found: Mapping[int, tuple[str, int]] = {}
+        self._found_until = -math.inf
 
     def partitions(self, topic: str) -> TopicPartitions:
         """See `MetadataProvider`."""
@@ -159,6 +177,7 @@ class BrokerListMetadata:
             known = self._known.get(topic)
             if known is not None:
                 self._known[topic] = (known[0], self._clock())
+                self._found_until = -math.inf
 
     def close(self) -> None:
         """See `MetadataProvider`: the brokers belong to the producer."""
@@ -166,7 +185,7 @@ class BrokerListMetadata:
     def _ask(self, topic: str, before: TopicPartitions | None) -> tuple[TopicPartitions, float]:
         targets: list[Target] = []
         why_not: Exception | None = None
-        for broker_id, broker in self._brokers:
+        for broker_id, broker in self._asked():
             try:
                 numbers = self._numbers(topic, broker)
             except (BrokerUnavailableError, BrokerTimeoutError) as error:
@@ -193,6 +212,29 @@ class BrokerListMetadata:
             targets = [Target(number, -1) for number in dict(targets)]
             return TopicPartitions(tuple(targets), False, why_not), now + self._max_age_seconds
         return TopicPartitions(tuple(targets), False, why_not), now + _AVOID_SECONDS
+
+    def _asked(self) -> Iterable[tuple[int, SyncProducer]]:
+        """The brokers that may have partitions, by id; found first, where they must be.
+
+        Raises:
+            HermesError: none can be found.
+        """
+        if self._search is None:
+            return self._brokers
+        now = self._clock()
+        if now >= self._found_until:
+            try:
+                self._found = self._search()
+            except (BrokerUnavailableError, BrokerTimeoutError):
+                if not self._found:
+                    raise  # else each of those known is asked, and says so itself
+            for broker_id, address in self._found.items():
+                self._brokers.place(broker_id, *address)
+            if len(self._found) == 1:  # there are no others that a wait for it would hold up
+                (only,) = self._found
+                self._brokers[only].channel.connection.hold_off_seconds = 0.0
+            self._found_until = now + self._max_age_seconds
+        return [(broker_id, self._brokers[broker_id]) for broker_id in sorted(self._found)]
 
     def _numbers(self, topic: str, broker: SyncProducer) -> Sequence[int] | None:
         """The numbers of a topic's partitions on a broker; None when they can't be known."""

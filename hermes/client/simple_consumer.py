@@ -22,6 +22,7 @@ from hermes.client.fetching import (
 )
 from hermes.client.metrics import ConsumerCounters, ConsumerMetrics
 from hermes.errors import ClientError, ConfigError, HermesError, NoCoordinationError
+from hermes.keywords import explains_keywords
 from hermes.protocol import (
     DEFAULT_MAX_EXPANDED_BYTES,
     AppendTimesRequest,
@@ -38,6 +39,7 @@ from hermes.security import ClientSecurity
 _Fetched = TypeVar("_Fetched", FetchedSet, list[FetchResult])
 
 
+@explains_keywords
 class SimpleConsumer(Administration):
     """Reads partitions of one broker: Hermes or Kafka 0.7.
 
@@ -50,14 +52,14 @@ class SimpleConsumer(Administration):
     response), and the BrokerError of the code that the broker responded with.
 
     Example:
-        with SimpleConsumer("localhost", 9092) as consumer:
+        with SimpleConsumer("localhost:9092") as consumer:
             (offset,) = consumer.get_offsets_before("clicks", 0, EARLIEST, max_offsets=1)
             for message, offset in consumer.fetch(FetchRequest("clicks", 0, offset, 1 << 20)):
                 print(message.payload)
 
     Args:
-        host: the broker's name or address.
-        port: its port.
+        host: the broker's name or address, or both as in `localhost:9092`.
+        port: its port; None for the one in `host`, or else 9092.
         timeout_seconds: the longest that one request may take, above 0; a fetch that waits may
             take its wait longer.
         connect_timeout_seconds: the longest that connecting may take, above 0.
@@ -83,7 +85,7 @@ class SimpleConsumer(Administration):
     def __init__(
         self,
         host: str,
-        port: int,
+        port: int | None = None,
         *,
         timeout_seconds: float = 30.0,
         connect_timeout_seconds: float = 5.0,

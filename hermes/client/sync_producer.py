@@ -14,6 +14,7 @@ from hermes.errors import (
     BrokerError,
     RemoteProtocolError,
 )
+from hermes.keywords import explains_keywords
 from hermes.protocol import (
     RANDOM_PARTITION,
     AcknowledgedProduceRequest,
@@ -49,10 +50,11 @@ class SendResult(NamedTuple):
     offset: int | None
 
 
+@explains_keywords
 class SyncProducer:
     """Sends message sets to partitions of one broker: Hermes or Kafka 0.7.
 
-        with SyncProducer("localhost", 9092) as producer:
+        with SyncProducer("localhost:9092") as producer:
             messages = encode_message_set([b"first", b"second"])
             producer.send("clicks", 0, messages)
             producer.barrier()
@@ -65,8 +67,8 @@ class SyncProducer:
     (nonsense as answer).
 
     Args:
-        host: the broker's name or address.
-        port: its port.
+        host: the broker's name or address, or both as in `localhost:9092`.
+        port: its port; None for the one in `host`, or else 9092.
         timeout_seconds: the longest that one request may take, above 0.
         connect_timeout_seconds: the longest that connecting may take, above 0.
         hold_off_seconds: for how long calls fail at once after it took longer, 0 or more.
@@ -83,7 +85,7 @@ class SyncProducer:
     def __init__(
         self,
         host: str,
-        port: int,
+        port: int | None = None,
         *,
         timeout_seconds: float = 30.0,
         connect_timeout_seconds: float = 5.0,

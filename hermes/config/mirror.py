@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 from hermes.config import kinds
+from hermes.config.addresses import parse_brokers
 from hermes.config.connect_as import CONNECT_AS, ConnectAs
 from hermes.config.exposure import check_listeners
 from hermes.config.files import read_regular_file
@@ -26,7 +27,6 @@ from hermes.security import PLAIN, ClientSecurity
 _MAX_FILE_BYTES: Final = 1 << 20
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _RANGE: Final = re.compile(r"(-?[0-9]{1,9})?:(-?[0-9]{1,9})?")
-_BROKER: Final = re.compile(r"(?:[\w.-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})")
 
 
 @dataclass(frozen=True)
@@ -128,20 +128,6 @@ def _parse_name(value: object) -> str:
     raise ValueError(f"expected up to 100 letters, digits, '.', '_' and '-', got {quoted(value)}")
 
 
-def _parse_brokers(value: object) -> tuple[tuple[str, int], ...]:
-    texts = value.split(",") if isinstance(value, str) else value
-    if not isinstance(texts, list) or not texts:
-        raise ValueError(f"expected HOST:PORT, or a list of them, got {quoted(value)}")
-    brokers = []
-    for text in texts:
-        match = _BROKER.fullmatch(text.strip()) if isinstance(text, str) else None
-        if match is None or not 0 < int(match[1]) < 65536:
-            raise ValueError(f"expected HOST:PORT, got {quoted(text)}")
-        host = text.strip()[: match.start(1) - 1]
-        brokers.append((host.strip("[]"), int(match[1])))
-    return tuple(brokers)
-
-
 def _parse_cluster(value: object, name: str | None = None) -> ClusterAddress:
     known = (*(() if name else ("name",)), "zookeeper", "brokers", "connect_as")
     if not isinstance(value, Mapping):
@@ -164,7 +150,7 @@ def _parse_cluster(value: object, name: str | None = None) -> ClusterAddress:
     if "zookeeper" in value:
         zookeeper = kinds.ENSEMBLE.parse(value["zookeeper"])
         return ClusterAddress(name, zookeeper=zookeeper, connect_as=connect_as)
-    brokers = _parse_brokers(value["brokers"])
+    brokers = parse_brokers(value["brokers"])
     return ClusterAddress(name, brokers=brokers, connect_as=connect_as)
 
 

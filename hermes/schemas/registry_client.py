@@ -6,6 +6,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from hermes.errors import ConfigError, SchemaRegistryError, UnknownSchemaError
+from hermes.keywords import explains_keywords
 from hermes.quoting import quoted
 from hermes.schemas.addresses import parse_addresses
 from hermes.schemas.exchanges import Exchanges
@@ -26,6 +27,7 @@ _MOST_UNKNOWN: Final = 10_000
 _MOST_REFERENCES: Final = 1_000
 
 
+@explains_keywords
 class RegistryClient:
     """A client of a schema registry: Hermes' own, or any with Confluent's REST interface.
 

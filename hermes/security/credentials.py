@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeAlias
 
 from hermes.errors import ConfigError
+from hermes.keywords import explains_keywords
 from hermes.quoting import quoted
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ _Stamps: TypeAlias = tuple[tuple[int, int, int] | None, ...]
 _MOST_CONTEXTS: Final = 64
 
 
+@explains_keywords
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSecurity:
     """How a client proves who it is, and how it knows whom it talks to.

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
+from hermes.config.addresses import parse_brokers
 from hermes.config.units import parse_size
 from hermes.errors import ConfigError
 from hermes.regex import JavaPattern, compile_java
@@ -115,16 +116,6 @@ def byte_count(text: str) -> int:
     return size
 
 
-def _servers(text: str) -> tuple[tuple[str, int], ...]:
-    servers = []
-    for each in text.split(","):
-        host, _, port = each.strip().rpartition(":")
-        if not (host and port.isdecimal() and 0 < int(port) < 65536):
-            raise ValueError(f"expected HOST:PORT,HOST:PORT, got {each.strip()!r}")
-        servers.append((host.strip("[]"), int(port)))
-    return tuple(dict.fromkeys(servers))
-
-
 def _zookeeper(text: str) -> str:
     if not text.strip():
         raise ValueError("expected HOST:PORT,HOST:PORT/CHROOT, got nothing")
@@ -171,7 +162,7 @@ def _point(*words: str) -> Callable[[str], Any]:
 ADDRESS_OPTIONS: Final = (
     Option(
         "hermes.bootstrap.servers",
-        _servers,
+        parse_brokers,
         None,
         "`HOST:PORT` of every broker, separated by commas: a broker knows only its own partitions",
         ("batch", "stream", "sink"),

@@ -44,6 +44,7 @@ from hermes.broker import BrokerService
 from hermes.broker.clocks import use_monotonic_clock
 from hermes.config import parse_broker_config
 from hermes.errors import ArgumentError, ConfigError, HermesError
+from hermes.keywords import explains_keywords
 from hermes.reactors import make_reactor, release_reactor
 from hermes.tap import mount_kafka, mount_registry
 
@@ -90,6 +91,11 @@ class RunningBroker:
     bootstrap_servers: str | None = None
 
     @property
+    def address(self) -> str:
+        """`HOST:PORT`, for whatever names a broker."""
+        return f"{self.host}:{self.port}"
+
+    @property
     def broker_list(self) -> str:
         """For `ProducerConfig(broker_list=...)`: `ID:HOST:PORT`."""
         return f"{self.broker_id}:{self.host}:{self.port}"
@@ -127,6 +133,7 @@ class RunningKafka(RunningBroker):
     faults: "Faults" = field(kw_only=True, repr=False)
 
 
+@explains_keywords
 @contextmanager
 def running_broker(
     log_dir: Path | None = None,
@@ -165,6 +172,7 @@ def running_broker(
         yield RunningBroker(**found)
 
 
+@explains_keywords
 @contextmanager
 def running_kafka(
     topics: Mapping[str, int] | Iterable[str] = (),

@@ -5,8 +5,11 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from hermes.client.arguments import check_choice, check_least, check_zookeeper_tls, seconds_of
+from hermes.config.addresses import BrokerAddress, parse_brokers
 from hermes.coordination.layout import check_node_name
 from hermes.errors import ConfigError
+from hermes.keywords import explains_keywords
+from hermes.quoting import quoted
 from hermes.security import PLAIN, ClientSecurity
 
 _DURATIONS = (
@@ -22,20 +25,24 @@ _DURATIONS = (
 )
 
 
+@explains_keywords
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerConfig(ClientSecurity):
-    """What a consumer in a group does.
+    """What a consumer in a group does. `group`, and `brokers` or `zookeeper_connect`, are required.
 
     Of TLS, certificates, users and passwords, see `ClientSecurity`.
 
     Example:
+        ConsumerConfig(group="search", brokers="localhost:9092")
         ConsumerConfig(group="search", zookeeper_connect="zk1:2181,zk2:2181/hermes")
 
     Attributes:
         group: the group's name. Consumers in one group share the messages of a topic; different
             groups each get all of them.
+        brokers: `HOST:PORT` of a broker, or of several with commas between: the first that answers
+            is asked, once, where its groups are coordinated.
         zookeeper_connect: `HOST:PORT,HOST:PORT/CHROOT` of the ZooKeeper, or of a broker's embedded
-            coordination.
+            coordination, instead.
         zookeeper_tls: None: ZooKeeper is connected to as brokers are. False: without TLS, and so
             without user and password, which its protocol would show.
         consumer_id: this consumer's id; empty for one made of host name, time and a random number.
@@ -74,7 +81,8 @@ class ConsumerConfig(ClientSecurity):
     """
 
     group: str
-    zookeeper_connect: str
+    brokers: str = ""
+    zookeeper_connect: str = ""
     zookeeper_tls: Literal[False] | None = None
     consumer_id: str = ""
     auto_commit: bool = True
@@ -103,8 +111,12 @@ class ConsumerConfig(ClientSecurity):
         check_node_name("group", self.group)
         if self.consumer_id:
             check_node_name("consumer_id", self.consumer_id)
-        if not self.zookeeper_connect:
-            raise ConfigError("zookeeper_connect", "expected HOST:PORT/CHROOT, got nothing")
+        for key in ("brokers", "zookeeper_connect"):
+            if not isinstance(getattr(self, key), str):
+                raise ConfigError(key, f"expected a string, got {quoted(getattr(self, key))}")
+        if bool(self.brokers) == bool(self.zookeeper_connect):
+            raise ConfigError("brokers", "expected exactly one: this or zookeeper_connect")
+        self.broker_addresses()
         check_choice("auto_offset_reset", self.auto_offset_reset, ("smallest", "largest", "fail"))
         check_choice("on_corrupt", self.on_corrupt, ("raise", "skip"))
         for key in ("prefetch_bytes", "fetch_bytes", "max_fetch_bytes"):
@@ -119,6 +131,25 @@ class ConsumerConfig(ClientSecurity):
     def coordination_security(self) -> ClientSecurity:
         """What is brought to ZooKeeper."""
         return self.security if self.zookeeper_tls is None else PLAIN
+
+    def broker_addresses(self) -> tuple[BrokerAddress, ...]:
+        """The brokers to ask where groups are coordinated; none where that is given."""
+        try:
+            return parse_brokers(self.brokers) if self.brokers else ()
+        except ValueError as error:
+            raise ConfigError("brokers", str(error)) from None
+
+    def of_cluster(self) -> dict[str, Any]:
+        """The settings of a `ProducerConfig` by which it sends to the same cluster."""
+        if self.brokers:
+            return {"broker_list": self.brokers, **self.settings()}
+        return {
+            "zookeeper_connect": self.zookeeper_connect,
+            "zookeeper_tls": self.zookeeper_tls,
+            "zookeeper_session_timeout": self.zookeeper_session_timeout,
+            "zookeeper_connection_timeout": self.zookeeper_connection_timeout,
+            **self.settings(),
+        }
 
     def seconds(self, key: str) -> float:
         """One of the durations, in seconds."""

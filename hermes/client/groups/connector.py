@@ -8,7 +8,8 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, Self
 
-from hermes.client.arguments import check_instance, check_topic
+from hermes.client.arguments import check_config, check_instance, check_topic
+from hermes.client.bootstrap import coordination_of
 from hermes.client.groups.claims import Claim
 from hermes.client.groups.config import ConsumerConfig
 from hermes.client.groups.membership import Membership
@@ -20,6 +21,7 @@ from hermes.coordination.sessions import Session
 from hermes.errors import ArgumentError, ClientError, ConfigError, HermesError
 from hermes.forks import FORKED, watch_forks
 from hermes.interfaces import IDecoder
+from hermes.keywords import explains_keywords
 from hermes.plugins.discovery import load_plugin, verify_plugin
 from hermes.protocol import check_topic_name
 from hermes.quoting import quoted
@@ -41,34 +43,7 @@ class RebalanceListener(Protocol):
         """These are owned from now on."""
 
 
-class Consumer:
-    """Creates consumers in groups.
-
-    Example:
-        config = ConsumerConfig(group="search", zookeeper_connect="localhost:2181")
-        with Consumer.create(config) as connector:
-            (stream,) = connector.create_message_streams({"clicks": 1})["clicks"]
-            for message, topic, partition, offset, *_ in stream:
-                index(message)
-    """
-
-    @staticmethod
-    def create(config: ConsumerConfig, listener: RebalanceListener | None = None) -> "Connector":
-        """Connect to ZooKeeper.
-
-        Args:
-            config: what the consumer does.
-            listener: is notified of rebalances.
-
-        Raises:
-            ConfigError: a certificate or a key can't be used.
-            CoordinationUnavailableError: ZooKeeper can't be reached.
-            CoordinationNotAuthenticatedError: it refuses the user.
-            PluginError: the decoder is missing or wrong.
-        """
-        return Connector(config, listener)
-
-
+@explains_keywords
 class Connector:
     """One member of a group, from its creation to its shutdown. Threads may share it.
 
@@ -78,10 +53,18 @@ class Connector:
     Args:
         config: what it does.
         listener: is notified of rebalances.
+
+    Raises:
+        ConfigError: a certificate or a key can't be used.
+        NoCoordinationError: the broker takes part in none.
+        BrokerUnavailableError: none of the brokers can be reached.
+        CoordinationUnavailableError: ZooKeeper can't be reached.
+        CoordinationNotAuthenticatedError: it refuses the user.
+        PluginError: the decoder is missing or wrong.
     """
 
     def __init__(self, config: ConsumerConfig, listener: RebalanceListener | None = None) -> None:
-        check_instance("config", config, ConsumerConfig)
+        check_config(config, ConsumerConfig, "brokers")
         self.config = config
         self.consumer_id = config.consumer_id or make_consumer_id(
             config.group,
@@ -95,7 +78,7 @@ class Connector:
         self._created = self._closed = self._is_forked = False
         config.check()
         self._session = Session(
-            config.zookeeper_connect,
+            config.zookeeper_connect or _coordination_of(config),
             security=config.coordination_security,
             session_timeout_seconds=config.seconds("zookeeper_session_timeout"),
             connection_timeout_seconds=config.seconds("zookeeper_connection_timeout"),
@@ -256,6 +239,27 @@ class Connector:
             raise
 
 
+class Consumer(Connector):
+    """A consumer in a group: a `Connector`, by the name under which it is looked for.
+
+    Example:
+        config = ConsumerConfig(group="search", brokers="localhost:9092")
+        with Consumer(config) as connector:
+            (stream,) = connector.create_message_streams({"clicks": 1})["clicks"]
+            for message, topic, partition, offset, *_ in stream:
+                index(message)
+
+    Args:
+        config: what it does.
+        listener: is notified of rebalances.
+    """
+
+    @staticmethod
+    def create(config: ConsumerConfig, listener: RebalanceListener | None = None) -> "Consumer":
+        """Make one, as Kafka 0.7's clients do; the same as `Consumer(config, listener)`."""
+        return Consumer(config, listener)
+
+
 def decoder_of(config: ConsumerConfig) -> Callable[[str, bytes], Any] | None:
     """What makes values of payloads; None if payloads are the values.
 
@@ -268,6 +272,15 @@ def decoder_of(config: ConsumerConfig) -> Callable[[str, bytes], Any] | None:
     else:
         verify_plugin(decoder, IDecoder, "the consumer's decoder")
     return None if config.decoder == "bytes" else decoder.decode
+
+
+def _coordination_of(config: ConsumerConfig) -> str:
+    return coordination_of(
+        config.broker_addresses(),
+        timeout_seconds=config.seconds("timeout"),
+        connect_timeout_seconds=config.seconds("connect_timeout"),
+        **config.settings(),
+    )
 
 
 def _check_count(count: int) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final, Self
 
-from hermes.client.arguments import check_instance
+from hermes.client.arguments import check_config
 from hermes.client.groups.config import ConsumerConfig
 from hermes.client.groups.connector import Consumer, RebalanceListener, decoder_of
 from hermes.client.metrics import RetryCounters, RetryMetrics
@@ -16,6 +16,7 @@ from hermes.client.retrying.messages import RetryMessage
 from hermes.client.retrying.worker import Shared, Worker
 from hermes.errors import ClientError, ConfigError
 from hermes.forks import watch_forks
+from hermes.keywords import explains_keywords
 from hermes.quoting import quoted
 
 # How long storing a message that failed may take before its partition is paused.
@@ -24,6 +25,7 @@ _DELIVERY_SECONDS: Final = 10
 _ANY_SIZE: Final = 2**31 - 1
 
 
+@explains_keywords
 class RetryingConsumer:
     """A member of a group that has messages handled, and those again later that fail.
 
@@ -34,7 +36,7 @@ class RetryingConsumer:
     has been stored there on disk. Messages after it don't wait for it.
 
     Example:
-        config = ConsumerConfig(group="billing", zookeeper_connect="localhost:2181", decoder="json")
+        config = ConsumerConfig(group="billing", brokers="localhost:9092", decoder="json")
         with RetryingConsumer(config, ["orders"], delays=["5s", "1m", "10m"]) as consumer:
             consumer.run(lambda order: charge(order.message))
 
@@ -65,7 +67,7 @@ class RetryingConsumer:
         streams: int = 1,
         listener: RebalanceListener | None = None,
     ) -> None:
-        check_instance("config", config, ConsumerConfig)
+        check_config(config, ConsumerConfig, "brokers")
         if not config.auto_commit:
             raise ConfigError("auto_commit", "expected True: offsets follow what was handled")
         if type(streams) is not int or streams < 1:
@@ -231,14 +233,10 @@ class RetryingConsumer:
 def _producer_config(config: ConsumerConfig) -> ProducerConfig:
     """The settings of what stores messages that failed."""
     return ProducerConfig(
-        zookeeper_connect=config.zookeeper_connect,
-        zookeeper_tls=config.zookeeper_tls,
-        zookeeper_session_timeout=config.zookeeper_session_timeout,
-        zookeeper_connection_timeout=config.zookeeper_connection_timeout,
         acks="flushed",
         delivery_timeout=f"{_DELIVERY_SECONDS}s",
         max_message_bytes=_ANY_SIZE,
         connect_timeout_seconds=config.seconds("connect_timeout"),
         supports_hermes_requests=config.supports_hermes_requests,
-        **config.settings(),
+        **config.of_cluster(),
     )

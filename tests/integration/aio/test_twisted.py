@@ -46,7 +46,7 @@ def run(tmp_path: Path, program: str, *arguments: object) -> None:
 def test_a_round_trip(tmp_path) -> None:
     program = """
     async def main(reactor, port):
-        config = ProducerConfig(broker_list=f"0:127.0.0.1:{port}", acks="flushed", queue_size=20)
+        config = ProducerConfig(broker_list=f"127.0.0.1:{port}", acks="flushed", queue_size=20)
         async with Producer(reactor, config) as producer:
             sends = [ensureDeferred(producer.send("clicks", b"%d" % n)) for n in range(200)]
             results = await gatherResults(sends, consumeErrors=True)
@@ -54,7 +54,7 @@ def test_a_round_trip(tmp_path) -> None:
             await producer.flush()
             assert producer.metrics().sent == 200
             await fails(errors.EncodingError, producer.send("clicks", "text"))
-        async with SimpleConsumer(reactor, "127.0.0.1", int(port)) as consumer:
+        async with SimpleConsumer(reactor, f"127.0.0.1:{port}") as consumer:
             seen = []
             async for message, offset in consumer.follow("clicks", 0, 0, max_size=100):
                 seen.append(int(message.payload))

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from hermes.client import ProducerConfig
-from hermes.client.producer_config import BrokerAddress
+from hermes.client.producer_config import ListedBroker
+from hermes.config.addresses import BrokerAddress
 from hermes.errors import ConfigError
 from hermes.protocol import Acks, Codec
 
@@ -14,7 +15,10 @@ from hermes.protocol import Acks, Codec
     ("setting", "value"),
     [
         ("broker_list", ""),
-        ("broker_list", "localhost:9092"),
+        ("broker_list", "localhost:9092,1:other:9092"),
+        ("broker_list", "localhost:9092,"),
+        ("broker_list", "localhost:x"),
+        ("broker_list", "::1"),
         ("broker_list", "0:localhost"),
         ("broker_list", "0:localhost:0"),
         ("broker_list", "0:localhost:99999"),
@@ -50,9 +54,18 @@ def test_a_wrong_setting_is_named(setting: str, value: object) -> None:
 def test_brokers_are_ordered_by_their_ids() -> None:
     config = ProducerConfig(broker_list="10:b:2, 2:a:1,3:[::1]:9092")
     assert config.brokers() == (
-        BrokerAddress(2, "a", 1),
-        BrokerAddress(3, "::1", 9092),
-        BrokerAddress(10, "b", 2),
+        ListedBroker(2, BrokerAddress("a", 1)),
+        ListedBroker(3, BrokerAddress("::1", 9092)),
+        ListedBroker(10, BrokerAddress("b", 2)),
+    )
+
+
+def test_brokers_need_no_ids() -> None:
+    config = ProducerConfig(broker_list="b:9093, localhost,[::1]:9,b:9093")
+    assert config.brokers() == (
+        ListedBroker(None, BrokerAddress("b", 9093)),
+        ListedBroker(None, BrokerAddress("localhost", 9092)),
+        ListedBroker(None, BrokerAddress("::1", 9)),
     )
 
 

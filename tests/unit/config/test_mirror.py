@@ -61,8 +61,11 @@ def test_partitionings(value: object, expected: Partitioning) -> None:
         ({"sources": [{"name": "a", "zookeeper": "z:1", "brokers": "b:1"}]}, "either"),
         ({"sources": [{"name": "a", "zookeper": "z:1"}]}, "unknown key 'zookeper'"),
         ({"sources": [{"name": "a", "brokers": "b:1"}] * 2}, "two sources are called a"),
-        ({"sources": [{"name": "a", "brokers": "b"}]}, "sources: expected HOST:PORT, got 'b'"),
-        ({"target": {"brokers": ["b:99999"]}}, "target: expected HOST:PORT, got 'b:99999'"),
+        ({"sources": [{"name": "a", "brokers": "a:b:1"}]}, "sources: 'a:b:1' is not a broker"),
+        (
+            {"target": {"brokers": ["b:99999"]}},
+            "target: 'b:99999' is not a broker's address: a port",
+        ),
         ({"target": "here"}, "target: expected a mapping of zookeeper, brokers, connect_as"),
         (
             {"target": {"brokers": "b:1", "connect_as": {"user": "me"}}},

@@ -77,7 +77,7 @@ def test_nothing_new_is_no_failure(broker, tmp_path) -> None:
         (["-b", "127.0.0.1:1"], 2, "name topics, or give --pattern"),
         (["-b", "127.0.0.1:1", "--pattern", "a", "clicks"], 2, "name topics, or give --pattern"),
         (["clicks"], 2, "give --bootstrap-servers or --zookeeper"),
-        (["-b", "here", "clicks"], 1, "hermes.bootstrap.servers: expected HOST:PORT"),
+        (["-b", "here:x", "clicks"], 1, "'here:x' is not a broker's address: expected HOST:PORT"),
         (["-b", "BROKER", "--group", "g", "clicks"], 2, "--group needs --zookeeper"),
         (["-b", "BROKER", "-Z", "127.0.0.1:1", "clicks"], 2, "exclude each other"),
         (["-b", "BROKER", "clack"], 1, "there is no topic 'clack' on the brokers; there are: cl"),

@@ -1,0 +1,61 @@
+"""Where brokers are, as people write it in settings and on command lines: `HOST:PORT`."""
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from hermes.quoting import quoted
+
+#: What a broker listens on unless told otherwise.
+DEFAULT_PORT: Final = 9092
+
+# What DNS allows.
+_LONGEST_HOST: Final = 255
+
+_EXPECTED: Final = f"expected HOST:PORT such as localhost:{DEFAULT_PORT} or [::1]:{DEFAULT_PORT}"
+
+
+class BrokerAddress(NamedTuple):
+    """Where a broker listens; the host is a name or an address, IPv6 without brackets."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        """`host:port`, as it is written in settings."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+
+def parse_broker(text: str) -> BrokerAddress:
+    """Read `HOST`, `HOST:PORT` or `[IPV6]:PORT`.
+
+    Raises:
+        ValueError: it is none of these; the text says what is expected.
+    """
+    host, colon, port = text.strip().rpartition(":")
+    if not colon or text.strip().endswith("]"):
+        host, port = text.strip(), str(DEFAULT_PORT)
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise ValueError(f"{quoted(text)} is not a broker's address: {_EXPECTED}")
+    is_host = 0 < len(host) <= _LONGEST_HOST and not any(c in host for c in "/, []")
+    if not is_host or not (port.isascii() and port.isdigit()):
+        raise ValueError(f"{quoted(text)} is not a broker's address: {_EXPECTED}")
+    if not (len(port) <= 5 and 0 < int(port) < 65536):
+        raise ValueError(
+            f"{quoted(text)} is not a broker's address: a port is a number from 1 to 65535"
+        )
+    return BrokerAddress(host, int(port))
+
+
+def parse_brokers(value: str | Iterable[str]) -> tuple[BrokerAddress, ...]:
+    """Read addresses with commas between, or a list of them; each stands in the result once.
+
+    Raises:
+        ValueError: one is no address, or there is none.
+    """
+    texts = value.split(",") if isinstance(value, str) else list(value)
+    if not texts or not all(isinstance(each, str) for each in texts):
+        raise ValueError(f"{_EXPECTED}, or a list of them; got {quoted(value)}")
+    return tuple(dict.fromkeys(map(parse_broker, texts)))
