@@ -10,7 +10,9 @@ from shlex import quote
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SCRIPTS = [ROOT / "scripts" / name for name in ("environment.sh", "quickstart", "soak", "test")]
+SCRIPTS = [
+    ROOT / "scripts" / name for name in ("docs", "environment.sh", "quickstart", "soak", "test")
+]
 
 # What the scripts use besides Python.
 TOOLS = ["bash", "cat", "cksum", "dirname", "ls", "mktemp", "rm", "tail"]

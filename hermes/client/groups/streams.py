@@ -52,7 +52,7 @@ class MessageStream(core.Supply[StreamMessage]):
         timeout_seconds: how long `next` waits; None for ever.
         wake_fetchers: called when there is room for more.
 
-    Raises, while iterating:
+    Raises:
         ConsumerTimeoutError: no message came in time; ask again.
         EncodingError: the decoder refused a payload; asking again skips it.
         InvalidNodeError: a partition's offset in ZooKeeper can't be understood, so that it is not
