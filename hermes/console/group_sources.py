@@ -33,6 +33,7 @@ class GroupPartition:
         offset: what the group has stored; None where it has stored none that can be understood.
         owner: the stream, or the member, that owns it; empty for none.
         member: the name of the member that owns it.
+        number: Kafka's number, of groups of Kafka's clients.
     """
 
     topic: str
@@ -41,6 +42,19 @@ class GroupPartition:
     offset: int | None
     owner: str
     member: str
+    number: int | None = None
+
+    def label(self, is_numbered: bool) -> str:
+        """What people read for it.
+
+        Args:
+            is_numbered: whether its number on its broker is its name.
+        """
+        if is_numbered and self.place is not None:
+            return str(self.place.partition)
+        if self.number is None or self.place is None:
+            return self.name
+        return f"{self.number} ({self.place})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +195,7 @@ def _kafka_partitions(state: KafkaGroupState) -> Iterator[GroupPartition]:
         known = None if place == NOBODY else place
         owner = owners.get((topic, number), "")
         offset = state.offsets.get((topic, number))
-        yield GroupPartition(topic, known, str(known or number), offset, owner, owner)
+        yield GroupPartition(topic, known, str(known or number), offset, owner, owner, number)
 
 
 def _kafka_member(member: KafkaGroupMember) -> MemberRow:

@@ -33,11 +33,13 @@ class Ends(NamedTuple):
         earliest: its earliest offset.
         end: up to where it can be read.
         counts_messages: whether its offsets do, not bytes.
+        is_numbered: whether the partition's number is its name.
     """
 
     earliest: int | None
     end: int | None
     counts_messages: bool = False
+    is_numbered: bool = False
 
 
 #: Of a partition that no broker tells of.
@@ -123,13 +125,14 @@ class LagRow:
 
     Attributes:
         topic: the topic.
-        partition: `BROKER-NUMBER`.
+        partition: `BROKER-NUMBER`, which links carry.
         offset: what the group has stored; None where it has stored none that can be understood.
         earliest: the partition's earliest offset; None where that isn't known.
         end: up to where it can be read; None where that isn't known.
         owner: the stream, or the member, that owns it; empty for none.
         member: the name of the member that owns it.
         counts_messages: whether its offsets do, not bytes.
+        label: what people read for the partition.
     """
 
     topic: str
@@ -140,6 +143,7 @@ class LagRow:
     owner: str
     member: str = ""
     counts_messages: bool = False
+    label: str = ""
 
     @property
     def lag(self) -> int | None:

@@ -28,6 +28,7 @@ from hermes.console.group_views import (
 from hermes.console.rates import History
 from hermes.console.recent import Recent
 from hermes.console.showing import bytes_text, count_text
+from hermes.console.topics import is_numbered
 from hermes.console.viewing import Viewer
 from hermes.console.watching import Watch
 from hermes.coordination.group_state import GroupState, read_group
@@ -154,7 +155,8 @@ class GroupReader:
                 known = ends.get((each.topic, each.place), UNKNOWN_ENDS)
             places = each.offset, known.earliest, known.end
             owner = each.owner, each.member
-            rows.append(LagRow(each.topic, each.name, *places, *owner, known.counts_messages))
+            unit, label = known.counts_messages, each.label(known.is_numbered)
+            rows.append(LagRow(each.topic, each.name, *places, *owner, unit, label))
         return tuple(rows), errors
 
     def ends(self, topics: list[str]) -> tuple[dict[TopicPlace, Ends], list[str]]:
@@ -163,12 +165,13 @@ class GroupReader:
         states = self._cluster.read(topics) if topics else []
         for state in states:
             for topic in state.metadata.topics if state.metadata else ():
+                how = topic.holds_records, is_numbered(topic.holds_records, len(states))
                 for each in topic.numbers:
                     place = topic.topic, BrokerPartition(state.broker_id, each)
-                    ends[place] = Ends(0, 0, topic.holds_records)
+                    ends[place] = Ends(0, 0, *how)
                 for row in topic.partitions:
                     place = topic.topic, BrokerPartition(state.broker_id, row.partition)
-                    ends[place] = Ends(row.earliest, row.high_watermark, topic.holds_records)
+                    ends[place] = Ends(row.earliest, row.high_watermark, *how)
         return ends, [f"{each.address}: {each.error}" for each in states if each.error]
 
     # -- all groups, a few at a time ------------------------------------------------------------
@@ -316,7 +319,7 @@ def _trouble(content: GroupContent, rows: Sequence[LagRow]) -> Iterator[str]:
     lost = [row for row in rows if row.problem]
     if lost:
         more = f" (and {len(lost) - 1} more partitions)" if len(lost) > 1 else ""
-        yield f"{lost[0].topic} {lost[0].partition}: {lost[0].problem}{more}"
+        yield f"{lost[0].topic} partition {lost[0].label}: {lost[0].problem}{more}"
     unowned = sum(
         not row.owner
         for row in rows

@@ -99,7 +99,7 @@ def _raw(sources: Sources, ask: Ask, name: str) -> Answer:
     """A payload as a file; never as something that a browser would show."""
     topic, row, offset, index = _place(sources, ask, name)
     message, _, _ = read_one(sources.cluster, topic, row, offset, index)
-    file_name = f"{name}-{row.name}-{offset}{f'-{index}' if index else ''}.bin"
+    file_name = f"{name}-{row.label}-{offset}{f'-{index}' if index else ''}.bin"
     return Answer(
         message.payload or b"", content_type="application/octet-stream", headers=_as_file(file_name)
     )

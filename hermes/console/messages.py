@@ -39,7 +39,7 @@ class Found:
     """A message.
 
     Attributes:
-        partition: the partition's name, `BROKER-NUMBER`.
+        partition: the partition's name, `BROKER-NUMBER`, which links carry.
         offset: where it starts; inside a compressed set, where that starts.
         next_offset: where what follows it, or its set, starts.
         size_bytes: of its payload.
@@ -53,6 +53,7 @@ class Found:
         key: a record's; None if it has none.
         headers: a record's.
         is_tombstone: whether it is a record without a value; its payload is empty then.
+        label: what people read for its partition.
     """
 
     kind: ClassVar[str] = "message"
@@ -71,6 +72,7 @@ class Found:
     key: bytes | None = None
     headers: tuple[tuple[str, bytes | None], ...] = ()
     is_tombstone: bool = False
+    label: str = ""
 
     @property
     def value(self) -> Shown:
@@ -87,6 +89,7 @@ class Damage:
         offset: where it starts.
         next_offset: where the next good message starts; None if none was found.
         reason: what is wrong.
+        label: what people read for its partition.
     """
 
     kind: ClassVar[str] = "damage"
@@ -95,6 +98,7 @@ class Damage:
     offset: int
     next_offset: int | None
     reason: str
+    label: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -157,7 +157,7 @@ class PartitionSearch:
                         if not is_backwards and len(results) > _MOST_AT_ONCE:
                             taken.close()
                             reason = f"only {len(results):,} messages of a compressed set are shown"
-                            results.append(Damage(self._row.name, start, following, reason))
+                            results.append(self._bad(start, following, reason))
                     if not is_backwards and self._has_enough(scanned):
                         break
                 else:
@@ -180,23 +180,23 @@ class PartitionSearch:
         self, message: Message, start: int, following: int, scanned: Scanned
     ) -> Generator[Found | Damage | None, None, None]:
         """The messages that a message stands for: itself, or those inside it; None for unwanted."""
-        row, reader = self._row.name, self._wanted.reader
+        row, label, reader = self._row.name, self._row.label, self._wanted.reader
         if message.codec is Codec.NONE:
             value: bytes | None = message.payload
             payload = value or b""
             found = Found(row, start, following, len(payload), None, payload, reader)
-            found = replace(found, key=message.key, headers=message.headers)
+            found = replace(found, key=message.key, headers=message.headers, label=label)
             yield self._wanted_one(replace(found, is_tombstone=value is None), scanned)
             return
         try:
             count = Expansion(DEFAULT_MAX_EXPANDED_BYTES).count(message)
         except InvalidMessageError as error:
             scanned.count += 1
-            yield Damage(row, start, following, f"a compressed set: {error}")
+            yield self._bad(start, following, f"a compressed set: {error}")
             return
         if count > _MOST_IN_SET:
             scanned.count += 1
-            yield Damage(row, start, following, _too_many(count))
+            yield self._bad(start, following, _too_many(count))
             return
         codec, size = message.codec.name.lower(), following - start
         # One by one: a set of a few kilobytes may hold millions of messages.
@@ -205,7 +205,7 @@ class PartitionSearch:
             yield self._wanted_one(
                 Found(
                     row, start, following, len(payload), None, payload, reader, codec, index,
-                    count, size,
+                    count, size, label=label,
                 ),
                 scanned,
             )  # fmt: skip
@@ -216,6 +216,9 @@ class PartitionSearch:
             return None
         scanned.found += 1
         return each
+
+    def _bad(self, start: int, following: int | None, reason: str) -> Damage:
+        return Damage(self._row.name, start, following, reason, self._row.label)
 
     def _damage(self, error: InvalidMessageError) -> Damage:
         """Note a damaged place, and continue after it."""
@@ -230,7 +233,7 @@ class PartitionSearch:
         if isinstance(error, ExpandedTooLargeError):
             reason = error
         self.offset = self._end if following is None else following
-        return Damage(self._row.name, start, following, str(reason))
+        return self._bad(start, following, str(reason))
 
     def _with_times(
         self, results: Iterable[Found | Damage], began: int
@@ -287,7 +290,7 @@ def read_one(
         fetched = consumer.fetch(FetchRequest(topic.name, row.number, offset, _FIRST_SPAN_BYTES))
         stored, following = next(fetched.iterate(deep=False), (None, 0))
     if stored is None:
-        raise HermesError(f"no message starts at offset {offset} of partition {row.name}")
+        raise HermesError(f"no message starts at offset {offset} of partition {row.label}")
     if stored.codec is Codec.NONE:
         return stored, following, stored
     count = Expansion(DEFAULT_MAX_EXPANDED_BYTES).count(stored)

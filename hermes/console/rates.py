@@ -1,7 +1,8 @@
 """How fast numbers grow, and what they were a while ago: the memory of what pages show as charts.
 
-Nothing is measured in the background: looks at pages are the samples. So a rate is known from the
-second look on, and a chart has a gap for the time when nobody looked.
+Nothing is measured in the background: looks at pages are the samples. A rate needs two of them, and
+so the first page after a while takes both, a moment apart. A chart has a gap for the time when
+nobody looked.
 """
 
 from collections import deque
@@ -15,6 +16,8 @@ _WINDOW_SECONDS: Final = 10.0
 # A sample that is older says nothing about now.
 _OLDEST_SECONDS: Final = 30.0
 _MOST_POINTS: Final = 300
+#: How long a first look waits for its second one, without which no rate is known.
+FIRST_LOOK_SECONDS: Final = 0.25
 _GAP_SECONDS: Final = 30.0
 
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from hermes.console.charts import Chart, draw
 from hermes.console.cluster import BrokerState, Cluster
-from hermes.console.rates import History, Rates, Written
+from hermes.console.rates import FIRST_LOOK_SECONDS, History, Rates, Written
 from hermes.console.recent import Recent
 from hermes.console.showing import bytes_text, rate_text
 from hermes.protocol import TopicMetadata
@@ -96,7 +96,14 @@ class Sampler:
 
     def view(self) -> ClusterView:
         """The cluster as it is now, or was a moment ago. Blocks."""
-        return self._recent.get("cluster", self._take)
+        return self._recent.get("cluster", self._measure)
+
+    def _measure(self) -> ClusterView:
+        view = self._take()
+        if view.rate is None:
+            time.sleep(FIRST_LOOK_SECONDS)
+            view = self._take()
+        return view
 
     def _take(self) -> ClusterView:
         began = time.thread_time()

@@ -65,7 +65,7 @@ class Search:
                                 self._first.setdefault(row.name, each.offset)
                             yield each
                 except HermesError as error:
-                    self._errors.append(f"partition {row.name}: {error}")
+                    self._errors.append(f"partition {row.label}: {error}")
                 self._next[row.name] = part.offset
                 is_limited |= part.is_limited
         if wanted.start == "last":

@@ -99,7 +99,7 @@ def tail(
                 each for each in search.forwards(Scanned(0)) if isinstance(each, Found | Damage)
             ]
         except HermesError as error:
-            errors.append(f"partition {row.name}: {error}")
+            errors.append(f"partition {row.label}: {error}")
             now[row.name] = place
             continue
         skipped += max(begin, row.earliest) - place

@@ -19,7 +19,7 @@ def _topics(sources: Sources, ask: Ask) -> Answer:
 
 
 def _topic(sources: Sources, ask: Ask, name: str) -> Answer:
-    view = sources.topics.topic(name)
+    view = sources.topics.measured(name)
     commands = [
         f"hermes topics describe -b {address} {name}" for address in view.addresses.values()
     ]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from hermes.console.cluster import Address, BrokerState, Cluster
-from hermes.console.rates import Rates, Written
+from hermes.console.rates import FIRST_LOOK_SECONDS, Rates, Written
 from hermes.console.recent import Recent
 from hermes.console.sampling import ClusterView, TopicRow
 from hermes.console.watching import Watch
@@ -93,6 +93,19 @@ def topic_list(
     )
 
 
+def is_numbered(holds_records: bool, brokers: int) -> bool:
+    """Whether a partition's number names it.
+
+    Kafka's format numbers a topic's partitions through. In 0.7's each broker numbers its own, so
+    that more than one may be number 0: they are told apart as 0.7's clients do, `BROKER-NUMBER`.
+
+    Args:
+        holds_records: whether the topic has Kafka's format.
+        brokers: how many brokers the cluster has, also those that don't answer.
+    """
+    return holds_records or brokers == 1
+
+
 @dataclass(frozen=True, slots=True)
 class PartitionRow:
     """One partition.
@@ -109,6 +122,7 @@ class PartitionRow:
         last_ms: the same of its last.
         offline: why it is out of service; empty if it is not.
         counts_messages: whether its offsets do, not bytes.
+        is_numbered: whether its number is its name; see `label`.
     """
 
     broker_id: int
@@ -122,11 +136,17 @@ class PartitionRow:
     last_ms: int | None = None
     offline: str = ""
     counts_messages: bool = False
+    is_numbered: bool = False
 
     @property
     def name(self) -> str:
-        """`BROKER-PARTITION`, as groups name it."""
+        """`BROKER-NUMBER`, as groups name it: what links and forms carry."""
         return f"{self.broker_id}-{self.number}"
+
+    @property
+    def label(self) -> str:
+        """What people read: its number, as Kafka's clients name it, or its name."""
+        return str(self.number) if self.is_numbered else self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,8 +184,8 @@ class TopicView:
         return max((row.size_bytes for row in self.partitions), default=0)
 
     def partition(self, name: str) -> PartitionRow | None:
-        """The partition of a name; None if there is none."""
-        return next((row for row in self.partitions if row.name == name), None)
+        """The partition of a name or a label; None if there is none."""
+        return next((row for row in self.partitions if name in (row.name, row.label)), None)
 
 
 class TopicReader:
@@ -186,6 +206,7 @@ class TopicReader:
         self._lock = threading.Lock()
         self._rates: OrderedDict[tuple[str, bool], _TopicRates] = OrderedDict()
         self._brokers: list[BrokerState] = []
+        self._numbered: set[str] = set()
         self._offline = Watch(self._look, _WATCH_EVERY_SECONDS)
 
     def topic(self, name: str) -> TopicView:
@@ -196,6 +217,21 @@ class TopicReader:
             HermesError: the name isn't allowed, or no broker answers.
         """
         return self._recent.get(("topic", name), lambda: self._read(name))
+
+    def measured(self, name: str) -> TopicView:
+        """Read a topic, and its rates also if nobody has looked lately. Blocks a little longer.
+
+        Raises:
+            HermesError: as `topic`.
+        """
+        return self._recent.get(("measured", name), lambda: self._measure(name))
+
+    def _measure(self, name: str) -> TopicView:
+        view = self._read(name)
+        if view.rate is None:
+            time.sleep(FIRST_LOOK_SECONDS)
+            view = self._read(name)
+        return view
 
     def _read(self, name: str) -> TopicView:
         view = self._read_rows(name)
@@ -210,7 +246,7 @@ class TopicReader:
         rows: list[PartitionRow] = []
         addresses: dict[int, Address] = {}
         for state in states:
-            found = self._rows(state, name)
+            found = self._rows(state, name, len(states))
             if found:
                 rows += self._described(state, name, found)
                 addresses[state.broker_id] = state.address
@@ -226,7 +262,7 @@ class TopicReader:
         )
         return TopicView(name, tuple(rows), addresses, errors, counts_messages)
 
-    def _rows(self, state: BrokerState, name: str) -> list[PartitionRow]:
+    def _rows(self, state: BrokerState, name: str, brokers: int) -> list[PartitionRow]:
         """A broker's partitions of a topic, including those that were never written to."""
         if state.metadata is None:
             return []
@@ -245,7 +281,8 @@ class TopicReader:
                 row = PartitionRow(
                     state.broker_id, number, each.earliest, each.high_watermark, each.size_bytes
                 )
-            rows.append(replace(row, counts_messages=topic.holds_records))
+            numbered = is_numbered(topic.holds_records, brokers)
+            rows.append(replace(row, counts_messages=topic.holds_records, is_numbered=numbered))
         return rows
 
     def _described(
@@ -298,6 +335,12 @@ class TopicReader:
             names: all topics.
         """
         self._brokers = [each for each in brokers if each.supports(DescribePartitionsRequest.TYPE)]
+        self._numbered = {
+            topic.topic
+            for broker in brokers
+            for topic in (broker.metadata.topics if broker.metadata else ())
+            if is_numbered(topic.holds_records, len(brokers))
+        }
         return [each for _, found in self._offline.look(names) for each in found]
 
     def _look(self, name: str) -> list[tuple[str, str]]:
@@ -310,11 +353,19 @@ class TopicReader:
             except HermesError:  # it doesn't have the topic, or its own entry says why
                 continue
             found += [
-                (name, f"{broker.broker_id}-{row.partition}: {row.offline_reason}")
+                (
+                    name,
+                    f"{self._label(name, broker, row.partition)}: {row.offline_reason}",
+                )
                 for row in rows
                 if row.offline_reason
             ]
         return found
+
+    def _label(self, topic: str, broker: BrokerState, number: int) -> str:
+        numbered = topic in self._numbered
+        row = PartitionRow(broker.broker_id, number, None, None, 0, is_numbered=numbered)
+        return f"partition {row.label}"
 
     def _rates_of(self, name: str, counts_messages: bool) -> "_TopicRates":
         key = name, counts_messages  # one that comes back in the other format is another one

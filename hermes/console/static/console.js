@@ -69,6 +69,15 @@ function keepFresh() {
 
 if (main.dataset.refresh) keepFresh();
 
+// -- narrow menu --------------------------------------------------------------------------------
+
+// A narrow menu scrolls: the page that is open is to be seen in it.
+const here = document.querySelector(".side nav [aria-current]");
+if (here) {
+  const menu = here.closest("nav");
+  menu.scrollLeft = here.offsetLeft - (menu.clientWidth - here.offsetWidth) / 2;
+}
+
 // -- searching ----------------------------------------------------------------------------------
 
 // Searches while somebody types: the page's address becomes that of the search, and what it shows

@@ -356,6 +356,15 @@ def test_a_list_is_searched_while_somebody_types(browser: Browser, path: str, wa
     assert browser.focused().get_attribute("value") == wanted[:5] + "<b>"
 
 
+def test_a_narrow_menu_shows_the_page_that_is_open_and_that_it_scrolls(browser: Browser) -> None:
+    browser.size(*NARROW)
+    browser.open("/audit")
+    menu, entry = browser.find(".side nav"), browser.find(".side nav [aria-current]")
+    assert int(menu.get_property("scrollWidth")) > int(menu.get_property("clientWidth"))
+    browser.wait(lambda: entry.rect["x"] + entry.rect["width"] <= NARROW[0])
+    assert "gradient" in menu.value_of_css_property("background-image")
+
+
 def test_it_works_without_script(browser: Browser) -> None:
     browser.script(False)
     browser.open("/topics")

@@ -56,7 +56,7 @@ def test_records_are_read_and_searched() -> None:
         assert "503: told to" in shown(lost, "message", offset=0)
         # A search must not pretend that there is nothing.
         missed = shown(lost, "messages", field="user", q="Bob")
-        assert "partition 0-0: schema registry" in missed
+        assert "partition 0: schema registry" in missed
         lost.close()
 
 

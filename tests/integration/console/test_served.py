@@ -73,7 +73,7 @@ def test_a_broker_serves_the_console_beside_health(tmp_path: Path, password_file
         assert browser.ask("POST", "/login", fields).headers["Location"] == "/topics/clicks"
         page = browser.ask("GET", "/topics/clicks")
         assert "clicks</h1>" in page.text
-        assert "0-1" in page.text
+        assert "partition=0-1" in page.text
         streamed = browser.ask("GET", "/topics/clicks/messages")
         assert streamed.headers["Transfer-Encoding"] == "chunked"
         assert streamed.text.endswith("</html>")

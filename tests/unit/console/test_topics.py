@@ -4,10 +4,12 @@ import pytest
 
 from hermes.console.asking import Ask, InputError, Needs, Route, redirect
 from hermes.console.cluster import Address, BrokerState
+from hermes.console.group_sources import GroupPartition
 from hermes.console.messages import End
 from hermes.console.sampling import ClusterView, TopicRow
 from hermes.console.tailing import format_places, parse_places
-from hermes.console.topics import topic_list
+from hermes.console.topics import PartitionRow, TopicView, is_numbered, topic_list
+from hermes.coordination.layout import BrokerPartition
 from hermes.protocol import BrokerMetadata
 
 
@@ -60,6 +62,24 @@ def test_brokers_that_do_not_answer_are_counted(view):
     silent = BrokerState(2, address, None, "no connection")
     answering = BrokerState(1, address, BrokerMetadata(1, "", 0, 0, 1, (), ()))
     assert topic_list(replace(view, brokers=(answering, silent))).silent_brokers == 1
+
+
+@pytest.mark.parametrize(
+    ("holds_records", "brokers", "label"),
+    [(False, 1, "2"), (True, 1, "2"), (True, 3, "2"), (False, 3, "1-2")],
+)
+def test_a_partition_is_called_by_its_number_where_that_names_it(holds_records, brokers, label):
+    numbered = is_numbered(holds_records, brokers)
+    row = PartitionRow(1, 2, 0, 0, 0, is_numbered=numbered)
+    topic = TopicView("t", (row,), {})
+    assert (row.label, row.name) == (label, "1-2")
+    assert topic.partition(label) is topic.partition("1-2") is row
+    assert topic.partition("3") is None
+    own = GroupPartition("t", BrokerPartition(1, 2), "1-2", 0, "", "")
+    assert own.label(numbered) == label
+    kafkas = replace(own, number=5)  # of 0.7's format it has another number over all brokers
+    assert kafkas.label(numbered) == ("2" if numbered else "5 (1-2)")
+    assert replace(kafkas, place=None, name="5").label(numbered) == "5"
 
 
 def test_places_of_a_tail_are_read_back():
