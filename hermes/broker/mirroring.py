@@ -196,6 +196,8 @@ class Mirroring:
         """Tell positions, or spans, once what they are about is on disk."""
         try:
             logs = self._logs(request)
+            for log in logs:
+                log.check_readable()
         except HermesError as error:
             return encode_error_response(code_for(error))
         answer = _spans(logs, request.first) if request.with_spans else _positions(logs, request)

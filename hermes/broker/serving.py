@@ -255,7 +255,7 @@ class ServingBroker:
                 now_ms,
                 reactor.seconds,
                 in_thread,
-                self.flusher.reopened,
+                self._reopened,
                 self._compaction_of,
                 reactor.callLater,
             )
@@ -308,6 +308,11 @@ class ServingBroker:
             if self.coordination.is_wanted:
                 raise
             return BrokerListeners(())  # nobody is told
+
+    def _reopened(self, log: Log) -> None:
+        """A log that was offline is back."""
+        self.shared.topics.reopened(log)
+        self.flusher.reopened(log)
 
     def _keep_owner(self) -> None:
         """Write down that the data directory is this broker's."""

@@ -87,6 +87,10 @@ class TopicRegistry:
         """Have `observer` called with each topic that is created, gets partitions, or is gone."""
         self._observers.append(observer)
 
+    def reopened(self, log: Log) -> None:
+        """A log is back online, and what wasn't known of its topic may be."""
+        self._tell(log.topic)
+
     def _tell(self, topic: str) -> None:
         for observer in self._observers:
             observer(topic)

@@ -144,10 +144,12 @@ def _log(call: Call, topic: str, number: int, epoch: int) -> Log:
     """Find the log of a partition that the client may ask about.
 
     Raises:
-        HermesError: there is none, or the client may not, or knows another leader.
+        HermesError: there is none, or it could not be opened, or the client may not, or knows
+            another leader.
     """
     if not call.permits_topic(Operation.DESCRIBE, topic):
         raise KafkaError(Code.TOPIC_AUTHORIZATION_FAILED)
     log = call.server.topics.log(topic, number)
+    log.check_readable()
     check_epoch(log, epoch)
     return log

@@ -40,12 +40,15 @@ class KafkaTopic(NamedTuple):
         id: its UUID.
         format: what its logs hold: `0.7` or `kafka`.
         partitions: where each of Kafka's numbers is, from 0 on.
+        keeps_id: whether it is the id that the topic has kept. Not of a topic that keeps none, nor
+            where it can't be read: then there is another one meanwhile.
     """
 
     name: str
     id: UUID
     format: str
     partitions: tuple[BrokerPartition, ...]
+    keeps_id: bool = True
 
 
 class KafkaBroker(NamedTuple):
@@ -281,6 +284,8 @@ class KafkaTopics:
     def is_gone(self, name: str, topic_id: UUID) -> bool:
         """Whether a topic is deleted; another one may have its name by now."""
         found = self._topics.get(name)
+        if found is not None and found.format == FORMAT_KAFKA and not found.keeps_id:
+            return False
         return self.is_known and (found is None or found.id != topic_id)
 
     def _know(self, topic: KafkaTopic) -> None:
@@ -300,13 +305,15 @@ class KafkaTopics:
         if self._registry.exists(name):
             count = self._registry.partition_count(name)
             places = tuple(BrokerPartition(self._broker_id, each) for each in range(count))
-            found = KafkaTopic(name, self._id_of(name), self._registry.format(name), places)
-            self._know(found)
+            kept = self._kept_id(name)
+            topic_id = kept or uuid5(_NAMES, f"{self._cluster_id()}/{name}")
+            log_format = self._registry.format(name)
+            self._know(KafkaTopic(name, topic_id, log_format, places, kept is not None))
         else:
             self.on_gone(name)
 
-    def _id_of(self, name: str) -> UUID:
+    def _kept_id(self, name: str) -> UUID | None:
         for log in self._registry.partitions(name):
             if log.topic_id is not None:
                 return log.topic_id
-        return uuid5(_NAMES, f"{self._cluster_id()}/{name}")
+        return None

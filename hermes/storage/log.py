@@ -257,6 +257,15 @@ class Log:
         """Whether the log was closed, or deleted with its topic: it never comes back."""
         return self._is_closed
 
+    def check_readable(self) -> None:
+        """Refuse to say where a log begins and ends that could not be opened: nobody knows.
+
+        Raises:
+            LogOfflineError: it couldn't, or was closed.
+        """
+        if not self._view.bases:
+            self._check_online()
+
     def _check_online(self) -> None:
         if self._offline_reason is not None:
             raise self._offline()
@@ -590,8 +599,7 @@ class Log:
         """Look at the current view; when a segment was deleted meanwhile, at the next one."""
         while True:
             view = self._view
-            if not view.bases:
-                self._check_online()
+            self.check_readable()
             try:
                 return look(view, *args, **kwargs)
             except SegmentRetiredError:

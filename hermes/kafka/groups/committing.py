@@ -43,7 +43,9 @@ async def offset_commit(request: Any, call: Call) -> Any:
         topic = call.server.topics.get(name)
         count = 0 if topic is None else len(topic.partitions)
         # Of 0.7's format, directories have no UUID that would outlast all.
-        topic_id = topic.id if topic is not None and topic.format == FORMAT_KAFKA else None
+        topic_id = None
+        if topic is not None and topic.format == FORMAT_KAFKA and topic.keeps_id:
+            topic_id = topic.id
         for each in asked.partitions:
             await call.after_entry(entry)
             entry += 1
