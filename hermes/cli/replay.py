@@ -35,12 +35,13 @@ from hermes.cli.retrying import Retrying
 from hermes.cli.security import security_options
 from hermes.cli.sending import BatchSender, choose_acks
 from hermes.cli.stored_topics import StoredTopics
-from hermes.cli.terminal import note, progress
+from hermes.cli.terminal import note, progress, status
 from hermes.cli.topic_source import TopicSource
 from hermes.client import SyncProducer
+from hermes.client.admin import create_topic
 from hermes.client.conversations import metadata
-from hermes.errors import ClientError
-from hermes.protocol import Acks, Codec, MetadataRequest
+from hermes.errors import ClientError, TopicExistsError
+from hermes.protocol import Acks, Codec, CreateTopicRequest, ErrorCode, MetadataRequest
 from hermes.security import ClientSecurity
 
 _MAX_WAIT_MS: Final = 1000
@@ -133,9 +134,11 @@ def command(
 ) -> None:
     r"""Copy the messages of a topic, or a range of them, into another topic.
 
-    Each partition is copied in order, into the one with the same number. It ends where the topic
-    ended when the command began. A broker that becomes unavailable is waited for, for up to two
-    minutes; then some messages may be copied twice. If it ends early it says where to go on.
+    Each partition is copied in order, into the one with the same number. A topic that doesn't exist
+    is created with the format, the partitions and the own settings of the one that is read. It ends
+    where the topic ended when the command began. A broker that becomes unavailable is waited for,
+    for up to two minutes; then some messages may be copied twice. If it ends early it says where to
+    go on.
 
     \b
     Examples:
@@ -165,6 +168,8 @@ def command(
             source = TopicSource(stack.enter_context(consumer), topic, partition)
         plans = _plans(source, start, until, skip_corrupt=skip_corrupt)
         letters = DeadLetters(producer, new_topic, to_partition) if dead_letters else None
+        if new_topic is not None:
+            _create_missing(producer, new_topic, source, quiet=quiet)
         if to_partition is None and new_topic is not None and not dead_letters:
             _check_partitions(producer, new_topic, plans)
         make = partial(_sender, producer, acks, codec)
@@ -215,6 +220,28 @@ def _plans(
         )
         plans[number] = Plan(reader, first.offset, end)
     return plans
+
+
+def _create_missing(
+    producer: SyncProducer, topic: str, source: TopicSource, *, quiet: bool
+) -> None:
+    """Create the topic that is written to like the one that is read, unless it is there.
+
+    What is sent first would create it otherwise, with the broker's defaults: in the other format,
+    or with fewer partitions.
+    """
+    if CreateTopicRequest.TYPE not in producer.channel.versions():
+        return
+    (described,) = producer.channel.run(metadata([topic])).topics
+    if described.error != ErrorCode.UNKNOWN_TOPIC:
+        return
+    settings = source.settings()
+    try:
+        producer.channel.run(create_topic(topic, settings))
+    except TopicExistsError:  # somebody was faster
+        return
+    shown = ", ".join(f"{name} {value}" for name, value in settings.items())
+    status(f"created topic {topic!r}, as {source.topic!r} is: {shown}", quiet=quiet)
 
 
 def _check_partitions(producer: SyncProducer, topic: str, wanted: Collection[int]) -> None:

@@ -12,21 +12,25 @@ from typing import Final
 
 from hermes.backup.extents import Extent, open_segment, stopped_extent
 from hermes.client import AppendTime, FetchRequest, FetchResult
+from hermes.config.origins import ALTERED
 from hermes.errors import ClientError, InvalidMessageError, OffsetOutOfRangeBrokerError
 from hermes.protocol import (
     EARLIEST,
     LATEST,
     BrokerMetadata,
+    DescribeSettingsRequest,
     ErrorCode,
     MessageSet,
     MetadataRequest,
     PartitionMetadata,
+    SettingDescription,
     TopicMetadata,
 )
 from hermes.storage.files import FileLayer, read_exactly
 from hermes.storage.kafka_0_7 import KAFKA_0_7
 from hermes.storage.kafka_format import format_of
 from hermes.storage.layout import list_partitions, partition_directory
+from hermes.storage.topic_entries import read_entries
 
 _LONGEST_BYTES: Final = 64 * 1024 * 1024
 _LENGTH_BYTES: Final = 4
@@ -46,7 +50,7 @@ class StoredTopics:
 
     def supports(self, request_type: int) -> bool:
         """Whether one of Hermes' own requests has an equivalent here."""
-        return request_type == MetadataRequest.TYPE
+        return request_type in (MetadataRequest.TYPE, DescribeSettingsRequest.TYPE)
 
     def metadata(self, topics: Sequence[str]) -> BrokerMetadata:
         """Describe topics; a partition without segments is one that was never written to."""
@@ -64,6 +68,14 @@ class StoredTopics:
             count = max(numbers, default=0) + 1
             described.append(TopicMetadata(topic, error, count, tuple(found)))
         return BrokerMetadata(-1, "", 0, 0, 1, (), tuple(described))
+
+    def describe_settings(self, topic: str) -> list[SettingDescription]:
+        """Tell what was set for a topic while a broker ran; broker.yaml isn't in the directory."""
+        entries = read_entries(os.fspath(self._log_dir), self._files)
+        return [
+            SettingDescription(name, value, ALTERED, is_live=True)
+            for name, value in entries.get(topic, {}).items()
+        ]
 
     def get_offsets_before(
         self, topic: str, partition: int, time: int, max_offsets: int = 1

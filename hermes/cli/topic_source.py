@@ -8,14 +8,17 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol
 
 from hermes.client import AppendTime, FetchRequest, FetchResult
+from hermes.config.origins import ALTERED, TOPIC_ENTRY
 from hermes.errors import ClientError, WrongPartitionError
 from hermes.protocol import (
     EARLIEST,
     LATEST,
     BoundaryRequest,
     BrokerMetadata,
+    DescribeSettingsRequest,
     ErrorCode,
     MetadataRequest,
+    SettingDescription,
     error_for,
 )
 
@@ -47,6 +50,9 @@ class TopicReader(Protocol):
         self, requests: Sequence[FetchRequest], max_wait_ms: int, min_bytes: int = 1
     ) -> list[FetchResult]:
         """The same, waiting for messages."""
+
+    def describe_settings(self, topic: str) -> list[SettingDescription]:
+        """Tell which settings are in force."""
 
     def append_times(
         self, topic: str, partition: int, start: int, end: int, interval_ms: int = 1
@@ -111,6 +117,31 @@ class TopicSource:
         # A partition that was never written to has no log, and will start at 0.
         ranges = {number: known.get(number, OffsetRange(0, 0)) for number in numbers}
         return ranges, metadata.error == ErrorCode.NONE
+
+    def settings(self) -> dict[str, str]:
+        """What makes another topic like this one: its format, partitions, and what it alone has.
+
+        What follows the broker's own settings is left out, so that the other one follows them, too.
+
+        Returns:
+            Values by name, as `create_topic` takes them.
+
+        Raises:
+            HermesError: the broker doesn't tell.
+        """
+        own: dict[str, str] = {}
+        if self.consumer.supports(DescribeSettingsRequest.TYPE):
+            own = {
+                each.name: each.value
+                for each in self.consumer.describe_settings(self.topic)
+                if each.origin in (TOPIC_ENTRY, ALTERED)
+            }
+        count, log_format = len(self.ranges()[0]), "0.7"
+        if self.consumer.supports(MetadataRequest.TYPE):
+            (described,) = self.consumer.metadata([self.topic]).topics
+            count = max(described.partition_count, int(own.get("partitions", 0)))
+            log_format = "kafka" if described.holds_records else "0.7"
+        return {**own, "format": log_format, "partitions": str(count)}
 
     def missing_text(self) -> str:
         """The error for a topic that does not exist."""
