@@ -1,10 +1,10 @@
 """What brokers and groups say of themselves at one moment, and how fast that changes."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from hermes.cli.inquiries import Inquiries
 from hermes.cli.options import BrokerAddress
 from hermes.cli.zookeeper import start_session
 from hermes.client import SimpleConsumer
@@ -17,10 +17,15 @@ from hermes.errors import (
     BrokerUnavailableError,
     ClientError,
     CoordinationError,
+    CoordinationUnavailableError,
+    HermesError,
 )
+from hermes.protocol import BrokerMetadata
 from hermes.security import ClientSecurity
 
 _Place = tuple[str, BrokerPartition]
+
+_COORDINATION: Final = "coordination"
 
 
 @dataclass(slots=True)
@@ -76,6 +81,15 @@ class LagRow(NamedTuple):
     change_per_second: float | None
 
 
+class _Coordinated(NamedTuple):
+    """What coordination says: of groups as in `Sample`, and which brokers are registered."""
+
+    members: dict[str, int]
+    offsets: dict[str, dict[_Place, int]]
+    nodes: dict[int, BrokerNode]
+    faults: list[str]
+
+
 class Sampler:
     """Asks brokers, and coordination about groups; made without asking anybody.
 
@@ -85,6 +99,8 @@ class Sampler:
         timeout_seconds: for connecting to ZooKeeper, and for each request.
         security: how to connect.
         groups: which to look at; empty for all.
+        patience_seconds: how long a look waits for those that are late. They are left out of it,
+            and of the next ones until they answer.
     """
 
     def __init__(
@@ -94,55 +110,68 @@ class Sampler:
         timeout_seconds: float,
         security: ClientSecurity,
         groups: Sequence[str] = (),
+        patience_seconds: float = 2.0,
     ) -> None:
         self._broker = broker
         self._zookeeper = zookeeper
         self._timeout = timeout_seconds
         self._security = security
         self._groups = groups
-        self._stack = ExitStack()
+        self._inquiries = Inquiries(patience_seconds)
         self._consumers: dict[BrokerAddress, SimpleConsumer] = {}
         self._session: Session | None = None
+        self._nodes: dict[int, BrokerNode] = {}
         self._no_groups = ""  # why there are none
 
     def close(self) -> None:
-        """Disconnect."""
-        self._stack.close()
+        """Disconnect, but for those that are still asked: they would be waited for."""
+        for address, consumer in self._consumers.items():
+            if not self._inquiries.is_open(address):
+                consumer.close()
+        if self._session is not None and not self._inquiries.is_open(_COORDINATION):
+            self._session.stop()
 
-    def take(self, seconds: float) -> Sample:
+    def take(self, seconds: float, *, needs_one: bool = True) -> Sample:
         """Ask all of them; of several brokers, one that doesn't answer is among the faults.
 
         Args:
             seconds: the time, on a monotonic clock.
+            needs_one: whether to wait as long as a request may take if nobody answers.
 
         Raises:
             HermesError: no broker, or ZooKeeper, can be reached.
         """
         sample = Sample(seconds)
         if self._broker is not None and self._session is None:
-            self._ask(self._broker, Sample(seconds))  # its failure is not its coordination's
+            # Its failure is not its coordination's.
+            self._ask_one(self._broker, Sample(seconds), needs_one=needs_one)
         # Before the ends, so that no offset is beyond one only because it is newer.
-        if self._no_groups:
-            sample.faults.append(self._no_groups)
-        else:
-            self._add_groups(sample)
+        self._ask_coordination(sample)
         if self._broker is not None:
-            self._ask(self._broker, sample)
+            self._ask_one(self._broker, sample, needs_one=needs_one)
         else:
-            nodes = read_brokers(
-                self._opened(),
-                lambda fault: sample.faults.append(str(fault)),
-            )
-            if not nodes:
-                raise CoordinationError(f"{self._zookeeper} has no broker: is one running?")
-            self._ask_all(nodes, sample)
+            self._ask_all(self._nodes, sample, needs_one=needs_one)
         sample.faults += _beyond(sample)
         return sample
 
-    def _ask_all(self, nodes: Mapping[int, BrokerNode], sample: Sample) -> None:
-        for broker_id, node in nodes.items():
+    def _ask_one(self, address: BrokerAddress, sample: Sample, *, needs_one: bool) -> None:
+        asked = self._inquiries.ask({address: self._question(address)}, needs_one=needs_one)
+        if address not in asked:
+            raise BrokerTimeoutError(f"{address} has not answered yet")
+        _add_broker(sample, asked[address].result())
+
+    def _ask_all(self, nodes: Mapping[int, BrokerNode], sample: Sample, *, needs_one: bool) -> None:
+        places = {number: BrokerAddress(node.host, node.port) for number, node in nodes.items()}
+        questions = {address: self._question(address) for address in places.values()}
+        asked = self._inquiries.ask(questions, needs_one=needs_one)
+        failure: HermesError = BrokerTimeoutError("no broker has answered yet")
+        for broker_id, address in places.items():
             try:
-                self._ask(BrokerAddress(node.host, node.port), sample)
+                answer = asked.get(address)
+                # In the same words while it is waited for, and when that has taken too long.
+                if answer is None or isinstance(answer.exception(), BrokerTimeoutError):
+                    raise BrokerTimeoutError(f"nothing comes from {address}")
+                _add_broker(sample, answer.result())
             except (BrokerUnavailableError, BrokerTimeoutError) as error:
                 sample.faults.append(f"broker {broker_id} does not answer: {error}")
                 sample.unanswered.add(broker_id)
@@ -150,21 +179,10 @@ class Sampler:
         if not sample.answered:
             raise failure
 
-    def _ask(self, address: BrokerAddress, sample: Sample) -> None:
+    def _question(self, address: BrokerAddress) -> Callable[[], BrokerMetadata]:
         if address not in self._consumers:
-            consumer = self._stack.enter_context(address.consumer(self._timeout, self._security))
-            self._consumers[address] = consumer
-        answer = self._consumers[address].metadata()
-        sample.answered.add(answer.broker_id)
-        for topic in answer.topics:
-            count = sample.partition_counts.get(topic.topic, 0)
-            sample.partition_counts[topic.topic] = count + len(topic.numbers)
-            if topic.holds_records:
-                sample.counting.add(topic.topic)
-            for each in topic.partitions:
-                place = topic.topic, BrokerPartition(answer.broker_id, each.partition)
-                sample.ends[place] = each.high_watermark
-                sample.sizes[place] = each.size_bytes
+            self._consumers[address] = address.consumer(self._timeout, self._security)
+        return self._consumers[address].metadata
 
     def _opened(self) -> Session:
         if self._session is None:
@@ -173,29 +191,65 @@ class Sampler:
                 assert self._broker is not None
                 connect = self._consumers[self._broker].coordination()
             self._session = start_session(connect, self._timeout, self._security)
-            self._stack.callback(self._session.stop)
         return self._session
 
-    def _add_groups(self, sample: Sample) -> None:
+    def _ask_coordination(self, sample: Sample) -> None:
+        """Add the groups; remember which brokers there are, for as long as it is silent."""
+        if self._no_groups:
+            sample.faults.append(self._no_groups)
+            return
+        asked = self._inquiries.ask(
+            {_COORDINATION: self._read_coordination}, needs_one=self._session is None
+        )
+        if _COORDINATION not in asked:
+            sample.faults.append("no groups: their coordination is silent")
+            return
         try:
-            session = self._opened()
+            found: _Coordinated = asked[_COORDINATION].result()
         except ClientError as error:
             if self._groups:
                 raise
             self._no_groups = f"no groups: {error}"  # it won't have any later, either
             sample.faults.append(self._no_groups)
             return
+        if self._broker is None and not found.nodes:
+            raise CoordinationError(f"{self._zookeeper} has no broker: is one running?")
+        self._nodes = found.nodes
+        sample.members, sample.offsets = found.members, found.offsets
+        sample.faults += found.faults
+
+    def _read_coordination(self) -> _Coordinated:
+        session = self._opened()
+        found = _Coordinated({}, {}, {}, [])
         for group in self._groups or list_groups(session):
             try:
                 state = read_group(session, group)
-            except CoordinationError:
-                if self._groups:
+            except CoordinationError as error:
+                if self._groups or isinstance(error, CoordinationUnavailableError):
                     raise
                 continue  # it was deleted meanwhile
-            sample.members[group] = len(state.members)
-            sample.offsets[group] = {
+            found.members[group] = len(state.members)
+            found.offsets[group] = {
                 place: offset for place, offset in state.offsets.items() if isinstance(offset, int)
             }
+        if self._broker is None:
+            nodes = read_brokers(session, lambda fault: found.faults.append(str(fault)))
+            found.nodes.update(nodes)
+        return found
+
+
+def _add_broker(sample: Sample, answer: BrokerMetadata) -> None:
+    """Add what a broker has said of itself."""
+    sample.answered.add(answer.broker_id)
+    for topic in answer.topics:
+        count = sample.partition_counts.get(topic.topic, 0)
+        sample.partition_counts[topic.topic] = count + len(topic.numbers)
+        if topic.holds_records:
+            sample.counting.add(topic.topic)
+        for each in topic.partitions:
+            place = topic.topic, BrokerPartition(answer.broker_id, each.partition)
+            sample.ends[place] = each.high_watermark
+            sample.sizes[place] = each.size_bytes
 
 
 def topic_rows(now: Sample, before: Sample | None) -> list[TopicRow]:

@@ -40,6 +40,9 @@ _FIGURES_WIDTH: Final = 42
 # And more than that, where the unit is a word.
 _WORDS_WIDTH: Final = 18
 
+# Of a table in a file or a pipe.
+_FILE_WIDTH: Final = 120
+
 # Another screen, which leaves the one before as it was; no cursor.
 _ENTER: Final = "\x1b[?1049h\x1b[?25l"
 _LEAVE: Final = "\x1b[?25h\x1b[?1049l"
@@ -90,8 +93,8 @@ def command(
     count these. If stdout is no terminal, a plain table is written
     after every interval; with --json, an object.
 
-    With -Z, a broker that doesn't answer is left out and named on stderr; with --once the status is
-    1 then.
+    With -Z, a broker that doesn't answer is left out and named on stderr (and in the JSON); with
+    --once the status is 1 then. Late ones are waited for as long as a look takes.
 
     \b
     Examples:
@@ -102,7 +105,9 @@ def command(
     if broker is None and not zookeeper:
         raise click.UsageError("missing option '-b' / '--broker', or '-Z' / '--zookeeper'")
     named = str(broker) if broker is not None else str(zookeeper)
-    with closing(Sampler(broker, zookeeper, timeout_seconds, security, groups)) as sampler:
+    with closing(
+        Sampler(broker, zookeeper, timeout_seconds, security, groups, interval_seconds)
+    ) as sampler:
         first = sampler.take(time.monotonic())
         if sys.stdout.isatty() and not (once or as_json):
             with _screen() as keys:
@@ -116,9 +121,9 @@ def command(
             second = sampler.take(time.monotonic())
             tables = topic_rows(second, first)[:most_rows], lag_rows(second, first)[:most_rows]
             if as_json:
-                _write_object(named, *tables)
+                _write_object(named, second, *tables)
             else:
-                for line in _lines(_headline(named, second, first), *tables):
+                for line in _lines(_headline(named, second, first), *tables, _width()):
                     write_line(line)
             sys.stdout.flush()
             if once:
@@ -136,11 +141,15 @@ def _note_new(before: Sequence[str], faults: Sequence[str]) -> None:
             note(fault)
 
 
-def _write_object(named: str, topics: Sequence[TopicRow], lags: Sequence[LagRow]) -> None:
+def _write_object(
+    named: str, sample: Sample, topics: Sequence[TopicRow], lags: Sequence[LagRow]
+) -> None:
     write_json(
         {
             "cluster": named,
             "time_ms": time.time_ns() // 1_000_000,
+            "unanswered": sorted(sample.unanswered),
+            "faults": sample.faults,
             "topics": [each._asdict() for each in topics],
             "groups": [each._asdict() for each in lags],
         }
@@ -155,10 +164,10 @@ def _headline(named: str, now: Sample, before: Sample | None) -> str:
 
 
 def _lines(
-    headline: str, topics: Sequence[TopicRow], lags: Sequence[LagRow], width: int | None = None
+    headline: str, topics: Sequence[TopicRow], lags: Sequence[LagRow], width: int
 ) -> list[str]:
-    """Both tables as text; for a width, names are shortened so that the figures have room."""
-    room = None if width is None else max(width - _FIGURES_WIDTH, 24)
+    """Both tables as text; names are shortened so that the figures have room in the width."""
+    room = max(width - _FIGURES_WIDTH, 24)
     rows = [
         (
             _short(each.topic, room),
@@ -170,12 +179,12 @@ def _lines(
     ]
     lines = [headline, "", *table_lines(("TOPIC", "PARTITIONS", "SIZE", "IN"), rows)]
     if lags:
-        if room is not None and any(each.lag_messages is not None for each in lags):
+        if any(each.lag_messages is not None for each in lags):
             room = max(room - _WORDS_WIDTH, 24)
         behind = [
             (
-                _short(each.group, room and room // 2),
-                _short(each.topic, room and room // 2),
+                _short(each.group, room // 2),
+                _short(each.topic, room // 2),
                 each.members,
                 *_lag(each),
             )
@@ -185,8 +194,17 @@ def _lines(
     return [*lines, ""]
 
 
-def _short(name: str, room: int | None) -> str:
-    return name if room is None or len(name) <= room else name[: room - 1] + "…"
+def _width() -> int:
+    """How wide a table may be; COLUMNS says so where there is no terminal."""
+    return shutil.get_terminal_size((_FILE_WIDTH, 0)).columns
+
+
+def _short(name: str, room: int) -> str:
+    """Leave out the middle of a long name: of many their ends tell them apart."""
+    if len(name) <= room:
+        return name
+    end = (room - 1) // 3
+    return f"{name[: room - 1 - end]}…{name[-end:]}"
 
 
 def _lag(row: LagRow) -> tuple[str, str | None]:
@@ -246,7 +264,7 @@ def _watch(
         if _is_quit(keys, interval_seconds):
             return
         try:
-            taken = sampler.take(time.monotonic())
+            taken = sampler.take(time.monotonic(), needs_one=False)
         except HermesError as error:
             trouble = f"{error}; trying again"
         else:

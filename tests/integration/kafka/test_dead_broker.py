@@ -133,5 +133,7 @@ def test_top_shows_the_other_brokers(run: Run) -> None:
     told = run("top", "--once", "-i", "0.1", "--json")
     found = json.loads(told.stdout)
     assert [each["partitions"] for each in found["topics"] if each["topic"] == "clicks"] == [1]
+    assert found["unanswered"] == [_DEAD]
+    assert [f"hermes: {fault}" for fault in found["faults"]] == told.stderr.splitlines()
     assert told.returncode == 1
     assert _is_told_once(told)

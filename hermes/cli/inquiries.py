@@ -1,0 +1,58 @@
+"""Questions to several machines at once, of which a silent one holds up none of the others."""
+
+from collections.abc import Callable, Hashable, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from threading import Thread
+from typing import Any, Final, TypeVar
+
+Key = TypeVar("Key", bound=Hashable)
+
+_LEAST_PATIENCE_SECONDS: Final = 1.0
+
+
+class Inquiries:
+    """Asks each in a thread of its own, and whoever hasn't answered yet not again meanwhile.
+
+    Args:
+        patience_seconds: how long each that is asked is waited for; a second at the least.
+    """
+
+    def __init__(self, patience_seconds: float) -> None:
+        self._patience = max(patience_seconds, _LEAST_PATIENCE_SECONDS)
+        self._open: dict[Hashable, Future[Any]] = {}
+
+    def ask(
+        self, questions: Mapping[Key, Callable[[], Any]], *, needs_one: bool
+    ) -> dict[Key, Future[Any]]:
+        """Ask, and wait.
+
+        Args:
+            questions: what asks whom, and ends in time by itself. It runs in a thread that doesn't
+                keep the process alive; one still open from an earlier call stands for the new one.
+            needs_one: whether to wait on while nobody has answered.
+
+        Returns:
+            The answers, or errors, of those who have answered.
+        """
+        fresh = [key for key in questions if key not in self._open]
+        for key in fresh:
+            self._open[key] = Future()
+            Thread(target=_answer, args=(self._open[key], questions[key]), daemon=True).start()
+        wait([self._open[key] for key in fresh], self._patience)
+        asked = {key: self._open[key] for key in questions}
+        if needs_one:
+            wait(asked.values(), return_when=FIRST_COMPLETED)
+        return {key: self._open.pop(key) for key, each in asked.items() if each.done()}
+
+    def is_open(self, key: Hashable) -> bool:
+        """Whether somebody was asked, and still hasn't answered."""
+        return key in self._open and not self._open[key].done()
+
+
+def _answer(future: "Future[Any]", question: Callable[[], Any]) -> None:
+    try:
+        answer = question()
+    except BaseException as error:  # it is for whoever asks
+        future.set_exception(error)
+    else:
+        future.set_result(answer)
