@@ -27,6 +27,7 @@ from hermes.protocol import (
     ProducedEntry,
     encode_mirrored_entries,
     encode_produced_entries,
+    encode_reasons,
     join_produced_entries,
 )
 from hermes.storage import Log
@@ -71,11 +72,13 @@ class Appended(Generic[_Entry]):
         entry: what will be answered for it.
         log: where it was appended, or is already; None when it isn't.
         opening: which of the log's openings that was in.
+        reason: why it wasn't appended, where the entry's code says too little.
     """
 
     entry: _Entry
     log: Log | None = None
     opening: int = 0
+    reason: str = ""
 
 
 def respond_when_flushed(
@@ -173,11 +176,21 @@ def _encode(
     entry_of: Callable[[Appended[_Entry]], _Entry],
     encoding: Encoding[_Entry],
 ) -> "bytes | Deferred[bytes]":
+    reasons: list[bytes] = []
+    has_reasons = False
+
     def encode(part: Sequence[Appended[_Entry]]) -> bytes:
+        nonlocal has_reasons
+        if any(each.reason for each in part):
+            has_reasons = True
+            reasons.append(encode_reasons(each.reason for each in part))
+        else:
+            reasons.append(bytes(2 * len(part)))  # of each an empty string
         return encoding.encode(map(entry_of, part))
 
+    def join(parts: list[bytes]) -> bytes:
+        return join_produced_entries(count, [*parts, *reasons] if has_reasons else parts)
+
     count = sum(map(len, slices))
-    response: bytes | Deferred[bytes] = then(
-        cooperatively(scheduler, slices, encode), partial(join_produced_entries, count)
-    )
+    response: bytes | Deferred[bytes] = then(cooperatively(scheduler, slices, encode), join)
     return response

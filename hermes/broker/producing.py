@@ -12,7 +12,7 @@ flushes have threads of their own (flushing.py).
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from twisted.internet.defer import Deferred, DeferredSemaphore
 
@@ -39,6 +39,7 @@ from hermes.errors import (
     TooManyTopicsError,
 )
 from hermes.protocol import (
+    RANDOM_PARTITION,
     AcknowledgedProduceRequest,
     Acks,
     ErrorCode,
@@ -50,8 +51,9 @@ from hermes.protocol import (
     code_for,
     encode_error_response,
 )
-from hermes.quoting import quoted
+from hermes.quoting import printable, quoted
 from hermes.storage import Log
+from hermes.storage.layout import partition_directory
 
 __all__ = ["DELETION_WAIT_SECONDS", "Produces"]
 
@@ -61,6 +63,9 @@ DELETION_WAIT_SECONDS = 1.0
 #: A produce of very many entries waits for its flush while the next one is decoded, unless it has
 #: more entries than this: each of them holds memory until it is answered.
 MAX_FLUSHED_LATER = 1024
+
+# How much is told of why an entry was refused.
+_MAX_REASON: Final = 1000
 
 _Entry = TypeVar("_Entry")
 _Result = TypeVar("_Result")
@@ -207,7 +212,9 @@ class Produces:
             else:
                 self.refusal(produce.topic, produce.partition, error, client)
             self.count_refusal("acknowledged_produce", error, client)
-            return Appended(ProducedEntry(produce.partition, code_for(error), -1))
+            entry = ProducedEntry(produce.partition, code_for(error), -1)
+            is_ours = isinstance(error, StorageError)
+            return Appended(entry, reason=printable(str(error), _MAX_REASON) if is_ours else "")
         return Appended(ProducedEntry(log.partition, ErrorCode.NONE, offset), log, log.openings)
 
     def acknowledge(
@@ -423,8 +430,9 @@ class Produces:
         self._metrics.oversized_sets += 1
         self._lines.warn(
             "oversized",
-            "dropped a message set of {client} for {topic}-{partition}: {error}",
+            "dropped a message set of {client} for {place}: {error}",
             client=client,
+            place=_place(produce.topic, produce.partition),
             topic=produce.topic,
             partition=produce.partition,
             error=error,
@@ -437,7 +445,8 @@ class Produces:
         if isinstance(error, StorageError):
             self._lines.error(
                 "full" if isinstance(error, DiskFullError) else "storage",
-                "could not append to {topic}-{partition}: {error}",
+                "could not append to {place}: {error}",
+                place=_place(topic, partition),
                 topic=topic,
                 partition=partition,
                 error=error,
@@ -446,11 +455,17 @@ class Produces:
             self._lines.warn(
                 "topics", "a limit is reached for {client}: {error}", client=client, error=error
             )
+        where = "" if partition == RANDOM_PARTITION else f" partition {partition}"
         return CloseConnection(
-            f"produce to {quoted(topic)} partition {partition}: {error}",
+            f"produce to {quoted(topic)}{where}: {error}",
             "produce",
             reason_of(error),
         )
+
+
+def _place(topic: str, partition: int) -> str:
+    """A partition as log lines name it; the topic alone where the broker was to choose one."""
+    return topic if partition == RANDOM_PARTITION else partition_directory(topic, partition)
 
 
 def is_known(acks: int) -> bool:

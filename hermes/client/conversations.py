@@ -95,8 +95,8 @@ Conversation: TypeAlias = Generator[Step, Any, R]
 
 
 def named(topic: str, partition: int) -> str:
-    """A partition's name, as errors show it."""
-    return f"topic {topic!r} partition {partition}"
+    """A partition's name, as errors show it; the topic's where the broker was to choose one."""
+    return f"topic {topic!r}" + (f" partition {partition}" if partition >= 0 else "")
 
 
 class BrokerVersions:

@@ -329,7 +329,7 @@ def source_map(topic: str, partition: int) -> Conversation[SourceMap]:
 
 def _ask(topic: str, partition: int, spans: bool, first: int) -> Conversation[SourcePositions]:
     request = SourcePositionsRequest(topic, partition, spans, first).encode()
-    detail = f"topic {topic!r}" if partition < 0 else named(topic, partition)
+    detail = named(topic, partition)
     answer: SourcePositions = yield Exchange(
         request, partial(decode_source_positions_response, detail=detail)
     )

@@ -289,5 +289,5 @@ def _outcome(
 ) -> SendResult | BrokerError:
     if entry.error == ErrorCode.NONE:
         return SendResult(produce.topic, entry.partition, entry.offset)
-    error = error_for(entry.error, named(produce.topic, produce.partition))
+    error = error_for(entry.error, named(produce.topic, produce.partition), entry.reason)
     return refused.explain_code(error)

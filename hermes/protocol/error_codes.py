@@ -174,13 +174,23 @@ _CODES: Final[tuple[tuple[type[BaseException], ErrorCode], ...]] = (
 )
 
 
-def error_for(code: int, detail: str = "") -> BrokerError:
+# Of errors for which a broker may say why.
+_EXPLAINED: Final = {
+    ErrorCode.STORAGE_UNAVAILABLE: "the broker could not store it ({}); nothing was written",
+    ErrorCode.OUTCOME_UNKNOWN: "the outcome is not known ({}); the messages may or may not be "
+    "stored",
+}
+
+
+def error_for(code: int, detail: str = "", why: str = "") -> BrokerError:
     """Make the exception for a code in a broker's response.
 
     Args:
         code: any int16 but 0; an unknown one gives an `UnknownBrokerError` that carries it.
         detail: what was asked for, for instance `topic 'clicks' partition 3`; put before the
             reason.
+        why: what the broker says beside the code, for instance that its disk is full; put into the
+            reason, where that is open.
 
     Returns:
         A new exception, not raised, whose `code` is the one given.
@@ -192,6 +202,8 @@ def error_for(code: int, detail: str = "") -> BrokerError:
         raise ValueError("0 means that there was no error")
     if code in _ERRORS:
         kind, reason = _ERRORS[ErrorCode(code)]
+        if why:
+            reason = _EXPLAINED.get(ErrorCode(code), reason).replace("{}", why)
     else:
         kind, reason = UnknownBrokerError, f"the broker answered with the unknown code {code}"
     error = kind(f"{detail}: {reason}" if detail else reason)

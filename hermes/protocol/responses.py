@@ -60,11 +60,13 @@ class ProducedEntry:
         partition: the partition; the one chosen when the request said -1 and it was appended.
         error: an `ErrorCode`, or a number that is not known.
         offset: the offset of the first message; -1 on error.
+        reason: what the broker says of the error beside its code; empty if nothing.
     """
 
     partition: int
     error: int
     offset: int
+    reason: str = ""
 
 
 class AppendRun(NamedTuple):
@@ -262,14 +264,25 @@ def decode_coordination_response(body: Buffer) -> str:
 
 
 def encode_acknowledged_produce_response(entries: Sequence[ProducedEntry]) -> bytes:
-    """Encode `int16 0 | int16 count | count x (int32 partition | int16 error | int64 offset)`."""
-    return join_produced_entries(len(entries), [encode_produced_entries(entries)])
+    """Encode `int16 0 | int16 count | count x (int32 partition | int16 error | int64 offset)`.
+
+    If any entry has a reason, `count x (string reason)` follows.
+    """
+    parts = [encode_produced_entries(entries)]
+    if any(each.reason for each in entries):
+        parts.append(encode_reasons(each.reason for each in entries))
+    return join_produced_entries(len(entries), parts)
 
 
 def encode_produced_entries(entries: Iterable[ProducedEntry]) -> bytes:
     """Encode some of the entries of an acknowledged produce's response."""
     encode = _PRODUCED.pack
     return b"".join([encode(each.partition, each.error, each.offset) for each in entries])
+
+
+def encode_reasons(reasons: Iterable[str]) -> bytes:
+    """Encode what follows the last entry if any has a reason: that of each, empty for none."""
+    return b"".join(map(encode_string, reasons))
 
 
 def join_produced_entries(count: int, parts: Iterable[bytes]) -> bytes:
@@ -281,7 +294,12 @@ def decode_acknowledged_produce_response(body: Buffer, *, detail: str = "") -> l
     """Decode the response to an acknowledged produce, entry by entry. Raises: as above."""
     reader = checked_reader(body, detail)
     count = reader.count(reader.int16())
-    return [ProducedEntry(reader.int32(), read_code(reader), reader.int64()) for _ in range(count)]
+    entries = [
+        ProducedEntry(reader.int32(), read_code(reader), reader.int64()) for _ in range(count)
+    ]
+    if not reader.remaining:  # mostly, and before there were reasons
+        return entries
+    return [replace(each, reason=reader.string()) for each in entries]
 
 
 def waiting_fetch_entry_header(error: int, high_watermark: int, size: int) -> bytes:

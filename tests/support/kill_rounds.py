@@ -49,7 +49,7 @@ class Producer:
                     answer = client.answer()
                     if len(answer) < 22:
                         return
-                    _, outer, count, _, error, offset = struct.unpack(">ihhihq", answer)
+                    _, outer, count, _, error, offset = struct.unpack_from(">ihhihq", answer)
                     assert (outer, count, error) == (0, 1, 0)
                     self.acknowledged[sent.pop(0)] = offset
                     answers.release()

@@ -129,7 +129,7 @@ class Client(threading.Thread):
     def produce(self, topic: str, partition: int, acks: int = 2) -> None:
         data = b"".join(message(self.payload()) for _ in range(self.chance.randrange(1, 4)))
         self.client.send(produce_acknowledged((topic, partition, data), acks=acks))
-        _, _, count, _, error, start = struct.unpack(">ihhihq", self.answer())
+        _, _, count, _, error, start = struct.unpack_from(">ihhihq", self.answer())
         assert (count, error) == (1, 0), error
         promise = Promise("stored", topic, partition, start + len(data), start, data)
         self.promises.append(promise if acks == 2 else None)

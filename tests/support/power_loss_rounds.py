@@ -287,7 +287,7 @@ def _check_that_it_goes_on(client: RawClient, logs: _Logs) -> None:
     for partition in range(PARTITIONS):
         end = logs[TOPIC, partition].end
         answer = client.call(produce_acknowledged((TOPIC, partition, data)))
-        *_, error, offset = struct.unpack(">ihhihq", answer)
+        *_, error, offset = struct.unpack_from(">ihhihq", answer)
         assert (error, offset) == (0, end)
         assert client.call(fetch(TOPIC, partition, offset))[6:] == data
 

@@ -1,5 +1,6 @@
 import json
 import os
+import resource
 import signal
 import time
 from collections import Counter
@@ -7,6 +8,11 @@ from collections import Counter
 import pytest
 
 from hermes.plugins.partitioners.java_hash import java_hash
+
+
+def count_descriptors(pid):
+    """One more than it has open: for the connection of a client."""
+    return len(os.listdir(f"/proc/{pid}/fd")) + 1
 
 
 def lines(ended):
@@ -254,6 +260,35 @@ def test_a_full_disk_behind_stdout_is_told(hermes, topic):
 
 
 # -- with settings of the broker's own ----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("limit", "value", "reason"),
+    [
+        (resource.RLIMIT_FSIZE, lambda pid: 100, "append at offset 5010: File too large"),
+        (resource.RLIMIT_NOFILE, count_descriptors, "prepare an append: Too many open files"),
+    ],
+    ids=["disk", "descriptors"],
+)
+def test_a_broker_that_can_not_store_says_why(start_broker, hermes_at, limit, value, reason):
+    """A limit of files' sizes is as good as a full disk; a new segment takes a descriptor."""
+    broker = start_broker(segment_bytes=4096)
+    hermes = hermes_at(broker.port)
+    hermes("produce", "-t", "full", stdin=b"x" * 5000 + b"\n")
+    pid = broker.process.pid
+    before = resource.prlimit(pid, limit)
+    resource.prlimit(pid, limit, (value(pid), before[1]))
+    producing = hermes.start("produce", "-t", "full")
+    producing.stdin.write(b"y" * 200 + b"\n")
+    producing.stdin.close()
+    said = producing.stderr.readline().decode()
+    resource.prlimit(pid, limit, before)
+    assert said == (
+        f"hermes: topic 'full': the broker could not store it (full-0: {reason}); nothing was "
+        "written; retrying\n"
+    )
+    assert producing.wait(60) == 0
+    assert f"could not append to full: full-0: {reason}" in "".join(broker.lines)
 
 
 def test_a_message_larger_than_a_fetch(start_broker, hermes_at):

@@ -116,7 +116,7 @@ def test_offsets(offsets):
     assert decode_offsets_response(encode_offsets_response(offsets)[4:]) == offsets
 
 
-@given(st.lists(st.builds(ProducedEntry, int32, codes, int64), max_size=10))
+@given(st.lists(st.builds(ProducedEntry, int32, codes, int64, st.text(max_size=5)), max_size=10))
 def test_acknowledgements(entries):
     encoded = encode_acknowledged_produce_response(entries)
     assert decode_acknowledged_produce_response(encoded[4:]) == entries

@@ -122,7 +122,7 @@ class Bench:
             outcome.response.addCallback(answers.append)
         else:
             answers.append(outcome)
-        _, _, _, _, code, offset = struct.unpack(">ihhihq", answers[0])
+        _, _, _, _, code, offset = struct.unpack_from(">ihhihq", answers[0])
         return code, offset
 
     def stored(self, topic: str, offset: int = 0) -> bytes:
@@ -160,6 +160,24 @@ def test_a_full_disk_refuses_produces_and_serves_fetches_and_resumes(bench: Benc
     bench.files.write_error = None
     assert bench.acknowledged("t") == (0, len(HELLO)), "writes resume without a restart"
     assert bench.stored("t") == HELLO * 2
+
+
+def test_which_of_the_entries_the_disk_refuses_and_why_is_told(bench: Bench) -> None:
+    """In several quanta, and with partitions that the broker chooses."""
+    for topic in ("t", "u"):
+        assert bench.acknowledged(topic)[0] == ErrorCode.NONE
+    bench.files.write_error = errno.ENOSPC
+    count = 2 * QUANTUM_ENTRIES + 1
+    produces = [ProduceRequest("u", -1, HELLO)] * count + [ProduceRequest("t", -1, HELLO)]
+    outcome = bench.broker.serve(AcknowledgedProduceRequest(Acks.FLUSHED, 0, tuple(produces)))
+    assert isinstance(outcome, DeferredResponse)
+    answered: list[bytes] = []
+    outcome.response.addCallback(answered.append)
+    bench.clock.pump([0] * 9)
+    *stored, refused = decode_acknowledged_produce_response(answered[0][4:])
+    assert {(each.error, each.reason) for each in stored} == {(ErrorCode.NONE, "")}
+    assert refused.error == ErrorCode.STORAGE_UNAVAILABLE
+    assert refused.reason == f"t-0: append at offset {len(HELLO)}: refused by the test"
 
 
 def test_an_io_error_takes_one_partition_offline_until_it_is_recovered(bench: Bench) -> None:

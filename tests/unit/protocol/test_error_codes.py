@@ -96,3 +96,11 @@ def test_the_former_names_of_an_unknown_outcome_are_still_names_of_it() -> None:
     assert ErrorCode.TIMED_OUT is ErrorCode.OUTCOME_UNKNOWN
     with pytest.raises(errors.RequestTimedOutError):
         raise error_for(69, "a produce request")
+
+
+def test_what_a_broker_says_beside_the_code_is_told():
+    code = ErrorCode.STORAGE_UNAVAILABLE
+    text = "topic 't': the broker could not store it (no room {}); nothing was written"
+    assert str(error_for(code, "topic 't'", "no room {}")) == text
+    assert "is full or failing" in str(error_for(code, "topic 't'"))
+    assert str(error_for(ErrorCode.UNKNOWN_TOPIC, "", "{0}")) == "the topic does not exist"

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from hermes import errors
@@ -113,6 +115,21 @@ def test_acknowledged_produce():
     ]
     assert encode_acknowledged_produce_response(entries) == PRODUCED
     assert decode_acknowledged_produce_response(PRODUCED[4:]) == entries
+
+
+def test_acknowledged_produce_with_reasons():
+    entries = [
+        ProducedEntry(3, ErrorCode.NONE, 4096),
+        ProducedEntry(-1, ErrorCode.STORAGE_UNAVAILABLE, -1, "no room"),
+    ]
+    encoded = encode_acknowledged_produce_response(entries)
+    after = bytes.fromhex("0000 0007") + b"no room"
+    plain = encode_acknowledged_produce_response([entries[0], replace(entries[1], reason="")])
+    assert encoded == (len(plain) - 4 + len(after)).to_bytes(4) + plain[4:] + after
+    assert decode_acknowledged_produce_response(encoded[4:]) == entries
+    for length in range(len(plain) + 1, len(encoded)):
+        with pytest.raises(errors.RemoteProtocolError):
+            decode_acknowledged_produce_response(encoded[4:length])
 
 
 def test_waiting_fetch():
