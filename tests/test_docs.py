@@ -5,7 +5,7 @@ What a fenced block is checked for follows from the words after its three backti
 - `python test`: the file's tested blocks run, in order, as one program in an empty directory. With
   `python test broker` a broker runs, whose address replaces `localhost:9092` and
   `"localhost", 9092`; the address of its coordination replaces `localhost:2181`, that of its HTTP
-  port `localhost:9093`.
+  port `localhost:9093`, and that of its port for Kafka clients `localhost:19092`.
   A block with `after spark-read.md` goes on where that file's program ends: both run as one.
 - `python` alone must be Python.
 - `yaml test` must load as a broker.yaml; `yaml` alone must be YAML.
@@ -137,8 +137,12 @@ def test_the_code_runs(
             coordination="embedded",
             coordination_listen="tcp:0:interface=127.0.0.1",
             http_listen="tcp:0:interface=127.0.0.1",
+            kafka_listen="tcp:0:interface=127.0.0.1",
+            group_initial_rebalance_delay="0",
         )
         port = broker.port
+        (kafka,) = re.findall(r"Kafka on (127\.0\.0\.1:\d+)", "".join(broker.lines))
+        source = source.replace("localhost:19092", kafka)
         (http,) = re.findall(r"HTTP on (127\.0\.0\.1:\d+)", "".join(broker.lines))
         source = source.replace("localhost:9093", http)
         (line,) = [line for line in broker.lines if "coordination is embedded" in line]
