@@ -59,7 +59,10 @@ def parse_addresses(given: str | Sequence[str], user: str = "") -> tuple[Address
     Raises:
         ValueError: there is none, or one is wrong; the text says which, without a password.
     """
-    listed = given.split(",") if isinstance(given, str) else list(given)
+    listed = given.split(",") if isinstance(given, str) else given
+    is_list = isinstance(listed, Sequence) and not isinstance(listed, bytes)
+    if not is_list or not all(isinstance(each, str) for each in listed):
+        raise ValueError("expected a URL, or a list of them, as texts")
     addresses = tuple(_parse(each.strip(), user) for each in listed)
     if not addresses:
         raise ValueError("expected a URL such as http://localhost:8081")

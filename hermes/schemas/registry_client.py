@@ -1,11 +1,12 @@
 """What a schema registry is asked, remembered where the answer can't change."""
 
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 from urllib.parse import quote
 
-from hermes.errors import ConfigError, SchemaRegistryError, UnknownSchemaError
+from hermes.errors import ArgumentError, ConfigError, SchemaRegistryError, UnknownSchemaError
 from hermes.keywords import explains_keywords
 from hermes.quoting import quoted
 from hermes.schemas.addresses import parse_addresses
@@ -27,6 +28,10 @@ _MOST_UNKNOWN: Final = 10_000
 _MOST_REFERENCES: Final = 1_000
 
 
+#: A schema: its text, or what JSON makes of that.
+SchemaText: TypeAlias = str | Mapping[str, Any] | list[Any]
+
+
 @explains_keywords
 class RegistryClient:
     """A client of a schema registry: Hermes' own, or any with Confluent's REST interface.
@@ -36,7 +41,7 @@ class RegistryClient:
 
     Example:
         registry = RegistryClient("http://localhost:8081")
-        schema_id = registry.register("clicks-value", '{"type": "record", ...}')
+        schema_id = registry.register("clicks-value", {"type": "record", ...})
         print(registry.by_id(schema_id).text)
 
     Args:
@@ -117,6 +122,7 @@ class RegistryClient:
             SchemaRegistryError: the registry refused, or answered as none does.
             RegistryUnavailableError: it can't be reached.
         """
+        _check_number("schema_id", schema_id)
         unknown_since = self._unknown.get(schema_id)
         if unknown_since is not None and time.monotonic() - unknown_since < _UNKNOWN_SECONDS:
             raise self._no_such_id(schema_id)
@@ -144,6 +150,7 @@ class RegistryClient:
             UnknownSchemaError: there is no such subject or version.
             HermesError: as `by_id`.
         """
+        _check_number("version", version, "call latest() for the newest")
         path = f"/subjects/{_quoted(subject)}/versions/{version}?deleted=true"
         return self._kept.once(
             ("version", subject, version), lambda: self._read(self._exchanges.ask_all(path), {})
@@ -185,6 +192,8 @@ class RegistryClient:
             SchemaRegistryError: they stand on each other, or there are too many.
             HermesError: as `by_id`.
         """
+        if not isinstance(schema, RegisteredSchema):
+            raise _wrong("schema", "a RegisteredSchema, as by_id returns it", schema)
         return self._kept.once(
             ("texts", schema.text, schema.references), lambda: self._ask_for_texts(schema)
         )
@@ -217,17 +226,24 @@ class RegistryClient:
     def register(
         self,
         subject: str,
-        text: str,
+        text: SchemaText,
         schema_type: str = "AVRO",
         references: Sequence[SchemaReference] = (),
     ) -> int:
         """Register a schema as the next version of a subject, unless it is one already.
+
+        Args:
+            subject: where to.
+            text: the schema, as text or as what JSON makes of it.
+            schema_type: AVRO, JSON or PROTOBUF.
+            references: the schemas that it stands on.
 
         Returns:
             Its id.
 
         Raises:
             IncompatibleSchemaError: it doesn't fit the earlier versions; the text says why.
+            ArgumentError: an argument is of the wrong type.
             SchemaRegistryError: it is no schema, or may not be registered.
             RegistryUnavailableError: the registry can't be reached.
         """
@@ -237,7 +253,7 @@ class RegistryClient:
     def id_of(
         self,
         subject: str,
-        text: str,
+        text: SchemaText,
         schema_type: str = "AVRO",
         references: Sequence[SchemaReference] = (),
     ) -> int:
@@ -255,11 +271,12 @@ class RegistryClient:
         what: str,
         path: str,
         subject: str,
-        text: str,
+        schema: SchemaText,
         schema_type: str,
         references: Sequence[SchemaReference],
     ) -> int:
-        body = body_of(text, schema_type, references)
+        text = _text_of(schema)
+        body = _checked_body(text, schema_type, references)
 
         def ask() -> int:
             answer = self._exchanges.ask("POST", path, body)
@@ -273,7 +290,7 @@ class RegistryClient:
     def incompatibilities(
         self,
         subject: str,
-        text: str,
+        text: SchemaText,
         schema_type: str = "AVRO",
         references: Sequence[SchemaReference] = (),
     ) -> list[str]:
@@ -287,7 +304,8 @@ class RegistryClient:
             HermesError: as `register`.
         """
         path = f"/compatibility/subjects/{_quoted(subject)}/versions?verbose=true"
-        answer = self._exchanges.ask("POST", path, body_of(text, schema_type, references))
+        body = _checked_body(_text_of(text), schema_type, references)
+        answer = self._exchanges.ask("POST", path, body)
         if not isinstance(answer, dict) or not isinstance(answer.get("is_compatible"), bool):
             raise self._misunderstood(answer)
         if answer["is_compatible"]:
@@ -311,4 +329,39 @@ class RegistryClient:
 
 
 def _quoted(subject: str) -> str:
+    if not isinstance(subject, str):
+        raise _wrong("subject", "a str", subject)
     return quote(subject, safe="")
+
+
+def _text_of(schema: SchemaText) -> str:
+    """A schema's text; of what was read from JSON, or would be."""
+    if isinstance(schema, str):
+        return schema
+    if not isinstance(schema, Mapping | list):
+        raise _wrong("text", "a schema as a str, a dict or a list", schema)
+    try:
+        return json.dumps(dict(schema) if isinstance(schema, Mapping) else schema)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ArgumentError(f"text: it can't be written as JSON: {error}") from None
+
+
+def _checked_body(
+    text: str, schema_type: str, references: Sequence[SchemaReference]
+) -> dict[str, Any]:
+    if not isinstance(schema_type, str):
+        raise _wrong("schema_type", "AVRO, JSON or PROTOBUF", schema_type)
+    is_list = isinstance(references, Sequence) and not isinstance(references, SchemaReference)
+    if not is_list or not all(isinstance(each, SchemaReference) for each in references):
+        raise _wrong("references", "a list of SchemaReference", references)
+    return body_of(text, schema_type, references)
+
+
+def _check_number(name: str, value: object, hint: str = "") -> None:
+    if type(value) is not int:
+        raise _wrong(name, "a whole number", value, hint)
+
+
+def _wrong(name: str, expected: str, value: object, hint: str = "") -> ArgumentError:
+    text = f"{name}: expected {expected}, got {quoted(value)} ({type(value).__name__})"
+    return ArgumentError(f"{text}; {hint}" if hint else text)

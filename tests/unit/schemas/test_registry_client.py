@@ -13,6 +13,7 @@ from certificates import Certificates, Pair
 from fake_registry import fake_registry, hang_up
 
 from hermes.errors import (
+    ArgumentError,
     ConfigError,
     IncompatibleSchemaError,
     RegistryUnavailableError,
@@ -33,6 +34,51 @@ def test_a_schema_is_registered_once_and_looked_up_once(registry, client) -> Non
         ("GET", "/schemas/ids/1"),
     ]
     assert registry.headers["Accept"].startswith("application/vnd.schemaregistry.v1+json")
+
+
+@pytest.mark.parametrize("schema", [json.loads(TEXT), [json.loads(TEXT), "null"]])
+def test_a_schema_may_be_what_json_makes_of_its_text(registry, client, schema) -> None:
+    assert client.register("s", schema) == client.register("s", schema) == 1
+    assert json.loads(client.by_id(1).text) == schema
+    assert client.id_of("s", schema) == 1
+    assert client.incompatibilities("s", schema) == []
+    assert client.register("s", json.dumps(schema)) == 1
+    assert [method for method, _ in registry.asked].count("POST") == 3
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments", "said"),
+    [
+        ("register", ("s", None), r"text: expected a schema as a str, a dict or a list, got None"),
+        ("register", ("s", b"{}"), r"text: expected a schema as a str"),
+        ("register", ("s", {"type": {1, 2}}), "text: it can't be written as JSON"),
+        ("register", (7, TEXT), r"subject: expected a str, got 7 \(int\)"),
+        ("register", ("s", TEXT, None), "schema_type: expected AVRO, JSON or PROTOBUF, got None"),
+        ("register", ("s", TEXT, "AVRO", [("R", "s", 1)]), "references: expected a list of Sch"),
+        ("register", ("s", TEXT, "AVRO", SchemaReference("R", "s", 1)), "references: expected"),
+        ("id_of", (None, TEXT), "subject: expected a str"),
+        ("id_of", ("s", 7), "text: expected a schema"),
+        ("incompatibilities", ("s", 7), "text: expected a schema"),
+        ("incompatibilities", ("s", TEXT, "AVRO", "R"), "references: expected"),
+        ("by_id", ("1",), r"schema_id: expected a whole number, got '1' \(str\)"),
+        ("by_id", ([],), "schema_id: expected a whole number"),
+        ("version", ("s", "latest"), r"version: expected a whole number, .*latest\(\)"),
+        ("version", (None, 1), "subject: expected a str"),
+        ("latest", (None,), "subject: expected a str"),
+        ("versions", (["s"],), "subject: expected a str"),
+        ("texts", (TEXT,), "schema: expected a RegisteredSchema"),
+    ],
+)
+def test_mistakes_are_named(registry, client, method, arguments, said: str) -> None:
+    with pytest.raises(ArgumentError, match=f"^{said}"):
+        getattr(client, method)(*arguments)
+    assert registry.asked == []
+
+
+@pytest.mark.parametrize("url", [7, None, b"http://a", ["http://a", 7], []])
+def test_an_address_is_a_text(url) -> None:
+    with pytest.raises(ConfigError, match=r"^registry: expected a URL"):
+        RegistryClient(url)
 
 
 def test_the_latest_is_asked_for_each_time(registry, client) -> None:
