@@ -13,13 +13,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, Never, Self, TypeVar
 
 from hermes.client.batching import Batch, Outcome, SendHandle
 from hermes.client.metrics import ProducerCounters, ProducerMetrics
+from hermes.client.payloads import GivenHeaders, with_options
 from hermes.client.producer import Producer as BlockingProducer
 from hermes.client.producer_config import ProducerConfig
 from hermes.client.sync_producer import SendResult
+from hermes.coordination.layout import BrokerPartition
 from hermes.errors import ClientError
 from hermes.keywords import explains_keywords
 
@@ -69,13 +71,25 @@ class BaseAsyncProducer(ABC):
     def _resolve(self, futures: Sequence[Any], outcomes: Iterable[Outcome]) -> None:
         """End the waits for futures but those that were cancelled, each with its outcome."""
 
-    async def send(self, topic: str, messages: Any, key: Any = None) -> SendResult:
+    async def send(
+        self,
+        topic: str,
+        messages: Any,
+        key: Any = None,
+        *,
+        headers: GivenHeaders | None = None,
+        partition: int | BrokerPartition | None = None,
+        **unknown: Never,
+    ) -> SendResult:
         """Send one message or a list of messages, and wait for the outcome.
 
         Args:
             topic: where to.
             messages: one value, or a list of values, all for the same partition.
             key: chooses the partition; None for any.
+            headers: see `hermes.Producer.send`.
+            partition: see `hermes.Producer.send`.
+            **unknown: an error that says what was meant.
 
         Returns:
             Where the messages went.
@@ -83,6 +97,8 @@ class BaseAsyncProducer(ABC):
         Raises:
             HermesError: as `hermes.Producer.send`, and what sending failed with.
         """
+        if headers is not None or partition is not None or unknown:
+            messages, key = with_options(messages, key, headers, partition, unknown)
         producer = self._producer
         accepted: Callable[[], SendHandle] | SendHandle | None = None
         if producer is not None and not self._in_line:
@@ -91,7 +107,16 @@ class BaseAsyncProducer(ABC):
                 return await self._outcome(accepted)
         return await self._outcome(await self._wait_in_line(accepted, topic, messages, key))
 
-    async def enqueue(self, topic: str, messages: Any, key: Any = None) -> SendHandle:
+    async def enqueue(
+        self,
+        topic: str,
+        messages: Any,
+        key: Any = None,
+        *,
+        headers: GivenHeaders | None = None,
+        partition: int | BrokerPartition | None = None,
+        **unknown: Never,
+    ) -> SendHandle:
         """Accept messages without waiting for their outcome; only for room in the queue.
 
         Messages are queued in the order of the calls, also when they have to wait for room.
@@ -99,6 +124,8 @@ class BaseAsyncProducer(ABC):
         Returns:
             The outcome, for `outcome`. Its own `result` would block the event loop.
         """
+        if headers is not None or partition is not None or unknown:
+            messages, key = with_options(messages, key, headers, partition, unknown)
         accepted: Callable[[], SendHandle] | SendHandle | None = None
         if self._producer is not None and not self._in_line:
             accepted = self._producer.offer(topic, messages, key)

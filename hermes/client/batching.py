@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 from hermes.client.sync_producer import SendResult
+from hermes.coordination.layout import BrokerPartition
 from hermes.errors import BrokerTimeoutError
 
 _log = logging.getLogger(__name__)
@@ -30,6 +31,20 @@ class Keys(list[Any]):
     __slots__ = ()
 
 
+class InPartition(NamedTuple):
+    """A key for messages whose partition is chosen already; what `send` makes of `partition`.
+
+    Attributes:
+        partition: the partition's number; with several brokers that have one of this number, a
+            `BrokerPartition`, which names the broker as well.
+        key: stored with the messages, where their topic keeps keys; None for none, `Keys` for one
+            per message.
+    """
+
+    partition: int | BrokerPartition
+    key: Any = None
+
+
 class ProducerData(NamedTuple):
     """What one call sends.
 
@@ -39,7 +54,8 @@ class ProducerData(NamedTuple):
     Attributes:
         topic: where to.
         messages: one value, or a list of values; all go to the same partition.
-        key: chooses the partition; None for no key; `Keys` for one per message.
+        key: chooses the partition; None for no key; `Keys` for one per message; `InPartition` for a
+            certain partition.
     """
 
     topic: str

@@ -10,7 +10,7 @@ from itertools import accumulate
 from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeAlias, overload
 
-from hermes.client.batching import Batch, Keys, Outcome
+from hermes.client.batching import Batch, InPartition, Keys, Outcome
 from hermes.client.retries import is_retriable
 from hermes.client.routing import Router, Target
 from hermes.client.sync_producer import SendResult
@@ -302,11 +302,14 @@ class Delivery(Sequence[Outcome]):
             records: Sequence[RecordData | None] = ()
             if type(key) is Details:
                 key, records = key
+            chooses = key
+            if type(key) is InPartition:
+                key = key.key
             try:
-                if type(key) is Keys:
-                    places.append(self._spread(messages, key, records, filling, sets))
+                if type(chooses) is Keys:
+                    places.append(self._spread(messages, chooses, records, filling, sets))
                     continue
-                target = choose(topic, key)
+                target = choose(topic, chooses)
             except HermesError as error:
                 places.append(error)
                 if is_retriable(error):
@@ -319,14 +322,15 @@ class Delivery(Sequence[Outcome]):
             else:
                 size = sum(map(len, messages)) + _OVERHEAD_BYTES * len(messages)
             if current is None or current.size_bytes + size > max_bytes:
-                current = filling[target] = OutgoingSet(topic, target, key is not None, key)
+                current = filling[target] = OutgoingSet(topic, target, chooses is not None, chooses)
                 sets.append(current)
-            elif key is not None and not current.has_key:
-                current.has_key, current.key = True, key
+            elif chooses is not None and not current.has_key:
+                current.has_key, current.key = True, chooses
             places.append((current, current.size_bytes))
             if records or (keeps_keys and (key is not None or current.keys)):
                 count = 1 if type(messages) is bytes else len(messages)
-                current.keep([key] * count, records or (None,) * count)
+                kept = key if type(key) is Keys else [key] * count
+                current.keep(kept, records or (None,) * count)
             if type(messages) is bytes:
                 current.payloads.append(messages)
             else:

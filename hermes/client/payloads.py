@@ -1,10 +1,20 @@
 """From an application's values to payloads: encoded, checked, counted."""
 
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, TypeAlias
 
-from hermes.client.batching import Keys
-from hermes.client.topic_formats import Details, RecordData
+from hermes.client.batching import InPartition, Keys
+from hermes.client.topic_formats import Details, RecordData, checked_headers
+from hermes.coordination.layout import BrokerPartition
 from hermes.errors import ArgumentError, EncodingError, HermesError, MessageTooLargeError
+from hermes.keywords import refuse_keywords
+from hermes.protocol.records import Headers
+from hermes.quoting import quoted
+
+#: Headers as applications give them.
+GivenHeaders: TypeAlias = Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]]
+
+_OPTIONS: Final = ("headers", "partition")
 
 
 def check_messages(messages: Any) -> None:
@@ -19,6 +29,49 @@ def check_keys(messages: Any, keys: Keys) -> tuple[Any, Any]:
         what = f"{len(messages)} messages" if type(messages) is list else "no list of messages"
         raise ArgumentError(f"key: expected one for each message, got {len(keys)} for {what}")
     return (messages[0], keys[0]) if len(keys) == 1 else (messages, Keys(keys))
+
+
+def with_options(
+    messages: Any, key: Any, headers: Any, partition: Any, unknown: Mapping[str, Any]
+) -> tuple[Any, Any]:
+    """Fold what `send` takes by name into its messages and their key.
+
+    Returns:
+        The messages, as `RecordData` if they have headers; the key, or `InPartition` with it.
+
+    Raises:
+        ArgumentError: the partition is no number from 0 on, headers are given twice, or an argument
+            is unknown.
+        EncodingError: the headers can't be stored.
+    """
+    if unknown:
+        raise refuse_keywords("send", ("topic", "messages", "key", *_OPTIONS), unknown)
+    if partition is not None:
+        key = InPartition(_checked_partition(partition), key)
+    if not headers:
+        return messages, key
+    pairs = checked_headers(headers)
+    if type(messages) is list:
+        return [_with_headers(each, pairs) for each in messages], key
+    return _with_headers(messages, pairs), key
+
+
+def _with_headers(message: Any, headers: Headers) -> RecordData:
+    if type(message) is not RecordData:
+        return RecordData(message, headers)
+    if message.headers:
+        raise ArgumentError("headers: they are given twice, here and in a RecordData")
+    return message._replace(headers=headers)
+
+
+def _checked_partition(partition: Any) -> int | BrokerPartition:
+    number = partition.partition if isinstance(partition, BrokerPartition) else partition
+    if type(number) is not int or number < 0:
+        raise ArgumentError(
+            "partition: expected a number from 0 on, or a BrokerPartition; got "
+            f"{quoted(partition)} ({type(partition).__name__})"
+        )
+    return partition  # type: ignore[no-any-return]
 
 
 class Payloads:

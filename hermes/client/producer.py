@@ -13,19 +13,27 @@ import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, Self, TypeAlias, overload
+from typing import Any, Final, Never, Self, TypeAlias, overload
 
 from zope.interface import Interface
 
 from hermes.client.arguments import check_config, check_topic
-from hermes.client.batching import Batch, Keys, Outcome, ProducerData, SendHandle, message_count
+from hermes.client.batching import (
+    Batch,
+    InPartition,
+    Keys,
+    Outcome,
+    ProducerData,
+    SendHandle,
+    message_count,
+)
 from hermes.client.bootstrap import ClusterSearch
 from hermes.client.discovery import ZooKeeperMetadata
 from hermes.client.failures import Failures
 from hermes.client.grouping import SetRules
 from hermes.client.handlers import Handlers
 from hermes.client.metrics import ProducerCounters, ProducerMetrics
-from hermes.client.payloads import Payloads, check_keys, check_messages
+from hermes.client.payloads import GivenHeaders, Payloads, check_keys, check_messages, with_options
 from hermes.client.producer_config import ListedBroker, ProducerConfig
 from hermes.client.retries import RetryRules
 from hermes.client.routing import BrokerListMetadata, Brokers, MetadataProvider, Router
@@ -33,6 +41,7 @@ from hermes.client.sending import MAX_ACKNOWLEDGED_SET_BYTES, MAX_SET_BYTES, Sen
 from hermes.client.sending_queue import NoRoomNowError, SendingQueue
 from hermes.client.sync_producer import SyncProducer
 from hermes.client.topic_formats import TopicFormats
+from hermes.coordination.layout import BrokerPartition
 from hermes.errors import ClientError, HermesError, QueueFullError
 from hermes.forks import FORKED, watch_forks
 from hermes.interfaces import ICallbackHandler, IEncoder, IEventHandler, IPartitioner
@@ -120,14 +129,31 @@ class Producer:
     def send(self, topic: ProducerData) -> SendHandle: ...
 
     @overload
-    def send(self, topic: str, messages: Any, key: Any = None) -> SendHandle: ...
+    def send(
+        self,
+        topic: str,
+        messages: Any,
+        key: Any = None,
+        *,
+        headers: GivenHeaders | None = None,
+        partition: int | BrokerPartition | None = None,
+    ) -> SendHandle: ...
 
-    def send(self, topic: str | ProducerData, messages: Any = None, key: Any = None) -> SendHandle:
+    def send(
+        self,
+        topic: str | ProducerData,
+        messages: Any = None,
+        key: Any = None,
+        headers: GivenHeaders | None = None,
+        partition: int | BrokerPartition | None = None,
+        **unknown: Never,
+    ) -> SendHandle:
         """Send one message, or several to the same partition.
 
         Example:
             producer.send("clicks", b"payload")
             producer.send("clicks", [b"first", b"second"], key="user-7")
+            producer.send("orders", b"payload", key=b"7", headers={"source": b"shop"}, partition=3)
             producer.send(ProducerData("clicks", b"payload"))
 
         Args:
@@ -136,13 +162,19 @@ class Producer:
             key: chooses the partition; messages with equal keys keep their order. None for any.
                 `Keys` for one per message: then the outcome is where the first message went, or
                 what the first that failed did with.
+            headers: of each message, for topics of Kafka's format: a mapping of names to bytes, or
+                pairs of them, in which a name may repeat.
+            partition: where to, whatever the key is: a number as `result` gives it. Where several
+                brokers have one of this number, a `BrokerPartition`, as streams of groups have it.
+            **unknown: an error that says what was meant.
 
         Returns:
             The outcome. Of a synchronous producer it is known already; of an asynchronous one,
             ask `result`, or leave it to the callback handler.
 
         Raises:
-            ArgumentError: the topic is not a string, or the list of messages is empty.
+            ArgumentError: the topic is not a string, or the list of messages is empty; or an
+                argument is unknown.
             EncodingError: a value is not of that kind. (With handlers, `result` raises it.)
             MessageTooLargeError: a payload is larger than `max_message_bytes`. (Likewise.)
             InvalidTopicError: no topic can have this name.
@@ -157,6 +189,9 @@ class Producer:
             and type(topic) is str
             and len(messages) <= self._quick_bytes
             and topic in self._known_topics
+            and headers is None
+            and partition is None
+            and not unknown
         ):
             # What nearly every call of an asynchronous producer is, with one more call only.
             assert self._queue is not None
@@ -164,6 +199,10 @@ class Producer:
                 return self._queue.put(topic, messages, key, 1, len(messages))
             except QueueFullError as error:
                 return self._refused(error, 1)
+        if headers is not None or partition is not None or unknown:
+            if isinstance(topic, ProducerData):
+                topic, messages, key = topic
+            messages, key = with_options(messages, key, headers, partition, unknown)
         item = self._item(topic, messages, key)
         if isinstance(item, SendHandle):
             return item
@@ -294,6 +333,9 @@ class Producer:
         check_topic(topic)
         if type(key) is Keys:
             messages, key = check_keys(messages, key)
+        elif type(key) is InPartition and type(key.key) is Keys:
+            messages, keys = check_keys(messages, key.key)
+            key = key._replace(key=keys)
         if topic not in self._known_topics:
             check_topic_name(topic)
             if len(self._known_topics) < 10_000:  # names may come from data: bounded

@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 from hermes.client import conversations
-from hermes.client.batching import Keys
+from hermes.client.batching import InPartition, Keys
 from hermes.client.sync_producer import SyncProducer
+from hermes.coordination.layout import BrokerPartition
 from hermes.errors import (
     BrokerTimeoutError,
     BrokerUnavailableError,
@@ -277,10 +278,12 @@ class Router:
 
         Raises:
             RoutingError: the message has a key and the partitions can't be counted, or the
-                partitioner chose one that isn't there.
+                partitioner, or the caller, chose one that isn't there.
             HermesError: no broker answers, or the topic is not there and can't be created.
         """
         targets, is_counted, why_not = self._metadata.partitions(topic)
+        if type(key) is InPartition:
+            return self._certain(topic, key.partition)
         if key is None and self._avoided:
             targets = self._preferred(targets)
         if not is_counted:
@@ -298,6 +301,27 @@ class Router:
         except Exception as error:
             raise RoutingError(f"{self._partitioner_name}: {error}") from error
         return targets[self._checked(chosen, count, key)]
+
+    def _certain(self, topic: str, partition: int | BrokerPartition) -> Target:
+        """The target that the caller has chosen; asks again for one that isn't known (yet).
+
+        Raises:
+            RoutingError: there is none, or several.
+            HermesError: as `choose`.
+        """
+        found = _matching(self._metadata.partitions(topic), partition)
+        if not found:
+            self._metadata.forget(topic)
+            found = _matching(self._metadata.partitions(topic), partition)
+        if len(found) == 1:
+            return found[0]
+        if not found:
+            raise _no_such_partition(topic, self._metadata.partitions(topic), partition)
+        brokers = ", ".join(str(each.broker_id) for each in found)
+        raise RoutingError(
+            f"topic {topic!r} has a partition {partition} on each of the brokers {brokers}: say "
+            f"which, as BrokerPartition({found[0].broker_id}, {partition})"
+        )
 
     def _checked(self, chosen: object, count: int, key: Any) -> int:
         if type(chosen) is not int or not 0 <= chosen < count:
@@ -375,3 +399,34 @@ class Router:
                 self._avoided.pop(broker_id, None)
         preferred = tuple(each for each in targets if each.broker_id not in self._avoided)
         return preferred or targets
+
+
+def _matching(known: TopicPartitions, partition: int | BrokerPartition) -> list[Target]:
+    """The targets that a caller may mean by a partition.
+
+    Raises:
+        HermesError: a broker that may have it doesn't answer.
+    """
+    broker_id: int | None = None
+    if isinstance(partition, BrokerPartition):
+        broker_id, partition = partition
+    on = [each for each in known.targets if broker_id in (None, each.broker_id)]
+    found = [each for each in on if each.partition == partition]
+    if found or known.is_counted:
+        return found
+    if known.why_not is not None and not isinstance(known.why_not, RoutingError):
+        raise known.why_not
+    # Brokers that don't tell their partitions: whether there is this one, they say themselves.
+    return [Target(each.broker_id, partition) for each in on]
+
+
+def _no_such_partition(
+    topic: str, known: TopicPartitions, partition: int | BrokerPartition
+) -> RoutingError:
+    numbers = sorted({each.partition for each in known.targets})
+    has = f"0 to {numbers[-1]}" if numbers == list(range(len(numbers))) else f"{numbers}"
+    if len({each.broker_id for each in known.targets}) > 1:
+        has += ", on brokers " + ", ".join(
+            map(str, sorted({each.broker_id for each in known.targets}))
+        )
+    return RoutingError(f"topic {topic!r} has no partition {partition}, but {has}")

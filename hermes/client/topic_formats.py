@@ -8,7 +8,7 @@ of it was written, so it sends the same again, made the other way.
 import time
 from array import array
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any, Final, NamedTuple
 
@@ -121,7 +121,7 @@ def encode_records(
         time_ms = now_ms
         value: bytes | None = payload
         if more is not None:
-            headers = _checked_headers(more.headers)
+            headers = checked_headers(more.headers)
             time_ms = now_ms if more.timestamp_ms is None else more.timestamp_ms
             value = None if more.value else payload
         takes = _OVERHEAD_BYTES + len(payload) + len(key or b"")
@@ -151,9 +151,15 @@ def _stored_key(key: Any) -> bytes | None:
     )
 
 
-def _checked_headers(headers: Any) -> Headers:
+def checked_headers(headers: Any) -> Headers:
+    """Read headers: pairs of a name and bytes, or None; or a mapping.
+
+    Raises:
+        EncodingError: they can't be stored.
+    """
     try:
-        pairs = tuple((name, value) for name, value in headers)
+        listed = headers.items() if isinstance(headers, Mapping) else headers
+        pairs = tuple((name, value) for name, value in listed)
     except (TypeError, ValueError):
         raise EncodingError("headers: expected pairs of a name and bytes") from None
     for name, value in pairs:

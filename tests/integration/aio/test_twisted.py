@@ -54,7 +54,18 @@ def test_a_round_trip(tmp_path) -> None:
             await producer.flush()
             assert producer.metrics().sent == 200
             await fails(errors.EncodingError, producer.send("clicks", "text"))
+            sent = await producer.send("kept", b"x", b"k", headers={"a": b"1"}, partition=0)
+            assert sent == ("kept", 0, 0)
+            handle = await producer.enqueue("kept", b"y", headers=[("b", None)])
+            assert (await producer.outcome(handle)).offset == 1
+            await fails(errors.RoutingError, producer.send("kept", b"x", partition=1))
+            await fails(errors.ArgumentError, producer.send("kept", b"x", header={}))
         async with SimpleConsumer(reactor, f"127.0.0.1:{port}") as consumer:
+            kept = await consumer.fetch(FetchRequest("kept", 0, 0, 1000))
+            assert [(each.key, each.payload, each.headers) for each, _ in kept] == [
+                (b"k", b"x", (("a", b"1"),)),
+                (None, b"y", (("b", None),)),
+            ]
             seen = []
             async for message, offset in consumer.follow("clicks", 0, 0, max_size=100):
                 seen.append(int(message.payload))
@@ -69,7 +80,7 @@ def test_a_round_trip(tmp_path) -> None:
             assert list(result) == []
         await fails(errors.ClientError, consumer.fetch(FetchRequest("clicks", 0, 0, 10)))
     """
-    with running_broker() as broker:
+    with running_broker(settings={"topics": {"kept": {"format": "kafka"}}}) as broker:
         run(tmp_path, program, broker.port)
 
 
