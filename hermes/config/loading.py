@@ -4,7 +4,6 @@
 exclude each other, and `hermes.config.yaml_text` what YAML means.
 """
 
-import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 from hermes.config.broker import BROKER_SETTINGS, BrokerConfig
 from hermes.config.contradictions import check_contradictions
 from hermes.config.files import read_regular_file
-from hermes.config.setting import Setting
+from hermes.config.setting import Setting, nearest_setting
 from hermes.config.topic import TOPIC_SETTINGS, TopicConfig
 from hermes.config.yaml_text import read_yaml
 from hermes.errors import ConfigError
@@ -147,7 +146,7 @@ def _parse_settings(
         dotted = ".".join((*path, str(key)))
         setting = known.get(key)
         if setting is None:
-            hint = _suggestion(str(key), known, also_known)
+            hint = _suggestion(str(key), value, known, also_known)
             raise ConfigError(dotted, f"unknown setting{hint}")
         try:
             parsed[setting.attribute] = setting.kind.parse(value)
@@ -156,14 +155,16 @@ def _parse_settings(
     return parsed
 
 
-def _suggestion(key: str, known: Mapping[str, Setting], also_known: Iterable[str]) -> str:
+def _suggestion(
+    key: str, value: object, known: Mapping[str, Setting], also_known: Iterable[str]
+) -> str:
     """What an unknown key may have been meant to be; a pointer to the reference otherwise."""
     for setting in (*known.values(), *BROKER_SETTINGS.values(), *TOPIC_SETTINGS.values()):
         if key in setting.replaces:
             return f": that is Kafka 0.7's name for {setting.key} (see `hermes config import`)"
-    close = difflib.get_close_matches(key.lower(), [*known, *also_known], n=1)
-    if close:
-        return f", did you mean {close[0]}?"
+    nearest = nearest_setting(key, value, known, also_known)
+    if nearest:
+        return nearest
     if key in BROKER_SETTINGS:
         return ": it is a setting of the broker, not of a topic"
     if key in TOPIC_SETTINGS:

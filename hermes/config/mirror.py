@@ -4,7 +4,6 @@ broker.yaml takes the same keys under `mirror:`. Topics are checked where their 
 `hermes.mirror`.
 """
 
-import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -18,7 +17,7 @@ from hermes.config.exposure import check_listeners
 from hermes.config.files import read_regular_file
 from hermes.config.kinds import Kind
 from hermes.config.listeners import LISTENERS, ListenerConfig
-from hermes.config.setting import Setting, table_of
+from hermes.config.setting import Setting, nearest_setting, table_of
 from hermes.config.yaml_text import read_yaml
 from hermes.errors import ConfigError
 from hermes.quoting import quoted
@@ -409,8 +408,8 @@ def parse_mirror_config(
     for key, value in given.items():
         setting = MIRROR_SETTINGS.get(key)
         if setting is None:
-            close = difflib.get_close_matches(str(key).lower(), MIRROR_SETTINGS, n=1)
-            hint = f", did you mean {close[0]}?" if close else " (docs/mirror.md lists them all)"
+            hint = nearest_setting(str(key), value, MIRROR_SETTINGS)
+            hint = hint or " (docs/mirror.md lists them all)"
             raise ConfigError(str(key), f"unknown setting{hint}", source=source)
         try:
             parsed[setting.attribute] = setting.kind.parse(value)

@@ -3,10 +3,33 @@
 Knows no setting in particular: those are the fields of `BrokerConfig` and `TopicConfig`.
 """
 
+import difflib
+from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields, replace
-from typing import Any, get_type_hints
+from typing import Any, Final, get_type_hints
 
 from hermes.config.kinds import Kind
+
+# How names say their unit elsewhere, where ours say it in the value: how that is written, by kind.
+_UNITS: Final = {
+    "duration": {
+        **dict.fromkeys(("ms", "millis", "milliseconds"), "ms"),
+        **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), "s"),
+        **dict.fromkeys(("min", "mins", "minute", "minutes"), "m"),
+        **dict.fromkeys(("hour", "hours", "hrs"), "h"),
+        **dict.fromkeys(("day", "days"), "d"),
+        **dict.fromkeys(("time", "age", "duration", "interval", "timeout"), ""),
+    },
+    "size": {
+        **dict.fromkeys(("kb", "mb", "gb", "tb"), ""),
+        **dict.fromkeys(("kib", "mib", "gib", "tib"), ""),
+        **dict.fromkeys(("size", "bytes"), ""),
+    },
+}
+# How like one another two names are, from 0 to 1, of which one may be a mistake for the other; and
+# two that are without their units.
+_LIKENESS: Final = 0.7
+_STEM_LIKENESS: Final = 0.6
 
 
 @dataclass(frozen=True)
@@ -59,3 +82,37 @@ def table_of(config_class: type) -> dict[str, Setting]:
                 default=None if default is MISSING else default,
             )
     return table
+
+
+def nearest_setting(
+    key: str, value: object, known: Mapping[str, Setting], also_known: Iterable[str] = ()
+) -> str:
+    """Say which setting an unknown key may have been meant for.
+
+    Args:
+        key: what there is no setting of.
+        value: what it was given.
+        known: the settings that it may be.
+        also_known: other keys that it may be.
+
+    Returns:
+        `, did you mean retention_time: 72h?`, for instance; empty when none is like it.
+    """
+    plain = key.lower().replace(".", "_").replace("-", "_")
+    stem, _, unit = plain.rpartition("_")
+    for kind, units in _UNITS.items():
+        if stem and unit in units:
+            # `retention_hours` is more like `retention_options` by its letters.
+            of_kind = [name for name, each in known.items() if each.kind.name.startswith(kind)]
+            found = max(of_kind, key=lambda name: (_likeness(stem, name), -len(name)), default="")
+            if _likeness(stem, found) >= _STEM_LIKENESS:
+                is_number = units[unit] and isinstance(value, int | str) and str(value).isdecimal()
+                return f", did you mean {found}{f': {value}{units[unit]}' if is_number else ''}?"
+    close = difflib.get_close_matches(plain, [*known, *also_known], n=1, cutoff=_LIKENESS)
+    return f", did you mean {close[0]}?" if close else ""
+
+
+def _likeness(stem: str, name: str) -> float:
+    """How like a setting's name, with or without its last word, is to one without its unit."""
+    names = name, name.rpartition("_")[0]
+    return max(difflib.SequenceMatcher(None, stem, each).ratio() for each in names)
