@@ -16,7 +16,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pyspark.sql import SparkSession
+from hermes.extras import install_command
+
+try:
+    from pyspark.sql import SparkSession
+except ModuleNotFoundError as missing:
+    sys.exit(f"{missing}; this needs Spark: {install_command('spark')}")
 
 from hermes import Producer, ProducerConfig
 from hermes.audit.checking import Audit, ClusterAddress

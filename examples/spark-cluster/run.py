@@ -26,11 +26,16 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-import pyarrow as pa
-import pyspark
-from pyspark import TaskContext
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as sf
+from hermes.extras import install_command
+
+try:
+    import pyarrow as pa
+    import pyspark
+    from pyspark import TaskContext
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import functions as sf
+except ModuleNotFoundError as missing:
+    sys.exit(f"{missing}; this needs Spark: {install_command('spark')}")
 
 from hermes.client import Producer, ProducerConfig
 from hermes.testing import RunningBroker, running_broker

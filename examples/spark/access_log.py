@@ -14,8 +14,14 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as sf
+from hermes.extras import install_command
+
+try:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import functions as sf
+except ModuleNotFoundError as missing:
+    sys.exit(f"{missing}; this needs Spark: {install_command('spark')}")
+
 from shop_window import send, session
 
 from hermes.spark.decoding import decode_pattern, split_dead_letters

@@ -11,8 +11,14 @@ than that are dropped. Needs the extra `spark` (docs/install.md), Java, and a br
 import argparse
 import sys
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
+from hermes.extras import install_command
+
+try:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+except ModuleNotFoundError as missing:
+    sys.exit(f"{missing}; this needs Spark: {install_command('spark')}")
+
 from shop_window import CLICK, arguments, send_sample, session, start, stream
 
 from hermes.spark.decoding import read_counts

@@ -9,10 +9,17 @@ broker.
 """
 
 import argparse
+import sys
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as sf
-from pyspark.sql.streaming.query import StreamingQuery
+from hermes.extras import install_command
+
+try:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import functions as sf
+    from pyspark.sql.streaming.query import StreamingQuery
+except ModuleNotFoundError as missing:
+    sys.exit(f"{missing}; this needs Spark: {install_command('spark')}")
+
 from shop_window import CLICK, arguments, send_sample, session, start, stream
 
 from hermes.spark.streams import session_counts

@@ -13,8 +13,13 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
+from hermes.extras import install_command
+
+try:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+except ModuleNotFoundError as missing:
+    sys.exit(f"{missing}; this needs Spark: {install_command('spark')}")
 
 from hermes.client import Producer, ProducerConfig
 from hermes.spark import HermesDataSource

@@ -111,3 +111,28 @@ def test_twistd_does_not_start_with_an_old_twisted(installed: Install, tmp_path:
     assert ended.returncode == 1
     assert ended.stderr.startswith("hermes: Twisted 22.10.0 is installed, Hermes needs Twisted>=")
     assert ended.stderr.count("\n") == 1
+
+
+EXAMPLES = sorted(
+    path
+    for path in (ROOT / "examples").rglob("*.py")
+    if re.search(r"^ *(from|import) pyspark", path.read_text(encoding="utf-8"), re.MULTILINE)
+)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+def test_an_example_without_its_extra_says_what_to_install(example: Path, tmp_path: Path) -> None:
+    missing = "raise ModuleNotFoundError(\"No module named 'pyspark'\", name='pyspark')\n"
+    (tmp_path / "pyspark.py").write_text(missing, encoding="utf-8")
+    ended = subprocess.run(
+        [sys.executable, example],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert ended.returncode == 1
+    assert ended.stderr == (
+        f"No module named 'pyspark'; this needs Spark: {install_command('spark')}\n"
+    )
