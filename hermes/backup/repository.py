@@ -53,7 +53,8 @@ class Repository:
                 self._files.mkdir(self.path)
                 self._files.fsync_directory(os.path.dirname(self.path))
             self._check_is_ours()
-            return DirectoryLock(self.path, self._files)
+            advice = "a backup is being taken there, wait until it has ended"
+            return DirectoryLock(self.path, self._files, advice)
         except OSError as error:
             raise storage_error(f"use {self.path} for backups", error) from error
 

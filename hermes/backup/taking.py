@@ -144,12 +144,11 @@ def _lock_source(source: Source, files: FileLayer, stack: ExitStack) -> bool:
     if not os.path.isdir(source.log_dir):
         raise StorageError(f"there is no directory {source.log_dir}")
     try:
-        stack.callback(DirectoryLock(source.log_dir, files).release)
-    except DataDirectoryLockedError as error:
+        advice = "name that broker with -b HOST:PORT, so that it can be asked"
+        stack.callback(DirectoryLock(source.log_dir, files, advice).release)
+    except DataDirectoryLockedError:
         if source.flushed is None:
-            raise StorageError(
-                f"{error}: name that broker with -b HOST:PORT, so that it can be asked"
-            ) from error
+            raise
     except OSError as error:
         if source.flushed is None or not isinstance(error, PermissionError):
             raise storage_error(f"lock {source.log_dir}", error) from error

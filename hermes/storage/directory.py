@@ -59,6 +59,7 @@ from hermes.storage.topic_entries import EntryLines, TopicEntries, read_entries,
 from hermes.storage.whole_files import read_whole, replace_whole
 
 _MAX_ID_BYTES = 100
+_LOCKED: Final = "stop that process, or give this broker another log_dir"
 _FORMATS: Final = {each.name: each for each in (KAFKA_0_7, KAFKA)}
 
 
@@ -335,7 +336,7 @@ class DataDirectory:
         self._owner = broker_id
         try:
             self._make_directory()
-            self._lock = DirectoryLock(self.path, self._files)
+            self._lock = DirectoryLock(self.path, self._files, _LOCKED)
             self._place = identity(self._files.stat(self.path))
             return self._open(now_ms, workers)
         except OSError as error:

@@ -16,12 +16,17 @@ from hermes.storage.layout import LOCK_NAME
 class DirectoryLock:
     """Holds a directory for this process, from `DirectoryLock(path)` to `release`.
 
+    Args:
+        directory: what to hold.
+        files: the file layer.
+        advice: what whoever comes second can do; part of the error.
+
     Raises:
-        DataDirectoryLockedError: another process (or this one) holds it; stop that one first.
+        DataDirectoryLockedError: another process (or this one) holds it.
         OSError: the file can't be opened or locked; it is a link, say.
     """
 
-    def __init__(self, directory: str, files: FileLayer) -> None:
+    def __init__(self, directory: str, files: FileLayer, advice: str = "stop it first") -> None:
         path = os.path.join(directory, LOCK_NAME)
         self._files = files
         self._descriptor = files.open_append(path, create=True)
@@ -31,7 +36,8 @@ class DirectoryLock:
             holder = files.pread(self._descriptor, 32, 0).decode("ascii", "replace").strip()
             self.release()
             named = f"process {holder}" if holder else "another process"
-            raise DataDirectoryLockedError(f"{directory} is in use by {named}") from None
+            text = f"{directory} is in use by {named}: {advice}"
+            raise DataDirectoryLockedError(text) from None
         except OSError:
             self.release()
             raise

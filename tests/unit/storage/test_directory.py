@@ -285,13 +285,14 @@ def test_a_second_process_is_refused_and_told_who_is_there_until_that_one_dies(
     ) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"open\n"
-        with pytest.raises(DataDirectoryLockedError, match=f"in use by process {holder.pid}$"):
+        told = f"{holder.pid}: stop that process, or give this broker another log_dir$"
+        with pytest.raises(DataDirectoryLockedError, match=told):
             made(log_dir).open(NOW_MS)
         holder.kill()
         holder.wait()
     directory = made(log_dir)
     directory.open(NOW_MS)
-    with pytest.raises(DataDirectoryLockedError, match=f"in use by process {os.getpid()}$"):
+    with pytest.raises(DataDirectoryLockedError, match=f"in use by process {os.getpid()}: stop"):
         made(log_dir).open(NOW_MS)
     directory.close()
     directory.close()
