@@ -280,17 +280,20 @@ class DataDirectory:
             or bytes: nothing in it was ever flushed, and `create` makes it again.
         """
         directory = os.path.join(self.path, partition_directory(topic, partition))
-        is_kafka = False
-        # What can't be looked at can't be opened either, and says why then.
-        with suppress(OSError):
+        is_kafka, is_to_be_kafka = False, self._settings_for(topic).format == KAFKA.name
+        try:
             is_kafka = format_of(directory, self._files) is KAFKA
-            if is_kafka or self._settings_for(topic).format == KAFKA.name:
+            if is_kafka or is_to_be_kafka:
                 is_whole = is_kafka and self._has_topic_id(directory)
                 if not is_whole:
                     if is_unused(directory, self._files):
                         return None
                     if may_lack_id(directory, self._files):
                         return self._with_new_id(topic, partition, directory)
+        except OSError:
+            # What can't be looked at can't be opened either, and says why then. Once it can be, it
+            # is opened as what it should be.
+            is_kafka |= is_to_be_kafka
         return self._made(topic, partition, KAFKA if is_kafka else KAFKA_0_7, None)
 
     def _with_new_id(self, topic: str, partition: int, directory: str) -> Log:

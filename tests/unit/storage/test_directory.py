@@ -631,3 +631,28 @@ def test_a_cluster_id_is_made_once_and_kept(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match=r"\.hermes_cluster_id holds no UUID; put back"):
         directory.cluster_id(lambda: next(made))
     directory.close()
+
+
+@pytest.mark.parametrize("call", ["lstat", "open_read", "listdir"])
+def test_what_could_not_be_looked_at_is_opened_as_what_it_is_once_it_can_be(
+    log_dir: Path, call: str
+) -> None:
+    def opened(files: FileLayer) -> DataDirectory:
+        directory = DataDirectory(log_dir, lambda topic: settings(format="kafka"), files)
+        directory.open(NOW_MS)
+        return directory
+
+    directory = opened(UnsyncedFiles())
+    topic_id = directory.create("k", 0).topic_id
+    directory.logs["k", 0].flush()
+    directory.close()
+    files = FaultyFiles(0, stays=True, only=(call,), path_part="k-0")
+
+    directory = opened(files)
+
+    log = directory.logs["k", 0]
+    assert log.offline_reason == "k-0: open: Input/output error"
+    files.fail_at = None
+    directory.reopen(log, NOW_MS)
+    assert (log.format.name, log.topic_id) == ("kafka", topic_id)
+    directory.close()
