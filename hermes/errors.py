@@ -549,6 +549,10 @@ class OutOfOrderSequenceError(ProducerStateError):
     """A batch of the same producer before this one is missing."""
 
 
+class EarlierBatchAwaitedError(ProducerStateError):
+    """A batch of the same producer before this one was refused, and is to be sent again first."""
+
+
 class InvalidProducerEpochError(ProducerStateError):
     """The producer has begun anew since it sent this."""
 

@@ -91,6 +91,11 @@ class FlushScheduler:
         """How many logs are flushed now, or wait for a thread."""
         return len(self._running)
 
+    def is_flushing(self, log: Log) -> bool:
+        """Whether a log's flush has begun, or somebody waits for one; until they were told."""
+        state = self._states.get(log)
+        return state is not None and (state.running or bool(state.waiting))
+
     def use_threads(self, threads: int) -> None:
         """There are as many threads from now on."""
         self._queue.most = _AHEAD * threads

@@ -36,6 +36,7 @@ class Maintenance:
         seconds: a clock that can't be set.
         in_thread: calls a function in a worker thread and returns its Deferred.
         on_reopened: called with each log that is online again.
+        is_flushing: says whether somebody is yet to hear of the end of a log's flush.
         compacts: whether a topic is compacted, and how long its tombstones stay, in ms.
         call_later: calls a function after some seconds, as a reactor does.
 
@@ -58,6 +59,7 @@ class Maintenance:
         seconds: Callable[[], float],
         in_thread: Callable[..., "Deferred[Any]"],
         on_reopened: Callable[[Log], None] = lambda log: None,
+        is_flushing: Callable[[Log], bool] = lambda log: False,
         compacts: Callable[[str], tuple[bool, int]] = lambda topic: (False, 0),
         call_later: Callable[..., IDelayedCall] | None = None,
     ) -> None:
@@ -68,6 +70,7 @@ class Maintenance:
         self._ages = {log: AppendAges(log.end_offset) for log in directory.logs.values()}
         self._in_thread = in_thread
         self._on_reopened = on_reopened
+        self._is_flushing = is_flushing
         self.retention_deletes = self.retention_deleted_bytes = self.retention_failures = 0
         self.reopened = 0
         self._failed_reopens: dict[Log, int] = {}
@@ -183,7 +186,9 @@ class Maintenance:
     def reopen_offline(self) -> "Any":
         """Try to recover the logs that an I/O error took offline."""
         for log in list(self._directory.logs.values()):
-            if not log.is_offline:
+            # First those who wait for a flush are told that it failed: afterwards the log may be
+            # another one, and nobody could say any more what of theirs was in it.
+            if not log.is_offline or self._is_flushing(log):
                 continue
             try:
                 report = yield self._in_thread(self._directory.reopen, log, self._now_ms())

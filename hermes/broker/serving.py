@@ -256,6 +256,7 @@ class ServingBroker:
                 reactor.seconds,
                 in_thread,
                 self._reopened,
+                self.flusher.is_flushing,
                 self._compaction_of,
                 reactor.callLater,
             )

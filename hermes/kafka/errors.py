@@ -13,6 +13,7 @@ from hermes.errors import (
     CoordinationError,
     CorruptBatchError,
     CorruptLogError,
+    EarlierBatchAwaitedError,
     ExpandedTooLargeError,
     HermesError,
     InvalidMessageError,
@@ -60,6 +61,7 @@ class Code(IntEnum):
     INVALID_TOPIC_EXCEPTION = 17
     RECORD_LIST_TOO_LARGE = 18
     NOT_ENOUGH_REPLICAS = 19
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
     INVALID_REQUIRED_ACKS = 21
     ILLEGAL_GENERATION = 22
     INCONSISTENT_GROUP_PROTOCOL = 23
@@ -130,6 +132,11 @@ class Code(IntEnum):
     INVALID_REGULAR_EXPRESSION = 128
 
 
+#: What was sent may be stored, and is to be sent again. KAFKA_STORAGE_ERROR says that it isn't:
+#: librdkafka tells the application so, should the message time out.
+MAY_BE_STORED: Final = Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+
+
 class KafkaError(HermesError):
     """A request, or an entry of it, is answered with an error.
 
@@ -173,8 +180,8 @@ _CODES: Final[tuple[tuple[type[BaseException], Code], ...]] = (
     # Nobody may have a transaction: there are none.
     (InvalidTransactionStateError, Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
     (CorruptLogError, Code.CORRUPT_MESSAGE),
-    # It may be stored: a producer that numbers its batches repeats it without harm.
-    (UncertainAppendError, Code.KAFKA_STORAGE_ERROR),
+    (EarlierBatchAwaitedError, Code.KAFKA_STORAGE_ERROR),
+    (UncertainAppendError, MAY_BE_STORED),
     (StorageError, Code.KAFKA_STORAGE_ERROR),
 )
 

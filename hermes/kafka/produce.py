@@ -6,6 +6,10 @@
 
 Batches are checked (`hermes.protocol.batch_check`), and appended as they are but for their headers.
 Nothing here runs once per message.
+
+What was appended and could not be flushed may be stored or not: that is for the log's re-opening to
+find out. It is answered with the error that says so, and is to be sent again. A log that knows it
+then says where it is.
 """
 
 from collections.abc import Sequence
@@ -17,9 +21,14 @@ from twisted.internet.defer import Deferred
 from hermes.broker.fairness import cooperatively
 from hermes.broker.outcomes import CloseConnection, settled
 from hermes.broker.record_produces import INLINE_BATCH_BYTES, batch_rules
-from hermes.errors import HermesError, InvalidBatchError, UnknownTopicError
+from hermes.errors import (
+    HermesError,
+    InvalidBatchError,
+    ProducerStateError,
+    UnknownTopicError,
+)
 from hermes.kafka.calls import Call
-from hermes.kafka.errors import Code, KafkaError, code_of
+from hermes.kafka.errors import MAY_BE_STORED, Code, KafkaError, code_of
 from hermes.kafka.legacy import message_set_of
 from hermes.kafka.produce_messages import (
     Produced,
@@ -32,7 +41,7 @@ from hermes.kafka.produce_messages import (
 from hermes.kafka.producers import AppendedBatches, check_and_append
 from hermes.kafka.topics import KafkaTopic
 from hermes.protocol.batch_check import BatchRules, check_batches, expands
-from hermes.protocol.record_batches import BatchHeader
+from hermes.protocol.record_batches import BatchHeader, decode_header
 from hermes.protocol.record_compression import RecordCodec
 from hermes.quoting import quoted
 from hermes.security import Operation
@@ -47,6 +56,21 @@ _ZSTD_VERSION: Final = 7
 #: A request for more partitions is decoded, and its response encoded, in a thread: some ms of work.
 _AT_ONCE: Final = 1000
 
+#: What clients send again after.
+_SENT_AGAIN: Final = frozenset(
+    {
+        Code.CORRUPT_MESSAGE,
+        Code.UNKNOWN_TOPIC_OR_PARTITION,
+        Code.NOT_LEADER_OR_FOLLOWER,
+        Code.REQUEST_TIMED_OUT,
+        Code.KAFKA_STORAGE_ERROR,
+        Code.UNKNOWN_TOPIC_ID,
+        MAY_BE_STORED,
+    }
+)
+
+_DISK_FAILED: Final = (Code.KAFKA_STORAGE_ERROR, MAY_BE_STORED, Code.UNKNOWN_SERVER_ERROR)
+
 _NONE, _ALL = 0, -1
 
 
@@ -55,15 +79,19 @@ class _Appended:
 
     Attributes:
         place: which of the request's entries.
+        headers: its batch's header.
         log: the log.
         opening: which of its openings that was in.
         end_offset: the high watermark that covers it.
     """
 
-    __slots__ = ("end_offset", "log", "opening", "place")
+    __slots__ = ("end_offset", "headers", "log", "opening", "place")
 
-    def __init__(self, place: int, log: Log, end_offset: int) -> None:
+    def __init__(
+        self, place: int, headers: Sequence[BatchHeader], log: Log, end_offset: int
+    ) -> None:
         self.place = place
+        self.headers = headers
         self.log = log
         self.opening = log.openings
         self.end_offset = end_offset
@@ -181,6 +209,7 @@ class _Run:
         self._server = call.server
         self._request = request
         self._shared = call.server.shared
+        self._awaited = call.server.awaited
         self.appended: list[_Appended] = []
         self._place = -1  # of the entry that is being appended
 
@@ -226,26 +255,27 @@ class _Run:
         entry, topic, rules, headers, error, message_set = checked
         self._place += 1
         if error is not None:  # not raised: it would keep frames, and there may be thousands
-            return self._refused(entry, error)
+            return self._refused(checked, error)
         assert topic is not None
+        log = None
         try:
-            log, now_ms = (
-                self._server.topics.log(topic.name, entry.partition),
-                self._shared.now_ms(),
-            )
+            log = self._server.topics.log(topic.name, entry.partition)
+            now_ms = self._shared.now_ms()
             if message_set is None:
                 assert entry.records is not None
                 assert rules is not None
                 append_time_ms = now_ms if rules.is_log_append_time else None
+                self._awaited.check(entry.topic, entry.partition, headers)
                 done = check_and_append(
                     log, headers, entry.records, now_ms, append_time_ms=append_time_ms
                 )
+                self._awaited.arrived(entry.topic, entry.partition, headers)
             else:
                 data, count = message_set
                 base = log.append((data,), len(data), count, now_ms)
                 done = AppendedBatches(base, now_ms, False, base + len(data))
         except HermesError as refusal:
-            return self._refused(entry, refusal)
+            return self._refused(checked, refusal, log)
         self._note(checked, log, done)
         return Produced(
             entry.topic,
@@ -278,7 +308,7 @@ class _Run:
         return found
 
     def _note(self, checked: _Checked, log: Log, done: AppendedBatches) -> None:
-        self.appended.append(_Appended(self._place, log, done.end_offset))
+        self.appended.append(_Appended(self._place, checked.headers, log, done.end_offset))
         if not done.is_duplicate:
             metrics = self._shared.metrics
             counts = metrics.topics.get(log.topic) or metrics.topic(log.topic)
@@ -286,10 +316,12 @@ class _Run:
             counts.messages_in += sum(each.record_count for each in checked.headers)
             self._shared.flusher.appended(log)
 
-    def _refused(self, entry: ProducedRecords, error: HermesError) -> Produced:
-        code = code_of(error)
+    def _refused(self, checked: _Checked, error: HermesError, log: Log | None = None) -> Produced:
+        entry, code = checked.entry, code_of(error)
         self._shared.metrics.refuse("kafka_produce", code.name.lower())
-        if code in (Code.KAFKA_STORAGE_ERROR, Code.UNKNOWN_SERVER_ERROR):
+        if code in _SENT_AGAIN:
+            self._expect(entry, checked.headers or _header_of(entry), log)
+        if code in _DISK_FAILED and not isinstance(error, ProducerStateError):
             self._shared.lines.error(
                 "storage",
                 "could not append to {topic}-{partition}: {error}",
@@ -302,6 +334,15 @@ class _Run:
             entry.topic, entry.partition, code, message=str(error)[:1000], records=records
         )
 
+    def _expect(
+        self, entry: ProducedRecords, headers: Sequence[BatchHeader], log: Log | None
+    ) -> None:
+        """Let nothing later go before what is to come again; it may have come meanwhile."""
+        if log is not None and log.producers is not None:
+            states, end = log.producers, log.high_watermark
+            headers = [each for each in headers if not states.has_flushed(each, end)]
+        self._awaited.expect(entry.topic, entry.partition, headers)
+
     # -- acks=all -------------------------------------------------------------------------------
 
     def flushed(self, produced: list[Produced]) -> "Deferred[None]":
@@ -313,16 +354,18 @@ class _Run:
             by_log.setdefault(each.log, []).append(each)
         waiting = len(by_log)
 
-        def settle(those: list[_Appended], code: Code) -> None:
+        def settle(those: list[_Appended], is_flushed: bool) -> None:
             nonlocal waiting
+            for each in those:
+                if is_flushed and each.opening == each.log.openings:
+                    continue
+                # Also when the client's time is up: it sends that again, and perhaps more already.
+                entry = self._request.entries[each.place]
+                self._expect(entry, each.headers, each.log)
+                if not done.called:
+                    produced[each.place] = Produced(entry.topic, entry.partition, MAY_BE_STORED)
             if done.called:
                 return
-            for each in those:
-                if code is not Code.NONE or each.opening != each.log.openings:
-                    refused = produced[each.place]
-                    produced[each.place] = Produced(
-                        refused.topic, refused.partition, code or Code.KAFKA_STORAGE_ERROR
-                    )
             waiting -= 1
             if not waiting:
                 if timer is not None and timer.active():
@@ -343,8 +386,8 @@ class _Run:
         timer = clock.callLater(timeout_seconds, late)
         for log, those in by_log.items():
             self._shared.flusher.flush_now(log).addCallbacks(
-                lambda _, those: settle(those, Code.NONE),
-                lambda _, those: settle(those, Code.KAFKA_STORAGE_ERROR),
+                lambda _, those: settle(those, True),
+                lambda _, those: settle(those, False),
                 callbackArgs=(those,),
                 errbackArgs=(those,),
             )
@@ -357,6 +400,14 @@ def _expands(found: _Found) -> bool:
     if rules is None or not rules.needs_keys or records is None:
         return False
     return expands(records, rules)
+
+
+def _header_of(entry: ProducedRecords) -> Sequence[BatchHeader]:
+    """The header of an entry that was refused before it was checked; empty where there is none."""
+    try:
+        return (decode_header(entry.records or b""),)
+    except HermesError:
+        return ()
 
 
 def _check(version: int, found: _Found) -> _Checked:

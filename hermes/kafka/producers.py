@@ -1,15 +1,124 @@
 """Batches of producers, each appended once: the short way from a request to a log.
 
 What a log knows of idempotent producers is `hermes.storage.producer_states`.
+
+Clients have several batches of a partition under way. When one is refused and a later one isn't,
+they draw conclusions:
+
+- librdkafka takes OUT_OF_ORDER_SEQUENCE_NUMBER for leave to number everything anew, also what it
+  was told may be stored. What is stored would be stored twice.
+- A log that doesn't know a producer takes any batch for its first one. librdkafka takes the
+  acknowledgement of a later batch for that of the one before, too: that would be lost.
+
+So a batch after one that is to be sent again is refused in the same way, until that one has come.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, NamedTuple
+from uuid import UUID
 
-from hermes.errors import InvalidTransactionStateError
+from hermes.errors import EarlierBatchAwaitedError, InvalidTransactionStateError
 from hermes.protocol.record_batches import BatchHeader, placed
 from hermes.protocol.wire import Buffer
 from hermes.storage import Log
+
+#: A producer in a partition: the topic as its requests name it, the partition, the producer's id.
+_Key = tuple[str | UUID, int, int]
+
+#: How many batches are awaited at most, those of long ago are forgotten first: about 3 MB.
+MOST_AWAITED: Final = 10_000
+
+#: How long a batch is awaited. What was under way when it was refused came long ago then, and who
+#: doesn't repeat it by then never does.
+AWAITED_SECONDS: Final = 300.0
+
+_HALF_OF_THE_SEQUENCES: Final = 1 << 30
+_LAST_SEQUENCE: Final = 2**31 - 1
+
+
+class _Awaited(NamedTuple):
+    """The first batch of a producer that is to come again.
+
+    Attributes:
+        epoch, sequence: its epoch, and its first message's number.
+        until: when it isn't awaited any longer.
+    """
+
+    epoch: int
+    sequence: int
+    until: float
+
+    def is_before(self, epoch: int, sequence: int) -> bool:
+        """Whether it comes before what begins with that number, in that epoch."""
+        ahead = (sequence - self.sequence) & _LAST_SEQUENCE
+        return epoch == self.epoch and 0 < ahead < _HALF_OF_THE_SEQUENCES
+
+
+class AwaitedBatches:
+    """The batches that idempotent producers were told to send again. Lives in the reactor's thread.
+
+    Args:
+        seconds: a clock that never goes back.
+    """
+
+    def __init__(self, seconds: Callable[[], float]) -> None:
+        self._seconds = seconds
+        self._batches: dict[_Key, _Awaited] = {}
+
+    def __len__(self) -> int:
+        """How many producers are to send something again."""
+        return len(self._batches)
+
+    def expect(self, topic: str | UUID, partition: int, headers: Iterable[BatchHeader]) -> None:
+        """Batches were answered with an error for which clients send them again."""
+        until = self._seconds() + AWAITED_SECONDS
+        for header in headers:
+            if not header.has_producer:
+                continue
+            key = topic, partition, header.producer_id
+            epoch, sequence = header.producer_epoch, header.base_sequence
+            known = self._batches.pop(key, None)
+            # What is of an older epoch never comes again.
+            if known and (known.epoch > epoch or known.is_before(epoch, sequence)):
+                epoch, sequence = known.epoch, known.sequence
+            self._batches[key] = _Awaited(epoch, sequence, until)
+            if len(self._batches) > MOST_AWAITED:
+                del self._batches[next(iter(self._batches))]
+
+    def check(self, topic: str | UUID, partition: int, headers: Iterable[BatchHeader]) -> None:
+        """Let no batch go before one that is to come again.
+
+        Raises:
+            EarlierBatchAwaitedError: one would.
+        """
+        for header in headers if self._batches else ():
+            key = topic, partition, header.producer_id
+            epoch, sequence = header.producer_epoch, header.base_sequence
+            known = self._batches.get(key)
+            if known is None or not known.is_before(epoch, sequence):
+                continue
+            if self._seconds() >= known.until:
+                del self._batches[key]
+                continue
+            raise EarlierBatchAwaitedError(
+                f"producer {header.producer_id}: its batch that begins with sequence number "
+                f"{known.sequence} was refused; send it again before that with {sequence}"
+            )
+
+    def arrived(self, topic: str | UUID, partition: int, headers: Iterable[BatchHeader]) -> None:
+        """Batches are in their log."""
+        for header in headers if self._batches else ():
+            key = topic, partition, header.producer_id
+            known = self._batches.get(key)
+            if known is None or header.producer_epoch < known.epoch:
+                continue
+            if header.producer_epoch > known.epoch or _has(header, known.sequence):
+                del self._batches[key]
+
+
+def _has(header: BatchHeader, sequence: int) -> bool:
+    """Whether one of a batch's messages has this number."""
+    return (sequence - header.base_sequence) & _LAST_SEQUENCE <= header.last_offset_delta
 
 
 class AppendedBatches(NamedTuple):
@@ -53,6 +162,8 @@ def check_and_append(
     """
     if any(header.is_transactional for header in headers):
         raise InvalidTransactionStateError("the batch is part of no transaction that there is")
+    # Before anything is said about order: what is known of producers is being read again, perhaps.
+    log.check_online()
     producers, base = log.producers, log.end_offset
     if producers is not None:
         producers.expire(now_ms)

@@ -11,6 +11,7 @@ from hermes.kafka.groups.coordinator import GroupCoordinator
 from hermes.kafka.groups.matching import MatchedTopics
 from hermes.kafka.in_hand import RequestsInHand
 from hermes.kafka.producer_ids import ProducerIds
+from hermes.kafka.producers import AwaitedBatches
 from hermes.kafka.topic_changes import TopicChanges
 from hermes.kafka.topics import KafkaTopics
 from hermes.kafka.waits import Waits
@@ -30,6 +31,7 @@ class KafkaServer:
     Attributes:
         shared, topics, topic_changes, producer_ids, groups: as given.
         matched_topics: finds topics by regular expressions.
+        awaited: the batches that producers were told to send again.
         waits: the fetches that wait.
         in_hand: the large requests that are carried out.
         in_thread: calls a function in a worker thread and returns its Deferred.
@@ -49,6 +51,7 @@ class KafkaServer:
         self.producer_ids = producer_ids
         self.groups = groups
         self.matched_topics = MatchedTopics(topics, shared.refusals, self.look_up)
+        self.awaited = AwaitedBatches(shared.clock.seconds)
         self.waits = Waits(shared)
         self.in_hand = RequestsInHand()
         self.in_thread: Callable[..., Deferred[Any]] = shared.in_thread

@@ -264,9 +264,14 @@ class Log:
             LogOfflineError: it couldn't, or was closed.
         """
         if not self._view.bases:
-            self._check_online()
+            self.check_online()
 
-    def _check_online(self) -> None:
+    def check_online(self) -> None:
+        """Make sure that the log takes appends.
+
+        Raises:
+            LogOfflineError: it doesn't; `reopen` must come first.
+        """
         if self._offline_reason is not None:
             raise self._offline()
 
@@ -330,7 +335,7 @@ class Log:
             StorageError: the disk refused; nothing has changed.
         """
         with self._flush_lock:
-            self._check_online()
+            self.check_online()
             if self.takes_sources:
                 return
             sources = self._sources
@@ -423,7 +428,7 @@ class Log:
             StorageError: as for `append`.
         """
         with self._lock:
-            self._check_online()
+            self.check_online()
             sources, tail = self._sources, self._tail
             if sources is None or not sources.takes_ranges:
                 raise StorageError(f"{self.name} is not ready for ranges of sources yet; try again")
@@ -452,7 +457,7 @@ class Log:
 
     def _prepare(self, now_ms: int) -> None:
         """Under the lock: let the tail get ready for an append, and show what it has begun."""
-        self._check_online()
+        self.check_online()
         view = self._view
         try:
             if self._sources is not None and self._sources.takes_ranges:
@@ -507,7 +512,7 @@ class Log:
     def _flush(self) -> int:
         """Under the flush lock: one flush."""
         with self._lock:
-            self._check_online()
+            self.check_online()
             tail, sources = self._tail, self._sources
             if sources is not None:
                 self._account(sources)
@@ -814,7 +819,7 @@ class Log:
             return report or RecoveryReport(self.end_offset, self.end_offset)
         with self._flush_lock:
             if self._is_closed:
-                self._check_online()
+                self.check_online()
             if self._offline_reason is None:
                 return RecoveryReport(self.high_watermark, self.high_watermark)
             try:
@@ -938,7 +943,7 @@ class Log:
                 them at the next start comes back.
         """
         with self._flush_lock:
-            self._check_online()
+            self.check_online()
             self._check_directory()
             removed = self._remove_from_view(count, expected_end)
         self._delete_removed()
@@ -984,7 +989,7 @@ class Log:
             StorageError: the disk refused, or the segment is none of the log's any more.
         """
         with self._flush_lock:
-            self._check_online()
+            self.check_online()
             self._check_directory()
             if old not in self.complete_segments():
                 raise StorageError(f"{self.name}: {old.path} was deleted meanwhile")
@@ -1096,7 +1101,7 @@ class Log:
             text = f"{self.name} is of the format {self._format.name}"
             raise StorageError(f"{text}: only whole segments can be deleted at its start")
         with self._flush_lock:
-            self._check_online()
+            self.check_online()
             self._check_directory()
             view = self._view
             if offset > view.high_watermark:
@@ -1124,7 +1129,7 @@ class Log:
             LogOfflineError: it isn't, or the log was offline before; it is now in any case.
         """
         with self._flush_lock:
-            self._check_online()
+            self.check_online()
             self._check_directory()
 
     def _check_directory(self) -> None:

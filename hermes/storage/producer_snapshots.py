@@ -164,10 +164,11 @@ class ProducerSnapshots:
                     break
             with suppress(FileNotFoundError):
                 self._files.unlink(path)
-        producers.replace({})
+        # Apart from `producers`, which others look at meanwhile.
+        replayed = ProducerStates("")
         for header in replay(max(start, found - _offsets_under_way(states, now_ms))):
-            producers.note((header,), header.base_offset, now_ms)
-        producers.replace(unexpired({**states, **producers.states}, now_ms))
+            replayed.note((header,), header.base_offset, now_ms)
+        producers.replace(unexpired({**states, **replayed.states}, now_ms))
 
     def write(self, captures: Sequence[Capture]) -> None:
         """Write the newest of what was captured, and remove the oldest snapshots.

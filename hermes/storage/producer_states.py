@@ -193,6 +193,23 @@ class ProducerStates:
                 f"{who}: its sequence number is {first}, but the last one was {last.last_sequence}"
             )
 
+    def has_flushed(self, header: BatchHeader, high_watermark: int) -> bool:
+        """Whether a batch is on disk, as all are that come before one which is.
+
+        Args:
+            header: the batch's.
+            high_watermark: up to where the log is on disk.
+        """
+        known = self._states.get(header.producer_id)
+        if known is None or known.epoch < header.producer_epoch:
+            return False
+        if known.epoch > header.producer_epoch:
+            return True  # it doesn't matter any more
+        for batch in reversed(known.batches):
+            if batch.last_offset < high_watermark:
+                return (batch.last_sequence - header.last_sequence) & _LAST_SEQUENCE < 1 << 30
+        return False
+
     def note(
         self, headers: Iterable[BatchHeader], base_offset: int, heard_ms: int | None = None
     ) -> None:

@@ -25,7 +25,7 @@ from hermes.broker.shared import Shared
 from hermes.broker.topics import TopicRegistry
 from hermes.config import parse_broker_config
 from hermes.interfaces import IAuthenticator
-from hermes.storage import DataDirectory, LogSettings
+from hermes.storage import DataDirectory, FileLayer, LogSettings
 
 __all__ = ["BrokerBench", "CountingClock", "HotPages", "answers", "log_lines"]
 
@@ -66,6 +66,7 @@ class BrokerBench:
         directory: the data directory.
         in_thread: runs what belongs into worker threads; at once unless given.
         authenticator: knows users.
+        files: the file layer of its logs; the operating system's unless given.
         settings: of broker.yaml.
     """
 
@@ -74,13 +75,14 @@ class BrokerBench:
         directory: Path,
         in_thread: "Callable[..., Deferred[Any]]" = maybeDeferred,
         authenticator: IAuthenticator | None = None,
+        files: FileLayer | None = None,
         **settings: Any,
     ) -> None:
         self.clock = CountingClock()
         self.settings = Settings(
             parse_broker_config({"broker_id": 0, "log_dir": str(directory), **settings})
         )
-        self.directory = DataDirectory(directory, self._log_settings)
+        self.directory = DataDirectory(directory, self._log_settings, files)
         self.directory.open(0)
         self.flusher = FlushScheduler(self.clock, maybeDeferred, lambda topic: FlushPolicy(1, 1000))
         self.shared = Shared(

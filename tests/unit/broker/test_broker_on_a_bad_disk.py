@@ -13,8 +13,9 @@ import pytest
 import storage_fakes
 from broker_bench import log_lines
 from hermes_testkit import message
-from twisted.internet.defer import maybeDeferred
+from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.task import Clock
+from twisted.python.failure import Failure
 
 from hermes.broker.broker import Broker
 from hermes.broker.fairness import QUANTUM_ENTRIES
@@ -108,6 +109,7 @@ class Bench:
             self.clock.seconds,
             maybeDeferred,
             self.flusher.reopened,
+            self.flusher.is_flushing,
         )
 
     def now_ms(self) -> int:
@@ -146,6 +148,27 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     yield made
     made.files.write_error = made.files.sync_error = None
     made.directory.close(clean=True)
+
+
+def test_nobody_waits_any_more_for_a_flush_of_a_log_that_comes_back(bench: Bench) -> None:
+    """What was appended before may be gone then, and others may have appended in its place."""
+    threads: list[Deferred[int]] = [Deferred()]
+    bench.flusher._in_thread = lambda function: threads[0]
+    assert bench.acknowledged("t", Acks.WRITTEN) == (0, 0)
+    log = bench.directory.logs["t", 0]
+    told: list[Failure] = []
+    bench.flusher.flush_now(log).addErrback(told.append)
+    bench.files.sync_error = errno.EIO
+    with pytest.raises(LogOfflineError) as failure:
+        log.flush()
+    bench.files.sync_error = None
+
+    bench.maintenance.reopen_offline()
+    assert log.is_offline, "the reactor hasn't heard of the failure"
+    threads[0].errback(Failure(failure.value))
+    assert len(told) == 1
+    bench.maintenance.reopen_offline()
+    assert not log.is_offline
 
 
 def test_a_full_disk_refuses_produces_and_serves_fetches_and_resumes(bench: Bench) -> None:

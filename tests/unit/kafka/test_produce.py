@@ -1,16 +1,21 @@
 """Produce: batches are appended as they are, or refused with Kafka's own error."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from errno import EIO, ENOSPC
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from batches import holding, resealed
 from broker_bench import answers
 from kafka_bench import KafkaBench, decode_answer, encode_request, messages
 from kafka_logs import read_records
+from pipelining_producer import decode_codes, encode_produce
+from storage_fakes import UnsyncedFiles
 from twisted.internet.defer import Deferred, maybeDeferred
 
 from hermes.kafka.apis import APIS
@@ -344,3 +349,143 @@ def test_our_own_request_is_held_to_the_same(tmp_path: Path) -> None:
         assert found == [(0, 0), (82, -1), (82, -1), (64, -1), (0, 1)]
         kept = read_records(log_of(bench))
         assert [(each.key, each.timestamp_ms) for each in kept] == [(b"k", APPEND_TIME_MS)] * 2
+
+
+class FailingFiles(UnsyncedFiles):
+    """A disk that is full, or fails to sync, while a test wants that."""
+
+    is_full = fails_to_sync = False
+
+    def pwrite(self, *args: Any) -> int:
+        if self.is_full:
+            raise OSError(ENOSPC, "No space left on device")
+        return os.pwrite(*args)
+
+    def pwritev(self, *args: Any) -> int:
+        if self.is_full:
+            raise OSError(ENOSPC, "No space left on device")
+        return os.pwritev(*args)
+
+    def fdatasync(self, descriptor: int) -> None:
+        if self.fails_to_sync:
+            raise OSError(EIO, "Input/output error")
+
+
+class Pipeline:
+    """One connection of an idempotent producer to a broker whose disk fails.
+
+    Attributes:
+        files: the disk.
+        bench: the broker.
+    """
+
+    def __init__(self, path: Path, **options: Any) -> None:
+        self.files = FailingFiles()
+        topics = options.pop("topics", {"new": {"format": "kafka"}})
+        self.bench = KafkaBench(path, files=self.files, topics=topics, **options)
+        for topic in topics:
+            self.bench.shared.topics.create_declared(topic)
+        self._connection, self._transport = self.bench.connect_kafka()
+
+    def send(self, number: int, topic: str = "new", epoch: int = 0) -> None:
+        """Send a message without waiting for the answer."""
+        record = Record(0, APPEND_TIME_MS, None, b"%d" % number)
+        data = encode_batch([record], producer_id=7, producer_epoch=epoch, base_sequence=number)
+        self._connection.dataReceived(encode_produce(topic, 0, data))
+
+    def codes(self) -> list[int]:
+        """What was answered since the last call."""
+        return [decode_codes("new", each)[0] for each in answers(self._transport)]
+
+    def values(self) -> list[bytes | None]:
+        """What the log holds."""
+        return [each.value for each in read_records(log_of(self.bench))]
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> Iterator[Pipeline]:
+    pipeline = Pipeline(tmp_path)
+    yield pipeline
+    pipeline.bench.close()
+
+
+def test_what_may_be_stored_is_not_sent_in_a_new_epoch(pipeline: Pipeline) -> None:
+    """librdkafka begins one after OUT_OF_ORDER_SEQUENCE_NUMBER (45), and sends all of it again."""
+    pipeline.send(0)
+    assert pipeline.codes() == [0]
+    pipeline.files.fails_to_sync = True
+    pipeline.send(1)  # the log keeps it, but goes offline
+    pipeline.send(2)
+    pipeline.send(3)
+    assert pipeline.codes() == [20, 56, 56]
+    pipeline.files.fails_to_sync = False
+    log_of(pipeline.bench).reopen(APPEND_TIME_MS)
+    pipeline.send(4)
+    assert pipeline.codes() == [56]
+
+    for number in range(1, 6):
+        pipeline.send(number)
+
+    assert pipeline.codes() == [0] * 5
+    assert pipeline.values() == [b"%d" % number for number in range(6)]
+
+
+def test_no_later_batch_is_taken_for_a_producers_first_one(pipeline: Pipeline) -> None:
+    """librdkafka takes its acknowledgement for that of the earlier ones, too."""
+    pipeline.files.is_full = True
+    pipeline.send(0)
+    pipeline.files.is_full = False
+    pipeline.send(1)
+    assert pipeline.codes() == [56, 56]
+
+    pipeline.send(0)
+    pipeline.send(1)
+
+    assert pipeline.codes() == [0, 0]
+    assert pipeline.values() == [b"0", b"1"]
+
+
+def test_what_came_too_early_for_its_topic_goes_first(tmp_path: Path) -> None:
+    pipeline = Pipeline(tmp_path, topics={})
+    pipeline.send(0)
+    pipeline.bench.shared.topics.create_numbered("new", 0, uuid4())
+    pipeline.send(1)
+    assert pipeline.codes() == [3, 56]
+
+    pipeline.send(0)
+    pipeline.send(1)
+
+    assert pipeline.codes() == [0, 0]
+    pipeline.bench.close()
+
+
+def test_what_was_acknowledged_meanwhile_is_not_awaited(pipeline: Pipeline) -> None:
+    """A log failed and came back while somebody waited who had sent it a second time."""
+    flushes: list[Deferred[int]] = []
+
+    def in_thread(function: Any, *args: Any) -> "Deferred[int]":
+        flushes.append(Deferred())
+        return flushes[-1]
+
+    pipeline.bench.flusher._in_thread = in_thread
+    pipeline.send(0)
+    log = log_of(pipeline.bench)
+    log.flush()
+    log.openings += 1
+    assert pipeline.codes() == []
+    flushes[0].callback(log.high_watermark)
+    assert pipeline.codes() == [20]
+
+    pipeline.send(1)
+    flushes[-1].callback(log.flush())
+
+    assert pipeline.codes() == [0]
+
+
+def test_a_new_epoch_waits_for_nothing(pipeline: Pipeline) -> None:
+    pipeline.files.is_full = True
+    pipeline.send(0)
+    pipeline.files.is_full = False
+    pipeline.send(0, epoch=1)
+    pipeline.send(1, epoch=1)
+    assert pipeline.codes() == [56, 0, 0]

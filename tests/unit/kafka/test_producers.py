@@ -6,13 +6,21 @@ import os
 import pytest
 from kafka_logs import open_kafka_log, read_batches
 from storage_logs import NOW_MS
+from twisted.internet.task import Clock
 
 from hermes.errors import (
+    EarlierBatchAwaitedError,
     InvalidTransactionStateError,
+    LogOfflineError,
     OutOfOrderSequenceError,
     StorageError,
 )
-from hermes.kafka.producers import check_and_append
+from hermes.kafka.producers import (
+    AWAITED_SECONDS,
+    MOST_AWAITED,
+    AwaitedBatches,
+    check_and_append,
+)
 from hermes.protocol.batch_check import BatchRules, check_batches
 from hermes.protocol.record_batches import TRANSACTIONAL_BIT, decode_header, with_crc
 from hermes.protocol.records import Record, encode_batch
@@ -269,3 +277,126 @@ def test_batches_are_appended_in_the_epoch_that_kafka_has_left_the_log_in(path):
 
     log.flush()
     assert [header.leader_epoch for header, _ in read_batches(log)] == [3]
+
+
+def headers(sequence, count=2, **options):
+    return [decode_header(batch(sequence, count, **options))]
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def awaited(clock):
+    return AwaitedBatches(clock.seconds)
+
+
+def test_nothing_later_goes_before_a_batch_that_is_to_come_again(awaited):
+    awaited.expect("clicks", 0, headers(4))
+    with pytest.raises(EarlierBatchAwaitedError) as refused:
+        awaited.check("clicks", 0, headers(6))
+    awaited.expect("clicks", 0, headers(6))
+    awaited.check("clicks", 0, headers(2))
+    awaited.arrived("clicks", 0, headers(2))
+    with pytest.raises(EarlierBatchAwaitedError):
+        awaited.check("clicks", 0, headers(8))
+
+    awaited.check("clicks", 0, headers(4))
+    awaited.arrived("clicks", 0, headers(4))
+
+    assert len(awaited) == 0
+    awaited.check("clicks", 0, headers(6))
+    assert str(refused.value) == (
+        "producer 1000: its batch that begins with sequence number 4 was refused; "
+        "send it again before that with 6"
+    )
+
+
+def test_an_earlier_batch_takes_the_place_of_a_later_one(awaited):
+    awaited.expect("clicks", 0, headers(6))
+    awaited.expect("clicks", 0, headers(4))
+    awaited.arrived("clicks", 0, headers(6))
+    with pytest.raises(EarlierBatchAwaitedError):
+        awaited.check("clicks", 0, headers(6))
+
+
+def test_only_the_same_producer_of_the_same_partition_and_epoch_waits(awaited):
+    awaited.expect("clicks", 0, headers(4, epoch=3))
+    awaited.expect("clicks", 0, [decode_header(encode_batch([Record(0, NOW_MS, None, b"x")]))])
+
+    awaited.check("clicks", 1, headers(6, epoch=3))
+    awaited.check("views", 0, headers(6, epoch=3))
+    awaited.check("clicks", 0, headers(6, epoch=3, producer=1001))
+    awaited.check("clicks", 0, headers(6, epoch=2))
+    awaited.check("clicks", 0, headers(6, epoch=4))
+    assert len(awaited) == 1
+
+    awaited.expect("clicks", 0, headers(0, epoch=2))
+    with pytest.raises(EarlierBatchAwaitedError):
+        awaited.check("clicks", 0, headers(6, epoch=3))
+    awaited.arrived("clicks", 0, headers(0, epoch=4))
+    assert len(awaited) == 0
+
+
+def test_numbers_begin_anew_after_the_largest_one(awaited):
+    awaited.expect("clicks", 0, headers(2**31 - 1))
+    with pytest.raises(EarlierBatchAwaitedError):
+        awaited.check("clicks", 0, headers(1))
+    awaited.check("clicks", 0, headers(2**31 - 3))
+    awaited.arrived("clicks", 0, headers(2**31 - 1))
+    assert len(awaited) == 0
+
+
+def test_what_never_comes_is_not_awaited_for_ever(awaited, clock):
+    awaited.expect("clicks", 0, headers(4))
+    clock.advance(AWAITED_SECONDS - 1)
+    with pytest.raises(EarlierBatchAwaitedError):
+        awaited.check("clicks", 0, headers(6))
+    clock.advance(1)
+    awaited.check("clicks", 0, headers(6))
+    assert len(awaited) == 0
+
+
+def test_no_more_are_awaited_than_there_is_memory_for(awaited):
+    for producer in range(MOST_AWAITED + 5):
+        awaited.expect("clicks", 0, headers(4, producer=producer))
+    assert len(awaited) == MOST_AWAITED
+    awaited.check("clicks", 0, headers(6, producer=4))
+    with pytest.raises(EarlierBatchAwaitedError):
+        awaited.check("clicks", 0, headers(6, producer=5))
+
+
+def test_an_offline_log_says_nothing_about_order(path):
+    """What it knows of producers is being read again, perhaps."""
+    files = Failing()
+    log = opened(path, files)
+    send(log, 0)
+    files.fails_to_sync = True
+    with pytest.raises(StorageError):
+        log.flush()
+    log.producers.replace({})
+    for sequence in (0, 2, 9):
+        with pytest.raises(LogOfflineError):
+            send(log, sequence)
+
+
+def test_what_is_known_of_producers_is_exchanged_at_once_when_a_log_comes_back(path):
+    files = Failing()
+    log = opened(path, files)
+    for number in range(3):
+        send(log, 2 * number)
+    files.fails_to_sync = True
+    with pytest.raises(StorageError):
+        log.flush()
+    files.fails_to_sync = False
+    seen = []
+    replace = log.producers.replace
+    log.producers.replace = lambda states: (seen.append(log.producers.states), replace(states))
+    before = log.producers.states
+
+    log.reopen(NOW_MS)
+
+    assert seen == [before]
+    assert log.producers.states[1000].last_sequence == 5

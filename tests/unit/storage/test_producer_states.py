@@ -105,3 +105,22 @@ def test_logs_share_what_a_broker_remembers(sizes, most, kept):
     assert [len(log) for log in logs] == kept
     for log, size, count in zip(logs, sizes, kept, strict=True):
         assert list(log.states) == list(range(size - count, size)), "the longest silent go first"
+
+
+def test_what_is_on_disk_is_known_with_all_that_came_before(states):
+    for number in range(6):
+        states.note([batch(sequence=2 * number, count=2)], 2 * number)
+
+    on_disk = [states.has_flushed(batch(sequence=each, count=2), 10) for each in (0, 2, 8, 10)]
+
+    assert on_disk == [True, True, True, False]
+    assert not states.has_flushed(batch(sequence=0, count=2), 2), "it isn't among the last five"
+    assert states.has_flushed(batch(epoch=-1), 0), "it never comes again"
+    assert not states.has_flushed(batch(epoch=1), 99)
+    assert not states.has_flushed(batch(producer=8), 99)
+
+
+def test_numbers_that_began_anew_are_on_disk_after_those_before(states):
+    states.note([batch(sequence=2**31 - 1, count=2)], 0)
+    assert states.has_flushed(batch(sequence=2**31 - 3), 2)
+    assert not states.has_flushed(batch(sequence=1), 2)
