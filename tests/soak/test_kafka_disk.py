@@ -9,6 +9,8 @@ import shutil
 from pathlib import Path
 
 import pytest
+from idempotent_lives import FAULTS as LIFE_FAULTS
+from idempotent_lives import live_under_producers
 from kafka_disk_lives import MODES, ended, hold_to_the_books, total_calls
 from kafka_disk_rounds import Account, SharedDirectory, check_everything, dump, loads
 from kafka_failing_lives import FAULTS, live_with, total_failing_calls
@@ -107,3 +109,35 @@ def test_what_was_told_holds_whichever_call_failed(tmp_path: Path) -> None:
                 shutil.rmtree(path)
                 done += 1
     report("faults in lives of Kafka's format", faults=done, refusals=refused, broken=0)
+
+
+@pytest.mark.soak
+def test_each_message_is_there_once_whichever_call_failed(tmp_path: Path) -> None:
+    first_seed, seeds = seed(), times(3)
+    calls = live_under_producers(tmp_path / "whole", None, 0, first_seed).counted
+    lives = failed = done = 0
+    for fault in LIFE_FAULTS:
+        for number in range(calls):
+            for each in range(seeds):
+                path = tmp_path / f"{fault}-{number}-{each}"
+                own = first_seed + number * seeds + each
+                try:
+                    outcome = live_under_producers(
+                        path, fault, number, own, is_killed=each % 2 == 1
+                    )
+                    assert not outcome.bumped
+                except BaseException as error:
+                    error.add_note(f"{path.name}, HERMES_SOAK_SEED={first_seed}")
+                    raise
+                shutil.rmtree(path)
+                lives, failed, done = lives + outcome.lives, failed + outcome.failed, done + 1
+    report(
+        "faults under idempotent producers",
+        seed=first_seed,
+        calls=calls,
+        faults=done,
+        failed=failed,
+        lives=lives,
+        lost=0,
+        twice=0,
+    )
