@@ -220,6 +220,7 @@ def _mount_console(reactor: Any, config: BrokerConfig, web: "WebServer", run: An
         elsewhere=lambda: PLAIN if connect_as is None else connect_as.security(),
         coordination=lambda: (run.coordination.own_connect_string or "", run.coordination.security),
         broker_id=config.broker_id,
+        kafka=run.own_kafka_client,
     )
     try:
         serve_console(

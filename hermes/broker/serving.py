@@ -263,9 +263,12 @@ class ServingBroker:
             self.coordination.start()
             self._ports: list[IListeningPort] = []
             self._open(listeners, partial(BrokerFactory, self.connections), self.addresses, undo)
+            self._own_kafka_address = "", 0
             if kafka_listeners and mount_kafka is not None:
-                self._open(kafka_listeners, mount_kafka(self), self.kafka_addresses, undo)
-            self._own_address = self._open_own(undo)
+                factory_of = mount_kafka(self)
+                self._open(kafka_listeners, factory_of, self.kafka_addresses, undo)
+                self._own_kafka_address = self._open_own(factory_of, undo)
+            self._own_address = self._open_own(partial(BrokerFactory, self.connections), undo)
             self.web = self._serve_http(http_listeners, mount, undo) if http_listeners else None
             ports = (*listeners, *kafka_listeners, *http_listeners, *self.coordination.ports)
             self.tls_listeners = [each for each in ports if each.tls is not None]
@@ -345,22 +348,32 @@ class ServingBroker:
     @property
     def own_client(self) -> OwnClient | None:
         """How the parts of this process that are clients reach the broker; None without a port."""
+        return self._own_client(self._own_address, self.addresses)
+
+    @property
+    def own_kafka_client(self) -> OwnClient | None:
+        """The same by Kafka's protocol; None where that isn't served."""
+        if not self.kafka_addresses:
+            return None
+        return self._own_client(self._own_kafka_address, self.kafka_addresses)
+
+    def _own_client(self, own: tuple[str, int], addresses: Sequence[Address]) -> OwnClient | None:
         if self.own is not None:
-            return OwnClient(*self._own_address, self.own.security)
-        for address in self.addresses:
+            return OwnClient(*own, self.own.security)
+        for address in addresses:
             if not isinstance(address, str):
                 host, port = address
                 return OwnClient({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port)
         return None
 
-    def _open_own(self, undo: ExitStack) -> tuple[str, int]:
+    def _open_own(self, factory_of: FactoryOf, undo: ExitStack) -> tuple[str, int]:
         """Listen for this process itself, where others have to prove who they are."""
         if self.own is None:
             return "", 0
         listener = Listener(self.reactor, "listen", OWN_LISTENER)
         users = self.own.authenticator()
         policy = ListenerPolicy(OWN_LISTENER.name, OWN_LISTENER.authentication, None, users)
-        opened = listener.open(BrokerFactory(self.connections, policy))
+        opened = listener.open(factory_of(policy))
         undo.callback(opened.port.stopListening)
         self._ports.append(opened.port)
         assert not isinstance(opened.address, str)

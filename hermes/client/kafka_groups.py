@@ -45,6 +45,10 @@ class LeaderlessError(ClientError):
     """The broker that has a partition is down, and no longer registered."""
 
 
+class ElsewhereError(ClientError):
+    """A group, or a partition, is another broker's than the one that was asked alone."""
+
+
 class KafkaMember(NamedTuple):
     """A member of a group, with what it has."""
 
@@ -61,6 +65,8 @@ class KafkaGroups:
         places: host and port of brokers' `kafka_listen`, of which one is reached.
         timeout_seconds: of connecting, and of each answer.
         security: how to connect to them, and who asks.
+        is_alone: whether the broker that is reached is asked for everything, without a question
+            where things are; what is another one's raises ElsewhereError.
 
     Raises:
         ClientError: none can be reached.
@@ -68,8 +74,14 @@ class KafkaGroups:
     """
 
     def __init__(
-        self, places: Iterable[tuple[str, int]], timeout_seconds: float, security: ClientSecurity
+        self,
+        places: Iterable[tuple[str, int]],
+        timeout_seconds: float,
+        security: ClientSecurity,
+        *,
+        is_alone: bool = False,
     ) -> None:
+        self._is_alone = is_alone
         self._timeout_seconds = timeout_seconds
         self._security = security
         self._stack = ExitStack()
@@ -259,6 +271,8 @@ class KafkaGroups:
     # -- where things are -----------------------------------------------------------------------
 
     def _home(self, group: str) -> _Address:
+        if self._is_alone:
+            return self._first
         answer = self._ask(self._first, "FindCoordinator", 4, coordinator_keys=[group])
         (found,) = answer.coordinators
         _check(found.error_code, f"group {group!r}")
@@ -266,6 +280,8 @@ class KafkaGroups:
         return found.host, found.port
 
     def _leader(self, place: _TopicPartition) -> _Address:
+        if self._is_alone:
+            return self._first
         topic, number = place
         if topic not in self._leaders:
             answer = self._metadata([{"name": topic}])
@@ -299,7 +315,9 @@ def _check(code: Any, what: str) -> None:
     """Raise what an answer's error says."""
     if not code:
         return
-    kind = (
-        GroupActiveError if code.name in ("non_empty_group", "unknown_member_id") else ClientError
-    )
+    kind: type[HermesError] = ClientError
+    if code.name in ("non_empty_group", "unknown_member_id"):
+        kind = GroupActiveError
+    elif code.name in ("not_coordinator", "not_leader_or_follower"):
+        kind = ElsewhereError
     raise kind(f"{what}: {_WORDS.get(code.name, code.name.upper())}")

@@ -10,12 +10,14 @@ From a request to what is sent, in the order of a reading:
     login_limit     how often a password may be tried, and by how many at once
     pages           the table of routes; errors become pages
     sources         what the functions of pages read from
-    cluster_pages, topic_pages, message_pages, group_pages, mirror_pages, audit_pages, topic_forms
+    cluster_pages, topic_pages, message_pages, group_pages, mirror_pages, audit_pages,
+    topic_forms, group_forms
                     the functions
     overview, topics, groups, group_views, mirrors, audits, sampling, messages
                     views: what a page shows, as plain dataclasses
     group_sources   what coordination has about groups of either kind of clients
-    resets          what a reset of a group's offsets would do, and does
+    resets, kafka_resets
+                    what a reset of a group's offsets would do, and does; groups deleted
     topic_changes   topics created, altered and deleted, on the brokers that are to be asked
     forms           what was typed into a form, and what is wrong with it, beside the field
     deeds           the line in the log for each change: who has made it

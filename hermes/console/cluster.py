@@ -10,11 +10,13 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, TypeVar
 
 from hermes.client import SimpleConsumer
-from hermes.coordination.cluster import read_brokers
+from hermes.client.kafka_groups import ElsewhereError, KafkaGroups
+from hermes.coordination.cluster import fitting, read_brokers, read_listeners
 from hermes.coordination.sessions import Session
 from hermes.errors import ClientError, CoordinationError, HermesError, InvalidNodeError
 from hermes.protocol import BrokerMetadata, MetadataRequest
@@ -95,6 +97,8 @@ class Cluster:
             whatever where there is no coordination. Likewise.
         broker_id: of the broker that is given, where that is known: it is asked at that address
             alone, however it is registered.
+        kafka: where that broker serves Kafka's clients, and what a client brings there; None where
+            coordination is to tell.
     """
 
     def __init__(
@@ -107,6 +111,7 @@ class Cluster:
         elsewhere: Callable[[], ClientSecurity] | None = None,
         coordination: Callable[[], tuple[str, ClientSecurity]] | None = None,
         broker_id: int | None = None,
+        kafka: tuple[str, int, ClientSecurity] | None = None,
     ) -> None:
         self._broker = broker
         self._zookeeper = zookeeper
@@ -115,6 +120,7 @@ class Cluster:
         self._elsewhere = elsewhere or (lambda: security)
         self._coordination = coordination or self._asked_coordination
         self._broker_id = broker_id
+        self._kafka = kafka
         self._lock = threading.Lock()
         self._session_lock = threading.Lock()
         self._consumers: dict[Address, SimpleConsumer] = {}
@@ -280,6 +286,38 @@ class Cluster:
             return self._zookeeper, self._security
         assert self._broker is not None
         return self.consumer(self._broker).coordination(), self._security
+
+    # -- groups of Kafka's clients --------------------------------------------------------------
+
+    def with_kafka_groups(self, work: Callable[[KafkaGroups], _T]) -> _T:
+        """Have something done with the coordinators of groups of Kafka's clients.
+
+        Args:
+            work: asks them; called a second time where the broker that was given doesn't have
+                what it asks for, and others may. It changes nothing before that turns out.
+
+        Raises:
+            HermesError: what `work` raises; or no coordinator can be reached.
+        """
+        if self._kafka is not None:
+            host, port, security = self._kafka
+            own = KafkaGroups([(host, port)], _TIMEOUT_SECONDS, security, is_alone=True)
+            with closing(own):
+                try:
+                    return work(own)
+                except ElsewhereError:
+                    pass  # it is another broker's
+        brings = self._elsewhere()
+        found = read_listeners(self.session(), lambda fault: None)
+        nodes = [node for each in found.values() for node in fitting(each.kafka, brings)]
+        if not nodes:
+            raise ClientError(
+                "no registered broker has a kafka_listen for this console: groups of Kafka's "
+                "clients are changed through it"
+            )
+        places = [(each.host, each.port) for each in nodes]
+        with closing(KafkaGroups(places, _TIMEOUT_SECONDS, brings)) as groups:
+            return work(groups)
 
     # -- both -----------------------------------------------------------------------------------
 

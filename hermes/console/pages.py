@@ -11,6 +11,7 @@ from hermes import __version__
 from hermes.console import (
     audit_pages,
     cluster_pages,
+    group_forms,
     group_pages,
     message_pages,
     mirror_pages,
@@ -22,12 +23,14 @@ from hermes.console.asking import Answer, Ask, InputError, Needs, NoSuchPageErro
 from hermes.console.audits import AuditReader
 from hermes.console.cluster import Cluster
 from hermes.console.group_sources import KafkaGroups
+from hermes.console.group_views import KAFKA, OWN
 from hermes.console.groups import GroupReader
+from hermes.console.kafka_resets import KafkaGroupChanger
 from hermes.console.mirrors import MirrorReader
 from hermes.console.recent import Recent
 from hermes.console.records import Records
 from hermes.console.rendering import Renderer
-from hermes.console.resets import GroupResetter
+from hermes.console.resets import OwnGroupChanger
 from hermes.console.sampling import Sampler
 from hermes.console.sources import Sources
 from hermes.console.topic_changes import TopicChanger
@@ -57,6 +60,7 @@ _ROUTES: Final[Sequence[Route]] = (
     *topic_forms.ROUTES,
     *message_pages.ROUTES,
     *group_pages.ROUTES,
+    *group_forms.ROUTES,
     *mirror_pages.ROUTES,
     *audit_pages.ROUTES,
 )
@@ -99,7 +103,10 @@ class Console:
             TopicChanger(cluster, recent),
             groups,
             GroupReader(cluster, recent, KafkaGroups()),
-            GroupResetter(cluster, recent, groups),
+            {
+                OWN: OwnGroupChanger(cluster, recent, groups),
+                KAFKA: KafkaGroupChanger(cluster, recent),
+            },
             MirrorReader(cluster, recent),
             AuditReader(cluster, recent),
             records,

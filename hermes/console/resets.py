@@ -1,7 +1,8 @@
-"""The one thing that the console changes: the offsets of a group, as a preview has shown them."""
+"""Groups moved, as a preview has shown it, and deleted: those of Hermes' own clients."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Final, Protocol
 
 from hermes.client.places import Place
 from hermes.client.resets import reset_offset
@@ -10,8 +11,9 @@ from hermes.console.group_sources import stored_number
 from hermes.console.group_views import UNKNOWN_ENDS, TopicPlace
 from hermes.console.groups import GroupReader
 from hermes.console.recent import Recent
-from hermes.coordination.group_state import GroupState, store_offsets
+from hermes.coordination.group_state import GroupState, delete_group, store_offsets
 from hermes.errors import GroupActiveError, HermesError
+from hermes.quoting import printable
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +22,7 @@ class OffsetChange:
 
     Attributes:
         topic: the topic.
-        partition: `BROKER-NUMBER`.
+        partition: `BROKER-NUMBER`; of a group of Kafka's clients Kafka's number.
         before: the stored offset; None where it can't be understood.
         after: the new one.
         end: up to where the partition can be read; None where that isn't known.
@@ -35,19 +37,8 @@ class OffsetChange:
     counts_messages: bool = False
 
 
-class GroupResetter:
-    """Resets groups. Every method may block, and may be called in any thread.
-
-    Args:
-        cluster: has the coordination and the brokers.
-        recent: forgets what was read, once it has been changed.
-        groups: reads the groups.
-    """
-
-    def __init__(self, cluster: Cluster, recent: Recent, groups: GroupReader) -> None:
-        self._cluster = cluster
-        self._recent = recent
-        self._groups = groups
+class GroupChanger(Protocol):
+    """Changes groups of one kind. Every method may block, and may be called in any thread."""
 
     def preview(
         self, name: str, topic: str, place: Place, sees: Callable[[str], bool] = lambda topic: True
@@ -64,10 +55,46 @@ class GroupResetter:
             GroupActiveError: it has members.
             HermesError: the place can't be found for a partition; the text names it.
         """
+
+    def reset(self, name: str, changes: list[OffsetChange]) -> None:
+        """Do what a preview has shown.
+
+        Raises:
+            GroupActiveError: somebody has joined meanwhile.
+            HermesError: an offset is no longer what it was; nothing was changed.
+        """
+
+    def delete(self, name: str) -> None:
+        """Delete a group that has no members, with its offsets.
+
+        Raises:
+            GroupActiveError: it has some.
+            HermesError: there is no such group, or it can't be deleted now.
+        """
+
+
+class OwnGroupChanger:
+    """Changes groups of Hermes' own clients and of Kafka 0.7's; see `GroupChanger`.
+
+    Args:
+        cluster: has the coordination and the brokers.
+        recent: forgets what was read, once it has been changed.
+        groups: reads the groups.
+    """
+
+    def __init__(self, cluster: Cluster, recent: Recent, groups: GroupReader) -> None:
+        self._cluster = cluster
+        self._recent = recent
+        self._groups = groups
+
+    def preview(
+        self, name: str, topic: str, place: Place, sees: Callable[[str], bool] = lambda topic: True
+    ) -> list[OffsetChange]:
+        """See `GroupChanger`."""
         state = self._inactive(name)
         places = [each for each in state.offsets if topic in ("", each[0]) and sees(each[0])]
         if not places:
-            raise HermesError("The group has stored no such offsets.")
+            raise HermesError(NO_OFFSETS)
         ends, _ = self._groups.ends(sorted({each for each, _ in places}))
         states = self._cluster.read(())
         addresses = {each.broker_id: each.address for each in states if each.metadata}
@@ -91,12 +118,7 @@ class GroupResetter:
         return changes
 
     def reset(self, name: str, changes: list[OffsetChange]) -> None:
-        """Do what a preview has shown.
-
-        Raises:
-            GroupActiveError: somebody has joined meanwhile.
-            HermesError: an offset is no longer what it was; nothing was changed.
-        """
+        """See `GroupChanger`."""
         state = self._inactive(name)
         offsets: dict[TopicPlace, int] = {}
         known = {(topic, str(partition)): partition for topic, partition in state.offsets}
@@ -104,16 +126,48 @@ class GroupResetter:
             partition = known.get((change.topic, change.partition))
             stored = None if partition is None else state.offsets[change.topic, partition]
             if partition is None or stored_number(stored) != change.before:
-                raise HermesError(
-                    f"{change.topic} {change.partition}: the offset has changed since the preview; "
-                    "nothing was changed."
-                )
+                raise changed_since(change)
             offsets[change.topic, partition] = change.after
         store_offsets(self._cluster.session(), name, offsets)
         self._recent.forget()
 
+    def delete(self, name: str) -> None:
+        """See `GroupChanger`."""
+        self._inactive(name)
+        delete_group(self._cluster.session(), name)
+        self._recent.forget()
+
     def _inactive(self, name: str) -> GroupState:
         state = self._groups.state(name)
-        if state.members:
-            raise GroupActiveError("The group has members: stop them first.")
+        check_inactive(state.members)
         return state
+
+
+#: Why there is nothing to be moved.
+NO_OFFSETS: Final = "The group has stored no such offsets."
+
+_MOST_MEMBERS: Final = 5
+
+
+def check_inactive(members: Iterable[str]) -> None:
+    """Refuse to change a group that somebody is in, and say what to do.
+
+    Raises:
+        GroupActiveError: it has members.
+    """
+    names = list(members)
+    if names:
+        shown = ", ".join(printable(each, 100) for each in names[:_MOST_MEMBERS])
+        more = f" and {len(names) - _MOST_MEMBERS} more" if len(names) > _MOST_MEMBERS else ""
+        raise GroupActiveError(
+            f"The group has members ({shown}{more}), who would overwrite it: stop them first. One "
+            "that was killed is a member until its session has timed out."
+        )
+
+
+def changed_since(change: OffsetChange) -> HermesError:
+    """The error for an offset that is no longer what a preview has shown."""
+    return HermesError(
+        f"{change.topic} {change.partition}: the offset has changed since the preview; "
+        "nothing was changed."
+    )

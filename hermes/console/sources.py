@@ -1,6 +1,6 @@
 """What pages read from, and what they are rendered with: made once for a console."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -13,7 +13,7 @@ from hermes.console.mirrors import MirrorReader
 from hermes.console.recent import Recent
 from hermes.console.records import Records
 from hermes.console.rendering import Renderer
-from hermes.console.resets import GroupResetter
+from hermes.console.resets import GroupChanger
 from hermes.console.sampling import Sampler
 from hermes.console.topic_changes import TopicChanger
 from hermes.console.topics import TopicReader
@@ -42,7 +42,7 @@ class Sources:
         topic_changes: creates, alters and deletes them.
         groups: consumer groups of Hermes' own clients.
         kafka_groups: those of Kafka's.
-        resets: changes their offsets.
+        group_changes: moves and deletes groups, by their kind.
         mirrors: what mirrors tell.
         audits: what the tiers of the audit report.
         records: reads messages with the schemas of a registry; None where there is none.
@@ -57,7 +57,7 @@ class Sources:
     topic_changes: TopicChanger
     groups: GroupReader
     kafka_groups: GroupReader
-    resets: GroupResetter
+    group_changes: Mapping[str, GroupChanger]
     mirrors: MirrorReader
     audits: AuditReader
     records: Records | None

@@ -1,4 +1,4 @@
-"""What the console changes: topics, as forms ask for it; without HTTP, on a real broker."""
+"""What the console changes, as forms ask for it: on a real broker, without HTTP."""
 
 import logging
 from collections.abc import Iterator
@@ -6,15 +6,20 @@ from html import unescape
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from hermes.client import SimpleConsumer
 from hermes.config.topic import TOPIC_SETTINGS
 from hermes.console import Access
+from hermes.coordination.group_state import read_members, store_offsets
+from hermes.coordination.layout import BrokerPartition
+from hermes.coordination.sessions import Session
 from hermes.security import Operation
 from hermes.testing import RunningKafka, running_kafka
 
 from .test_pages import Pages, body, text
 
+_DEADLINE_SECONDS = 120.0
 HOSTILE = "<img src=x onerror=alert(1)>\"'&{{7*7}}\r\nX: y"
 
 
@@ -197,3 +202,169 @@ def test_who_may_do_what_is_decided_as_over_the_wire(kafka: RunningKafka, pages:
         assert somebody.post(*path, grow="1", partitions="7").status == altered, allowed
         assert somebody.post(*path, delete="1", confirm="guarded").status == deleted, allowed
         somebody.console.close()
+
+
+# -- groups -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def orders(kafka: RunningKafka) -> dict[tuple[str, int], int]:
+    """A topic of each format with messages; groups of both kinds have read some of it."""
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0})
+    with SimpleConsumer(kafka.host, kafka.port) as consumer:
+        consumer.create_topic("orders", {"format": "kafka", "partitions": 2})
+    for number in range(20):
+        producer.produce("orders", b"%d" % number, partition=number % 2)
+    assert producer.flush(_DEADLINE_SECONDS) == 0
+    return {("orders", 0): 4, ("orders", 1): 7}
+
+
+def commit(kafka: RunningKafka, group: str, places: dict[tuple[str, int], int]) -> None:
+    consumer = consumer_of(kafka, group)
+    offsets = [TopicPartition(*place, offset) for place, offset in places.items()]
+    consumer.commit(offsets=offsets, asynchronous=False)
+    consumer.close()
+
+
+def consumer_of(kafka: RunningKafka, group: str, **settings: object) -> Consumer:
+    given = {"bootstrap.servers": kafka.bootstrap_servers, "group.id": group, "log_level": 0}
+    return Consumer({**given, "enable.auto.commit": False, **settings})
+
+
+def committed(kafka: RunningKafka, group: str) -> dict[int, int]:
+    consumer = consumer_of(kafka, group)
+    wanted = [TopicPartition("orders", number) for number in range(2)]
+    found = {each.partition: each.offset for each in consumer.committed(wanted, _DEADLINE_SECONDS)}
+    consumer.close()
+    return found
+
+
+def own_group(kafka: RunningKafka, name: str) -> Session:
+    session = Session(str(kafka.zookeeper_connect))
+    session.start()
+    store_offsets(session, name, {("orders", BrokerPartition(0, 0)): 4})
+    return session
+
+
+def changes_of(page: str) -> str:
+    return unescape(page.partition('name="changes" value="')[2].partition('"')[0])
+
+
+@pytest.mark.parametrize(
+    ("to", "value", "then"),
+    [
+        ("earliest", "", {0: 0, 1: 0}),
+        ("latest", "", {0: 10, 1: 10}),
+        ("offset", "9", {0: 9, 1: 9}),
+        ("shift", "-3", {0: 1, 1: 4}),
+        ("time", "1970-01-02", {0: 0, 1: 0}),
+        ("time", "2100-01-01", {0: 10, 1: 10}),
+    ],
+)
+def test_a_group_of_kafkas_clients_is_moved_after_a_preview(
+    kafka: RunningKafka, pages: Acting, orders: Any, to: str, value: str, then: dict[int, int]
+) -> None:
+    group = f"moved-{to}-{value[:4]}"
+    commit(kafka, group, orders)
+    page = pages("groups", group, "reset", kind="kafka", to=to, value=value)
+    assert "Nothing is changed yet" in text(page)
+    assert committed(kafka, group) == {0: 4, 1: 7}
+    path = ("groups", group, "reset")
+    answer = pages.post(*path, kind="kafka", changes=changes_of(page))
+    assert answer.headers["Location"] == f"/groups/{group}?kind=kafka&done=moved"
+    assert committed(kafka, group) == then
+    assert pages.post(*path, kind="kafka", changes=changes_of(page)).status == 502 or then == {
+        0: 4,
+        1: 7,
+    }
+
+
+def test_what_is_wrong_with_a_place_is_said_beside_the_field(
+    kafka: RunningKafka, pages: Acting, orders: Any
+) -> None:
+    commit(kafka, "<b>misplaced", orders)
+    for to, value, said in (
+        ("time", "soon", 'id="value-error"'),
+        ("time", HOSTILE, 'id="value-error"'),
+        ("offset", "-1", 'id="value-error"'),
+        ("offset", "9" * 30, 'id="value-error"'),
+        ("shift", "5", 'id="value-error"'),
+        ("", "", 'id="to-error"'),
+        ("offset", "11", "outside the log"),
+    ):
+        answer = pages.answer("groups", "<b>misplaced", "reset", kind="kafka", to=to, value=value)
+        assert answer.status == 400, to
+        assert said in body(answer)
+        assert unescape(body(answer)).count(value.strip()[:20]) > 0
+        assert "<b>" not in body(answer)
+        assert "<img" not in body(answer)
+    for changes in (
+        *("", "{}", "[]", "1", "[[1]]", "[" * 10_000, HOSTILE),
+        *('[["orders","0",4,-1]]', '[[[],"0",4,1]]', '[["orders","0",{},1]]'),
+        '[["orders","0",4,9223372036854775808]]',
+    ):
+        answer = pages.post("groups", "<b>misplaced", "reset", changes=changes)
+        assert answer.status == 400, changes
+    assert committed(kafka, "<b>misplaced") == {0: 4, 1: 7}
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_group_with_members_is_refused_with_what_to_do(
+    kafka: RunningKafka, pages: Acting, orders: Any, protocol: str
+) -> None:
+    group = f"busy-{protocol}"
+    commit(kafka, group, orders)
+    member = consumer_of(kafka, group, **{"group.protocol": protocol})
+    try:
+        member.subscribe(["orders"])
+        while not member.assignment():
+            member.poll(0.1)
+        preview = pages.answer("groups", group, "reset", kind="kafka", to="latest")
+        assert preview.status == 400
+        assert "stop them first" in text(body(preview))
+        changes = '[["orders", "0", 4, 0]]'
+        assert pages.post("groups", group, "reset", changes=changes).status == 400
+        refused = pages.post("groups", group, "delete", confirm=group)
+        assert (refused.status, "stop them first" in body(refused)) == (400, True)
+    finally:
+        member.close()
+    assert committed(kafka, group) == {0: 4, 1: 7}
+
+
+def test_groups_of_both_kinds_are_deleted_by_who_types_their_name(
+    kafka: RunningKafka, pages: Acting, orders: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "hermes.console")
+    commit(kafka, "both", orders)
+    session = own_group(kafka, "both")
+    try:
+        assert pages.answer("groups", "both", "delete").status == 400  # which of the two?
+        for kind in ("kafka", "hermes"):
+            page = pages("groups", "both", kind=kind)
+            assert f"/groups/both/delete?kind={kind}" in page
+            delete = {"kind": kind}
+            assert "gone for good" in text(pages("groups", "both", "delete", **delete))
+            wrong = pages.post("groups", "both", "delete", confirm="Both", **delete)
+            assert 'id="confirm-error"' in body(wrong)
+            right = pages.post("groups", "both", "delete", confirm="both", **delete)
+            assert right.headers["Location"] == "/groups?done=group-deleted"
+        assert pages.answer("groups", "both").status == 404
+        assert read_members(session, "both") == []
+    finally:
+        session.stop()
+    assert caplog.text.count("deleted group 'both'") == 2
+
+
+def test_only_who_may_use_a_group_changes_it(
+    kafka: RunningKafka, pages: Acting, orders: Any
+) -> None:
+    commit(kafka, "theirs", orders)
+    somebody = Acting(kafka, Operation.DESCRIBE, Operation.CONSUME)
+    for path in ("reset", "delete"):
+        assert somebody.answer("groups", "theirs", path, to="latest").status == 403
+        assert somebody.post("groups", "theirs", path, confirm="theirs", changes="[]").status == 403
+        assert Acting(kafka, Operation.GROUP).answer("groups", "theirs", path).status == 404
+    pages.may_act = False
+    assert pages.answer("groups", "theirs", "delete").status == 403
+    assert committed(kafka, "theirs") == {0: 4, 1: 7}
+    somebody.console.close()

@@ -20,6 +20,9 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.wait import WebDriverWait
 
 from hermes.client import SyncProducer
+from hermes.coordination.group_state import store_offsets
+from hermes.coordination.layout import BrokerPartition
+from hermes.coordination.sessions import Session
 from hermes.protocol import Acks, ProduceRequest, encode_message_set
 
 from .conftest import HOSTILE_GROUP
@@ -44,6 +47,8 @@ PAGES = {
     "group": "/groups/billing",
     "hostile group": "/groups/" + quote(HOSTILE_GROUP, safe=""),
     "reset": "/groups/billing/reset?to=latest",
+    "refused reset": "/groups/billing/reset?to=time&value=soon",
+    "delete a group": "/groups/billing/delete",
     "brokers": "/brokers",
     "broker": "/brokers/0",
     "mirrors": "/mirrors",
@@ -407,6 +412,49 @@ def test_a_group_is_moved_in_two_steps(browser: Browser) -> None:
     browser.follow(".confirm button")
     assert browser.find("h1").text == "clicked"
     assert browser.find("[data-live='stat-lag']").text == "0 B"
+
+
+def test_a_group_is_moved_and_deleted_by_keyboard(browser: Browser, prepared: Any) -> None:
+    def reach(field: str) -> None:
+        while browser.focused().get_attribute("id") != field:
+            browser.press(Keys.TAB)
+
+    def enter() -> None:
+        document = browser.document()
+        browser.press(Keys.ENTER)
+        browser.wait(lambda: browser.document() != document)
+
+    session = Session(prepared.broker.zookeeper_connect)
+    session.start()
+    store_offsets(session, "typed", {("activity", BrokerPartition(0, 0)): 0})
+    session.stop()
+    browser.wait(lambda: browser.open("/groups/typed") or browser.find("h1").text == "typed")
+    reach("to")
+    browser.press(Keys.ARROW_DOWN, Keys.ARROW_DOWN, Keys.TAB, *"soon")
+    enter()
+    assert "'soon' is not a point in time" in browser.find("#value-error").text
+    assert browser.find("#to").get_attribute("value") == "time"
+    reach("value")
+    browser.press(*"2100-01-01")
+    enter()
+    assert "Nothing is changed yet" in browser.find(".notice").text
+    while browser.focused().text != "Change 1 offset":
+        browser.press(Keys.TAB)
+    enter()
+    assert "changed" in browser.find(".notice.fine").text
+    assert browser.find("[data-live='stat-lag']").text == "0 B"
+    while not browser.focused().text.startswith("Delete"):
+        browser.press(Keys.TAB)
+    enter()
+    reach("confirm")
+    browser.press(*"tyred")
+    enter()
+    assert "not the group" in browser.find("#confirm-error").text
+    reach("confirm")
+    browser.press(*"typed")
+    enter()
+    assert browser.find("h1").text == "Groups"
+    assert "deleted" in browser.find(".notice.fine").text
 
 
 def test_a_topic_is_created_altered_and_deleted_by_keyboard(browser: Browser) -> None:

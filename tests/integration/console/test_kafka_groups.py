@@ -142,7 +142,8 @@ def test_a_name_of_both_kinds_is_two_groups(
     pages.may_act = True
     page = pages("groups", "both", kind="kafka")
     assert "orders 1 4 10 6 messages" in text(page)
-    assert "Continue elsewhere" not in page
+    assert 'action="/groups/both/reset"' in page
+    assert 'name="kind" value="kafka"' in page
 
 
 def test_offsets_of_a_topic_that_had_the_name_before_are_not_shown(

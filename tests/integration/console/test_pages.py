@@ -37,10 +37,12 @@ class Pages:
         assert answer.status == 200, body(answer)
         return body(answer)
 
-    def post(self, *path, **form):
+    def post(self, *path, kind="", **form):
+        """Send a form to an address; its parameter `kind` is the only one that any has."""
         form["csrf"] = self.access.token(SESSION)
         cookies = {"hermes_session": SESSION}
-        return self.console.answer(Ask("POST", path, form=form, cookies=cookies))
+        query = {"kind": kind} if kind else {}
+        return self.console.answer(Ask("POST", path, query, form, cookies))
 
 
 def body(answer: Answer) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
+import confluent_kafka as kafka
 import pytest
 from certificates import Certificates
 from hermes_testkit import BrokerProcess
@@ -48,9 +49,12 @@ SECRET = b"the-payload-of-secret"
 class Secured:
     """The broker, and browsers of it."""
 
-    def __init__(self, process: BrokerProcess, port: int, connect: str, ca: Path) -> None:
+    def __init__(
+        self, process: BrokerProcess, port: int, kafka_port: int, connect: str, ca: Path
+    ) -> None:
         self.process = process
         self.port = port
+        self.kafka_port = kafka_port
         self.connect = connect
         self.ca = ca
 
@@ -119,6 +123,7 @@ def secured(
             {
                 "log_dir": str(folder / "log"),
                 "listen": listener,
+                "kafka_listen": listener,
                 "coordination": "embedded",
                 "coordination_listen": listener,
                 "http_listen": {**listener, **tls},
@@ -137,6 +142,7 @@ def secured(
         made = Secured(
             process,
             ready["http_listen"][0]["port"],
+            ready["kafka_listen"][0]["port"],
             ready["zookeeper_connect"],
             certificates.ca,
         )
@@ -298,6 +304,74 @@ def test_only_the_offsets_of_ones_own_group_are_moved(browser: Make) -> None:
     own = {"csrf": token, "changes": json.dumps([["clicks", "0-0", 0, 17]])}
     assert alice.ask("POST", "/groups/readers/reset", own).status == 303
     assert ">17<" in alice.get("/groups/readers")[1]
+
+
+def test_only_ones_own_group_of_kafkas_clients_is_moved_and_deleted(
+    secured: Secured, browser: Make
+) -> None:
+    """By a port of the broker's own: kafka_listen lets in nobody without a password."""
+    root = {
+        "bootstrap.servers": f"127.0.0.1:{secured.kafka_port}",
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "SCRAM-SHA-256",
+        "sasl.username": "root",
+        "sasl.password": PASSWORDS["root"],
+        "log_level": 0,
+    }
+    for group in ("readers", "others"):
+        consumer = kafka.Consumer({**root, "group.id": group})
+        places = [kafka.TopicPartition(topic, 0, 0) for topic in ("clicks", "secret")]
+        consumer.commit(offsets=places, asynchronous=False)
+        consumer.close()
+    alice, bob = browser("alice"), browser("bob")
+    end = time.monotonic() + 60
+    while alice.get("/groups/readers?kind=kafka")[0] != 200:  # pages are a second old
+        assert time.monotonic() < end, "the group is not shown"
+        time.sleep(0.05)
+    preview = alice.get("/groups/readers/reset?kind=kafka&to=latest")[1]
+    assert "secret" not in preview
+    assert bob.get("/groups/readers/reset?kind=kafka&to=latest")[0] == 404
+    token = re.search('name="csrf" value="([^"]+)"', preview)[1]  # type: ignore[index]
+    other = {"csrf": token, "changes": json.dumps([["secret", "0", 0, 1]])}
+    own = {"csrf": token, "changes": json.dumps([["clicks", "0", 0, 17]])}
+    assert alice.ask("POST", "/groups/readers/reset?kind=kafka", other).status == 404
+    assert alice.ask("POST", "/groups/others/reset?kind=kafka", own).status == 404
+    assert alice.ask("POST", "/groups/readers/reset?kind=kafka", own).status == 303
+    assert ">17<" in alice.get("/groups/readers?kind=kafka")[1]
+    confirm = {"csrf": token, "confirm": "readers"}
+    assert alice.ask("POST", "/groups/others/delete?kind=kafka", confirm).status == 404
+    assert alice.ask("POST", "/groups/readers/delete?kind=kafka", confirm).status == 303
+    assert alice.get("/groups/readers?kind=kafka")[0] == 404
+    line = secured.process.wait_for_line("console: 'alice' at 127.0.0.1 deleted group 'readers'")
+    assert "hermes-internal" not in line
+
+
+def test_topics_are_created_altered_and_deleted_by_the_rules(
+    secured: Secured, browser: Make
+) -> None:
+    alice, root = browser("alice"), browser("root")
+    tokens = {
+        each: re.search('name="csrf" value="([^"]+)"', each.get("/create-topic")[1])[1]  # type: ignore[index]
+        for each in (alice, root)
+    }
+
+    def post(who: Browser, path: str, **form: str) -> int:
+        return int(who.ask("POST", path, {"csrf": tokens[who], **form}).status)
+
+    new = {"name": "made", "format": "kafka"}
+    change = {"flush_messages": "7", "was-flush_messages": "1"}
+    delete = {"delete": "1", "confirm": "made"}
+    assert post(alice, "/create-topic", **new) == 400
+    assert post(root, "/create-topic", **new, csrf="0") == 403
+    assert post(root, "/create-topic", **new) == 303
+    assert post(alice, "/topics/made/settings", **delete) == 404
+    assert post(alice, "/topics/clicks/settings", **change) == 403
+    assert post(alice, "/topics/clicks/settings", delete="1", confirm="clicks") == 403
+    assert post(root, "/topics/made/settings", **change) == 303
+    assert post(root, "/topics/made/settings", **delete) == 303
+    assert alice.get("/topics/clicks")[0] == 200
+    for deed in ("created topic 'made'", "altered topic 'made'", "deleted topic 'made'"):
+        secured.process.wait_for_line(f"console: 'root' at 127.0.0.1 {deed}")
 
 
 def test_the_mirror_comes_in_by_the_brokers_own_listener(secured: Secured) -> None:

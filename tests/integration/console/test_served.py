@@ -96,7 +96,8 @@ def test_beyond_loopback_its_pages_say_what_is_missing(password_file: Path) -> N
         place = {"addresses": [("0.0.0.0", 9093)], "gates": [Gate()]}
         web = SimpleNamespace(root=Root(), **place, on_stop=[])
         config = parse_broker_config(values, "settings")
-        run = SimpleNamespace(own_client=OwnClient("127.0.0.1", 9092), own=None)
+        own = OwnClient("127.0.0.1", 9092)
+        run = SimpleNamespace(own_client=own, own_kafka_client=None, own=None)
         _mount_console(Clock(), config, web, run)  # type: ignore[arg-type]
         return web
 

@@ -1,0 +1,173 @@
+"""The pages that change consumer groups of either kind: where they continue, and their end."""
+
+import json
+from typing import Final
+from urllib.parse import quote
+
+from hermes.client.places import Place, parse_reset_position
+from hermes.console.asking import Answer, Ask, InputError, Needs, Route, redirect
+from hermes.console.deeds import note_deed
+from hermes.console.forms import WHOLE, FieldError, Form
+from hermes.console.group_pages import readers_of
+from hermes.console.group_views import KIND_WORDS, group_path
+from hermes.console.groups import GroupReader
+from hermes.console.resets import OffsetChange
+from hermes.console.sources import Sources
+from hermes.errors import GroupActiveError, HermesError, UnknownTopicError
+from hermes.quoting import printable, quoted
+
+_NAMED: Final = ("earliest", "latest")
+_VALUE: Final = "value"
+_CONFIRM: Final = "confirm"
+
+
+# -- reset --------------------------------------------------------------------------------------
+
+
+def _preview(sources: Sources, ask: Ask, name: str) -> Answer:
+    """What a reset would do. It changes nothing, and so it is a GET."""
+    reader = _reader(sources, ask, name)
+    topic, to, value = ask.text("topic"), ask.text("to"), ask.text(_VALUE)
+    changes: list[OffsetChange] = []
+    errors: dict[str, str] = {}
+    try:
+        place = _place(to, value)
+        changer = sources.group_changes[reader.kind]
+        changes = changer.preview(name, topic, place, ask.viewer.sees_topic)
+    except GroupActiveError:
+        raise
+    except HermesError as error:
+        errors[error.name if isinstance(error, FieldError) else WHOLE] = str(error)
+    given = [[each.topic, each.partition, each.before, each.after] for each in changes]
+    return sources.form_page(
+        ask,
+        "groups",
+        "reset.html",
+        Form(ask.query, errors),
+        name=name,
+        kind=reader.kind,
+        path=group_path(name, reader.kind),
+        action=_action(name, reader, "reset"),
+        topics=_topics(reader, ask, name),
+        changes=changes,
+        given=json.dumps(given),
+        to=f"{to} {value}".strip(),
+    )
+
+
+def _topics(reader: GroupReader, ask: Ask, name: str) -> list[str]:
+    return [each for each in reader.group(name).topics if ask.viewer.sees_topic(each)]
+
+
+def _reset(sources: Sources, ask: Ask, name: str) -> Answer:
+    """Store exactly what the preview has shown, or nothing."""
+    changes = _shown_changes(ask.form.get("changes", ""))
+    reader = _reader(sources, ask, name)
+    for each in changes:
+        if not ask.viewer.sees_topic(each.topic):
+            raise UnknownTopicError(f"topic {each.topic!r}")
+    sources.group_changes[reader.kind].reset(name, changes)
+    moved = ", ".join(
+        f"{each.topic} {each.partition} from {each.before} to {each.after}" for each in changes
+    )
+    note_deed(ask, f"moved group {quoted(name)}: {moved}")
+    return redirect(f"{group_path(name, reader.kind)}&done=moved")
+
+
+def _shown_changes(text: str) -> list[OffsetChange]:
+    """The changes that a preview has shown, as its form carries them."""
+    try:
+        given = json.loads(text)
+        changes = [
+            OffsetChange(topic, part, before, after, None) for topic, part, before, after in given
+        ]
+        if not changes or not all(map(_is_possible, changes)):
+            raise ValueError
+    except (ValueError, TypeError, RecursionError) as error:
+        raise InputError("The form can't be understood: go back to the group.") from error
+    return changes
+
+
+def _is_possible(change: OffsetChange) -> bool:
+    names = (change.topic, change.partition)
+    numbers = (change.after, change.after if change.before is None else change.before)
+    return all(type(each) is str for each in names) and all(
+        type(each) is int and 0 <= each < 2**63 for each in numbers
+    )
+
+
+def _place(to: str, value: str) -> Place:
+    if to in _NAMED:
+        return parse_reset_position(to)
+    if to not in ("time", "offset", "shift"):
+        raise FieldError("to", "Expected earliest, latest, time, offset or shift.")
+    if to == "shift" and value[:1] not in ("+", "-"):
+        raise FieldError(_VALUE, "Expected how far, with its direction: +100 or -100.")
+    if to == "offset" and not (value.isascii() and value.isdigit()):
+        raise FieldError(_VALUE, "Expected an offset, a whole number.")
+    try:
+        return parse_reset_position(f"@{value}" if to == "time" else value)
+    except ValueError as error:
+        raise FieldError(_VALUE, str(error)) from error
+
+
+# -- delete -------------------------------------------------------------------------------------
+
+
+def _confirm(sources: Sources, ask: Ask, name: str) -> Answer:
+    return _confirm_page(sources, ask, name, _reader(sources, ask, name), Form())
+
+
+def _confirm_page(sources: Sources, ask: Ask, name: str, reader: GroupReader, form: Form) -> Answer:
+    view = reader.group(name)
+    return sources.form_page(
+        ask,
+        "groups",
+        "group_delete.html",
+        form,
+        name=name,
+        path=group_path(name, reader.kind),
+        action=_action(name, reader, "delete"),
+        members=len(view.members),
+        partitions=sum(row.offset is not None for row in view.rows),
+    )
+
+
+def _delete(sources: Sources, ask: Ask, name: str) -> Answer:
+    reader = _reader(sources, ask, name)
+    try:
+        # What can't be typed, such as a line's end in a name, is taken as it is shown.
+        if ask.form.get(_CONFIRM, "") not in (name, printable(name)):
+            raise FieldError(_CONFIRM, "This is not the group’s name.")  # noqa: RUF001
+        sources.group_changes[reader.kind].delete(name)
+    except (FieldError, GroupActiveError) as error:
+        return _confirm_page(sources, ask, name, reader, Form.refused(ask, error))
+    note_deed(ask, f"deleted group {quoted(name)} of {KIND_WORDS[reader.kind]}’s clients")  # noqa: RUF001
+    return redirect("/groups?done=group-deleted")
+
+
+# -- both ---------------------------------------------------------------------------------------
+
+
+def _reader(sources: Sources, ask: Ask, name: str) -> GroupReader:
+    """What reads the group that is meant.
+
+    Raises:
+        InputError: there are two of this name, and the address doesn't say which.
+    """
+    readers = readers_of(sources, ask.text("kind"), name)
+    if len(readers) > 1:
+        raise InputError("Two groups have this name: go to the page of the one that you mean.")
+    return readers[0]
+
+
+def _action(name: str, reader: GroupReader, what: str) -> str:
+    return f"/groups/{quote(name, safe='')}/{what}?kind={KIND_WORDS[reader.kind]}"
+
+
+ROUTES: Final = (
+    Route("GET", ("groups", "*", "reset"), _preview, Needs.MOVING, acts=True),
+    Route("POST", ("groups", "*", "reset"), _reset, Needs.MOVING, acts=True),
+    Route("GET", ("groups", "*", "delete"), _confirm, Needs.MOVING, acts=True),
+    Route("POST", ("groups", "*", "delete"), _delete, Needs.MOVING, acts=True),
+)

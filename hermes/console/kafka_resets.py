@@ -1,0 +1,101 @@
+"""Groups of Kafka's clients moved and deleted, by asking the brokers that coordinate them."""
+
+from collections.abc import Callable
+
+from hermes.client.kafka_groups import ElsewhereError, KafkaGroups
+from hermes.client.places import Place
+from hermes.console.cluster import Cluster
+from hermes.console.recent import Recent
+from hermes.console.resets import NO_OFFSETS, OffsetChange, changed_since, check_inactive
+from hermes.errors import HermesError
+
+
+class KafkaGroupChanger:
+    """Changes groups of Kafka's current clients; see `GroupChanger`.
+
+    Args:
+        cluster: has the brokers that coordinate them.
+        recent: forgets what was read, once it has been changed.
+    """
+
+    def __init__(self, cluster: Cluster, recent: Recent) -> None:
+        self._cluster = cluster
+        self._recent = recent
+
+    def preview(
+        self, name: str, topic: str, place: Place, sees: Callable[[str], bool] = lambda topic: True
+    ) -> list[OffsetChange]:
+        """See `GroupChanger`."""
+
+        def find(groups: KafkaGroups) -> list[OffsetChange]:
+            check_inactive(each.name for each in groups.members(name))
+            stored = {
+                each: offset
+                for each, offset in sorted(groups.offsets(name).items())
+                if topic in ("", each[0]) and sees(each[0])
+            }
+            if not stored:
+                raise HermesError(NO_OFFSETS)
+            kafka = self._count_messages({each for each, _ in stored})
+            return [_change(groups, each, stored[each], place, each[0] in kafka) for each in stored]
+
+        return self._cluster.with_kafka_groups(find)
+
+    def _count_messages(self, topics: set[str]) -> set[str]:
+        """Those of some topics whose offsets count messages."""
+        return {
+            topic.topic
+            for state in self._cluster.read(sorted(topics))
+            for topic in (state.metadata.topics if state.metadata else ())
+            if topic.holds_records
+        }
+
+    def reset(self, name: str, changes: list[OffsetChange]) -> None:
+        """See `GroupChanger`."""
+
+        def store(groups: KafkaGroups) -> None:
+            check_inactive(each.name for each in groups.members(name))
+            known = {
+                (topic, str(number)): (number, offset)
+                for (topic, number), offset in groups.offsets(name).items()
+            }
+            offsets: dict[tuple[str, int], int] = {}
+            for change in changes:
+                number, offset = known.get((change.topic, change.partition), (-1, None))
+                if offset is None or offset != change.before:
+                    raise changed_since(change)
+                offsets[change.topic, number] = change.after
+            groups.store(name, offsets)
+
+        self._change(store)
+
+    def delete(self, name: str) -> None:
+        """See `GroupChanger`."""
+
+        def delete(groups: KafkaGroups) -> None:
+            check_inactive(each.name for each in groups.members(name))
+            groups.delete(name)
+
+        self._change(delete)
+
+    def _change(self, work: Callable[[KafkaGroups], None]) -> None:
+        try:
+            self._cluster.with_kafka_groups(work)
+        finally:
+            self._recent.forget()
+
+
+def _change(
+    groups: KafkaGroups, at: tuple[str, int], stored: int, place: Place, counts_messages: bool
+) -> OffsetChange:
+    topic, number = at
+    try:
+        after = groups.reset(at, stored, place)
+        end = groups.offset_at(at)
+    except ElsewhereError:
+        raise
+    except HermesError as error:
+        where = f"{topic} {number}: "
+        text = where + str(error).removeprefix(where)
+        raise HermesError(text) from error
+    return OffsetChange(topic, str(number), stored, after, end, counts_messages)
