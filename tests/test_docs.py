@@ -326,7 +326,7 @@ def test_supported_versions_are_those_that_are_tested() -> None:
 
 def test_extras_are_those_of_the_package() -> None:
     rows, extras = table_below("docs/install.md", "Extras"), setup_cfg()["options.extras_require"]
-    assert {name.strip("`") for name in rows} == set(extras) - {"bench", "docs", "test"}
+    assert {name.strip("`") for name in rows} == set(extras) - {"bench", "docs", "release", "test"}
     for name, (brings, _) in rows.items():
         packages = re.findall(r"^([\w-]+)", extras[name.strip("`")], re.MULTILINE)
         assert brings.lower().split(", ") == packages

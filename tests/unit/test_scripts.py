@@ -11,7 +11,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = [
-    ROOT / "scripts" / name for name in ("environment.sh", "docs", "quickstart", "soak", "test")
+    ROOT / "scripts" / name
+    for name in ("environment.sh", "docs", "quickstart", "release", "soak", "test")
 ]
 
 # What the scripts use besides Python.
