@@ -64,8 +64,8 @@ class ProducerConfig(ClientSecurity):
             with numbers that order the partitions; every producer of a topic must use the same.
         zookeeper_connect: `HOST:PORT,HOST:PORT/CHROOT` of the ZooKeeper where brokers register,
             instead of a list of them.
-        zookeeper_tls: None: ZooKeeper is connected to as brokers are. False: without TLS, and so
-            without user and password, which its protocol would show.
+        zookeeper_tls: None: connect to ZooKeeper with the same settings as to brokers. False:
+            without TLS, and therefore without user and password, which its protocol would reveal.
         zookeeper_session_timeout: how long ZooKeeper may be silent before the producer reconnects.
         zookeeper_connection_timeout: how long to wait for the first connection to ZooKeeper.
         producer_type: "sync": `send` returns when the messages have reached what `acks` says.
@@ -100,8 +100,7 @@ class ProducerConfig(ClientSecurity):
             long, within `delivery_timeout`.
         connect_timeout_seconds: the longest that connecting may take, above 0.
         supports_hermes_requests: whether the brokers answer Hermes' own requests; None finds out.
-        metadata_max_age: how old what is known of a topic's partitions may be before it is asked
-            for again.
+        metadata_max_age: how long to cache what is known about a topic's partitions.
         queue_time: None: queued messages are sent together as soon as nothing is in flight. A
             duration: as in Kafka 0.7, a batch leaves when it is full, or when its first message has
             waited for this long.

@@ -43,9 +43,10 @@ class ConsumerConfig(ClientSecurity):
             is asked, once, where its groups are coordinated.
         zookeeper_connect: `HOST:PORT,HOST:PORT/CHROOT` of the ZooKeeper, or of a broker's embedded
             coordination, instead.
-        zookeeper_tls: None: ZooKeeper is connected to as brokers are. False: without TLS, and so
-            without user and password, which its protocol would show.
-        consumer_id: this consumer's id; empty for one made of host name, time and a random number.
+        zookeeper_tls: None: connect to ZooKeeper with the same settings as to brokers. False:
+            without TLS, and therefore without user and password, which its protocol would reveal.
+        consumer_id: this consumer's id; by default it is generated from host name, time and a
+            random number.
         auto_commit: whether offsets are committed periodically, and when partitions are released.
         auto_commit_interval: how often offsets are committed.
         auto_offset_reset: where to start without an offset, or with one out of range: "smallest",
