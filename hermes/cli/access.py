@@ -28,11 +28,11 @@ def command() -> None:
     """Explain which access rule applies."""
 
 
-@command.command("explain", short_help="Say which access rule decides.")
+@command.command("explain", short_help="Explain which access rule decides.")
 @click.argument("principal")
 @click.argument("operation", type=click.Choice([each.value for each in Operation]))
 @click.argument("topic", required=False)
-@click.option("--group", metavar="GROUP", help="About a consumer group instead of a topic.")
+@click.option("--group", metavar="GROUP", help="Ask about a consumer group instead of a topic.")
 @click.option(
     "--member-of",
     "user_groups",

@@ -173,7 +173,7 @@ _ALSO_OPTION: Final = click.option(
     help="Whether to count the clusters first, or only to read what others have counted.",
 )
 @click.option(
-    "-f", "--follow", is_flag=True, help="Go on, and tell of each window once it is over."
+    "-f", "--follow", is_flag=True, help="Keep running, and report each window when it ends."
 )
 @click.option(
     "--interval",
@@ -237,9 +237,9 @@ def command(
             run.once()
 
 
-@command.command("count", short_help="Count clusters for ever.")
+@command.command("count", short_help="Count clusters continuously.")
 @click.option(
-    "--whitelist", metavar="REGEX", help="Only topics whose whole name matches; all unless given."
+    "--whitelist", metavar="REGEX", help="Only topics whose whole name matches; all by default."
 )
 @click.option(
     "-l",

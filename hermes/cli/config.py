@@ -56,7 +56,7 @@ def check(path: Path, as_json: bool) -> None:
     )
 
 
-@command.command("reload", short_help="Let a running broker read its broker.yaml again.")
+@command.command("reload", short_help="Make a running broker reload its broker.yaml.")
 @broker_option(required=False)
 @click.option("--pid", type=click.IntRange(1), metavar="N", help="The broker's process, here.")
 @JSON_OPTION
@@ -127,7 +127,7 @@ def adopt(path: Path) -> None:
     click.echo(f"{log_dir} is the data directory of broker {config.broker_id} now")
 
 
-@command.command("import", short_help="Turn Kafka 0.7's properties into a broker.yaml.")
+@command.command("import", short_help="Convert Kafka 0.7's properties to a broker.yaml.")
 @click.argument("path", metavar="FILE", type=click.Path(path_type=Path, allow_dash=True))
 def import_(path: Path) -> None:
     """Print the broker.yaml that a Kafka 0.7 server.properties means (FILE, or - for stdin).

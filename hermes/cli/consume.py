@@ -107,7 +107,7 @@ class _Wanted:
     "giving up.",
 )
 @click.option(
-    "--stamped", is_flag=True, help="Leave on messages the stamps that audited producers put there."
+    "--stamped", is_flag=True, help="Keep the stamps that audited producers put on messages."
 )
 @click.option(
     "--max-fetch",

@@ -291,13 +291,15 @@ def _messages(
 @command.command("reset", short_help="Change where an inactive group continues.")
 @group_options
 @JSON_OPTION
-@click.option("-t", "--topic", type=TOPIC, help="One topic; all that the group has offsets of.")
+@click.option(
+    "-t", "--topic", type=TOPIC, help="One topic; by default all for which the group has offsets."
+)
 @click.option(
     "-p",
     "--partition",
     "partition_name",
     metavar="BROKER-PARTITION",
-    help="One partition; of Kafka's current clients its number.",
+    help="One partition; for Kafka clients, its number.",
 )
 @click.option(
     "--to",

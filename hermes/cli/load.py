@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hermes.spark.load import LoadProgress, LoadResult
 
 
-@click.command("load", short_help="Copy what is new of topics to Parquet or Delta.")
+@click.command("load", short_help="Copy new messages to Parquet or Delta.")
 @click.option(
     "--to",
     "target",
@@ -55,11 +55,11 @@ if TYPE_CHECKING:
 @click.option(
     "--include-key", is_flag=True, help="Also copy keys of messages, into a Delta table's `key`."
 )
-@click.option("--include-headers", is_flag=True, help="Also copy headers, likewise.")
+@click.option("--include-headers", is_flag=True, help="Also copy headers, into `headers`.")
 @click.option(
     "--merge-schema",
     is_flag=True,
-    help="Let a Delta table get columns that it lacks, and have others that a load lacks.",
+    help="Allow a Delta table to gain columns, and to have others that a load lacks.",
 )
 @upkeep_options
 @click.option(

@@ -151,7 +151,7 @@ class _Printable(logging.Formatter):
 # -- status -------------------------------------------------------------------------------------
 
 
-@command.command("status", short_help="Show what mirrors do: processes, lag, rates, errors.")
+@command.command("status", short_help="Show the state of mirrors: processes, lag, rates, errors.")
 @cluster_options
 @JSON_OPTION
 @click.argument("name", required=False)
@@ -178,7 +178,7 @@ def status(cluster: Cluster, as_json: bool, name: str | None) -> None:
     fail_for(wrong)
 
 
-@command.command("ask", short_help="The same of a single process, over HTTP.")
+@command.command("ask", short_help="Show the same for a single process, over HTTP.")
 @JSON_OPTION
 @security_options
 @click.argument("address", metavar="HOST:PORT")

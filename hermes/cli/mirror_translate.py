@@ -46,7 +46,7 @@ class _Reader(NamedTuple):
     help="ZooKeeper of the cluster in which the group reads now.",
 )
 @click.option("-g", "--group", required=True, help="The group there.")
-@click.option("--to-group", help="The group's name in the target; the same unless given.")
+@click.option("--to-group", help="The group's name in the target; by default the same.")
 @click.option("--commit", is_flag=True, help="Store the places for the group in the target.")
 @cluster_options
 @JSON_OPTION

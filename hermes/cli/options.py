@@ -143,7 +143,7 @@ PARTITION_OPTION: Final = click.option(
     "--partition",
     type=click.IntRange(0, _MAX_PARTITION),
     metavar="N",
-    help="One partition; all unless given.",
+    help="One partition; by default all.",
 )
 
 

@@ -144,7 +144,7 @@ def _generated(load: _Load) -> Iterator[LineBatch]:
     "--messages",
     type=click.IntRange(min=1),
     metavar="N",
-    help="How many to read; all unless given.",
+    help="How many to read; by default all.",
 )
 @JSON_OPTION
 @security_options

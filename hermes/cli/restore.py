@@ -19,9 +19,9 @@ from hermes.coordination.embedded import snapshots
 from hermes.coordination.embedded.store import FILE_NAME
 
 
-@click.command("restore", short_help="Make a data directory of a backup.")
+@click.command("restore", short_help="Restore a data directory from a backup.")
 @click.option(
-    "--from", "name", metavar="NAME", help="Which backup; the newest unless given. See backup list."
+    "--from", "name", metavar="NAME", help="Which backup; by default the newest. See backup list."
 )
 @JSON_OPTION
 @QUIET_OPTION

@@ -45,7 +45,7 @@ _TLS_OPTIONS: Final = (
         default=None,
         envvar="HERMES_TLS",
         show_envvar=True,
-        help="Connect by TLS; unless given, if one of the next three is.",
+        help="Use TLS; by default, if one of the next three is given.",
     ),
     _file_option(
         "--tls-ca",

@@ -52,7 +52,12 @@ _LEAVE: Final = "\x1b[?25h\x1b[?1049l"
 @broker_option(required=False)
 @zookeeper_option("Look at all brokers that are registered there.")
 @click.option(
-    "-g", "--group", "groups", multiple=True, metavar="GROUP", help="Only these groups; all else."
+    "-g",
+    "--group",
+    "groups",
+    multiple=True,
+    metavar="GROUP",
+    help="Only these groups; all by default.",
 )
 @click.option(
     "-i",

@@ -74,7 +74,7 @@ def command() -> None:
 @click.option(
     "--no-password",
     is_flag=True,
-    help="Somebody whom a certificate names: it has groups, and no password.",
+    help="The user authenticates with a certificate: it has groups and no password.",
 )
 @_PASSWORD_FILE_OPTION
 @_ITERATIONS_OPTION

@@ -182,7 +182,7 @@ def group_options(command: Callable[..., Any]) -> Callable[..., Any]:
         "--kafka",
         type=option_type(parse_broker, "address"),
         metavar="HOST:PORT",
-        help="A broker's kafka_listen: about groups of Kafka's consumers alone.",
+        help="A broker's kafka_listen: groups of Kafka clients only.",
     )
     return _with_options(option(chosen))
 
