@@ -11,7 +11,7 @@ From a request to what is sent, in the order of a reading:
     pages           the table of routes; errors become pages
     sources         what the functions of pages read from
     cluster_pages, topic_pages, message_pages, group_pages, mirror_pages, audit_pages,
-    topic_forms, group_forms
+    topic_forms, group_forms, message_forms
                     the functions
     overview, topics, groups, group_views, mirrors, audits, sampling, messages
                     views: what a page shows, as plain dataclasses
@@ -19,6 +19,7 @@ From a request to what is sent, in the order of a reading:
     resets, kafka_resets
                     what a reset of a group's offsets would do, and does; groups deleted
     topic_changes   topics created, altered and deleted, on the brokers that are to be asked
+    producing       a message that was typed, made into bytes and appended
     forms           what was typed into a form, and what is wrong with it, beside the field
     deeds           the line in the log for each change: who has made it
     hiding          what a viewer may not see, taken out of the views

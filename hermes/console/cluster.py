@@ -14,7 +14,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, TypeVar
 
-from hermes.client import SimpleConsumer
+from hermes.client import SimpleConsumer, SyncProducer
 from hermes.client.kafka_groups import ElsewhereError, KafkaGroups
 from hermes.coordination.cluster import fitting, read_brokers, read_listeners
 from hermes.coordination.sessions import Session
@@ -179,6 +179,16 @@ class Cluster:
         """A new connection to a broker, which the caller closes; for what takes long."""
         security = self._security if address == self._broker else self._elsewhere()
         return SimpleConsumer(
+            *address,
+            timeout_seconds=_TIMEOUT_SECONDS,
+            connect_timeout_seconds=_CONNECT_SECONDS,
+            **security.settings(),
+        )
+
+    def own_producer(self, address: Address) -> SyncProducer:
+        """A new connection to a broker for messages, which the caller closes."""
+        security = self._security if address == self._broker else self._elsewhere()
+        return SyncProducer(
             *address,
             timeout_seconds=_TIMEOUT_SECONDS,
             connect_timeout_seconds=_CONNECT_SECONDS,

@@ -13,6 +13,7 @@ from hermes.console import (
     cluster_pages,
     group_forms,
     group_pages,
+    message_forms,
     message_pages,
     mirror_pages,
     topic_forms,
@@ -27,6 +28,7 @@ from hermes.console.group_views import KAFKA, OWN
 from hermes.console.groups import GroupReader
 from hermes.console.kafka_resets import KafkaGroupChanger
 from hermes.console.mirrors import MirrorReader
+from hermes.console.producing import MessageSender
 from hermes.console.recent import Recent
 from hermes.console.records import Records
 from hermes.console.rendering import Renderer
@@ -59,6 +61,7 @@ _ROUTES: Final[Sequence[Route]] = (
     *topic_pages.ROUTES,
     *topic_forms.ROUTES,
     *message_pages.ROUTES,
+    *message_forms.ROUTES,
     *group_pages.ROUTES,
     *group_forms.ROUTES,
     *mirror_pages.ROUTES,
@@ -103,6 +106,7 @@ class Console:
             TopicChanger(cluster, recent),
             groups,
             GroupReader(cluster, recent, KafkaGroups()),
+            MessageSender(cluster, recent, records),
             {
                 OWN: OwnGroupChanger(cluster, recent, groups),
                 KAFKA: KafkaGroupChanger(cluster, recent),

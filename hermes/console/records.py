@@ -86,6 +86,40 @@ class Records:
             self._failure = None
         return value
 
+    def encode(self, subject: str, version: int | None, text: bytes) -> bytes:
+        """Make a payload of a record that somebody typed as JSON.
+
+        Args:
+            subject: where the registry has the schema.
+            version: which version; None for the latest.
+            text: the record.
+
+        Raises:
+            UnknownSchemaError: there is no such schema.
+            ValueError, EncodingError: the text doesn't fit the schema, which must be Avro.
+            HermesError: the registry can't be asked.
+        """
+        from hermes.schemas.avro import AvroSchema
+        from hermes.schemas.framing import header
+        from hermes.schemas.json_values import json_to_value
+
+        if version is None:
+            found = self._client.latest(subject)
+        else:
+            found = self._client.version(subject, version)
+        if found.schema_type != "AVRO":
+            raise EncodingError(
+                f"schema {found.schema_id} is of type {found.schema_type}, not Avro"
+            )
+        *referenced, written = self._client.texts(found)
+        schema = AvroSchema(written, referenced)
+        value = json_to_value(text, schema.parsed, schema.named)
+        return header(found.schema_id) + schema.write(value, is_strict=True)
+
+    def subjects(self) -> list[str]:
+        """The subjects that the registry has. Raises HermesError."""
+        return self._client.subjects()
+
     def _made_reader(self) -> "RecordReader":
         with self._lock:
             if self._reader is None:

@@ -10,6 +10,7 @@ from hermes.console.cluster import Cluster
 from hermes.console.forms import Form
 from hermes.console.groups import GroupReader
 from hermes.console.mirrors import MirrorReader
+from hermes.console.producing import MessageSender
 from hermes.console.recent import Recent
 from hermes.console.records import Records
 from hermes.console.rendering import Renderer
@@ -42,6 +43,7 @@ class Sources:
         topic_changes: creates, alters and deletes them.
         groups: consumer groups of Hermes' own clients.
         kafka_groups: those of Kafka's.
+        sender: sends single messages.
         group_changes: moves and deletes groups, by their kind.
         mirrors: what mirrors tell.
         audits: what the tiers of the audit report.
@@ -57,6 +59,7 @@ class Sources:
     topic_changes: TopicChanger
     groups: GroupReader
     kafka_groups: GroupReader
+    sender: MessageSender
     group_changes: Mapping[str, GroupChanger]
     mirrors: MirrorReader
     audits: AuditReader

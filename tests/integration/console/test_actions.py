@@ -4,13 +4,16 @@ import logging
 from collections.abc import Iterator
 from html import unescape
 from typing import Any
+from urllib.parse import parse_qsl
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from hermes.client import SimpleConsumer
+from hermes.client import FetchRequest, ProducerConfig, SimpleConsumer
+from hermes.client import Producer as HermesProducer
 from hermes.config.topic import TOPIC_SETTINGS
 from hermes.console import Access
+from hermes.console.asking import Answer
 from hermes.coordination.group_state import read_members, store_offsets
 from hermes.coordination.layout import BrokerPartition
 from hermes.coordination.sessions import Session
@@ -368,3 +371,142 @@ def test_only_who_may_use_a_group_changes_it(
     assert pages.answer("groups", "theirs", "delete").status == 403
     assert committed(kafka, "theirs") == {0: 4, 1: 7}
     somebody.console.close()
+
+
+# -- messages -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def targets(kafka: RunningKafka) -> None:
+    with SimpleConsumer(kafka.host, kafka.port) as consumer:
+        consumer.create_topic("target", {"format": "kafka", "partitions": 3})
+        consumer.create_topic("old-target", {"format": "'0.7'", "partitions": 2})
+
+
+@pytest.fixture
+def produce(pages: Acting, targets: None) -> Any:
+    def send(topic: str = "target", **form: str) -> Answer:
+        return pages.post("topics", topic, "produce", **{"value": "text", **form})
+
+    return send
+
+
+def stored(kafka: RunningKafka, answer: Answer) -> Any:
+    """The message that an answer says it has stored."""
+    assert answer.status == 303, body(answer)
+    path, _, query = answer.headers["Location"].partition("?")
+    given = dict(parse_qsl(query))
+    number, offset = int(given["sent"].partition("-")[2]), int(given["offset"])
+    with SimpleConsumer(kafka.host, kafka.port) as consumer:
+        fetched = consumer.fetch(FetchRequest(path.split("/")[2], number, offset, 1 << 20))
+        return next(iter(fetched))[0], number
+
+
+def test_a_message_is_stored_with_its_key_and_headers(
+    kafka: RunningKafka, pages: Acting, produce: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "hermes.console")
+    form = {"key": "k 1", "headers": "source: console\r\n\r\nx: a: b ", "partition": "0-2"}
+    answer = produce(payload="first\r\nsecond ✓", **form)
+    message, number = stored(kafka, answer)
+    assert (message.payload, message.key, number) == ("first\nsecond ✓".encode(), b"k 1", 2)
+    assert message.headers == (("source", b"console"), ("x", b"a: b"))
+    shown = pages("topics", "target", "produce", sent="0-2", offset=0)
+    assert "Stored in partition 2 at offset 0. Show the message" in text(shown)
+    assert "partition=0-2&amp;offset=0" in shown
+    assert "produced a message of 16 bytes to topic 'target', partition 0-2" in caplog.text
+
+
+def test_a_key_chooses_the_partition_that_producers_choose(
+    kafka: RunningKafka, produce: Any
+) -> None:
+    config = ProducerConfig(broker_list=f"0:{kafka.host}:{kafka.port}", acks="flushed")
+    with HermesProducer(config) as producer:
+        for key in ("a", "b", "c", "d"):
+            number = producer.send("target", b"x", key=key).result().partition
+            assert stored(kafka, produce(payload="y", key=key))[1] == number
+
+
+def test_a_tombstone_and_an_empty_payload_differ(kafka: RunningKafka, produce: Any) -> None:
+    gone, _ = stored(kafka, produce(value="tombstone", key="k", payload="ignored"))
+    empty, _ = stored(kafka, produce(key="k"))
+    assert (gone.payload, empty.payload) == (None, b"")
+
+
+def test_json_is_checked_and_stored_as_it_is(kafka: RunningKafka, produce: Any) -> None:
+    message, _ = stored(kafka, produce(value="json", payload='{"a":  [1, "<b>"]}'))
+    assert message.payload == b'{"a":  [1, "<b>"]}'
+    for wrong in ("", "{", "NaN", '{"a": Infinity}', "[" * 9_000, "<img src=x>", "1 2"):
+        answer = produce(value="json", payload=wrong)
+        assert (answer.status, 'id="payload-error"' in body(answer)) == (400, True), wrong
+        assert wrong in unescape(body(answer))
+        assert "<img" not in body(answer)
+
+
+def test_topics_of_the_old_format_keep_payloads_only(
+    kafka: RunningKafka, pages: Acting, produce: Any
+) -> None:
+    page = pages("topics", "old-target", "produce")
+    assert 'name="key"' not in page
+    assert 'value="tombstone"' not in page
+    message, number = stored(kafka, produce("old-target", payload="bytes", partition="0-1"))
+    assert (message.payload, number) == (b"bytes", 1)
+    stored(kafka, produce("old-target", value="json", payload="{}"))
+    for form, field in (
+        ({"key": "k"}, "key"),
+        ({"headers": "a: b"}, "headers"),
+        ({"value": "tombstone"}, "value"),
+    ):
+        refused = produce("old-target", payload="x", **form)
+        assert (refused.status, "0.7" in body(refused)) == (400, True), field
+
+
+@pytest.mark.parametrize(
+    ("form", "field"),
+    [
+        ({"payload": "x" * 20_001}, "payload"),
+        ({"payload": "✓" * 7_000}, "payload"),
+        ({"value": "hex"}, "value"),
+        ({"value": "avro"}, "value"),  # there is no registry
+        ({"value": HOSTILE}, "value"),
+        ({"partition": "0-3"}, "partition"),
+        ({"partition": HOSTILE}, "partition"),
+        ({"headers": "no colon"}, "headers"),
+        ({"headers": ": nameless"}, "headers"),
+        ({"headers": "a: b\n" * 33}, "headers"),
+        ({"headers": HOSTILE.replace(":", ".")}, "headers"),
+        ({"key": "k" * 1_001}, "key"),
+        ({"version": "0"}, "version"),
+    ],
+)
+def test_what_is_wrong_with_a_message_is_said_beside_the_field(
+    produce: Any, form: dict[str, str], field: str
+) -> None:
+    answer = produce(**{"payload": "kept <img>", **form})
+    page = body(answer)
+    assert answer.status == 400
+    assert f'id="{field}-error"' in page or field == "version"
+    assert "<img" not in page
+    assert "payload" in form or "kept <img>" in unescape(page)
+
+
+def test_only_who_may_produce_does(kafka: RunningKafka, pages: Acting, targets: None) -> None:
+    path = ("topics", "target", "produce")
+    for allowed, status in (
+        ((Operation.DESCRIBE, Operation.CONSUME), 403),
+        ((Operation.PRODUCE,), 404),
+        ((Operation.DESCRIBE, Operation.PRODUCE), 303),
+    ):
+        somebody = Acting(kafka, *allowed)
+        assert somebody.post(*path, value="text", payload="x").status == status
+        assert somebody.answer(*path).status == (200 if status == 303 else status)
+        if status == 303:
+            shown = text(somebody("topics", "target", "produce", sent="0-0", offset=0))
+            assert "at offset 0" in shown
+            assert "Show the message" not in shown  # for which it takes more
+        somebody.console.close()
+    pages.may_act = False
+    assert pages.answer(*path).status == 403
+    assert pages.post(*path, value="text", payload="x").status == 403
+    assert "Produce</a>" not in pages("topics", "target")
+    assert pages.answer("topics", "nothing", "produce").status == 403

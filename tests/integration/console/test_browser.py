@@ -37,6 +37,7 @@ PAGES = {
     "topic": "/topics/activity",
     "create a topic": "/create-topic",
     "settings": "/topics/activity/settings",
+    "produce": "/topics/activity/produce?sent=0-0&offset=0",
     "messages": "/topics/activity/messages",
     "compressed": "/topics/compressed/messages",
     "damaged": "/topics/damaged/messages",
@@ -455,6 +456,49 @@ def test_a_group_is_moved_and_deleted_by_keyboard(browser: Browser, prepared: An
     enter()
     assert browser.find("h1").text == "Groups"
     assert "deleted" in browser.find(".notice.fine").text
+
+
+def test_a_message_is_produced_by_keyboard(browser: Browser) -> None:
+    def reach(field: str) -> None:
+        while browser.focused().get_attribute("id") != field:
+            browser.press(Keys.TAB)
+
+    def enter() -> None:
+        document = browser.document()
+        browser.press(Keys.ENTER)
+        browser.wait(lambda: browser.document() != document)
+
+    browser.open("/topics/packed/produce")
+    while browser.focused().get_attribute("name") != "value":
+        browser.press(Keys.TAB)
+    browser.press(Keys.ARROW_DOWN)
+    reach("payload")
+    browser.press(*"</textarea><script>")
+    reach("partition")
+    browser.press(Keys.TAB)
+    enter()
+    assert "not JSON" in browser.find("#payload-error").text
+    assert browser.find("#payload").get_attribute("value") == "</textarea><script>"
+    assert browser.find("[name=value]:checked").get_attribute("value") == "json"
+    reach("payload")
+    browser.press(Keys.HOME, *'["typed", "', Keys.END, *'"]')
+    reach("partition")
+    browser.press(Keys.TAB)
+    enter()
+    assert "Stored in partition 0" in browser.find(".notice.fine").text
+    browser.follow(".notice a")
+    assert "</textarea><script>" in browser.find("pre.payload").text
+    assert browser.all("main script") == []
+
+
+def test_a_message_is_produced_without_script(browser: Browser) -> None:
+    browser.script(False)
+    browser.open("/topics/packed")
+    browser.follow(".tabs a[href$='/produce']")
+    browser.find("#payload").send_keys("first\nsecond")
+    browser.follow(".produce button.main")
+    browser.follow(".notice a")
+    assert browser.find("pre.payload").text == "first\nsecond"
 
 
 def test_a_topic_is_created_altered_and_deleted_by_keyboard(browser: Browser) -> None:

@@ -368,6 +368,10 @@ def test_topics_are_created_altered_and_deleted_by_the_rules(
     assert post(alice, "/topics/clicks/settings", **change) == 403
     assert post(alice, "/topics/clicks/settings", delete="1", confirm="clicks") == 403
     assert post(root, "/topics/made/settings", **change) == 303
+    message = {"value": "text", "payload": "typed"}
+    assert post(alice, "/topics/clicks/produce", **message) == 403
+    assert post(alice, "/topics/made/produce", **message) == 404
+    assert post(root, "/topics/made/produce", **message) == 303
     assert post(root, "/topics/made/settings", **delete) == 303
     assert alice.get("/topics/clicks")[0] == 200
     for deed in ("created topic 'made'", "altered topic 'made'", "deleted topic 'made'"):

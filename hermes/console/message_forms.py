@@ -1,0 +1,113 @@
+"""The page that produces a message to a topic."""
+
+from typing import Final
+from urllib.parse import quote, urlencode
+
+from hermes.config import SCHEMAS_TOPIC
+from hermes.console.asking import Answer, Ask, Needs, Route, redirect
+from hermes.console.deeds import note_deed
+from hermes.console.forms import FieldError, Form, typed, typed_number
+from hermes.console.producing import (
+    AVRO,
+    MOST_PAYLOAD_BYTES,
+    TEXT,
+    TOMBSTONE,
+    VALUES,
+    Typed,
+)
+from hermes.console.records import Records
+from hermes.console.sources import Sources
+from hermes.console.topics import TopicView
+from hermes.errors import HermesError
+from hermes.quoting import quoted
+
+_MOST_KEY: Final = 1_000
+_MOST_HEADERS: Final = 4_000
+_MOST_VERSION: Final = 2**31 - 1
+#: What the next form begins with.
+_KEPT: Final = ("value", "partition", "subject", "version")
+
+
+def _form(sources: Sources, ask: Ask, name: str) -> Answer:
+    kept = {each: ask.text(each) for each in _KEPT}
+    values = {"subject": f"{name}-value", **{key: text for key, text in kept.items() if text}}
+    return _page(sources, ask, sources.topics.topic(name), Form({"value": TEXT, **values}))
+
+
+def _page(sources: Sources, ask: Ask, topic: TopicView, form: Form) -> Answer:
+    records = _records(sources, ask)
+    sent = topic.partition(ask.text("sent"))
+    return sources.form_page(
+        ask,
+        "topics",
+        "produce.html",
+        form,
+        topic=topic,
+        values=[each for each in VALUES if _is_offered(each, topic, records)],
+        has_registry=records is not None,
+        subjects=_subjects(records),
+        most_bytes=MOST_PAYLOAD_BYTES,
+        sent=sent,
+        offset=ask.number("offset", 0),
+    )
+
+
+def _is_offered(value: str, topic: TopicView, records: Records | None) -> bool:
+    if value == AVRO:
+        return records is not None
+    return value != TOMBSTONE or topic.counts_messages
+
+
+def _records(sources: Sources, ask: Ask) -> Records | None:
+    """What encodes records; not for those who may not see the registry's schemas."""
+    return sources.records if ask.viewer.sees_topic(SCHEMAS_TOPIC) else None
+
+
+def _subjects(records: Records | None) -> list[str]:
+    """The subjects to choose from; none while the registry doesn't answer."""
+    try:
+        return [] if records is None else records.subjects()
+    except HermesError:  # whoever sends a record hears why
+        return []
+
+
+def _produce(sources: Sources, ask: Ask, name: str) -> Answer:
+    topic = sources.topics.topic(name)
+    try:
+        given = _typed(sources, ask, topic)
+        sent = sources.sender.send(topic, typed(ask, "partition"), given)
+    except HermesError as error:
+        return _page(sources, ask, topic, Form.refused(ask, error))
+    note_deed(
+        ask,
+        f"produced a message of {sent.size_bytes} bytes to topic {quoted(name)}, partition "
+        f"{sent.partition}, at offset {sent.offset}",
+    )
+    kept = {each: ask.form.get(each, "") for each in _KEPT}
+    query = {"sent": sent.partition, "offset": sent.offset, **kept}
+    shown = urlencode({key: value for key, value in query.items() if value != ""})
+    return redirect(f"/topics/{quote(name, safe='')}/produce?{shown}")
+
+
+def _typed(sources: Sources, ask: Ask, topic: TopicView) -> Typed:
+    """The message that a form asks for."""
+    kind = typed(ask, "value")
+    if kind not in VALUES or not _is_offered(kind, topic, _records(sources, ask)):
+        raise FieldError("value", "Choose one of these.")
+    key = ask.form.get("key", "")
+    if len(key) > _MOST_KEY:
+        raise FieldError("key", f"It is longer than {_MOST_KEY:,} characters.")
+    return Typed(
+        kind,
+        ask.form.get("payload", ""),
+        key,
+        typed(ask, "headers", _MOST_HEADERS),
+        typed(ask, "subject"),
+        typed_number(ask, "version", 1, _MOST_VERSION),
+    )
+
+
+ROUTES: Final = (
+    Route("GET", ("topics", "*", "produce"), _form, Needs.PRODUCING, acts=True),
+    Route("POST", ("topics", "*", "produce"), _produce, Needs.PRODUCING, acts=True),
+)

@@ -1,0 +1,205 @@
+"""One message that somebody typed: made into bytes, and appended to a partition."""
+
+import json
+import random
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, NoReturn
+
+from hermes.client import SyncProducer
+from hermes.client.topic_formats import RecordData, encode_records
+from hermes.console.cluster import Cluster
+from hermes.console.forms import FieldError
+from hermes.console.recent import Recent
+from hermes.console.records import Records
+from hermes.console.topics import PartitionRow, TopicView
+from hermes.errors import (
+    BrokerError,
+    EncodingError,
+    HermesError,
+    SchemaRegistryError,
+)
+from hermes.interfaces import IPartitioner
+from hermes.plugins import load_plugin
+from hermes.protocol import Acks, Codec, ProduceRequest, encode_message_set
+from hermes.protocol.records import Headers
+
+TEXT, JSON, AVRO, TOMBSTONE = VALUES = ("text", "json", "avro", "tombstone")
+
+#: A form is 64 KiB at most, and a character of a payload can take three times its bytes there.
+MOST_PAYLOAD_BYTES: Final = 20_000
+_MOST_HEADERS: Final = 32
+
+# By which Hermes' own producers choose a partition for a key, and hermes produce -K.
+_PARTITIONER: Final = "java-hash"
+
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """A message as it was typed.
+
+    Attributes:
+        kind: one of `VALUES`: how the payload is to be understood.
+        payload: it.
+        key: the key; empty for none.
+        headers: a line for each: name, colon, value.
+        subject: of the schema, for `avro`.
+        version: of the subject; None for the latest.
+    """
+
+    kind: str
+    payload: str
+    key: str = ""
+    headers: str = ""
+    subject: str = ""
+    version: int | None = None
+
+
+class Sent(NamedTuple):
+    """Where a message is.
+
+    Attributes:
+        partition: the partition's name.
+        offset: the message's.
+        size_bytes: its payload's.
+    """
+
+    partition: str
+    offset: int
+    size_bytes: int
+
+
+class MessageSender:
+    """Sends single messages. May block, and may be called in any thread.
+
+    Args:
+        cluster: has the brokers.
+        recent: forgets what was read, once there is more.
+        records: encodes values with the schemas of a registry; None where there is none.
+    """
+
+    def __init__(self, cluster: Cluster, recent: Recent, records: Records | None) -> None:
+        self._cluster = cluster
+        self._recent = recent
+        self._records = records
+
+    def send(self, topic: TopicView, partition: str, typed: Typed) -> Sent:
+        """Append a message, and wait until it is on disk.
+
+        Args:
+            topic: where to; one of 0.7's format keeps payloads only.
+            partition: its name; empty for the one that the key chooses, or any.
+            typed: the message.
+
+        Raises:
+            FieldError: it can't be made of what was typed.
+            HermesError: it was refused; or nobody knows whether it is stored, and the text says so.
+        """
+        payload = self._payload(typed)
+        row = _chosen(topic, partition, typed.key)
+        if topic.counts_messages:
+            more = RecordData(typed.kind == TOMBSTONE, _headers(typed.headers))
+            keys = [typed.key.encode()] if typed.key else ()
+            limit = len(payload) + MOST_PAYLOAD_BYTES
+            data = encode_records([payload], keys, [more], Codec.NONE, max_batch_bytes=limit).data
+        else:
+            _refuse_records(typed)
+            data = encode_message_set([payload])
+        address = topic.addresses[row.broker_id]
+        with self._cluster.own_producer(address) as producer:
+            offset = _append(producer, ProduceRequest(topic.name, row.number, data), topic)
+        self._recent.forget()
+        return Sent(row.name, offset, len(payload))
+
+    def _payload(self, typed: Typed) -> bytes:
+        payload = typed.payload.replace("\r\n", "\n").encode()  # browsers send both
+        if len(payload) > MOST_PAYLOAD_BYTES:
+            raise FieldError(
+                "payload",
+                f"It has {len(payload):,} bytes, and {MOST_PAYLOAD_BYTES:,} is the most here: "
+                "hermes produce takes larger ones.",
+            )
+        if typed.kind == TOMBSTONE:
+            return b""
+        if typed.kind == JSON:
+            check_json(payload)
+        elif typed.kind == AVRO:
+            return self._record(typed, payload)
+        return payload
+
+    def _record(self, typed: Typed, payload: bytes) -> bytes:
+        if self._records is None:
+            raise FieldError("value", "There is no schema registry here.")
+        if not typed.subject:
+            raise FieldError("subject", "Which schema is it of?")
+        try:
+            return self._records.encode(typed.subject, typed.version, payload)
+        except SchemaRegistryError as error:
+            raise FieldError("subject", str(error)) from error
+        except (EncodingError, ValueError) as error:
+            raise FieldError("payload", str(error)) from error
+
+
+def check_json(payload: bytes) -> None:
+    """Refuse what isn't one value of JSON.
+
+    Raises:
+        FieldError: names the place.
+    """
+    try:
+        json.loads(payload, parse_constant=_no_constant)
+    except json.JSONDecodeError as error:
+        raise FieldError("payload", f"This is not JSON: {error}.") from error
+    except (ValueError, RecursionError) as error:
+        raise FieldError("payload", "This is not JSON, or nested too deep.") from error
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(name)
+
+
+def _chosen(topic: TopicView, name: str, key: str) -> PartitionRow:
+    """The partition that a message goes to."""
+    if name:
+        row = topic.partition(name)
+        if row is None:
+            raise FieldError("partition", "The topic has no such partition.")
+        return row
+    rows = topic.partitions
+    if key and topic.counts_messages:
+        partitioner: Any = load_plugin("hermes.partitioners", _PARTITIONER, IPartitioner)
+        place: int = partitioner.partition(topic.name, key, len(rows))
+        return rows[place]
+    return random.choice([row for row in rows if not row.offline] or rows)
+
+
+def _headers(text: str) -> Headers:
+    headers: list[tuple[str, bytes | None]] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip():
+            continue
+        name, colon, value = line.partition(":")
+        if not colon or not name.strip():
+            raise FieldError("headers", f"Line {number}: expected name: value.")
+        headers.append((name.strip(), value.strip().encode()))
+    if len(headers) > _MOST_HEADERS:
+        raise FieldError("headers", f"More than {_MOST_HEADERS} headers.")
+    return tuple(headers)
+
+
+def _refuse_records(typed: Typed) -> None:
+    text = "Topics of format 0.7 keep payloads and nothing else."
+    for name in ("key", "headers"):
+        if getattr(typed, name).strip():
+            raise FieldError(name, text)
+    if typed.kind == TOMBSTONE:
+        raise FieldError("value", text)
+
+
+def _append(producer: SyncProducer, request: ProduceRequest, topic: TopicView) -> int:
+    send = producer.send_records if topic.counts_messages else producer.send_acknowledged
+    (outcome,) = send([request], Acks.FLUSHED)
+    if isinstance(outcome, BrokerError):
+        raise outcome
+    if outcome.offset is None:
+        raise HermesError("the broker did not say where the message is")
+    return outcome.offset
