@@ -869,6 +869,9 @@ class Log:
                 tail.end,
                 tail.unflushed_bytes,
                 tail.entries,
+                # Nobody was told that any of it is on disk. Producers of Kafka's send it again in
+                # order, and couldn't fill a hole; its consumers couldn't read over one.
+                until_damage=self._kafka is not None,
             )
             if self._sources is not None:
                 self._sources.settle(report.valid_end)

@@ -182,6 +182,8 @@ class TailRecovery:
         end: int,
         unflushed_bytes: int,
         entries: Sequence[tuple[int, int]],
+        *,
+        until_damage: bool = False,
     ) -> tuple[tuple[Segment, ...], RecoveryReport]:
         """Recover the tail of a log that is in memory, after its disk failed.
 
@@ -194,6 +196,7 @@ class TailRecovery:
             end: where the log ended; bytes beyond it belong to appends that were refused.
             unflushed_bytes: how many bytes there were from `start` to `end`.
             entries: (time_ms, end_offset) of appends after `start`, for the time index.
+            until_damage: whether nothing is kept that follows damage.
 
         Returns:
             (the segments that remain, what was found). Its `dropped_bytes` are those of the
@@ -209,7 +212,7 @@ class TailRecovery:
             with self._opened(last.segment) as opened:
                 last.size_bytes, _ = last.segment.format.locate(*opened, end, end)
             last.end = end
-        kept, report = self._recover(parts, start, entries)
+        kept, report = self._recover(parts, start, entries, until_damage=until_damage)
         kept_bytes = sum(part.size_bytes - part.start_position for part in parts[: len(kept)])
         return kept, replace(report, dropped_bytes=unflushed_bytes - kept_bytes)
 
@@ -218,6 +221,8 @@ class TailRecovery:
         parts: Sequence[LoadingSegment],
         start: int | None,
         entries: Sequence[tuple[int, int]] | None,
+        *,
+        until_damage: bool = False,
     ) -> tuple[tuple[Segment, ...], RecoveryReport]:
         reached = parts[: count_contiguous(parts)]
         for part in reached:
@@ -231,10 +236,13 @@ class TailRecovery:
         keep = max(wanted, default=1)
         kept, dropped = reached[:keep], parts[keep:]
         report = _summary(kept, dropped)
+        end, bad_ranges = report.valid_end, report.bad_ranges
+        if until_damage and bad_ranges:
+            end = bad_ranges[0][0]
         if self._end_for is not None:
-            end = self._end_for(report.start, report.valid_end, report.bad_ranges)
-            if end < report.valid_end:
-                kept, dropped, report = self._cut(parts, kept, end, report)
+            end = min(end, self._end_for(report.start, report.valid_end, bad_ranges))
+        if end < report.valid_end:
+            kept, dropped, report = self._cut(parts, kept, end, report)
         kept[-1].end, kept[-1].size_bytes = report.valid_end, kept[-1].report.valid_bytes
         for part in kept:
             self._secure(part, entries, is_complete=part is not kept[-1])

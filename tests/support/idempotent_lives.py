@@ -46,7 +46,9 @@ class MortalFiles(FaultyFiles):
     Attributes:
         ends_at: that call's number, of all; None for never.
         lasts: so many calls fail, of those that count; None for all of them.
-        loses_pages: whether a sync of a segment that fails loses what it was to put on disk.
+        loses_pages: whether a sync of a segment that fails loses some of what it was to put on
+            disk.
+        random: decides what.
     """
 
     ends_at: int | None = None
@@ -55,6 +57,7 @@ class MortalFiles(FaultyFiles):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
+        self.random = Random(0)
         self._synced: dict[int, int] = {}
 
     @property
@@ -87,7 +90,13 @@ class MortalFiles(FaultyFiles):
     def _lose(self, descriptor: int) -> None:
         status = os.fstat(descriptor)
         start = self._synced[status.st_ino]
-        os.pwrite(descriptor, bytes(status.st_size - start), start)
+        if status.st_size > start:
+            end = status.st_size
+            start = self.random.randrange(start, end)
+            # Who starts again can't tell what was on disk, and so keeps what follows a hole.
+            if self.ends_at is None:
+                end = self.random.randint(start, end)
+            os.pwrite(descriptor, bytes(end - start), start)
 
 
 class _Life:
@@ -274,7 +283,7 @@ def live_under_producers(
 def _files(fault: str | None, number: int, random: Random, *, is_killed: bool) -> MortalFiles:
     error, is_late, only = FAULTS[fault or "EIO"]
     files = MortalFiles(None if fault is None else number, error, stays=True, only=only)
-    files.loses_pages = fault == "lost pages"
+    files.loses_pages, files.random = fault == "lost pages", random
     files.is_late, files.lasts = is_late, random.choice((1, 1, 2, 5, 20))
     if is_killed:
         files.ends_at = number + random.randrange(120)

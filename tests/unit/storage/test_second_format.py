@@ -216,6 +216,33 @@ def test_a_failed_flush_ends_in_a_reopening_that_keeps_what_is_valid(tmp_path: P
     log.close()
 
 
+def test_nothing_is_kept_after_a_hole_that_a_failed_flush_has_left(tmp_path: Path) -> None:
+    """A producer would have to fill it; after a restart more may have been acknowledged."""
+    files = FaultyFiles(error=EIO, only=("fdatasync",))
+    path = tmp_path / "b-0"
+    log = open_batches(path, files, 9 * SIZE)[0]
+    append(log, 3)
+    log.flush()
+    for count in (1, 5, 2):
+        append(log, count)
+    files.fail_at = files.counted
+    with pytest.raises(LogOfflineError):
+        log.flush()
+    with open(path / f"{0:020d}.log", "r+b") as segment:
+        segment.seek(2 * SIZE)
+        segment.write(bytes(SIZE))
+    report = log.reopen(NOW_MS)
+    assert report == RecoveryReport(3, 4, 3, (), 2 * SIZE)
+    assert (log.end_offset, log.high_watermark) == (4, 4)
+    assert [append(log, count) for count in (5, 2)] == [4, 9]
+    log.flush()
+    log.close()
+    log, found = open_batches(path)
+    assert found is not None
+    assert (found.bad_ranges, log.end_offset) == ((), 11)
+    log.close()
+
+
 def test_a_full_disk_takes_nothing(tmp_path: Path) -> None:
     files = FaultyFiles(error=ENOSPC, only=WRITES)
     log, _ = open_batches(tmp_path / "b-0", files)
