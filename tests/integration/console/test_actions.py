@@ -40,8 +40,8 @@ def kafka() -> Iterator[RunningKafka]:
 class Acting(Pages):
     """A console that may change something, for somebody who may do some of it."""
 
-    def __init__(self, broker: Any, *allowed: Operation) -> None:
-        super().__init__(broker)
+    def __init__(self, broker: Any, *allowed: Operation, **settings: Any) -> None:
+        super().__init__(broker, **settings)
         self.may_act = True
         if allowed:
             rights = lambda principal, operation, resource: operation in allowed  # noqa: E731

@@ -21,10 +21,10 @@ SESSION = "s" * 43
 class Pages:
     """A console, asked for pages directly."""
 
-    def __init__(self, broker):
+    def __init__(self, broker, **settings):
         self.may_act = False
         self.access = Access(None)
-        cluster = Cluster(Address(broker.host, broker.port))
+        cluster = Cluster(Address(broker.host, broker.port), **settings)
         self.console = Console(cluster, self.access, lambda: self.may_act)
 
     def answer(self, *path, **query):
