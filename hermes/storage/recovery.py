@@ -240,7 +240,7 @@ class TailRecovery:
         if until_damage and bad_ranges:
             end = bad_ranges[0][0]
         if self._end_for is not None:
-            end = min(end, self._end_for(report.start, report.valid_end, bad_ranges))
+            end = self._end_for(report.start, end, bad_ranges)
         if end < report.valid_end:
             kept, dropped, report = self._cut(parts, kept, end, report)
         kept[-1].end, kept[-1].size_bytes = report.valid_end, kept[-1].report.valid_bytes
