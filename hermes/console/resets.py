@@ -27,6 +27,7 @@ class OffsetChange:
         after: the new one.
         end: up to where the partition can be read; None where that isn't known.
         counts_messages: whether its offsets do, not bytes.
+        label: what people read for the partition; empty for its name.
     """
 
     topic: str
@@ -35,6 +36,7 @@ class OffsetChange:
     after: int
     end: int | None
     counts_messages: bool = False
+    label: str = ""
 
 
 class GroupChanger(Protocol):
@@ -111,10 +113,10 @@ class OwnGroupChanger:
             except HermesError as error:
                 raise HermesError(f"{each[0]} {partition}: {error}") from error
             held = ends.get(each, UNKNOWN_ENDS)
-            before = stored_number(stored)
-            changes.append(
-                OffsetChange(each[0], str(partition), before, after, held.end, held.counts_messages)
-            )
+            before, unit = stored_number(stored), held.counts_messages
+            label = str(partition.partition if held.is_numbered else partition)
+            change = OffsetChange(each[0], str(partition), before, after, held.end, unit, label)
+            changes.append(change)
         return changes
 
     def reset(self, name: str, changes: list[OffsetChange]) -> None:

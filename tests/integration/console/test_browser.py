@@ -160,6 +160,11 @@ class Browser:
     def press(self, *keys: str) -> None:
         ActionChains(self.driver).send_keys(*keys).perform()
 
+    def retype(self, text: str) -> None:
+        """Type over what the focused field holds."""
+        marking = ActionChains(self.driver).key_down(Keys.CONTROL).send_keys("a")
+        marking.key_up(Keys.CONTROL).send_keys(text).perform()
+
     def focused(self) -> Any:
         return self.driver.switch_to.active_element
 
@@ -435,8 +440,8 @@ def test_a_group_is_moved_and_deleted_by_keyboard(browser: Browser, prepared: An
     enter()
     assert "'soon' is not a point in time" in browser.find("#value-error").text
     assert browser.find("#to").get_attribute("value") == "time"
-    reach("value")
-    browser.press(*"2100-01-01")
+    assert browser.focused().get_attribute("id") == "value"
+    browser.retype("2100-01-01")
     enter()
     assert "Nothing is changed yet" in browser.find(".notice").text
     while browser.focused().text != "Change 1 offset":
@@ -451,8 +456,8 @@ def test_a_group_is_moved_and_deleted_by_keyboard(browser: Browser, prepared: An
     browser.press(*"tyred")
     enter()
     assert "not the group" in browser.find("#confirm-error").text
-    reach("confirm")
-    browser.press(*"typed")
+    assert browser.focused().get_attribute("name") == "confirm"
+    browser.retype("typed")
     enter()
     assert browser.find("h1").text == "Groups"
     assert "deleted" in browser.find(".notice.fine").text
@@ -480,8 +485,8 @@ def test_a_message_is_produced_by_keyboard(browser: Browser) -> None:
     assert "not JSON" in browser.find("#payload-error").text
     assert browser.find("#payload").get_attribute("value") == "</textarea><script>"
     assert browser.find("[name=value]:checked").get_attribute("value") == "json"
-    reach("payload")
-    browser.press(Keys.HOME, *'["typed", "', Keys.END, *'"]')
+    assert browser.focused().get_attribute("id") == "payload"
+    browser.retype('["typed", "</textarea><script>"]')
     reach("partition")
     browser.press(Keys.TAB)
     enter()
@@ -521,8 +526,8 @@ def test_a_topic_is_created_altered_and_deleted_by_keyboard(browser: Browser) ->
     assert "expected a duration" in browser.find("#setting-retention_time-error").text
     assert browser.find("#name").get_attribute("value") == "typed"
     assert browser.find("[name=format]:checked").get_attribute("value") == "kafka"
-    reach("retention_time")
-    browser.press(*"7d")
+    assert browser.focused().get_attribute("name") == "retention_time"
+    browser.retype("7d")
     enter()
     assert browser.find("h1").text == "typed"
     assert browser.find("[data-live='stat-partitions']").text == "2"
@@ -541,8 +546,8 @@ def test_a_topic_is_created_altered_and_deleted_by_keyboard(browser: Browser) ->
     browser.press(*"typo")
     enter()
     assert "not the topic" in browser.find("#confirm-error").text
-    reach("confirm")
-    browser.press(*"typed")
+    assert browser.focused().get_attribute("name") == "confirm"
+    browser.retype("typed")
     enter()
     assert browser.find("h1").text == "Topics"
     assert "deleted" in browser.find(".notice.fine").text

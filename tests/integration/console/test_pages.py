@@ -361,6 +361,7 @@ def offset_of(prepared, group, partition):
 def test_offsets_are_moved_after_a_preview_and_exactly_as_it_said(acting, prepared):
     assert "Continue elsewhere" in acting("groups", "movable")
     page = acting("groups", "movable", "reset", topic="activity", to="latest")
+    assert "activity 0 0 " in text(page)
     assert offset_of(prepared, "movable", 0) == 0
     changes = html.unescape(re.search('name="changes" value="([^"]*)"', page)[1])
     answer = acting.post("groups", "movable", "reset", changes=changes)
