@@ -8,18 +8,17 @@ import hashlib
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from errno import EIO
 from stat import S_IMODE, S_ISREG
 from typing import Any, Final, Protocol
 
 from hermes.backup.manifest import DamagedRange, FileIdentity, Manifest, StoredFile
 from hermes.errors import StorageError
-from hermes.storage.damage import BLOCK_BYTES, BlockReads
+from hermes.storage.damage import BlockReads, read_or_zeros
 from hermes.storage.files import FileLayer, read_exactly, write_all
 
 _COPY_BYTES: Final = 1024 * 1024
-# What a disk loses at once.
-_SECTOR_BYTES: Final = 4096
+# The same of what is looked at meanwhile.
+_BLOCK_BYTES: Final = 256 * 1024
 
 
 class Look(Protocol):
@@ -95,7 +94,7 @@ class Copier:
             copy = _Copy(self._files, descriptor, length, target, relative, self._advance)
             if look is not None:
                 copy.skips_unreadable = True
-                look(BlockReads(copy.block))
+                look(BlockReads(copy.block, _BLOCK_BYTES))
             copy.up_to(length, _COPY_BYTES)
             mode = S_IMODE(status.st_mode)
             self._files.fchmod(target, mode)
@@ -206,19 +205,15 @@ class _Copy:
 
     def block(self, position: int) -> bytes:
         """Read a block, and copy it, unless that was done."""
-        end = min(position + BLOCK_BYTES, self._length)
+        end = min(position + _BLOCK_BYTES, self._length)
         if self._position < end:
-            return self.up_to(end, BLOCK_BYTES)
+            return self.up_to(end, _BLOCK_BYTES)
         return self._read(max(0, end - position), position)
 
     def _read(self, length: int, position: int) -> bytes:
-        try:
-            return read_exactly(self._files, self._source, length, position)
-        except OSError as error:
-            if error.errno != EIO or not self.skips_unreadable:
-                raise
-        if length > _SECTOR_BYTES:
-            starts = range(position, position + length, _SECTOR_BYTES)
-            end = position + length
-            return b"".join(self._read(min(_SECTOR_BYTES, end - each), each) for each in starts)
-        return bytes(length)
+        if self.skips_unreadable:
+            return read_or_zeros(self._read_exactly, length, position)
+        return self._read_exactly(length, position)
+
+    def _read_exactly(self, length: int, position: int) -> bytes:
+        return read_exactly(self._files, self._source, length, position)

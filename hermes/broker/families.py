@@ -137,6 +137,12 @@ FIXED: Final = _table(
     Family("hermes_recovery_logs", "gauge", "Logs that were recovered then."),
     Family("hermes_recovery_dropped_bytes", "gauge", "What was cut off their ends."),
     Family("hermes_recovery_bad_ranges", "gauge", "Damaged ranges that were kept."),
+    Family("hermes_logs_damaged", "gauge", "Logs that hold damaged messages, as far as is known."),
+    Family("hermes_topic_damaged_segments", "gauge",
+           "Segments that hold damaged messages; none for other topics, and for a hundred at most.",
+           ("topic",)),
+    Family("hermes_damage_check_bytes_total", "counter", "Bytes read to find such messages."),
+    Family("hermes_damage_check_rounds_total", "counter", "Times that all logs were read for it."),
     Family(
         "hermes_coordination_registered", "gauge",
         "1 while the broker is registered; none without coordination.",

@@ -9,6 +9,7 @@ from typing import Any
 
 from twisted.internet.defer import Deferred, DeferredSemaphore
 
+from hermes.broker.damage import damage_text
 from hermes.broker.outcomes import CloseConnection, Outcome, cancellable
 from hermes.broker.shared import CONCURRENT_LOOKUPS, Shared
 from hermes.broker.topics import size_of
@@ -150,6 +151,7 @@ def _describe(log: Log) -> PartitionDescription:
         None if is_empty else _append_time(log, earliest),
         None if is_empty else _append_time(log, high_watermark - 1),
         printable(log.offline_reason or "", _REASON_LENGTH),
+        printable(damage_text(log), _REASON_LENGTH),
     )
 
 

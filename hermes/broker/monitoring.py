@@ -17,6 +17,7 @@ from typing import Any, Final
 from twisted.internet.defer import Deferred, succeed
 
 from hermes._version import __version__
+from hermes.broker.damage import by_topic
 from hermes.broker.families import BY_PARTITION, BY_TOPIC, FIXED, LAG, LAG_IN_MESSAGES
 from hermes.broker.health import health_resource, look
 from hermes.broker.periodic import PeriodicTask
@@ -50,6 +51,9 @@ _PATIENCE_SECONDS = 2.0
 
 #: How many offsets of groups are read at the most.
 MAX_GROUP_OFFSETS = 20_000
+
+#: How many topics have a series for their damage at the most.
+_MOST_DAMAGED_TOPICS = 100
 
 #: How many logs are looked at in one turn, for what needs all of them.
 _LOGS_AT_ONCE = 256
@@ -197,6 +201,9 @@ class Monitoring:
         yield "hermes_recovery_dropped_bytes", opened.dropped_bytes
         bad_ranges = sum(len(report.bad_ranges) for report in opened.recovered.values())
         yield "hermes_recovery_bad_ranges", bad_ranges
+        yield "hermes_logs_damaged", len(run.damage.damaged())
+        yield "hermes_damage_check_bytes_total", run.damage.read_bytes
+        yield "hermes_damage_check_rounds_total", run.damage.rounds
         if run.coordination.is_wanted:
             yield "hermes_coordination_registered", int(run.coordination.is_registered)
         if run.config.coordination == "embedded":
@@ -250,6 +257,8 @@ class Monitoring:
             "hermes_threads_waiting_calls",
             [((name,), pool._queue.qsize()) for name, pool in pools.items()],
         )
+        damaged = sorted(by_topic(run.damage.damaged()).items())[:_MOST_DAMAGED_TOPICS]
+        yield "hermes_topic_damaged_segments", [((topic,), count) for topic, count in damaged]
         yield "hermes_ready", [((each.name,), int(each.is_ok)) for each in look(run)]
 
     # -- what grows -------------------------------------------------------------------------------

@@ -35,6 +35,7 @@ from hermes.broker.checks import authenticator, retention_policy
 from hermes.broker.connection import BrokerFactory
 from hermes.broker.connections import Connections
 from hermes.broker.coordinating import Coordination
+from hermes.broker.damage import DamageCheck
 from hermes.broker.flush_queue import FlushPolicy
 from hermes.broker.flushing import FlushScheduler
 from hermes.broker.maintenance import Maintenance
@@ -72,6 +73,10 @@ _COMPACTION_SECONDS = 15.0
 
 #: How often reopening offline logs is retried.
 _REOPEN_SECONDS = 5.0
+
+#: How often it is seen to that somebody looks for damage, and how soon at first.
+_DAMAGE_SECONDS = 10.0
+_FIRST_DAMAGE_SECONDS = 0.5
 
 #: How often to check whether the wall clock was set.
 _WATCH_SECONDS = 60.0
@@ -143,6 +148,7 @@ class ServingBroker:
         flusher: schedules the flushes.
         connections: all of them.
         maintenance: what it does on its own.
+        damage: looks for damaged messages.
         pools: its worker threads.
         in_thread: calls a function in one of those that wait for disks.
         web: what it serves over HTTP; None without a port for it.
@@ -259,6 +265,18 @@ class ServingBroker:
                 self.flusher.is_flushing,
                 self._compaction_of,
                 reactor.callLater,
+            )
+            self._damage_threads = _Threads(0, 1, name="hermes-damage")
+            self._damage_threads.start()
+            undo.callback(self._damage_threads.stop)
+            pages = self.connections.pages
+            self.damage = DamageCheck(
+                self.directory,
+                partial(deferToThreadPool, reactor, self._damage_threads),
+                reactor.seconds,
+                lambda: self.config.damage_check_rate,
+                lambda: pages.warming > 0,
+                files,
             )
             self.coordination.start()
             self._ports: list[IListeningPort] = []
@@ -431,6 +449,7 @@ class ServingBroker:
         for _, task in self._tasks.values():
             task.stop()
         self.maintenance.stop()
+        damage_stopped = self.damage.stop()
         seconds = self.config.stop_timeout_ms / 1000
         self._patience.begin(seconds, _DISK_PATIENCE * seconds)
         stopped = [call() for call in self.on_stopping]
@@ -446,6 +465,8 @@ class ServingBroker:
         yield self._drain()
         if self.web is not None:  # which has told until now that the broker stops
             yield self.web.stop()
+        if (yield self._patience.for_disk(damage_stopped, lambda: None)):
+            self._damage_threads.stop()  # else it hangs in a read, and harms nobody
         clean = yield self._close_directory()
         yield self._patience.for_disk(self.coordination.stop(), lambda: None)
         if not clean:
@@ -556,6 +577,7 @@ class ServingBroker:
             (self.maintenance.bound_producers, _PRODUCERS_SECONDS, None),
             (self.maintenance.apply_retention, retention, first),
             (self.maintenance.compact, _COMPACTION_SECONDS, None),
+            (self.damage.look, _DAMAGE_SECONDS, _FIRST_DAMAGE_SECONDS),
             (self._log_metrics, config.metrics_interval_ms / 1000, None),
             (self.authentication.look_again, _USERS_SECONDS if config.knows_users else 0, None),
         ):

@@ -442,6 +442,16 @@ class BrokerConfig:
             is_live=True,
         ),
     ] = 10 * _MINUTE
+    damage_check_rate: Annotated[
+        int,
+        Setting(
+            kinds.size(0),
+            "How many bytes per second are read to find damaged messages, all segments at most "
+            "once a day; `0`: none (docs/failures.md).",
+            _STORAGE,
+            is_live=True,
+        ),
+    ] = 1 << 20
 
     flush_messages: Annotated[
         int,

@@ -48,7 +48,7 @@ def _overview(sources: Sources, ask: Ask) -> Answer:
                 concerns += [Concern("warn", text, "/mirrors") for text in mirror.troubles[:_MOST]]
         except HermesError as failure:
             error = str(failure)
-    for topic, text in sources.topics.offline(cluster.brokers, list(cluster.topics)):
+    for topic, text in sources.topics.troubles(cluster.brokers, list(cluster.topics)):
         if viewer.sees_topic(topic):
             concerns.append(Concern("bad", f"{topic} {text}", f"/topics/{topic}"))
     seen = seen_cluster(cluster, viewer)

@@ -121,6 +121,7 @@ class PartitionRow:
         first_ms: when its first message was appended, in ms since 1970; None if unknown.
         last_ms: the same of its last.
         offline: why it is out of service; empty if it is not.
+        damage: which of its messages are known to be damaged; empty for none.
         counts_messages: whether its offsets do, not bytes.
         is_numbered: whether its number is its name; see `label`.
     """
@@ -135,6 +136,7 @@ class PartitionRow:
     first_ms: int | None = None
     last_ms: int | None = None
     offline: str = ""
+    damage: str = ""
     counts_messages: bool = False
     is_numbered: bool = False
 
@@ -207,7 +209,7 @@ class TopicReader:
         self._rates: OrderedDict[tuple[str, bool], _TopicRates] = OrderedDict()
         self._brokers: list[BrokerState] = []
         self._numbered: set[str] = set()
-        self._offline = Watch(self._look, _WATCH_EVERY_SECONDS)
+        self._troubles = Watch(self._look, _WATCH_EVERY_SECONDS)
 
     def topic(self, name: str) -> TopicView:
         """Read a topic. Blocks.
@@ -307,6 +309,7 @@ class TopicReader:
                 first_ms=known[row.number].first_append_ms,
                 last_ms=known[row.number].last_append_ms,
                 offline=known[row.number].offline_reason,
+                damage=known[row.number].damage,
             )
             for row in rows
         ]
@@ -325,10 +328,12 @@ class TopicReader:
                 continue
         return []
 
-    def offline(
+    def troubles(
         self, brokers: Sequence[BrokerState], names: Sequence[str]
     ) -> list[tuple[str, str]]:
-        """Partitions that are out of service, each with why; as far as they were looked at by now.
+        """Partitions that are out of service, or hold damaged messages, each with what it is.
+
+        As far as they were looked at by now.
 
         Args:
             brokers: all brokers.
@@ -341,7 +346,7 @@ class TopicReader:
             for topic in (broker.metadata.topics if broker.metadata else ())
             if is_numbered(topic.holds_records, len(brokers))
         }
-        return [each for _, found in self._offline.look(names) for each in found]
+        return [each for _, found in self._troubles.look(names) for each in found]
 
     def _look(self, name: str) -> list[tuple[str, str]]:
         found = []
@@ -353,12 +358,10 @@ class TopicReader:
             except HermesError:  # it doesn't have the topic, or its own entry says why
                 continue
             found += [
-                (
-                    name,
-                    f"{self._label(name, broker, row.partition)}: {row.offline_reason}",
-                )
+                (name, f"{self._label(name, broker, row.partition)}: {trouble}")
                 for row in rows
-                if row.offline_reason
+                for trouble in (row.offline_reason, row.damage)
+                if trouble
             ]
         return found
 

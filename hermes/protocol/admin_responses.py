@@ -50,6 +50,8 @@ class PartitionDescription(NamedTuple):
         first_append_ms: when its first message was appended, in ms since 1970; None if unknown.
         last_append_ms: the same of its last readable message.
         offline_reason: why it is out of service; empty if it is not.
+        damage: which of its messages are known to be damaged; empty for none, and from brokers that
+            don't look for it.
     """
 
     partition: int
@@ -60,6 +62,7 @@ class PartitionDescription(NamedTuple):
     first_append_ms: int | None
     last_append_ms: int | None
     offline_reason: str
+    damage: str = ""
 
 
 class PartitionDescriptions(NamedTuple):
@@ -201,6 +204,8 @@ def encode_partitions_response(described: PartitionDescriptions) -> bytes:
             )
         )
         parts.append(_text(each.offline_reason))
+    # At the end, where clients that don't know of it stop reading.
+    parts += [_text(each.damage) for each in described.partitions]
     return frame(*parts)
 
 
@@ -209,23 +214,22 @@ def decode_partitions_response(body: Buffer, *, detail: str = "") -> PartitionDe
     reader = decode_refusable_response(body, detail=detail)
     partition_count, next_partition = reader.int32(), reader.int32()
     count = reader.count(reader.int16())
-    return PartitionDescriptions(
-        partition_count,
-        next_partition,
-        [
-            PartitionDescription(
-                reader.int32(),
-                reader.int64(),
-                reader.int64(),
-                reader.int64(),
-                reader.int32(),
-                _time(reader),
-                _time(reader),
-                reader.string(),
-            )
-            for _ in range(count)
-        ],
-    )
+    partitions = [
+        PartitionDescription(
+            reader.int32(),
+            reader.int64(),
+            reader.int64(),
+            reader.int64(),
+            reader.int32(),
+            _time(reader),
+            _time(reader),
+            reader.string(),
+        )
+        for _ in range(count)
+    ]
+    if reader.remaining:  # else it is of a broker that doesn't tell
+        partitions = [each._replace(damage=reader.string()) for each in partitions]
+    return PartitionDescriptions(partition_count, next_partition, partitions)
 
 
 def encode_reload_response(changes: Sequence[ConfigChange]) -> bytes:

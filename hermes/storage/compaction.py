@@ -25,6 +25,7 @@ Rules: Kafka 4 (`LogCleaner`, `MemoryRecords.filterTo`).
 from collections.abc import Generator, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from errno import EIO
 from hashlib import blake2b
 from typing import Final
 
@@ -106,6 +107,7 @@ def compaction(
     try:
         yield from work.run(compacted_to)
     except OSError as error:
+        log.is_suspect |= error.errno == EIO
         raise storage_error(f"{log.name}: compact", error) from error
     finally:
         work.abandon()
@@ -188,8 +190,10 @@ class _Compaction:
     def _note_keys(self, segment: Segment, compacted_to: int) -> Iterator[None]:
         for header, data in self._batches(segment):
             if header is None:
+                self._log.is_suspect = True
                 continue
             records = _readable(header, data)
+            self._log.is_suspect |= records is None and not is_intact(data)
             for record in records or ():
                 if record.key is not None and record.offset >= compacted_to:
                     self._latest[_short(record.key)] = record.offset

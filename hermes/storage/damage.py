@@ -1,24 +1,33 @@
-"""Damage of whole segments: which of their bytes are no messages, by length, magic and CRC.
+"""Damage of segments: which of their bytes are no messages, by length, magic and CRC.
 
 What counts as a message, and where the next one starts behind damage, is for the format's `scan` to
-say, as in recovery. But recovery looks at what the last stop may have torn, and here all of a
-segment is on disk: what its last message is followed by is damaged as well.
+say, as in recovery. But recovery looks at what the last stop may have torn, and here all that is
+looked at is on disk: what the last message is followed by is damaged as well. So is what the disk
+doesn't give back.
 """
 
-from collections.abc import Callable
+import json
+import os
+from collections.abc import Callable, Collection, Sequence
+from errno import EIO
 from typing import Final, NamedTuple
 
 from hermes.storage.files import FileLayer
+from hermes.storage.layout import DAMAGE_NAME
 from hermes.storage.log_format import LogFormat, OpenSegment
-
-#: How much a reader of blocks reads at once.
-BLOCK_BYTES: Final = 256 * 1024
+from hermes.storage.whole_files import read_whole, replace_whole
 
 #: How many ranges are told apart in a segment.
 MOST_RANGES: Final = 100
 
-# A scan steps back by less than two of its own reads, which are no larger than a block.
-_KEPT_BLOCKS: Final = 4
+# How much is noted for the next start.
+_MOST_NOTED: Final = 1000
+_MOST_NOTED_BYTES: Final = 1024 * 1024
+
+# A scan goes back by less than two of its own reads, of a quarter of this.
+_KEPT_BYTES: Final = 1024 * 1024
+# What a disk loses at once.
+_SECTOR_BYTES: Final = 4096
 
 
 class Damage(NamedTuple):
@@ -26,9 +35,6 @@ class Damage(NamedTuple):
 
     start: int
     end: int
-
-    def __str__(self) -> str:
-        return f"offsets {self.start} to {self.end}"
 
 
 def damage_of(
@@ -52,11 +58,72 @@ def damage_of(
     base = opened.segment.base_offset
     report = log_format.scan(opened, base, size_bytes, max_message_bytes)
     found = [Damage(*each) for each in report.bad_ranges]
-    if report.valid_bytes < size_bytes:
+    is_short = log_format.is_dense and report.valid_end < end
+    if is_short or report.valid_bytes < size_bytes:
         found.append(Damage(report.valid_end, max(end, report.valid_end)))
     if len(found) > MOST_RANGES:
         found[MOST_RANGES - 1 :] = [Damage(found[MOST_RANGES - 1].start, found[-1].end)]
     return found
+
+
+def describe(damage: Sequence[Damage], most: int = 3) -> str:
+    """Name damaged ranges for people, the first ones of many; empty for none."""
+    if not damage:
+        return ""
+    text = (
+        f"damaged at offsets {', '.join(f'{each.start} to {each.end}' for each in damage[:most])}"
+    )
+    return text if len(damage) <= most else f"{text} and in {len(damage) - most} more places"
+
+
+def read_or_zeros(read: Callable[[int, int], bytes], length: int, position: int) -> bytes:
+    """Read a range, with zeros for what the disk doesn't give back, as little as possible.
+
+    Args:
+        read: reads so many bytes at a position.
+        length: how many bytes.
+        position: where they begin.
+
+    Raises:
+        OSError: it failed for another reason.
+    """
+    try:
+        return read(length, position)
+    except OSError as error:
+        if error.errno != EIO:
+            raise
+    if length <= _SECTOR_BYTES:
+        return bytes(length)
+    end = position + length
+    starts = range(position, end, _SECTOR_BYTES)
+    return b"".join(read_or_zeros(read, min(_SECTOR_BYTES, end - at), at) for at in starts)
+
+
+class DamagedSegment(NamedTuple):
+    """A segment that holds damage: one of its partition's, by its base offset."""
+
+    topic: str
+    partition: int
+    base_offset: int
+
+
+def write_damaged(directory: str, damaged: Collection[DamagedSegment], files: FileLayer) -> None:
+    """Note in a data directory which segments are damaged. Blocks.
+
+    Raises:
+        StorageError: the disk refused; what was noted before holds.
+    """
+    data = json.dumps(sorted(damaged)[:_MOST_NOTED]).encode()
+    replace_whole(os.path.join(directory, DAMAGE_NAME), data, files)
+
+
+def read_damaged(directory: str, files: FileLayer) -> frozenset[DamagedSegment]:
+    """Read what was noted; nothing from a file that is itself damaged. Blocks."""
+    try:
+        data = read_whole(os.path.join(directory, DAMAGE_NAME), _MOST_NOTED_BYTES, files)
+        return frozenset(DamagedSegment(*each) for each in json.loads(data or b"[]"))
+    except (OSError, ValueError, TypeError, RecursionError):  # a round finds them again
+        return frozenset()
 
 
 class BlockReads(FileLayer):
@@ -65,24 +132,26 @@ class BlockReads(FileLayer):
     Only `pread` is of use, and of whatever descriptor it is the same file.
 
     Args:
-        read: reads the block at a position, which is a multiple of `BLOCK_BYTES`; shorter only at
+        read: reads the block at a position, which is a multiple of `block_bytes`; shorter only at
             the file's end.
+        block_bytes: how large they are.
     """
 
-    def __init__(self, read: Callable[[int], bytes]) -> None:
+    def __init__(self, read: Callable[[int], bytes], block_bytes: int) -> None:
         self._read = read
+        self._block_bytes = block_bytes
         self._blocks: dict[int, bytes] = {}
         self.pread = self._pread
 
     def _pread(self, descriptor: int, length: int, position: int) -> bytes:
-        start = position % BLOCK_BYTES
+        start = position % self._block_bytes
         # Less than was asked for where a block ends: readers go on there.
         return self._block(position - start)[start : start + length]
 
     def _block(self, position: int) -> bytes:
         block = self._blocks.get(position)
         if block is None:
-            if len(self._blocks) == _KEPT_BLOCKS:
+            if len(self._blocks) * self._block_bytes >= _KEPT_BYTES:
                 del self._blocks[next(iter(self._blocks))]
             block = self._blocks[position] = self._read(position)
         return block

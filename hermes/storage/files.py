@@ -13,6 +13,7 @@ Threads: every method may be called from any thread, as the calls beneath may.
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from errno import (
     EDQUOT,
     EFBIG,
@@ -43,6 +44,8 @@ Identity = tuple[int, int]
 _NOWAIT = getattr(os, "RWF_NOWAIT", 0)
 # What a file system says that can't be asked.
 _UNKNOWN_FLAG = frozenset({EINVAL, ENOTSUP, EOPNOTSUPP})
+
+_CAN_ADVISE = hasattr(os, "posix_fadvise")
 
 _BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"
 
@@ -152,6 +155,44 @@ class ResidentFiles(FileLayer):
         self.fstat = files.fstat
         self.open_read = files.open_read  # type: ignore[method-assign]
         self.close = files.close
+
+
+class AsideFiles(FileLayer):
+    """The same files for somebody who reads what nobody else does: memory stays as it was.
+
+    As far as can be told, and only what was opened here.
+
+    Args:
+        files: the file layer.
+    """
+
+    def __init__(self, files: FileLayer) -> None:
+        self._files = files
+        self.fstat = files.fstat
+        self.close = files.close
+        self.pread = self._pread
+
+    def open_read(self, path: str) -> int:
+        """See `FileLayer.open_read`."""
+        descriptor = self._files.open_read(path)
+        if _CAN_ADVISE:  # else what follows would be read ahead, and stay
+            with suppress(OSError):
+                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
+        return descriptor
+
+    def _pread(self, descriptor: int, length: int, position: int) -> bytes:
+        try:
+            data = self._files.read_resident(descriptor, length, position)
+        except NotInMemoryError:
+            data = b""
+        if len(data) == length:
+            return data
+        start = position + len(data)
+        cold = self._files.pread(descriptor, length - len(data), start)
+        if _CAN_ADVISE:
+            with suppress(OSError):
+                os.posix_fadvise(descriptor, start, len(cold), os.POSIX_FADV_DONTNEED)
+        return data + cold
 
 
 def _open_regular(path: str, flags: int) -> int:

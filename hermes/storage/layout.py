@@ -6,6 +6,7 @@
     <log_dir>/.hermes_restoring      there while a backup is being restored, or if that has failed
     <log_dir>/.hermes_broker         whose directory it is: `hermes.storage.owner`
     <log_dir>/.hermes_cluster_id     the UUID of a cluster that has no coordination
+    <log_dir>/.hermes_damage         which segments are damaged: `hermes.storage.damage`
     <log_dir>/.hermes_topics         what was set for single topics: `hermes.storage.topic_entries`
     <log_dir>/.hermes_producer_ids   the next producer id: `hermes.storage.producer_ids`
     <log_dir>/.hermes_registry       the schema registry's snapshot: `hermes.registry.snapshot`
@@ -34,6 +35,7 @@ from hermes.storage.segment import BESIDE, UNFLUSHED_SUFFIX, parse_segment_name
 __all__ = [
     "CLEAN_SHUTDOWN_MARKER",
     "CLUSTER_ID_NAME",
+    "DAMAGE_NAME",
     "LARGEST_PARTITION",
     "LOCK_NAME",
     "OWNER_NAME",
@@ -57,6 +59,9 @@ CLUSTER_ID_NAME = ".hermes_cluster_id"
 #: The file with the id of the broker whose directory it is.
 OWNER_NAME = ".hermes_broker"
 
+#: The file that names damaged segments, for the next start.
+DAMAGE_NAME = ".hermes_damage"
+
 #: Names in log_dir that begin so are the broker's own: the lock, the topics' entries, the schema
 #: registry's snapshot, what groups of Kafka's consumers have committed, and what embedded
 #: coordination keeps (SQLite puts further files beside it).
@@ -68,6 +73,7 @@ OWN_FILES = (
     ".hermes_producer_ids",
     ".hermes_kafka_groups",
     CLUSTER_ID_NAME,
+    DAMAGE_NAME,
     OWNER_NAME,
     STARTS_NAME,
     RECOVERY_POINTS_NAME,

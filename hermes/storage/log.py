@@ -33,8 +33,9 @@ file; more than a third of it is docstrings.
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from errno import EIO
 from typing import Concatenate, ParamSpec, TypeVar
 from uuid import UUID
 
@@ -49,6 +50,7 @@ from hermes.interfaces import SegmentInfo
 from hermes.protocol import AppendRun, SourcePosition, SourceSpan
 from hermes.storage.append_times import MAX_RUNS
 from hermes.storage.checkpoints import Checkpoints
+from hermes.storage.damage import Damage
 from hermes.storage.descriptors import DescriptorCache, LogSlice, SegmentRetiredError
 from hermes.storage.files import (
     Buffer,
@@ -117,6 +119,8 @@ class Log:
             an answer by time may be coarser, and a recovery may read more.
         producers: what is known of idempotent producers; None in a format that has none.
         has_made_up_id: whether the id of its topic was lost, and it has another one for now.
+        is_suspect: whether somebody has met damage in it, and it should be looked at as a whole.
+        damage: what is known to be damaged, by segment. Replaced as a whole by whoever looks.
     """
 
     def __init__(
@@ -138,6 +142,8 @@ class Log:
         self.strange_files: tuple[str, ...] = ()
         self.openings = 0
         self.has_made_up_id = False
+        self.is_suspect = False
+        self.damage: Mapping[Segment, Sequence[Damage]] = {}
         self.index_failures = 0
         self.last_append_ms: int | None = None
         self._files = FileLayer() if files is None else files
@@ -614,6 +620,7 @@ class Log:
                 raise self._unreadable(error) from error
 
     def _unreadable(self, error: OSError) -> StorageError:
+        self.is_suspect |= error.errno == EIO
         return storage_error(f"{self.name}: read {error.filename or 'a segment'}", error)
 
     def offsets_before(self, time_ms: int, max_offsets: int, now_ms: int) -> list[int]:
@@ -783,6 +790,7 @@ class Log:
     def _install(self, loaded: LoadedLog, earliest: int) -> None:
         """Under the lock: start from what was loaded, all of it flushed."""
         self.openings += 1
+        self.is_suspect |= loaded.report is not None and bool(loaded.report.bad_ranges)
         self._view = LogView.of(loaded.segments, loaded.end, earliest)
         self._tail = Tail(
             self._files,
@@ -966,6 +974,12 @@ class Log:
         ):
             count -= 1
         return view.segments[: max(0, count)]
+
+    def visible_segments(self) -> list[tuple[Segment, int]]:
+        """The segments that have something visible, each with where that ends."""
+        view = self._view
+        ends = [(each, view.visible_end_of(place)) for place, each in enumerate(view.segments)]
+        return [(each, end) for each, end in ends if end > each.base_offset]
 
     @property
     def complete_end(self) -> int:

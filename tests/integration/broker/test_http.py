@@ -217,6 +217,20 @@ def test_it_is_not_ready_with_a_full_disk_or_an_offline_partition(tmp_path: Path
         assert scrape(address(broker))("hermes_ready", check="partitions") == 0
 
 
+def test_damage_is_told_wherever_somebody_may_look(tmp_path: Path) -> None:
+    """What a recovery meets is looked at at once; rounds over all logs come later."""
+    good, log_dir = message(b"good"), tmp_path / "logs"
+    (log_dir / "t-0").mkdir(parents=True)
+    (log_dir / "t-0" / f"{0:020d}.kafka").write_bytes(good + good[:-1] + b"?" + good)
+    with running_broker(log_dir, HTTP) as broker:
+        found = until(address(broker), lambda found: found("hermes_logs_damaged") == 1)
+        assert found("hermes_topic_damaged_segments", topic="t") == 1
+        text = f"damaged at offsets {len(good)} to {2 * len(good)}"
+        with SimpleConsumer(broker.host, broker.port) as consumer:
+            assert [each.damage for each in consumer.describe_partitions("t")] == [text]
+        assert found("hermes_ready", check="partitions") == 1  # it serves
+
+
 def test_the_port_is_open_while_the_broker_runs() -> None:
     with running_broker(settings=HTTP) as broker:
         idle = HTTPConnection(address(broker).removeprefix("http://"), timeout=30)

@@ -198,6 +198,11 @@ _RAISED: dict[str, tuple[dict[str, str], dict[str, str], int]] = {
         },
         1,
     ),
+    "HermesMessagesDamaged": (
+        {"hermes_logs_damaged{instance='a'}": "0 1x30"},
+        {"hermes_logs_damaged{instance='b'}": "0x30"},
+        1,
+    ),
     "HermesAuthenticationsFail": (
         {"hermes_authentications_total{instance='a',mechanism='m',result='wrong'}": "0+90x40"},
         {

@@ -3,15 +3,20 @@
 import html
 import json
 import re
+import time
+from contextlib import ExitStack
 from html.parser import HTMLParser
 
 import pytest
 
+from hermes.client import SimpleConsumer
 from hermes.console import Access, Address, Cluster, Console
 from hermes.console.asking import Answer, Ask
 from hermes.coordination.group_state import read_group
 from hermes.coordination.layout import BrokerPartition
 from hermes.coordination.sessions import Session
+from hermes.protocol import encode_message_set
+from hermes.testing import running_broker
 
 from .conftest import HOSTILE_GROUP, HOSTILE_PAYLOADS, MANY
 
@@ -68,6 +73,27 @@ def acting(pages):
     pages.may_act = True
     yield pages
     pages.may_act = False
+
+
+def test_all_is_not_well_over_known_damage(tmp_path):
+    """What a recovery meets is known within a moment of the start."""
+    good = encode_message_set([b"good"])
+    (tmp_path / "t-0").mkdir()
+    (tmp_path / "t-0" / f"{0:020d}.kafka").write_bytes(good + good[:-1] + b"?" + good)
+    with running_broker(tmp_path) as broker, ExitStack() as stack:
+        pages = Pages(broker)
+        stack.callback(pages.console.close)
+        damage = f"damaged at offsets {len(good)} to {2 * len(good)}"
+        with SimpleConsumer(broker.host, broker.port) as consumer:
+            until = time.monotonic() + 60
+            while not consumer.describe_partitions("t")[0].damage:
+                assert time.monotonic() < until
+                time.sleep(0.05)
+        while f"Broken t partition 0: {damage}" not in (page := text(pages())):
+            assert time.monotonic() < until, page
+            time.sleep(0.05)
+        assert "All is well" not in page
+        assert f"0 damaged {damage}" in text(pages("topics", "t"))
 
 
 def test_the_overview_counts_what_there_is(pages):

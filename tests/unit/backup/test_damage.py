@@ -157,7 +157,7 @@ class UnreadableFiles(UnsyncedFiles):
 def test_what_the_disk_does_not_give_back_is_damage(
     tmp_path: Path, log_format: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hermes.backup.copying._SECTOR_BYTES", 16)
+    monkeypatch.setattr("hermes.storage.damage._SECTOR_BYTES", 16)
     filled(tmp_path / "data", log_format, length=20_000)
     damaged = segments(tmp_path / "data")[3]
     taken = take(tmp_path, files=UnreadableFiles(damaged, 35_000, 35_010))

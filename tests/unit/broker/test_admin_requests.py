@@ -73,7 +73,7 @@ def test_partitions_are_described_some_at_a_time(bench: BrokerBench) -> None:
     first = decode_partitions_response(ask(bench, DescribePartitionsRequest("t", -5)))
     assert first.partition_count == 200
     assert [each.partition for each in first.partitions] == list(range(0, 128, 2))
-    assert first.partitions[0] == (0, 0, 15, 15, 1, NOW_MS, NOW_MS, "")
+    assert first.partitions[0] == (0, 0, 15, 15, 1, NOW_MS, NOW_MS, "", "")
     assert first.next_partition == 128
     rest = decode_partitions_response(ask(bench, DescribePartitionsRequest("t", 128)))
     assert [each.partition for each in rest.partitions] == list(range(128, 140, 2))

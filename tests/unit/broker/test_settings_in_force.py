@@ -92,6 +92,7 @@ MADE: dict[str, tuple[Any, Callable[[ServingBroker], object], object]] = {
         lambda run: run._tasks[run.maintenance.apply_retention][0],
         78.0,
     ),
+    "damage_check_rate": ("5MiB", lambda run: run.damage._rate(), 5 << 20),
     "flush_messages": (9, lambda run: run.flusher._states[log_of(run)].policy.messages, 9),
     "flush_interval": ("9s", lambda run: run.flusher._states[log_of(run)].policy.interval_ms, 9000),
     "flush_check_interval": ("8s", lambda run: run.config.flush_check_interval_ms, 8000),

@@ -104,6 +104,7 @@ retention_time: 3d
 retention_bytes: 10GiB
 retention_options: {a: b}
 retention_check_interval: 1m
+damage_check_rate: 5MiB
 flush_messages: 100
 flush_interval: 500ms
 flush_check_interval: 3s
@@ -221,6 +222,7 @@ ready_file: /run/hermes.ready
         retention_bytes=10 << 30,
         retention_options={"a": "b"},
         retention_check_interval_ms=60_000,
+        damage_check_rate=5 << 20,
         flush_messages=100,
         flush_interval_ms=500,
         flush_check_interval_ms=3000,

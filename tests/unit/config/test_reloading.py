@@ -55,6 +55,7 @@ OTHERS: dict[str, Any] = {
     "retention_bytes": "1GiB",
     "retention_options": {"a": 1},
     "retention_check_interval": "1m",
+    "damage_check_rate": "5MiB",
     "flush_messages": 10,
     "flush_interval": "1s",
     "flush_check_interval": "2s",

@@ -28,7 +28,7 @@ from hermes.protocol import (
 
 SETTINGS = [SettingDescription("a", "1d", "default", True)]
 PARTITIONS = PartitionDescriptions(
-    300, 64, [PartitionDescription(1, 16, 32, 48, 2, 1000, None, "io")]
+    300, 64, [PartitionDescription(1, 16, 32, 48, 2, 1000, None, "io", "bad")]
 )
 LINES = LogLines(7, (LogLine(1000, "warn", "m", "é"),))
 
@@ -43,9 +43,9 @@ ANSWERS: dict[str, tuple[Any, Any, Any, str]] = {
         encode_partitions_response,
         decode_partitions_response,
         PARTITIONS,
-        "00000040 0000 0000012c 00000040 0001"
+        "00000045 0000 0000012c 00000040 0001"
         "00000001 0000000000000010 0000000000000020 0000000000000030 00000002"
-        "00000000000003e8 ffffffffffffffff 0002 696f",
+        "00000000000003e8 ffffffffffffffff 0002 696f 0003 626164",
     ),
     "log lines": (
         encode_log_lines_response,
@@ -63,7 +63,8 @@ def test_answers(
     data = bytes.fromhex(written)
     assert encode(value) == data
     assert decode(data[4:]) == value
-    for length in range(2, len(data) - 4):
+    wholes = {len(data) - 4 - len("  bad")} if value is PARTITIONS else set()  # without damage
+    for length in set(range(2, len(data) - 4)) - wholes:
         with pytest.raises(errors.RemoteProtocolError):
             decode(data[4 : 4 + length])
 
@@ -74,6 +75,12 @@ def test_a_reload_tells_the_first_changes_and_how_many_there_are() -> None:
     start = bytes.fromhex("00002b00 0000 000003e9 03e8 0001 61 0001 31 0001 32 0000")
     assert answer.startswith(start)
     assert decode_reload_response(answer[4:]) == (1001, changes[:1000])
+
+
+def test_older_brokers_tell_of_no_damage() -> None:
+    answer = encode_partitions_response(PARTITIONS)
+    (told,) = decode_partitions_response(answer[4:-5]).partitions
+    assert told == PARTITIONS.partitions[0]._replace(damage="")
 
 
 def test_the_line_after_these() -> None:
