@@ -21,9 +21,12 @@ from kafka_logs import read_records
 from pipelining_producer import PipeliningProducer, decode_codes, sent_record
 from storage_fakes import FaultyFiles
 from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.logger import ILogObserver, LogEvent
+from zope.interface import implementer
 
 from hermes.broker.maintenance import Maintenance
 from hermes.errors import StorageError
+from hermes.logs import ModuleLogger
 from hermes.storage.kafka_format import SEGMENT_SUFFIX
 from hermes.storage.segment import UNFLUSHED_SUFFIX
 
@@ -38,6 +41,11 @@ _PRODUCERS = 2
 _MESSAGES = 25
 #: A life that gets nowhere in so many steps never does.
 _MOST_STEPS = 5000
+
+
+@implementer(ILogObserver)
+def _nowhere(event: LogEvent) -> None:
+    """Where the lines of thousands of flushes that failed go."""
 
 
 class MortalFiles(FaultyFiles):
@@ -116,6 +124,7 @@ class _Life:
             segment_bytes=1024,
         )
         bench.flusher._in_thread = self._in_thread
+        bench.flusher._log = ModuleLogger(observer=_nowhere)
         self._maintenance = Maintenance(
             bench.directory,
             lambda topic: None,  # type: ignore[arg-type,return-value]
