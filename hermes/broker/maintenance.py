@@ -203,6 +203,8 @@ class Maintenance:
                 log=log.name,
                 dropped=report.dropped_bytes,
             )
+            for text in log.mended:
+                self._logger.warn("mended {text}", text=text)
 
     def _stays_offline(self, log: Log, error: Exception) -> None:
         """Say so after 1, 2, 4, 8 ... failed attempts: an operator may take a weekend."""

@@ -653,6 +653,13 @@ class ServingBroker:
                     partition=partition,
                     bad=list(recovery.bad_ranges),
                 )
+        for (topic, partition), lost in report.lost.items():
+            self._log.error(
+                "{topic}-{partition} has lost messages that were on disk: {lost}",
+                topic=topic,
+                partition=partition,
+                lost=lost,
+            )
         for text in report.healed:
             self._log.warn("mended {text}", text=text)
         for name in report.strange:

@@ -32,11 +32,22 @@ EPOCHS_NAME: Final = "leader-epoch-checkpoint"
 STARTS_NAME: Final = "log-start-offset-checkpoint"
 RECOVERY_POINTS_NAME: Final = "recovery-point-offset-checkpoint"
 
+#: What Kafka rewrites every few seconds while it runs, and Hermes never.
+HIGH_WATERMARKS_NAME: Final = "replication-offset-checkpoint"
+
+#: What Hermes knows of a partition: `hermes.storage.partition_record`.
+RECORD_NAME: Final = "partition.hermes"
+
 #: What a kill leaves of a small file that was to be replaced, by Hermes or by Kafka.
-KAFKA_DRAFTS: Final = (f"{EPOCHS_NAME}.new", f"{EPOCHS_NAME}.tmp", f"{METADATA_NAME}.tmp")
+KAFKA_DRAFTS: Final = (
+    f"{EPOCHS_NAME}.new",
+    f"{EPOCHS_NAME}.tmp",
+    f"{METADATA_NAME}.tmp",
+    f"{RECORD_NAME}.new",
+)
 
 #: The files of a partition of Kafka's that belong to no segment.
-KAFKA_NAMES: Final = (METADATA_NAME, EPOCHS_NAME, *KAFKA_DRAFTS)
+KAFKA_NAMES: Final = (METADATA_NAME, EPOCHS_NAME, RECORD_NAME, *KAFKA_DRAFTS)
 
 #: What a segment is called while compaction writes it anew.
 CLEANED_SUFFIX: Final = ".cleaned"
@@ -116,6 +127,15 @@ class LeaderEpochs:
     def __init__(self, path: str, entries: Iterable[tuple[int, int]]) -> None:
         self._path = path
         self._entries = list(entries)
+
+    @property
+    def entries(self) -> tuple[tuple[int, int], ...]:
+        """(epoch, its first offset), both ascending."""
+        return tuple(self._entries)
+
+    def with_entries(self, entries: Iterable[tuple[int, int]]) -> "LeaderEpochs":
+        """Others, for the same file."""
+        return LeaderEpochs(self._path, entries)
 
     @classmethod
     def load(cls, directory: str, files: FileLayer) -> "LeaderEpochs":
@@ -210,6 +230,22 @@ class Checkpoints:
         self._directory = directory
         self._starts: dict[tuple[str, int], int] | None = None
         self._recovery_points: Mapping[tuple[str, int], int] | None = None
+        self._kafka_stay: int | None = None
+
+    def kafka_stay(self) -> int:
+        """When a Kafka was at work in the data directory last, as a sign: ns since 1970, or 0.
+
+        Raises:
+            OSError: that can't be found out.
+        """
+        with self._lock:
+            if self._kafka_stay is None:
+                path = os.path.join(self._directory, HIGH_WATERMARKS_NAME)
+                try:
+                    self._kafka_stay = self._files.lstat(path).st_mtime_ns
+                except FileNotFoundError:
+                    self._kafka_stay = 0
+            return self._kafka_stay
 
     def recovery_point(self, topic: str, partition: int) -> int:
         """Up to where Kafka has put a log on disk, when it was the last to use it; 0 if unknown.

@@ -52,11 +52,17 @@ from hermes.storage.lock import DirectoryLock
 from hermes.storage.log import Log
 from hermes.storage.log_format import LogFormat
 from hermes.storage.owner import check_owner, read_owner, write_owner
+from hermes.storage.partition_record import forget_record, mend_topic_id
 from hermes.storage.producer_ids import free_from, read_producer_ids, write_producer_ids
 from hermes.storage.recovery import RecoveryReport
 from hermes.storage.settings import LogSettings
 from hermes.storage.topic_entries import EntryLines, TopicEntries, read_entries, write_entries
-from hermes.storage.whole_files import read_whole, replace_whole
+from hermes.storage.whole_files import (
+    read_whole,
+    replace_whole,
+    with_checksum,
+    without_checksum,
+)
 
 _MAX_ID_BYTES = 100
 _LOCKED: Final = "stop that process, or give this broker another log_dir"
@@ -74,6 +80,7 @@ class OpenReport:
         strange: paths relative to log_dir that belong to no log, as `os.listdir` gives them; they
             were left alone.
         healed: small files that were damaged, with what was believed instead.
+        lost: what partitions had before and have no more, in words, by (topic, partition).
     """
 
     was_clean: bool
@@ -81,6 +88,7 @@ class OpenReport:
     offline: Mapping[TopicPartition, str] = field(default_factory=dict)
     strange: tuple[str, ...] = ()
     healed: tuple[str, ...] = ()
+    lost: Mapping[TopicPartition, str] = field(default_factory=dict)
 
     @property
     def dropped_bytes(self) -> int:
@@ -129,6 +137,7 @@ class DataDirectory:
         self._place: Identity | None = None
         self._opened_ms = 0
         self._owner: int | None = None
+        self._mended: list[str] = []
         self.closing = ""
         # Where the logs ended at a clean start that had nothing to recover; else None.
         self._clean_ends: Mapping[TopicPartition, int] | None = None
@@ -215,6 +224,7 @@ class DataDirectory:
                 is_kafka = log.format is KAFKA
                 is_new = is_unused(log.directory, self._files, may_have_files=is_kafka)
             if is_new and log.topic_id is not None:
+                forget_record(log.directory, self._files)
                 write_topic_id(log.directory, log.topic_id, self._files)
             return is_new
         except OSError as error:
@@ -282,6 +292,10 @@ class DataDirectory:
         directory = os.path.join(self.path, partition_directory(topic, partition))
         is_kafka, is_to_be_kafka = False, self._settings_for(topic).format == KAFKA.name
         try:
+            told = mend_topic_id(directory, self._files, self._checkpoints)
+            if told:
+                name = f"{partition_directory(topic, partition)}/{METADATA_NAME}"
+                self._mended.append(f"{name}, which {told}")
             is_kafka = format_of(directory, self._files) is KAFKA
             if is_kafka or is_to_be_kafka:
                 is_whole = is_kafka and self._has_topic_id(directory)
@@ -362,7 +376,7 @@ class DataDirectory:
 
     def _open(self, now_ms: int, workers: Executor | None) -> OpenReport:
         self._opened_ms = now_ms
-        healed = []
+        healed = self._mended = []
         if self._owner is not None:
             names = self._files.listdir(self.path)
             healed.append(check_owner(self.path, self._owner, names, self._files))
@@ -397,6 +411,7 @@ class DataDirectory:
             self._clean_ends = self._ends()
         outcomes = list(zip(self._logs, results, strict=True))
         for log in logs:
+            healed += log.mended
             strange += [f"{log.name}/{name}" for name in log.strange_files]
         return OpenReport(
             was_clean=was_clean,
@@ -404,6 +419,7 @@ class DataDirectory:
             offline={key: each for key, each in outcomes if isinstance(each, str)},
             strange=tuple(strange),
             healed=tuple(filter(None, healed)),
+            lost={key: log.lost for key, log in self._logs.items() if log.lost},
         )
 
     def _is_file(self, name: str) -> bool:
@@ -456,14 +472,17 @@ class DataDirectory:
             raise storage_error(f"read {path}", error) from error
         if data is None:
             made = make()
-            replace_whole(path, f"{made}\n".encode(), self._files)
+            replace_whole(path, with_checksum(made.encode()), self._files)
             return made
         try:
-            return str(UUID(data.decode("ascii").strip()))
+            line, _, checksum = data.partition(b"\n")
+            if checksum:
+                line = without_checksum(data)
+            return str(UUID(line.decode("ascii").strip()))
         except ValueError:
             raise StorageError(
-                f"{path} holds no UUID; put back what was there, or remove it, and mirrors will "
-                "take this for another cluster"
+                f"{path} is damaged, or holds no UUID; put back what was there, or remove it, and "
+                "mirrors will take this for another cluster"
             ) from None
 
     def claim_producer_ids(

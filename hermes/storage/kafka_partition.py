@@ -1,11 +1,14 @@
 """What a partition of Kafka's has beside its segments: its topic's id, leader epochs, its start.
 
+What Kafka's files say of that stands in a file of ours, too (`hermes.storage.partition_record`).
+
 A log (`hermes.storage.log`) of another format has none. What is changed here waits in memory for
 the log's next flush, so that nothing is synced where a log is made.
 """
 
 import os
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from uuid import UUID
@@ -15,7 +18,10 @@ from hermes.protocol.record_batches import BatchHeader
 from hermes.storage.batch_walk import BatchReader, walk
 from hermes.storage.checkpoints import (
     CLEANED_SUFFIX,
+    EPOCHS_NAME,
     KAFKA_DRAFTS,
+    RECORD_NAME,
+    STARTS_NAME,
     Checkpoints,
     LeaderEpochs,
     encode_topic_id,
@@ -23,9 +29,15 @@ from hermes.storage.checkpoints import (
     write_topic_id,
 )
 from hermes.storage.files import FileLayer
+from hermes.storage.partition_record import (
+    PartitionRecord,
+    forget_record,
+    read_record,
+    write_record,
+)
 from hermes.storage.producer_snapshots import ProducerSnapshots
 from hermes.storage.producer_states import ProducerStates
-from hermes.storage.segment import Segment
+from hermes.storage.segment import LogView, Segment
 
 __all__ = ["KafkaPartition", "encode_topic_id"]
 
@@ -44,6 +56,8 @@ class KafkaPartition:
     Attributes:
         topic_id: as given.
         producers: what is known of idempotent producers.
+        mended: of the files here which were damaged, and what is true.
+        lost: what was there before, and isn't any more, in words; empty for nothing.
     """
 
     def __init__(
@@ -65,6 +79,31 @@ class KafkaPartition:
         self.topic_id = topic_id
         self.producers = ProducerStates(f"{topic}-{partition}")
         self._snapshots = ProducerSnapshots(directory, files)
+        self.mended: list[str] = []
+        self.lost = ""
+        self._recalled: PartitionRecord | None = None
+        # Guards the file of ours, which flushes and deletes write; taken alone.
+        self._recording = threading.Lock()
+        self._recorded: PartitionRecord | None = None
+
+    def recall(self) -> PartitionRecord | None:
+        """Read what is known of the partition, before it is loaded. Blocks.
+
+        Raises:
+            OSError: it can't be read.
+        """
+        self.mended, self.lost = [], ""
+        try:
+            found = read_record(self._directory, self._files, self._checkpoints)
+        except ValueError as error:
+            found = None
+            self._mend(RECORD_NAME, f"was damaged ({error}): Kafka's files were believed")
+        self._recalled = self._recorded = found
+        return found
+
+    def _mend(self, name: str, text: str) -> None:
+        path = name if name == STARTS_NAME else f"{os.path.basename(self._directory)}/{name}"
+        self.mended.append(f"{path}, which {text}")
 
     @property
     def leader_epoch(self) -> int:
@@ -102,18 +141,102 @@ class KafkaPartition:
             if name.endswith(CLEANED_SUFFIX) or name in KAFKA_DRAFTS:
                 self._files.unlink(os.path.join(self._directory, name))
         first = segments[0].base_offset
-        earliest = self._checkpoints.start(*self._key)
-        if not first <= earliest <= end:
-            if earliest > end:
-                # That of a log that was removed by hand: this one may grow beyond it.
-                self._checkpoints.forget(*self._key)
-            earliest = first
+        earliest = self._start(first, end)
         self._is_new |= is_new
         self._epochs = LeaderEpochs.load(self._directory, self._files)
         found = self._unknown_epochs(segments, end)
         self._has_new_epochs = self._epochs.settle(found, earliest, end)
+        if self._recalled is not None:
+            self._recall_epochs(segments, earliest, end)
+            self._tell_lost(first, end)
         self.load_producers(segments, earliest, end, now_ms)
         return earliest
+
+    def _start(self, first: int, end: int) -> int:
+        """Where the log begins, by what is known or else by Kafka's file."""
+        said = self._checkpoints.start(*self._key)
+        earliest = said if first <= said <= end else first
+        if said > end:
+            # That of a log that was removed by hand: this one may grow beyond it.
+            self._checkpoints.forget(*self._key)
+        if self._recalled is not None:
+            start = self._recalled.start
+            start = start if first <= start <= end else first
+            if start != earliest:
+                self._checkpoints.keep(*self._key, start)
+                name = os.path.basename(self._directory)
+                self._mend(STARTS_NAME, f"said otherwise: {name} begins at {start}")
+            earliest = start
+        return earliest
+
+    def _recall_epochs(self, segments: tuple[Segment, ...], earliest: int, end: int) -> None:
+        """Let the epochs be those that are known, if Kafka's file says others."""
+        assert self._recalled is not None
+        said, self._epochs = self._epochs, self._epochs.with_entries(self._recalled.epochs)
+        self._epochs.settle(self._unknown_epochs(segments, end), earliest, end)
+        if self._epochs.entries != said.entries:
+            self._has_new_epochs = True
+            self._mend(EPOCHS_NAME, f"said otherwise: epochs begin {self._epochs.entries}")
+
+    def _tell_lost(self, first: int, end: int) -> None:
+        """Note what was on disk once, and isn't there."""
+        assert self._recalled is not None
+        _, start, known_end, *_ = self._recalled
+        if first > start and known_end > start:
+            self.lost = f"it begins at offset {first}, and began at {start} before"
+        if end < known_end:
+            more = f"{self.lost}; " if self.lost else ""
+            self.lost = f"{more}it ends at offset {end}, and ended at {known_end} before"
+
+    def record(
+        self,
+        view_of: Callable[[], LogView],
+        *,
+        start: int | None = None,
+        is_synced: bool = False,
+        has_new_end: bool = False,
+    ) -> None:
+        """Write down what is known by now, if that has changed. Blocks.
+
+        Args:
+            view_of: tells the log's segments, and up to where they are on disk.
+            start: where the log is to begin; where it does unless given.
+            is_synced: put it on disk, before it comes true.
+            has_new_end: whether that the log ends elsewhere is reason enough to write it.
+
+        Raises:
+            OSError, StorageError: it is not written, and something else may stand there.
+        """
+        with self._recording:
+            view, topic_id = view_of(), self.topic_id
+            if topic_id is None or not view.bases:
+                return
+            end = view.high_watermark
+            segments = tuple(
+                each.base_offset
+                for each in view.segments
+                if each.is_flushed_name and each.base_offset <= end
+            )
+            start = view.earliest if start is None else start
+            stay = self._checkpoints.kafka_stay()
+            wanted = PartitionRecord(topic_id, start, end, self._epochs.entries, segments, stay)
+            before = self._recorded
+            if before is not None and not has_new_end:
+                before = before._replace(end=end)
+            if before == wanted:
+                return
+            self._recorded = None
+            try:
+                write_record(self._directory, wanted, self._files, is_synced=is_synced)
+            except StorageError:
+                # On a full disk a segment can't go if nothing can be written. What isn't written
+                # down says nothing wrong.
+                if not is_synced:
+                    raise
+                forget_record(self._directory, self._files)
+                self._files.fsync_directory(self._directory)
+                return
+            self._recorded = wanted
 
     def adopt(self, topic_id: UUID) -> None:
         """Take the topic's id instead of one that was made up.
@@ -121,6 +244,9 @@ class KafkaPartition:
         Raises:
             OSError: it can't be written.
         """
+        with self._recording:
+            forget_record(self._directory, self._files)
+            self._recorded = None
         write_topic_id(self._directory, topic_id, self._files)
         self.topic_id, self._is_new = topic_id, True
 
@@ -206,12 +332,13 @@ class KafkaPartition:
         """The log begins or ends elsewhere since."""
         self._has_new_epochs |= self._epochs.settle((), earliest, end)
 
-    def keep_start(self, earliest: int) -> None:
+    def keep_start(self, earliest: int, view_of: Callable[[], LogView]) -> None:
         """Put on disk where the log begins, before anybody is told. Blocks.
 
         Raises:
             OSError, StorageError: it is not on disk.
         """
+        self.record(view_of, start=earliest, is_synced=True)
         self._checkpoints.keep(*self._key, earliest)
 
     def forget(self) -> None:

@@ -16,6 +16,7 @@ from hermes.errors import CorruptLogError
 from hermes.storage.checkpoints import CLEANED_SUFFIX, KAFKA_NAMES, METADATA_NAME
 from hermes.storage.files import FileLayer
 from hermes.storage.log_format import LogFormat
+from hermes.storage.partition_record import check_segments
 from hermes.storage.recovery import RecoveryReport, TailRecovery
 from hermes.storage.segment import BESIDE, Segment, choose_names, parse_segment_name
 from hermes.storage.segment_files import (
@@ -99,6 +100,7 @@ def load(
     recovery: TailRecovery,
     *,
     clean: bool,
+    known: Sequence[int] = (),
 ) -> LoadedLog:
     """Load a partition's log, recovering its tail unless the last stop was clean.
 
@@ -108,6 +110,7 @@ def load(
         log_format: what its segments hold.
         recovery: recovers the tail.
         clean: True when a marker promised that the whole log is on disk and valid.
+        known: the base offsets of segments that were there.
 
     Returns:
         The log's segments and end.
@@ -132,6 +135,7 @@ def load(
     if not found.settled:
         return _begin(directory, files, log_format, parts, strange)
     _check_joints(found.settled, log_format)
+    check_segments(directory, [part.base_offset for part in found.settled], known)
     settled = len(found.settled) - 1
     if not clean and not log_format.is_dense:
         settled = recovery.count_proven(found.settled[:-1])

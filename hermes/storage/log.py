@@ -202,6 +202,16 @@ class Log:
             self.has_made_up_id = False
 
     @property
+    def mended(self) -> tuple[str, ...]:
+        """Of the small files beside it which were damaged, and what is true, in words."""
+        return () if self._kafka is None else tuple(self._kafka.mended)
+
+    @property
+    def lost(self) -> str:
+        """What was there before it was opened, and isn't any more, in words; else empty."""
+        return "" if self._kafka is None else self._kafka.lost
+
+    @property
     def leader_epoch(self) -> int:
         """In which epoch batches are appended to a log of Kafka's format; 0 for others."""
         return 0 if self._kafka is None else self._kafka.leader_epoch
@@ -548,7 +558,8 @@ class Log:
         if self._kafka is not None:
             try:
                 self._kafka.flushed(work.end)
-            except OSError:
+                self._kafka.record(self._current_view)
+            except (OSError, StorageError):
                 self.index_failures += 1
         return work.end
 
@@ -763,8 +774,7 @@ class Log:
                 sources = SourcePositions.load(
                     self.directory, self._files, self._descriptors, clean=clean
                 )
-                recovery = self._recovery(now_ms, sources, is_clean=clean)
-                loaded = load(self.directory, self._files, self._format, recovery, clean=clean)
+                loaded = self._load(now_ms, sources, clean=clean)
                 if sources is not None:
                     sources.settle(loaded.end)
                 earliest = loaded.segments[0].base_offset
@@ -785,7 +795,30 @@ class Log:
             with self._lock:
                 self._sources = sources
                 self._install(loaded, earliest)
+            if self._kafka is not None and not self._directory.is_new:
+                with suppress(OSError, StorageError):
+                    self._kafka.record(self._current_view)
             return loaded.report
+
+    def _load(self, now_ms: int, sources: SourcePositions | None, *, clean: bool) -> LoadedLog:
+        """Load the directory; one of Kafka's must have the segments that it had."""
+        known = None if self._kafka is None else self._kafka.recall()
+        segments = () if known is None else known.segments
+
+        def loaded(clean: bool) -> LoadedLog:
+            recovery = self._recovery(now_ms, sources, is_clean=clean)
+            return load(
+                self.directory, self._files, self._format, recovery, clean=clean, known=segments
+            )
+
+        found = loaded(clean)
+        if clean and known is not None and found.end < known.end:
+            # Whatever has happened to it, it is not what the marker was written for.
+            found = loaded(False)
+        return found
+
+    def _current_view(self) -> LogView:
+        return self._view
 
     def _install(self, loaded: LoadedLog, earliest: int) -> None:
         """Under the lock: start from what was loaded, all of it flushed."""
@@ -916,6 +949,8 @@ class Log:
                     self._sources.close(self.end_offset)
                 if self._kafka is not None:
                     self._kafka.close(self.end_offset)
+                    with suppress(StorageError):
+                        self._kafka.record(self._current_view, has_new_end=True)
                 self._view.segments[-1].index.close()
         self._shut("the log is closed")
 
@@ -1029,6 +1064,8 @@ class Log:
             self._exchange(old, () if is_dropped else (new,))
         self._retire([old])
         if is_dropped:
+            if self._kafka is not None:
+                self._kafka.record(self._current_view, is_synced=True)
             remove_segment(old, self._files)
         self._directory.sync()
         if not is_dropped:
@@ -1126,7 +1163,7 @@ class Log:
             if offset <= view.earliest:
                 return view.earliest
             try:
-                self._kafka.keep_start(offset)
+                self._kafka.keep_start(offset, self._current_view)
             except OSError as error:
                 raise storage_error(f"{self.name}: delete records", error) from error
             with self._lock:
@@ -1162,6 +1199,8 @@ class Log:
     def _delete_removed(self) -> None:
         """Delete the files of segments that are in no view any more."""
         try:
+            if self._kafka is not None and self._directory.has_removed:
+                self._kafka.record(self._current_view, is_synced=True)
             self._directory.delete_removed(lambda: self._view.segments[0].is_flushed_name)
         except OSError as error:
             raise storage_error(f"{self.name}: delete segments", error) from error

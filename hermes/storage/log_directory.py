@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from errno import ESTALE
 from stat import S_ISLNK
 
-from hermes.storage.checkpoints import CLEANED_SUFFIX, KAFKA_NAMES
+from hermes.storage.checkpoints import CLEANED_SUFFIX, KAFKA_NAMES, RECORD_NAME
 from hermes.storage.descriptors import DescriptorCache
 from hermes.storage.files import FileLayer, Identity, identity
 from hermes.storage.segment import BESIDE, SEGMENT_SUFFIX, Segment, parse_segment_name
@@ -98,6 +98,11 @@ class LogDirectory:
             self._descriptors.opening(self._files.fsync_directory, os.path.dirname(self.path))
             self.is_new = False
 
+    @property
+    def has_removed(self) -> bool:
+        """Whether segments are to be deleted."""
+        return bool(self._removed)
+
     def remove(self, segments: Sequence[Segment]) -> None:
         """Note segments that are in no view any more, and so are to be deleted."""
         self._removed += segments
@@ -167,6 +172,7 @@ class LogDirectory:
         # What says whose messages they are goes last.
         last = []
         if self._suffix != SEGMENT_SUFFIX:
-            last = [name for name in reversed(KAFKA_NAMES) if name in names]
+            last = [each for each in reversed(KAFKA_NAMES) if each in names and each != RECORD_NAME]
+            sources += [name for name in names if name == RECORD_NAME]
             sources += [name for name in names if name.endswith(CLEANED_SUFFIX)]
         return [*sources, *(name for _, _, name in sorted(parsed)), *last]

@@ -1,7 +1,8 @@
 """The file of the next producer id that nobody has had: `.hermes_producer_ids` in log_dir.
 
-One decimal number. It is replaced before any id below it is given out, and so never goes back. With
-coordination the ids are taken there, and the file says where to go on should coordination be lost.
+One decimal number, and a checksum (none if it was written by hand). It is replaced before any id
+below it is given out, and so never goes back. With coordination the ids are taken there, and the
+file says where to go on should coordination be lost.
 
 A partition may come from a Kafka, or go to one, whose ids begin at 0. A new producer with an id
 that is known in the partition would be taken for the old one, and its first batches perhaps for
@@ -15,14 +16,14 @@ from typing import Final
 
 from hermes.errors import StorageError
 from hermes.storage.files import FileLayer, storage_error
-from hermes.storage.whole_files import read_whole, replace_whole
+from hermes.storage.whole_files import read_whole, replace_whole, with_checksum
 
 PRODUCER_IDS_NAME: Final = ".hermes_producer_ids"
 
 #: The first id that is given out: Kafka's begin at 0, and it takes them by the thousand.
 FIRST_PRODUCER_ID: Final = 1 << 40
 
-_MOST_BYTES: Final = 32
+_MOST_BYTES: Final = 64
 _END: Final = 1 << 63
 
 
@@ -39,11 +40,14 @@ def read_producer_ids(directory: str, files: FileLayer) -> int:
         raise storage_error(f"read {path}", error) from error
     if data is None:
         return FIRST_PRODUCER_ID
-    text = data.decode("ascii", "replace").removesuffix("\n")
-    if not (text.isascii() and text.isdecimal() and int(text) < _END):
+    line, _, checksum = data.partition(b"\n")
+    text = line.decode("ascii", "replace")
+    if (checksum and with_checksum(line) != data) or not (
+        text.isascii() and text.isdecimal() and int(text) < _END
+    ):
         raise StorageError(
-            f"{path} holds no producer id; put back what was there, or write a number into it that "
-            "is larger than the id of any producer so far"
+            f"{path} is damaged, or holds no producer id; put back what was there, or write a "
+            "number into it that is larger than the id of any producer so far"
         )
     return int(text)
 
@@ -64,4 +68,5 @@ def write_producer_ids(directory: str, following: int, files: FileLayer) -> None
     """
     if following >= _END:
         raise StorageError("no producer id is left")
-    replace_whole(os.path.join(directory, PRODUCER_IDS_NAME), b"%d\n" % following, files)
+    data = with_checksum(b"%d" % following)
+    replace_whole(os.path.join(directory, PRODUCER_IDS_NAME), data, files)

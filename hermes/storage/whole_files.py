@@ -1,8 +1,8 @@
 """Small files that are replaced as a whole: after a crash there is the old one or the new one.
 
-Those of Hermes' own that nothing else could vouch for have a checksum: a line of JSON with what
-they say, and one with the CRC-32 of the bytes before it. So an operator can read them, and whatever
-is cut off or changed is noticed.
+Those of Hermes' own that nothing else could vouch for have a checksum: a line with what they say,
+and one with the CRC-32 of the bytes before it. So an operator can read them, and whatever is cut
+off or changed is noticed.
 """
 
 import json
@@ -40,8 +40,14 @@ def read_whole(path: str, max_bytes: int, files: FileLayer) -> bytes | None:
         files.close(descriptor)
 
 
-def replace_whole(path: str, data: bytes, files: FileLayer) -> None:
+def replace_whole(path: str, data: bytes, files: FileLayer, *, is_synced: bool = True) -> None:
     """Write a file anew. Blocks; all of it is on disk when this returns.
+
+    Args:
+        path: the file.
+        data: what it is to hold.
+        files: the file layer.
+        is_synced: False to leave that to whoever syncs later: a loss of power may damage it then.
 
     Raises:
         StorageError: the disk refused; the old file is still there, unless only its name could
@@ -54,21 +60,40 @@ def replace_whole(path: str, data: bytes, files: FileLayer) -> None:
         descriptor = files.open_new(draft)
         try:
             write_all(files, descriptor, [data], 0)
-            files.fdatasync(descriptor)
+            if is_synced:
+                files.fdatasync(descriptor)
         finally:
             files.close(descriptor)
         files.rename(draft, path)
-        files.fsync_directory(os.path.dirname(path))
+        if is_synced:
+            files.fsync_directory(os.path.dirname(path))
     except OSError as error:
         with suppress(OSError):
             files.unlink(draft)
         raise storage_error(f"write {path}", error) from error
 
 
+def with_checksum(line: bytes) -> bytes:
+    """Write a line as a file with a checksum."""
+    body = line + b"\n"
+    return body + b'{"crc32": "%08x"}\n' % crc32(body)
+
+
+def without_checksum(data: bytes) -> bytes:
+    """Read what `with_checksum` has written.
+
+    Raises:
+        ValueError: it is damaged.
+    """
+    line = data.partition(b"\n")[0]
+    if with_checksum(line) != data:
+        raise ValueError("its CRC-32 is wrong")
+    return line
+
+
 def encode_checked(value: Mapping[str, Any]) -> bytes:
     """Write a value as a file with a checksum."""
-    body = json.dumps(value).encode() + b"\n"
-    return body + b'{"crc32": "%08x"}\n' % crc32(body)
+    return with_checksum(json.dumps(value).encode())
 
 
 def decode_checked(data: bytes) -> dict[str, Any]:
@@ -77,7 +102,7 @@ def decode_checked(data: bytes) -> dict[str, Any]:
     Raises:
         ValueError: it is damaged.
     """
-    value = json.loads(data.partition(b"\n")[0])
-    if not isinstance(value, dict) or encode_checked(value) != data:
-        raise ValueError("its CRC-32 is wrong")
+    value = json.loads(without_checksum(data))
+    if not isinstance(value, dict):
+        raise ValueError("it holds something else")
     return value

@@ -228,6 +228,7 @@ def test_the_last_epoch_stays_when_what_was_written_in_it_is_lost(
     log.flush()
     log.close()
     (tmp_path / "k-0" / "leader-epoch-checkpoint").write_text(f"0\n{known}")
+    (tmp_path / "replication-offset-checkpoint").touch()  # a Kafka was at work since
     log, _ = open_kafka_log(tmp_path / "k-0", clean=False)
     assert (log.leader_epoch, log.end_offset) == (5, 2)
     append_values(log, b"c")
@@ -361,6 +362,7 @@ def test_an_id_that_was_lost_before_any_flush_is_replaced_and_can_be_adopted(
 
     assert read_topic_id(str(tmp_path / "k-0"), UnsyncedFiles()) == TOPIC_ID
     metadata.write_bytes(bytes(43))
+    (tmp_path / "k-0" / "partition.hermes").unlink()
     directory = directory_of(tmp_path)
     assert directory.open(NOW_MS).offline, "what was flushed is not given another id"
     directory.close()

@@ -37,7 +37,9 @@ def test_each_block_follows_the_one_before_also_after_a_start(directory, tmp_pat
     assert again.open(0).strange == ()
     assert again.claim_producer_ids(1000) == FIRST_PRODUCER_ID + 2000
     again.close()
-    assert (tmp_path / PRODUCER_IDS_NAME).read_bytes() == b"%d\n" % (FIRST_PRODUCER_ID + 3000)
+    assert (
+        (tmp_path / PRODUCER_IDS_NAME).read_bytes().startswith(b"%d\n" % (FIRST_PRODUCER_ID + 3000))
+    )
 
 
 def test_what_is_taken_elsewhere_is_noted_here_too(directory, tmp_path):
@@ -82,7 +84,7 @@ def test_so_many_in_a_row_are_free(known, first):
 def test_anything_else_in_the_file_is_refused(directory, tmp_path, held):
     (tmp_path / PRODUCER_IDS_NAME).write_bytes(held)
 
-    with pytest.raises(StorageError, match="holds no producer id; put back"):
+    with pytest.raises(StorageError, match="or holds no producer id; put back"):
         directory.claim_producer_ids(10)
     assert (tmp_path / PRODUCER_IDS_NAME).read_bytes() == held
 

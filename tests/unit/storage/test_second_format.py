@@ -74,7 +74,13 @@ def test_offsets_count_messages_and_segments_are_named_by_them(tmp_path: Path) -
     assert (log.unflushed_bytes, log.size_bytes) == (0, 5 * SIZE)
     beside = [".appends", ".index", ".log", ".timeindex"]
     assert names(tmp_path / "b-0") == sorted(
-        [*beside, *(f"9{each}" for each in beside), "9.snapshot", "leader-epoch-checkpoint"]
+        [
+            *beside,
+            *(f"9{each}" for each in beside),
+            "9.snapshot",
+            "leader-epoch-checkpoint",
+            "partition.hermes",
+        ]
     )
     assert bases(log) == [0, 3, 4, 9, 11]
     assert [(each.base_offset, each.size_bytes) for each in log.segment_infos()] == [
