@@ -3,6 +3,9 @@
 Decoded, a request of 2 MiB takes up to thirty times that, and so may the parts of its response. So
 those that are large wait for their turn as the bytes that they came as, which the budget of
 requests counts; once one is in hand, its bytes are let go.
+
+Who waits for something else leaves, so that a disk that stands still holds up none who needs none.
+A Fetch keeps little then; a Produce keeps much, and has a second budget, until it is answered.
 """
 
 from collections import deque

@@ -137,16 +137,27 @@ async def produce(_: None, call: Call) -> bytes | None:
     try:
         request = decode_produce(call.frame.data, call.frame.body, call.version, most=_AT_ONCE)
     except TooManyPartitionsError:
-        # Decoded and answered, it takes many times what it came as: it waits for its turn.
-        call.in_hand_bytes = await call.server.in_hand.take(len(call.frame.data))
-        try:
-            request = await call.server.in_thread(
-                decode_produce, call.frame.data, call.frame.body, call.version
-            )
-            return await _produced(call, request, began)
-        finally:
-            call.step_aside()
+        return await _large(call, began)
     return await _produced(call, request, began)
+
+
+async def _large(call: Call, began: float) -> bytes | None:
+    """Append what a request for very many partitions has, when it is its turn.
+
+    Decoded and answered, it takes many times what it came as, also while it waits for its flush.
+    Then it keeps only its like from having their turn: others need no disk.
+    """
+    size_bytes = len(call.frame.data)
+    await call.server.large_produces.take(size_bytes)
+    try:
+        call.in_hand_bytes = await call.server.in_hand.take(size_bytes)
+        request = await call.server.in_thread(
+            decode_produce, call.frame.data, call.frame.body, call.version
+        )
+        return await _produced(call, request, began)
+    finally:
+        call.step_aside()
+        call.server.large_produces.leave(size_bytes)
 
 
 async def _produced(call: Call, request: ProduceRequest, began: float) -> bytes | None:
@@ -165,6 +176,7 @@ async def _produced(call: Call, request: ProduceRequest, began: float) -> bytes 
     if request.acks == _NONE:
         _close_if_refused(produced)
         return None
+    call.step_aside()
     if request.acks == _ALL and run.appended:
         await run.flushed(produced)
         call.server.shared.metrics.acknowledged.observe(scheduler.now() - began)

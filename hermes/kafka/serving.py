@@ -34,6 +34,7 @@ class KafkaServer:
         awaited: the batches that producers were told to send again.
         waits: the fetches that wait.
         in_hand: the large requests that are carried out.
+        large_produces: those of Produce, until they are answered.
         in_thread: calls a function in a worker thread and returns its Deferred.
     """
 
@@ -54,6 +55,7 @@ class KafkaServer:
         self.awaited = AwaitedBatches(shared.clock.seconds)
         self.waits = Waits(shared)
         self.in_hand = RequestsInHand()
+        self.large_produces = RequestsInHand()
         self.in_thread: Callable[..., Deferred[Any]] = shared.in_thread
         self._looking_up = DeferredSemaphore(CONCURRENT_LOOKUPS)
         self._expanding = DeferredSemaphore(1)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from broker_bench import answers
 from kafka_bench import KafkaBench, decode_answer
-from twisted.internet.defer import ensureDeferred
+from twisted.internet.defer import Deferred, ensureDeferred
 
 from hermes.client.kafka_asking import _encoded
 from hermes.kafka.errors import Code
@@ -79,6 +79,40 @@ def test_requests_for_very_many_partitions_are_carried_out_in_turn(bench: KafkaB
     }
     assert codes == {Code.UNKNOWN_TOPIC_OR_PARTITION}
     connection.connectionLost()
+
+
+def test_a_disk_that_stands_still_holds_up_no_large_request_that_needs_none(
+    bench: KafkaBench,
+) -> None:
+    part = encode_batch([Record(0, 0, None, b"x")])
+    topic = {"name": "new", "partition_data": [{"index": 0, "records": part}] * 1500}
+    values = {"acks": -1, "timeout": 5000, "topic_data": [topic]}
+    frame = _encoded("Produce", 9, 7, values)[0]
+    bench.flusher._in_thread = lambda function, *arguments: Deferred()
+    producers = []
+    for _ in range(LIMIT_BYTES // len(frame) + 1):  # one of them has to wait for its turn
+        connection, transport = bench.connect_kafka()
+        connection.dataReceived(frame)
+        bench.turns(transport)
+        producers.append(transport)
+    size_bytes = len(frame) - 4
+    assert bench.server.large_produces.used_bytes == (len(producers) - 1) * size_bytes
+    assert not bench.server.in_hand.used_bytes
+    names = [{"name": "new"}] * 20_000
+    (found,) = ask(bench, "Metadata", 8, topics=names).topics  # a request of more than 100 KB
+    assert found.name == "new"
+    assert not any(map(answers, producers))
+    for _ in range(2):
+        bench.clock.advance(5)
+        for transport in producers:
+            bench.turns(transport)
+    for transport in producers:
+        (answered,) = answers(transport)
+        (topic,) = decode_answer("Produce", 9, answered).responses
+        codes = {each.error_code.value for each in topic.partition_responses}
+        assert codes == {Code.REQUEST_TIMED_OUT}
+    assert not bench.server.large_produces.used_bytes
+    assert not bench.server.in_hand.used_bytes
 
 
 def test_nothing_is_created_for_who_has_left(bench: KafkaBench) -> None:
