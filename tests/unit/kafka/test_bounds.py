@@ -115,6 +115,107 @@ def test_a_disk_that_stands_still_holds_up_no_large_request_that_needs_none(
     assert not bench.server.in_hand.used_bytes
 
 
+_MANY = 300
+_PARTS = [
+    {"partition_index": number, "committed_offset": 0, "committed_leader_epoch": -1}
+    for number in range(_MANY)
+]
+_NAMES = [f"no-{number}" for number in range(_MANY)]
+_BATCH = encode_batch([Record(0, 0, None, b"x")])
+
+#: Requests, by name, whose answers have so many entries that to encode them is a thread's work.
+LARGE: dict[str, tuple[int, dict[str, Any]]] = {
+    "Metadata": (8, {"topics": [{"name": each} for each in _NAMES]}),
+    "Produce": (
+        9,
+        {
+            "acks": 1,
+            "timeout": 1000,
+            "topic_data": [
+                {"name": "new", "partition_data": [{"index": 0, "records": _BATCH}] * 1500}
+            ],
+        },
+    ),
+    "ListOffsets": (
+        5,
+        {
+            "replica_id": -1,
+            "isolation_level": 0,
+            "topics": [
+                {
+                    "name": "no",
+                    "partitions": [
+                        {"partition_index": number, "current_leader_epoch": -1, "timestamp": -1}
+                        for number in range(_MANY)
+                    ],
+                }
+            ],
+        },
+    ),
+    "JoinGroup": (
+        3,
+        {
+            "group_id": "g",
+            "session_timeout": 10_000,
+            "rebalance_timeout": 10_000,
+            "member_id": "",
+            "protocol_type": "consumer",
+            "protocols": [{"name": "range", "metadata": bytes(70_000)}],
+        },
+    ),
+    "LeaveGroup": (
+        3,
+        {"group_id": "g", "members": [{"member_id": each} for each in _NAMES]},
+    ),
+    "OffsetCommit": (
+        7,
+        {
+            "group_id": "g",
+            "generation_id_or_member_epoch": -1,
+            "topics": [{"name": "new", "partitions": _PARTS}],
+        },
+    ),
+    "OffsetFetch": (
+        7,
+        {"group_id": "g", "topics": [{"name": "new", "partition_indexes": list(range(_MANY))}]},
+    ),
+    "FindCoordinator": (4, {"key_type": 0, "coordinator_keys": _NAMES}),
+    "DescribeGroups": (5, {"groups": _NAMES}),
+    "DeleteGroups": (1, {"groups_names": _NAMES}),
+    "DescribeConfigs": (
+        3,
+        {
+            "resources": [
+                {"resource_type": 2, "resource_name": each, "configuration_keys": None}
+                for each in _NAMES
+            ]
+        },
+    ),
+    "DeleteTopics": (5, {"topic_names": _NAMES, "timeout": 1000}),
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_a_large_answer_is_encoded_in_a_thread(bench: KafkaBench, name: str) -> None:
+    version, values = LARGE[name]
+    in_thread, called = bench.server.in_thread, []
+
+    def noted(function: Any, *arguments: Any) -> Any:
+        called.append(function.__name__)
+        return in_thread(function, *arguments)
+
+    bench.server.in_thread = noted
+    connection, transport = bench.connect_kafka()
+    connection.dataReceived(_encoded(name, version, 7, values)[0])
+    for _ in range(10):  # a group waits for its members
+        bench.turns(transport)
+        bench.clock.advance(1)
+    (answer,) = answers(transport)
+    assert decode_answer(name, version, answer)
+    assert {"response_to", "encode_produced"} & set(called)
+    connection.connectionLost()
+
+
 def test_nothing_is_created_for_who_has_left(bench: KafkaBench) -> None:
     ask(bench, "Metadata", 8, topics=[])
     connection, transport = bench.connect_kafka()
