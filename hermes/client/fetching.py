@@ -11,10 +11,19 @@ from functools import partial
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 from hermes.client.arguments import check_fetch, check_fetches, check_number
-from hermes.client.conversations import BrokerVersions, Conversation, Exchange, Pause, named
+from hermes.client.conversations import (
+    BrokerVersions,
+    Conversation,
+    Exchange,
+    Pause,
+    metadata,
+    named,
+)
 from hermes.client.refusals import UNKNOWN, Refused
 from hermes.errors import (
     BrokerError,
+    BrokerTimeoutError,
+    BrokerUnavailableError,
     HermesError,
     InvalidMessageError,
     MessageLargerThanFetchError,
@@ -29,6 +38,7 @@ from hermes.protocol import (
     FetchRequest,
     MessageAndOffset,
     MessageSet,
+    MetadataRequest,
     MultiFetchRequest,
     RecordFetchedEntry,
     RecordFetchRequest,
@@ -55,6 +65,9 @@ DEFAULT_MAX_FETCH_BYTES: Final = 64 * 1024 * 1024
 # How a fetch of 0.7's from a topic of Kafka's format is answered.
 _OTHER_FORMAT: Final = (ErrorCode.INVALID_MESSAGE, ErrorCode.WRONG_FORMAT)
 
+# Names may come from data: bounded.
+_MOST_TOPICS: Final = 10_000
+
 _SIZE_BYTES: Final = 4
 # What to ask for when not even the first message's length came.
 _SMALL_FETCH_BYTES: Final = 64 * 1024
@@ -71,6 +84,7 @@ class FetchRules:
         count_skipped: called with the number of damaged stretches that an iteration skipped.
         refused: explains what the broker refuses.
         versions: which requests the broker answers.
+        found: the topics that the broker is known to have.
     """
 
     max_fetch_bytes: int = DEFAULT_MAX_FETCH_BYTES
@@ -79,6 +93,12 @@ class FetchRules:
     count_skipped: Callable[[int], None] | None = None
     refused: Refused = UNKNOWN
     versions: BrokerVersions = field(default_factory=partial(BrokerVersions, False))
+    found: set[str] = field(default_factory=set)
+
+    def note_found(self, topic: str) -> None:
+        """Remember that there is a topic."""
+        if topic not in self.found and len(self.found) < _MOST_TOPICS:
+            self.found.add(topic)
 
     def message_set(self, data: Buffer, offset: int) -> MessageSet:
         """Make the set that the application iterates over."""
@@ -176,6 +196,10 @@ def fetch(request: FetchRequest, rules: FetchRules) -> Conversation[FetchedSet]:
             return result.messages
         if entry.error != ErrorCode.NONE:
             raise error_for(entry.error, _detail(request))
+        if len(entry.messages):
+            rules.note_found(request.topic)
+        elif missing := (yield from _missing(request, rules)):
+            raise missing
         needed = _bytes_needed(entry.messages)
         # An answer shorter than asked for ends where the log or a segment does: more is not there.
         if needed == 0 or size == largest or len(entry.messages) < size:
@@ -310,6 +334,10 @@ def _result(
     if error != ErrorCode.NONE:
         failure = rules.refused.explain_code(error_for(error, _detail(request)))
         return FetchResult(request, nothing, high_watermark, failure)
+    if len(messages) or (high_watermark or -1) >= 0:
+        rules.note_found(request.topic)
+    elif missing := (yield from _missing(request, rules)):
+        return FetchResult(request, nothing, high_watermark, missing)
     fetched: FetchedSet
     if not _bytes_needed(messages):
         fetched = rules.message_set(messages, request.offset)
@@ -319,6 +347,29 @@ def _result(
     except (BrokerError, InvalidMessageError, MessageLargerThanFetchError) as failure:
         return FetchResult(request, nothing, high_watermark, failure)
     return FetchResult(request, fetched, high_watermark)
+
+
+def _missing(request: FetchRequest, rules: FetchRules) -> Conversation[BrokerError | None]:
+    """Ask whether there is the topic that a fetch found nothing in, unless that is known.
+
+    A fetch is answered as Kafka 0.7 answers it, which has every topic, as an empty one.
+
+    Returns:
+        The error if there isn't; None if there is, or if the broker doesn't say.
+    """
+    topic = request.topic
+    if topic in rules.found:
+        return None
+    try:
+        if MetadataRequest.TYPE not in (yield from rules.versions.learn()):
+            return None
+        (described,) = (yield from metadata((topic,))).topics
+    except (BrokerUnavailableError, BrokerTimeoutError):
+        return None  # the fetch was answered, and the next one will find out
+    if described.error == ErrorCode.UNKNOWN_TOPIC:
+        return error_for(described.error, f"topic {topic!r} on {rules.refused.address}")
+    rules.note_found(topic)
+    return None
 
 
 def _bytes_needed(data: Buffer) -> int:

@@ -172,6 +172,7 @@ class SimpleConsumer(Administration):
             MessageLargerThanFetchError: the first message does not fit into max_fetch_bytes.
             InvalidMessageError: no message starts at the offset, or its length is damaged.
             WrongPartitionError: the topic has no such partition.
+            UnknownTopicError: there is no such topic (which Kafka 0.7 doesn't say).
             UnknownBrokerError: the topic's name is not allowed.
         """
         return self._fetched(fetch(request, self._rules))

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple, Self
 from hermes.client import SimpleConsumer
 from hermes.client.sync_producer import SyncProducer
 from hermes.config import SCHEMAS_TOPIC
-from hermes.errors import BrokerError, InvalidMessageError, TopicExistsError
+from hermes.errors import BrokerError, InvalidMessageError, TopicExistsError, UnknownTopicError
 from hermes.protocol import (
     EARLIEST,
     LATEST,
@@ -127,13 +127,16 @@ class HomeTopic:
             HomeError: one of them is damaged; those before it are returned first.
         """
         request = FetchRequest(SCHEMAS_TOPIC, _PARTITION, position, _FETCH_BYTES)
-        if wait_ms:
-            (result,) = self._consumer.fetch_waiting([request], wait_ms)
-            if result.error is not None:
-                raise result.error
-            messages = result.messages
-        else:
-            messages = self._consumer.fetch(request)
+        try:
+            if wait_ms:
+                (result,) = self._consumer.fetch_waiting([request], wait_ms)
+                if result.error is not None:
+                    raise result.error
+                messages = result.messages
+            else:
+                messages = self._consumer.fetch(request)
+        except UnknownTopicError:
+            return []  # the first schema creates it
         found: list[Stored] = []
         try:
             for message, next_offset in messages.iterate(deep=False):

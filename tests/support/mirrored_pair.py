@@ -10,6 +10,7 @@ from hermes.client import FetchRequest, Producer, ProducerConfig, SimpleConsumer
 from hermes.config import parse_mirror_config
 from hermes.coordination.group_state import read_group
 from hermes.coordination.sessions import Session
+from hermes.errors import UnknownTopicError
 from hermes.mirror import Mirror, PartitionFigures
 from hermes.testing import RunningBroker, running_broker
 
@@ -29,14 +30,17 @@ def eventually(condition: Callable[[], Any], what: str = "") -> Any:
 
 
 def payloads(broker: RunningBroker, topic: str, partitions: int) -> list[list[bytes]]:
-    """The payloads of each partition, in order."""
+    """The payloads of each partition, in order; none of a topic that isn't there (yet)."""
     found: list[list[bytes]] = []
     with SimpleConsumer(broker.host, broker.port) as consumer:
         for number in range(partitions):
             found.append([])
             offset, before = 0, -1
             while offset != before:
-                fetched = consumer.fetch(FetchRequest(topic, number, offset, 1 << 20))
+                try:
+                    fetched = consumer.fetch(FetchRequest(topic, number, offset, 1 << 20))
+                except UnknownTopicError:  # nothing has come yet
+                    break
                 found[-1] += [message.payload for message, _ in fetched]
                 before, offset = offset, fetched.next_offset
     return found

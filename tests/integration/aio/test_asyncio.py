@@ -26,7 +26,7 @@ from hermes import (
     WrongPartitionError,
 )
 from hermes.aio import Producer, SimpleConsumer
-from hermes.errors import CoordinationUnavailableError
+from hermes.errors import CoordinationUnavailableError, UnknownTopicError
 from hermes.protocol import encode_message_set, fetch_response_header
 from hermes.testing import RunningBroker, running_broker
 
@@ -391,3 +391,21 @@ def test_nothing_is_left_behind() -> None:
     with running_broker() as broker:
         asyncio.run(_send_two(broker))
     assert (threading.active_count(), len(os.listdir("/proc/self/fd"))) == (threads, files)
+
+
+def test_a_topic_that_is_not_there_is_an_error() -> None:
+    async def main(address: str) -> None:
+        request = FetchRequest("clikcs", 0, 0, 1000)
+        async with SimpleConsumer(address) as consumer:
+            for _ in range(2):
+                with pytest.raises(UnknownTopicError, match=r"'clikcs' on .*not exist"):
+                    await consumer.fetch(request)
+            (result,) = await consumer.fetch_waiting([request], 10)
+            assert isinstance(result.error, UnknownTopicError)
+            with pytest.raises(UnknownTopicError):
+                await anext(consumer.follow("clikcs", 0, 0, max_wait_ms=10))
+            await consumer.create_topic("clikcs")
+            assert len(await consumer.fetch(request)) == 0
+
+    with running_broker() as broker:
+        asyncio.run(main(broker.address))

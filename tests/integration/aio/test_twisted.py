@@ -110,7 +110,8 @@ def test_silence_garbage_and_closing_are_errors_and_repaired(tmp_path) -> None:
         request = FetchRequest("clicks", 0, 0, 10)
         async with SimpleConsumer(reactor, "127.0.0.1", port, timeout_seconds=0.05) as impatient:
             assert "0.05 s" in await fails(errors.BrokerTimeoutError, impatient.fetch(request))
-        async with SimpleConsumer(reactor, "127.0.0.1", port) as consumer:
+        plain = SimpleConsumer(reactor, "127.0.0.1", port, supports_hermes_requests=False)
+        async with plain as consumer:
             await fails(errors.RemoteProtocolError, consumer.fetch(request))
             await fails(errors.RemoteProtocolError, consumer.fetch(request))
             await fails(errors.BrokerUnavailableError, consumer.fetch(request))

@@ -62,9 +62,25 @@ def test_an_unfinished_message_at_the_end_is_left_for_the_next_fetch(memory_brok
         assert fetched(consumer, max_size=30) == [(b"first", 15)]
 
 
-def test_a_topic_that_does_not_exist_is_empty(memory_broker) -> None:
-    with consumer_of(start(memory_broker)) as consumer:
+def test_a_topic_that_does_not_exist_is_an_error(memory_broker) -> None:
+    broker = start(memory_broker)
+    with consumer_of(broker) as consumer:
+        for _ in range(2):  # it is not forgotten, nor remembered
+            with pytest.raises(UnknownTopicError, match=rf"'clicks' on {consumer.address}: the t"):
+                fetched(consumer)
+        broker.logs["clicks", 0] = bytearray()
+        asked = len(broker.request_types())
+        assert fetched(consumer) == fetched(consumer) == []
+        assert broker.request_types()[asked:] == [1, 66, 1]  # metadata is asked for once
+
+
+def test_a_kafka_0_7_has_every_topic(memory_broker) -> None:
+    with consumer_of(start(memory_broker, hermes=False)) as consumer:
         assert fetched(consumer) == []
+    broker = start(memory_broker, hermes=False)
+    with consumer_of(broker, supports_hermes_requests=False) as consumer:
+        assert fetched(consumer) == []
+    assert broker.request_types() == [1]
 
 
 def test_compressed_sets_are_opened(memory_broker) -> None:
@@ -178,7 +194,7 @@ def test_several_fetches_fail_one_by_one(memory_broker, waiting: bool) -> None:
     assert isinstance(results[1].error, WrongPartitionError)
     with pytest.raises(WrongPartitionError):
         list(results[1])
-    assert list(results[2]) == []
+    assert isinstance(results[2].error, UnknownTopicError)
     assert [message.payload for message, _ in results[3]] == [b"first", b"second"]
     assert isinstance(results[4].error, InvalidMessageError)
     watermarks = [each.high_watermark for each in results]
