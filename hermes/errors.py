@@ -371,7 +371,13 @@ class ArgumentError(ClientError, TypeError):
 
 
 class BrokerUnavailableError(ClientError):
-    """The broker can't be connected to, or the connection broke; the text names the address."""
+    """The broker can't be connected to, or the connection broke; the text names the address.
+
+    Attributes:
+        closes_upon_all: whether it accepts connections and closes them upon whatever is asked.
+    """
+
+    closes_upon_all = False
 
 
 class BrokerNotReachedError(BrokerUnavailableError):

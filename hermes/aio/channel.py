@@ -8,7 +8,15 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
 from hermes.client.authenticating import advance, authenticate
-from hermes.client.conversations import BrokerVersions, Conversation, Exchange, Pause, Step
+from hermes.client.conversations import (
+    PROBE_SECONDS,
+    BrokerVersions,
+    Conversation,
+    Exchange,
+    Pause,
+    Step,
+    strangers,
+)
 from hermes.client.refusals import Refused
 from hermes.errors import (
     BrokerNotTrustedError,
@@ -112,6 +120,7 @@ class AsyncChannel:
         self.connection = connection
         self.refused = Refused(connection.address, connection.security)
         self.broker_versions = BrokerVersions(supports_hermes_requests)
+        self._is_known = False  # whether it has ever answered, or was asked who it is
 
     async def versions(self) -> Mapping[int, int]:
         """The request types that the broker answers; asked for once."""
@@ -123,6 +132,7 @@ class AsyncChannel:
 
     async def run(self, conversation: Conversation[R]) -> R:
         """Hold a conversation and return what it returns, or raise what it raises."""
+        step: Step | None = None
         try:
             step = next(conversation)
             while True:
@@ -136,7 +146,7 @@ class AsyncChannel:
             result: R = end.value
             return result
         except HermesError as error:
-            explained = self.refused.explain(error)
+            explained = await self._stranger(step, error) or self.refused.explain(error)
             if explained is error:
                 raise
             raise explained from None
@@ -157,9 +167,29 @@ class AsyncChannel:
     async def _exchange(self, step: Exchange[Any]) -> Any:
         timeout = self.connection.timeout_seconds + step.extra_seconds
         body = await self.connection.call(step.request, timeout)
+        self._is_known = True
         try:
             return step.decode(body)
         except RemoteProtocolError:
             # Whatever comes next on this connection can't be trusted either.
             self.connection.disconnect()
             raise
+
+    async def _stranger(self, step: Step | None, error: HermesError) -> HermesError | None:
+        """Who it is that hangs up and has never answered; asked once, and after no change."""
+        if self._is_known or type(error) is not BrokerUnavailableError:
+            return None
+        if not (error.closes_upon_all or (isinstance(step, Exchange) and step.repeatable)):
+            return None
+        self._is_known = True
+        timeout = min(self.connection.timeout_seconds, PROBE_SECONDS)
+        for probe in strangers(self.connection.address):
+            try:
+                probe.decode(await self.connection.call(probe.request, timeout))
+            except RemoteProtocolError as found:
+                self.connection.disconnect()
+                return found
+            except HermesError:
+                continue
+        self.connection.disconnect()
+        return None

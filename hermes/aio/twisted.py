@@ -64,7 +64,7 @@ class _Answers(protocol.Protocol):
     def __init__(self, address: str, max_response_bytes: int) -> None:
         self.is_open = True
         self._address = address
-        self._receiver = ResponseReceiver(max_response_bytes)
+        self._receiver = ResponseReceiver(max_response_bytes, address)
         self._waiting: Deferred[Buffer] | None = None
 
     def call(self, request: bytes) -> "Deferred[Buffer]":

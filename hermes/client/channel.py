@@ -5,9 +5,23 @@ from collections.abc import Mapping
 from typing import Any, Self, TypeVar
 
 from hermes.client.connection import BrokerConnection
-from hermes.client.conversations import BrokerVersions, Conversation, Exchange, Pause, Step
+from hermes.client.conversations import (
+    PROBE_SECONDS,
+    BrokerVersions,
+    Conversation,
+    Exchange,
+    Pause,
+    Step,
+    strangers,
+)
 from hermes.client.refusals import Refused
-from hermes.errors import BrokerNotTrustedError, BrokerUnavailableError, ClientError, HermesError
+from hermes.errors import (
+    BrokerNotTrustedError,
+    BrokerUnavailableError,
+    ClientError,
+    HermesError,
+    RemoteProtocolError,
+)
 
 R = TypeVar("R")
 
@@ -33,6 +47,7 @@ class Channel:
         self.connection = connection
         self.refused = Refused(connection.address, connection.security)
         self._closed = threading.Event()
+        self._is_known = False  # whether it has ever answered, or was asked who it is
         self.broker_versions = BrokerVersions(supports_hermes_requests)
 
     def versions(self) -> Mapping[int, int]:
@@ -55,6 +70,7 @@ class Channel:
             timeout_seconds: the longest that each of its requests may take, above 0; None for the
                 connection's own.
         """
+        step: Step | None = None
         try:
             step = next(conversation)
             while True:
@@ -68,7 +84,7 @@ class Channel:
             result: R = end.value
             return result
         except HermesError as error:
-            explained = self.refused.explain(error)
+            explained = self._stranger(step, error) or self.refused.explain(error)
             if explained is error:
                 raise
             raise explained from None
@@ -100,6 +116,26 @@ class Channel:
 
     def _exchange(self, step: Exchange[Any], timeout: float | None) -> Any:
         timeout = (timeout or self.connection.timeout_seconds) + step.extra_seconds
-        return self.connection.call(
+        answer = self.connection.call(
             step.request, step.decode, timeout_seconds=timeout, changes=step.changes
         )
+        self._is_known = True
+        return answer
+
+    def _stranger(self, step: Step | None, error: HermesError) -> HermesError | None:
+        """Who it is that hangs up and has never answered; asked once, and after no change."""
+        if self._is_known or type(error) is not BrokerUnavailableError:
+            return None
+        if not (error.closes_upon_all or (isinstance(step, Exchange) and step.repeatable)):
+            return None
+        self._is_known = True
+        timeout = min(self.connection.timeout_seconds, PROBE_SECONDS)
+        for probe in strangers(self.connection.address):
+            try:
+                self.connection.call(probe.request, probe.decode, timeout_seconds=timeout)
+            except RemoteProtocolError as found:
+                return found
+            except HermesError:
+                continue
+        self.connection.disconnect()
+        return None

@@ -51,12 +51,22 @@ from hermes.protocol import (
     decode_offsets_response,
     error_for,
 )
+from hermes.protocol.strangers import (
+    KAFKA_PROBE,
+    ZOOKEEPER_PROBE,
+    Spoken,
+    is_kafka_answer,
+    not_a_broker,
+)
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 #: The request types of Kafka 0.7 with the version of each.
 KAFKA_07_REQUESTS: Final[Mapping[int, int]] = dict.fromkeys(range(5), 0)
+
+#: How long whoever hangs up may take to say who it is.
+PROBE_SECONDS: Final = 2.0
 
 # A topic to ask about when any answer will do. Asking creates nothing.
 _PROBE_TOPIC: Final = "hermes-probe"
@@ -149,15 +159,35 @@ def _ask_versions() -> Conversation[Mapping[int, int]]:
         except BrokerNotReachedError:
             raise
         except BrokerUnavailableError as error:
-            raise BrokerUnavailableError(
+            refusal = BrokerUnavailableError(
                 f"{error}. It closes whatever is asked: does this port want TLS (tls_ca) or a user?"
-                " Or is it one of kafka_listen?"
-            ) from error
+            )
+            refusal.closes_upon_all = True
+            raise refusal from error
         try:
             answer = yield ask
         except BrokerUnavailableError:
             return KAFKA_07_REQUESTS
     return dict(answer.request_versions)
+
+
+def strangers(address: str) -> Sequence[Exchange[None]]:
+    """What to ask whoever hangs up on a broker's clients: who is it?
+
+    Each may raise a RemoteProtocolError that says whose port this is; nothing else of them counts.
+
+    Args:
+        address: of whoever it is.
+    """
+
+    def decode_kafka(body: Buffer) -> None:
+        if is_kafka_answer(body):
+            raise RemoteProtocolError(f"{address} {not_a_broker(Spoken.KAFKA)}")
+
+    return (
+        Exchange(KAFKA_PROBE, decode_kafka, repeatable=False),
+        Exchange(ZOOKEEPER_PROBE, lambda _: None, repeatable=False),
+    )
 
 
 def barrier() -> Conversation[None]:

@@ -11,7 +11,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
@@ -24,10 +24,11 @@ from hermes.backoff import growing_pause
 from hermes.coordination.kazoo_security import (
     TlsRefusedError,
     connect_by_tls,
-    is_alert,
     masked,
     socket_reason,
 )
+from hermes.coordination.wrong_ports import what_answers
+from hermes.protocol.strangers import Spoken, not_coordination
 from hermes.security import PLAIN, ClientSecurity
 
 # Far above ZooKeeper's own limit of a megabyte, which lists of many children may pass.
@@ -41,6 +42,7 @@ _LONG_LIVED_SECONDS: Final = 10.0
 _FREE_RECONNECTS: Final = 3
 _FIRST_REST_SECONDS: Final = 0.1
 _LONGEST_REST_SECONDS: Final = 2.0
+_PROBE_SECONDS: Final = 1.0
 
 _EXPECTED: Final = (
     ConnectionDropped,
@@ -112,7 +114,7 @@ class BoundedConnection(ConnectionHandler):  # type: ignore[misc]
         self._on_refused = on_refused
         self._on_distrust = on_distrust
         self._security = security
-        self._was_granted = False
+        self._was_granted = self._was_asked = False
         self._is_abandoned = False
         self._over = threading.Event()
         self._established: float | None = None
@@ -138,9 +140,8 @@ class BoundedConnection(ConnectionHandler):  # type: ignore[misc]
 
     def _read(self, length: int, timeout: float) -> bytes:
         if not 0 <= length <= _MOST_ANSWERED_BYTES:
-            if is_alert(length.to_bytes(4, "big", signed=True)):
-                raise ConnectionDropped("an alert of TLS")
-            raise ConnectionDropped(f"a response of {length} bytes")
+            known = not_coordination(length.to_bytes(4, "big", signed=True))
+            raise ConnectionDropped(known or f"a response of {length} bytes")
         body: bytes = super()._read(length, timeout)
         return body
 
@@ -166,6 +167,10 @@ class BoundedConnection(ConnectionHandler):  # type: ignore[misc]
         except ConnectionDropped as error:
             if self._was_granted or self._security.uses_tls or self._socket is None:
                 raise
+            known = self._who_answers(args, str(error))
+            if known is not None:
+                self._on_distrust(known)
+                raise ConnectionDropped(known) from error
             text = f"{error}, before it answered: perhaps the port is for TLS (tls_ca)"
             raise ConnectionDropped(text) from error
         self._established = time.monotonic()
@@ -174,6 +179,16 @@ class BoundedConnection(ConnectionHandler):  # type: ignore[misc]
         granted = min(max(read_ms * 3 / 2, _SHORTEST_SESSION_MS), _LONGEST_SESSION_MS)
         self._on_granted(granted / 1000)
         return granted * 2 / 3, min(connect_ms, granted)
+
+    def _who_answers(self, place: Sequence[Any], said: str) -> str | None:
+        """What a server is that hung up instead of answering; of the first one only."""
+        if any(said == not_coordination(each) for each in (Spoken.HTTP, Spoken.KAFKA)):
+            return said
+        if self._was_asked or said == not_coordination(Spoken.TLS):
+            return None
+        self._was_asked = True
+        _, host, port = place
+        return what_answers((host, port), min(self._connect_seconds, _PROBE_SECONDS))
 
     def _rest(self) -> None:
         """Wait before connecting again, when the last connections were established in vain.

@@ -30,8 +30,6 @@ _REASONS: Final = {
         "is not of an authority that is trusted: let tls_ca be the certificate of its authority",
     ),
 }
-# What begins an alert of TLS: a type and the major version.
-_ALERT: Final = b"\x15\x03"
 
 
 class TlsRefusedError(OSError):
@@ -141,11 +139,6 @@ def socket_reason(error: OSError, security: ClientSecurity) -> str:
     if isinstance(error, ssl.SSLError) and "ALERT" in reason:
         return f"it {_alerted(reason, security)}"
     return str(error.strerror or error)
-
-
-def is_alert(begin: bytes) -> bool:
-    """Whether what should be the length of a response begins an alert of TLS."""
-    return begin.startswith(_ALERT)
 
 
 def masked(value: Any) -> Any:

@@ -30,6 +30,7 @@ from hermes.kafka.errors import KafkaError
 from hermes.kafka.frames import Frame, after_tags
 from hermes.kafka.schemas import Schema, load_schema
 from hermes.kafka.serving import KafkaServer
+from hermes.protocol.decoding import stranger_hint
 
 #: A larger body is decoded in a thread: some ms of work.
 LARGE_BYTES: Final = 16 * 1024
@@ -84,15 +85,18 @@ class Dispatcher:
             CloseConnection: close the connection without a response; nothing more was done.
             RemoteProtocolError: the same: it has no valid header.
         """
-        frame.read_header()
+        try:
+            frame.read_header()
+        except RemoteProtocolError as error:
+            raise RemoteProtocolError(f"{error}{stranger_hint(frame.data)}") from None
         if frame.key == API_VERSIONS:
             return api_versions(frame)
         api = APIS.get(frame.key)
         if api is None or not api.lowest <= frame.version <= api.highest:
             name = f"type {frame.key}" if api is None else api.name
             text = (
-                f"request {name} in version {frame.version} is not one that ApiVersions names "
-                "(clients of Kafka 0.7 belong to the port of listen)"
+                f"request {name} in version {frame.version} is not one that ApiVersions names"
+                f"{stranger_hint(frame.data)}"
             )
             raise CloseConnection(text, "kafka", "unknown_request")
         call = Call(api, frame, client, self._server)

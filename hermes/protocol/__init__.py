@@ -13,6 +13,7 @@
     authenticating          the request by which clients say who they are, and its response
     cluster_brokers         the request for the brokers of the cluster, and its response
     framing, receiver       a stream of bytes to requests or responses
+    strangers               who has the wrong port, by the bytes with which they begin
     record_batches          today's format of Kafka, beside 0.7's: the headers of batches
     batch_check             what a broker checks of batches
     kio_messages            the messages of Kafka's requests as the package kio has them

@@ -46,6 +46,7 @@ from hermes.protocol.requests import (
     ProduceRequest,
     counted,
 )
+from hermes.protocol.strangers import Spoken, frame_hint, is_zookeeper_connect
 from hermes.protocol.wire import Buffer, ByteReader
 
 #: A request with more entries than this is long. Decoded, an entry takes some 500 bytes, and
@@ -65,8 +66,6 @@ _COUNT_AT: Final = {
     RecordFetchRequest.TYPE: 12,
     MetadataRequest.TYPE: 4,
 }
-#: How current Kafka clients begin: with a request of this type.
-_API_VERSIONS: Final = 18
 
 _INT16: Final = struct.Struct(">h")
 _ACKNOWLEDGED: Final = struct.Struct(">hhi")  # version, acks, timeout ms
@@ -150,15 +149,30 @@ def decode_request(frame: Buffer) -> Request:
     reader = ByteReader(frame)
     request_type = reader.int16()
     if kafka := _KAFKA.get(request_type):
+        if request_type == 0 and is_zookeeper_connect(frame):  # else a produce to no topic
+            raise RemoteProtocolError(f"it is no request{frame_hint(frame)}")
         return kafka(reader)
     own = _OWN.get(request_type)
     if own is None:
-        text = f"there is no request type {request_type}"
-        if request_type == _API_VERSIONS:
-            text += ": current Kafka clients begin like this; they need a port of kafka_listen"
-        raise RemoteProtocolError(text)
+        raise RemoteProtocolError(f"there is no request type {request_type}{frame_hint(frame)}")
     version = reader.int16()
     return own(reader) if version == 0 else UnsupportedRequest(request_type, version)
+
+
+def stranger_hint(frame: Buffer) -> str:
+    """Say whose first request this is, for servers of other protocols than this one's.
+
+    Returns:
+        Text for the end of an error; nothing if nobody is known to begin so.
+    """
+    hint = frame_hint(frame)
+    if hint:
+        return hint
+    try:
+        decode_request(frame)
+    except RemoteProtocolError:
+        return ""
+    return f": {Spoken.BROKER.value}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,18 +11,11 @@ from typing import Final
 
 from hermes.errors import RemoteProtocolError
 from hermes.protocol.messages import SIZE
+from hermes.protocol.strangers import client_hint, not_a_broker
 from hermes.protocol.wire import Buffer
 
 # Gathered frames up to this size are made bytes, which are faster to slice than a memoryview.
 _COPY_BYTES: Final = 128 * 1024
-
-# How a browser begins that was given the wrong port.
-_HTTP_METHODS: Final = (b"GET ", b"HEAD", b"POST")
-
-# How a server of TLS refuses what isn't: by a record of an alert, of any version of SSL 3 and TLS.
-_TLS_ALERT: Final = b"\x15\x03"
-# ... and how a client of TLS begins.
-_TLS_HANDSHAKE: Final = b"\x16\x03"
 
 
 def refused_answer(address: str, size: int, max_bytes: int) -> RemoteProtocolError:
@@ -33,14 +26,9 @@ def refused_answer(address: str, size: int, max_bytes: int) -> RemoteProtocolErr
         size: what its first four bytes declare.
         max_bytes: the largest size that is accepted.
     """
-    if SIZE.pack(size) == b"HTTP":
-        return RemoteProtocolError(
-            f"{address} speaks HTTP: give the broker's port (listen), not that of http_listen"
-        )
-    if SIZE.pack(size)[:2] == _TLS_ALERT:
-        return RemoteProtocolError(
-            f"{address} speaks TLS: set tls_ca (or tls=True), or give the port of a plain listener"
-        )
+    known = not_a_broker(SIZE.pack(size))
+    if known is not None:
+        return RemoteProtocolError(f"{address} {known}")
     return RemoteProtocolError(
         f"{address} sent an answer of {size} bytes; up to {max_bytes} are allowed. "
         "Is this the port of a broker?"
@@ -124,13 +112,15 @@ class Frames:
     def _frame_bytes(self, data: Buffer, position: int) -> int:
         size: int = SIZE.unpack_from(data, position)[0]
         if not 0 < size <= self.max_bytes:
-            text = f"{self._what} declares {size} bytes; 1 to {self.max_bytes} are allowed"
-            if bytes(data[position : position + SIZE.size]) in _HTTP_METHODS:
-                text += ": it is HTTP, for which there is the port of http_listen"
-            elif bytes(data[position : position + 2]) == _TLS_HANDSHAKE:
-                text += ": it is TLS, which this listener does not have"
-            raise RemoteProtocolError(text)
+            raise self._refused(size)
         return SIZE.size + size
+
+    def _refused(self, size: int) -> RemoteProtocolError:
+        """Make the error for a size that is not allowed."""
+        return RemoteProtocolError(
+            f"{self._what} declares {size} bytes; 1 to {self.max_bytes} are allowed"
+            f"{client_hint(SIZE.pack(size))}"
+        )
 
     def _advance(self) -> bool:
         """Make the next chunk the current one; False when there is none.

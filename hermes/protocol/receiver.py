@@ -21,7 +21,7 @@ from hermes.protocol.decoding import (
     decode_request,
     long_request,
 )
-from hermes.protocol.framing import Frames
+from hermes.protocol.framing import Frames, refused_answer
 from hermes.protocol.messages import SIZE
 from hermes.protocol.requests import ProduceRequest
 from hermes.protocol.wire import Buffer, ByteReader
@@ -201,17 +201,27 @@ class RequestReceiver:
         return run
 
 
+class _ResponseFrames(Frames):
+    """Frames of an address, whose first bytes may be those of another server."""
+
+    __slots__ = ()
+
+    def _refused(self, size: int) -> RemoteProtocolError:
+        return refused_answer(self._what, size, self.max_bytes)
+
+
 class ResponseReceiver:
     """The receiving half of a client's connection.
 
     Args:
         max_response_bytes: the largest size that a response may declare; 1 or more.
+        address: of the server, for errors.
     """
 
     __slots__ = ("_frames",)
 
-    def __init__(self, max_response_bytes: int) -> None:
-        self._frames = Frames(max_response_bytes, "a response")
+    def __init__(self, max_response_bytes: int, address: str = "the broker") -> None:
+        self._frames = _ResponseFrames(max_response_bytes, address)
 
     def receive_data(self, data: Buffer) -> None:
         """Add received bytes; they must not change afterwards."""

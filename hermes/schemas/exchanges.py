@@ -264,7 +264,10 @@ def _reason(error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return "no answer in time"
     if isinstance(error, http.client.HTTPException):
-        return f"what answers doesn't speak HTTP, or stopped: {type(error).__name__}: {error}"
+        said = f"{type(error).__name__}: {error}"
+        return (
+            f"what answers doesn't speak HTTP (is it the port of http_listen?), or stopped: {said}"
+        )
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 

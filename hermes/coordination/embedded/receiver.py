@@ -10,6 +10,8 @@ Source: ZooKeeper's `NIOServerCnxn.readLength`.
 from typing import Final, NamedTuple
 
 from hermes.coordination.embedded.requests import ConnectRequest, decode_connect
+from hermes.errors import RemoteProtocolError
+from hermes.protocol.decoding import stranger_hint
 from hermes.protocol.framing import Frames
 
 #: ZooKeeper's `jute.maxbuffer`: no frame may be longer, whatever it holds.
@@ -19,6 +21,7 @@ MAX_FRAME_BYTES: Final = 0xFFFFF
 WORDS: Final = frozenset({b"conf", b"envi", b"isro", b"mntr", b"ruok", b"srvr", b"stat"})
 
 _WORD_BYTES: Final = 4
+_CONNECT_VERSION: Final = bytes(2)  # the first half of its 0
 
 
 class Word(NamedTuple):
@@ -82,4 +85,10 @@ class ClientReceiver:
         if self._connected:
             return body
         self._connected = True
-        return decode_connect(body)
+        hint = stranger_hint(body) if body[:2] != _CONNECT_VERSION else ""
+        if hint:
+            raise RemoteProtocolError(f"it is no connect request{hint}")
+        try:
+            return decode_connect(body)
+        except RemoteProtocolError as error:
+            raise RemoteProtocolError(f"{error}{stranger_hint(body)}") from None
