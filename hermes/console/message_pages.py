@@ -2,13 +2,14 @@
 
 import json
 import shlex
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from hermes.client.places import parse_time_ms
 from hermes.config import SCHEMAS_TOPIC
 from hermes.console.asking import Answer, Ask, InputError, Needs, NoSuchPageError, Route
+from hermes.console.filters import message_filter
 from hermes.console.messages import STARTS, Damage, End, Found, Progress, Wanted
 from hermes.console.partition_search import read_one
 from hermes.console.records import Records
@@ -23,6 +24,8 @@ _COUNTS: Final = (20, 50, 100, 200, 500)
 _SCANS: Final = (1_000, 10_000, 100_000, 1_000_000)
 _ONE_CHARACTERS: Final = 1_000_000
 _LIVE_FIRST: Final = 20
+_FILTERS: Final = ("q", "field", "key", "header")
+_PARAMS: Final = ("partition", "start", "value", "at", "count", *_FILTERS, "scan", "as", "schema")
 
 
 def _messages(sources: Sources, ask: Ask, name: str) -> Answer:
@@ -32,7 +35,7 @@ def _messages(sources: Sources, ask: Ask, name: str) -> Answer:
     problem = ""
     results: Iterable[Any] = ()
     try:
-        wanted = _wanted(sources, ask, params)
+        wanted = _wanted(sources, ask, topic, params)
         results = _search(sources, ask, topic, partitions, wanted)
     except InputError as error:
         problem = str(error)
@@ -41,6 +44,8 @@ def _messages(sources: Sources, ask: Ask, name: str) -> Answer:
         **sources.shared(ask, "topics"),
         topic=topic,
         params=params,
+        fields=_for_form(params),
+        is_filtered=any(params[name] for name in _FILTERS),
         results=results,
         problem=problem,
         commands=[]
@@ -60,7 +65,7 @@ def _download(sources: Sources, ask: Ask, name: str) -> Answer:
     topic = sources.topics.topic(name)
     params = _params(ask)
     partitions = _partitions(topic, params["partition"])
-    wanted = _wanted(sources, ask, params)
+    wanted = _wanted(sources, ask, topic, params)
     found = _search(sources, ask, topic, partitions, wanted)
     return Answer(
         _json_lines(name, found),
@@ -144,33 +149,22 @@ def _tail(sources: Sources, ask: Ask, name: str) -> Answer:
 def _params(ask: Ask) -> dict[str, str]:
     """The parameters of a search as they were given, for forms and links."""
     defaults = {"start": "last", "count": "50", "scan": "10000", "as": "auto"}
-    names = ("partition", "start", "value", "count", "q", "field", "scan", "as", "schema")
-    return {name: ask.text(name) or defaults.get(name, "") for name in names}
+    return {name: ask.text(name) or defaults.get(name, "") for name in _PARAMS}
 
 
-def _wanted(sources: Sources, ask: Ask, params: dict[str, str]) -> Wanted:
+def _wanted(sources: Sources, ask: Ask, topic: TopicView, params: dict[str, str]) -> Wanted:
     start = params["start"]
     if start not in STARTS:
         raise InputError(f"start: expected one of {', '.join(STARTS)}")
     reader = _reader(sources, ask, params)
-    matches: Callable[[bytes], bool] | None = None
-    if params["field"]:
-        matches = reader.has_field(params["field"], params["q"])
-    elif params["q"]:
-        needle = params["q"].encode("utf-8", "surrogatepass")
-        matches = partial(_contains, needle)
     return Wanted(
         start,
-        _value(start, params["value"]),
+        _value(start, params),
         ask.number("count", 50, 1, _COUNTS[-1]),
         ask.number("scan", 10_000, 1, _SCANS[-1]),
-        matches,
+        message_filter(params, reader, holds_records=topic.counts_messages),
         reader,
     )
-
-
-def _contains(needle: bytes, payload: bytes) -> bool:
-    return needle in payload
 
 
 def _reader(sources: Sources, ask: Ask, params: dict[str, str]) -> ValueReader:
@@ -190,19 +184,31 @@ def _search(
     return ask.viewer.seeing(topic.name, found)
 
 
-def _value(start: str, text: str) -> int:
+def _value(start: str, params: dict[str, str]) -> int:
     """The offset or time to start from; -1 where none is needed."""
+    text = params["value"]
     if start == "beginning" or (start == "last" and not text):
         return -1
     if start == "time":
         try:
-            return parse_time_ms(text)
+            return parse_time_ms(params["at"] or text)
         except ValueError as error:
-            raise InputError(f"Offset or time: {error}") from error
+            raise InputError(f"Time: {error}") from error
     number = text.replace(",", "")
     if not (number.isascii() and number.isdigit() and len(number) < 20):
-        raise InputError("Offset or time: expected an offset, a number of bytes")
+        raise InputError("Offset: expected a whole number")
     return int(number)
+
+
+def _for_form(params: dict[str, str]) -> dict[str, str]:
+    """A search as its form shows it: a time that can be read is in the picker, to the second."""
+    if params["start"] != "time" or params["at"]:
+        return params
+    try:
+        moment = datetime.fromtimestamp(parse_time_ms(params["value"]) // 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return params
+    return {**params, "value": "", "at": f"{moment:%Y-%m-%dT%H:%M:%S}"}
 
 
 def _partitions(topic: TopicView, name: str) -> list[PartitionRow]:

@@ -22,7 +22,7 @@ class Wanted:
             before, or -1 for the end.
         count: how many messages to show.
         scan: how many to look at.
-        matches: chooses by the payload; None takes all.
+        matches: chooses; None takes all.
         reader: shows the payloads.
     """
 
@@ -30,7 +30,7 @@ class Wanted:
     value: int
     count: int
     scan: int
-    matches: Callable[[bytes], bool] | None
+    matches: "Callable[[Found], bool] | None"
     reader: ValueReader
 
 
@@ -73,6 +73,11 @@ class Found:
     headers: tuple[tuple[str, bytes | None], ...] = ()
     is_tombstone: bool = False
     label: str = ""
+
+    @property
+    def shown_key(self) -> bytes | None:
+        """Its key, or the JSON of the record that this is."""
+        return None if self.key is None else self.reader.shown_key(self.key)
 
     @property
     def value(self) -> Shown:

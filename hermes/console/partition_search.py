@@ -212,7 +212,7 @@ class PartitionSearch:
 
     def _wanted_one(self, each: Found, scanned: Scanned) -> Found | None:
         scanned.count += 1
-        if self._wanted.matches is not None and not self._wanted.matches(each.payload):
+        if self._wanted.matches is not None and not self._wanted.matches(each):
             return None
         scanned.found += 1
         return each

@@ -149,6 +149,26 @@ class ValueReader:
             return _hex(payload, most)
         return _text(payload, most)
 
+    def readable(self, data: bytes) -> bytes:
+        """The JSON of a registry's record; what is none as it is.
+
+        Raises:
+            HermesError: the registry can't be asked.
+        """
+        if self._records is None or not is_framed(data):
+            return data
+        try:
+            return _json(self._records.read(data), LIST_CHARACTERS).encode("utf-8", "replace")
+        except (EncodingError, ValueError, RecursionError):
+            return data
+
+    def shown_key(self, key: bytes) -> bytes:
+        """A key as `readable`; as it is also while the registry can't be asked."""
+        try:
+            return self.readable(key)
+        except HermesError:
+            return key
+
     def has_field(self, path: str, wanted: str) -> Callable[[bytes], bool]:
         """A test of payloads for a field.
 

@@ -103,6 +103,30 @@ function searchWhileTyping(form) {
 
 document.querySelectorAll("[data-search]").forEach(searchWhileTyping);
 
+// -- forms --------------------------------------------------------------------------------------
+
+// Shows a field only while a choice elsewhere in the form makes use of it.
+for (const field of document.querySelectorAll("[data-when]")) {
+  const choice = document.getElementById(field.dataset.when);
+  const show = () => { field.hidden = !field.dataset.is.split(" ").includes(choice.value); };
+  choice.addEventListener("change", show);
+  show();
+}
+
+// A picker is in UTC: its label says what that is on the visitor's own clock.
+for (const picker of document.querySelectorAll("input[type=datetime-local]")) {
+  const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  if (zone === "UTC") continue;
+  const note = document.createElement("span");
+  const say = () => {
+    const moment = new Date(`${picker.value}Z`);
+    note.textContent = isNaN(moment) ? "" : ` (${moment.toLocaleString()} in ${zone})`;
+  };
+  picker.labels[0].append(note);
+  picker.addEventListener("input", say);
+  say();
+}
+
 // -- live tail ----------------------------------------------------------------------------------
 
 // Puts what is new above the rest, keeps at most so many, and rests while paused or hidden.

@@ -342,14 +342,14 @@ def test_everything_is_reached_by_keyboard(browser: Browser) -> None:
     while browser.focused().text != "Messages":
         browser.press(Keys.TAB)
     browser.press(Keys.ENTER)
-    browser.wait(lambda: len(browser.all("details")) == 3)
+    browser.wait(lambda: len(browser.all(".message")) == 3)
     browser.press("/")
     assert browser.focused().get_attribute("id") == "q"
-    while browser.focused().tag_name != "summary":
+    while not browser.all(".message summary:focus"):
         browser.press(Keys.TAB)
     browser.press(Keys.ENTER)
-    assert browser.find("details").get_attribute("open")
-    assert browser.find("details pre").text == "third"
+    assert browser.find(".message").get_attribute("open")
+    assert browser.find(".message pre").text == "third"
 
 
 @pytest.mark.parametrize(("path", "wanted"), [("/groups", "billing"), ("/topics", "compressed")])
@@ -365,6 +365,27 @@ def test_a_list_is_searched_while_somebody_types(browser: Browser, path: str, wa
     browser.wait(lambda: "<b>" in browser.find(".empty").text)
     assert browser.document() == document
     assert browser.focused().get_attribute("value") == wanted[:5] + "<b>"
+
+
+def test_a_time_is_picked(browser: Browser) -> None:
+    browser.open("/topics/activity/messages")
+    assert not browser.find("#at").is_displayed()
+    browser.find("#start option[value='time']").click()
+    assert browser.find("#at").is_displayed()
+    assert not browser.find("#value").is_displayed()
+    assert browser.find("label[for='at']").text.startswith("Time in UTC")
+    browser.driver.execute_cdp_cmd("Emulation.setTimezoneOverride", {"timezoneId": "Asia/Tokyo"})
+    browser.driver.execute_script(
+        "const at = document.getElementById('at'); at.value = '2001-01-01T22:00:00';"
+        "at.dispatchEvent(new Event('input', {bubbles: true}));"
+    )
+    browser.follow("#search .main")
+    browser.wait(lambda: len(browser.all("details.message")) == 50)
+    assert browser.find("#at").get_attribute("value").startswith("2001-01-01T22:00")
+    assert "1/2/2001, 7:00:00 AM in Asia/Tokyo" in " ".join(
+        browser.find("label[for='at']").text.split()
+    )
+    browser.driver.execute_cdp_cmd("Emulation.setTimezoneOverride", {"timezoneId": ""})
 
 
 def test_a_narrow_menu_shows_the_page_that_is_open_and_that_it_scrolls(browser: Browser) -> None:
@@ -383,11 +404,11 @@ def test_it_works_without_script(browser: Browser) -> None:
     browser.follow(".search button")
     browser.follow("tbody a")
     browser.follow(".tabs a:nth-child(2)")
-    browser.find("summary").click()
-    assert browser.find("details pre").is_displayed()
+    browser.find(".message summary").click()
+    assert browser.find(".message pre").is_displayed()
     browser.find("#q").send_keys("second")
     browser.follow("#search .main")
-    browser.wait(lambda: [each.text for each in browser.all("details .value")] == ["second"])
+    browser.wait(lambda: [each.text for each in browser.all(".message .value")] == ["second"])
     browser.open("/")
     assert browser.find("[data-live='stat-brokers']").text == "1"
     browser.follow(".themes button[value='dark']")

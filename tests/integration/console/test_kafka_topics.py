@@ -1,6 +1,7 @@
 """Topics of Kafka's format, whose offsets count messages, in the console and in `hermes top`."""
 
 import json
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -95,9 +96,9 @@ def test_the_lag_of_a_group_is_in_messages_where_offsets_are(kafka: RunningKafka
         assert "search 1 1,400 messages" in topic
         pages.may_act = True
         preview = pages("groups", "search", "reset", topic="", to="shift", value="-1")
-        assert "0-0 100 99 -1 1,401 messages" in text(preview)
+        assert "orders 0 100 99 -1 1,401 messages" in text(preview)
         exactly = pages("groups", "search", "reset", topic="", to="offset", value="1234")
-        assert "0-0 100 1,234 +1134 266 messages" in text(exactly)
+        assert "orders 0 100 1,234 +1134 266 messages" in text(exactly)
     finally:
         pages.console.close()
     place = f"{kafka.host}:{kafka.port}"
@@ -160,6 +161,22 @@ def test_messages_have_keys_and_begin_where_they_are_asked_for(kafka: RunningKaf
         assert " 0:280 " in last
         assert " 0:279 " not in last
         assert "20 shown, 20 looked at" in last
+        for query, offsets in (
+            ({"key": "<k25"}, [25, *range(250, 260)]),
+            ({"key": "<k25", "q": "7"}, [257]),
+            ({"key": "=<k25"}, []),
+            ({"header": "source"}, [250]),
+            ({"header": "empty"}, [250]),
+            ({"header": "empty: x"}, []),
+            ({"header": "source: sh"}, [250]),
+            ({"header": "source: =sh"}, []),
+            ({"header": "source: =shop", "key": "k250"}, [250]),
+        ):
+            chosen = pages("topics", "orders", "messages", start="beginning", **query)
+            found_at = re.findall(r'<span class="place">0:(\d+)<', chosen)
+            assert list(map(int, found_at)) == offsets, query
+            assert "300 looked at" in text(chosen)
+        assert pages.answer("topics", "orders", "messages", header=": x").status == 400
         before = text(pages("topics", "orders", "messages", start="last", value=252, count=20))
         assert " 0:251 " in before
         assert " 0:252 " not in before

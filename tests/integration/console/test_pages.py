@@ -190,8 +190,12 @@ def test_messages_from_the_beginning_an_offset_and_a_time(pages):
     assert re.findall(r" 0:(\d+)", text(page))[0] == offsets[3]
     later = text(pages("topics", "activity", "messages", start="time", value="2999-01-01"))
     assert "There is no message here" in later
-    earlier = text(pages("topics", "activity", "messages", start="time", value="2001-01-01 10:00"))
-    assert '"id": 0}' in earlier
+    for moment in ({"value": "2001-01-01 10:00"}, {"at": "2001-01-01T10:00"}):
+        earlier = pages("topics", "activity", "messages", start="time", **moment)
+        assert '"id": 0}' in text(earlier)
+        assert re.search(r'type="datetime-local"[^>]* value="2001-01-01T10:00(:00)?"', earlier)
+    zoned = pages("topics", "activity", "messages", start="time", value="2001-01-01T10:00+02:00")
+    assert 'value="2001-01-01T08:00:00"' in zoned
 
 
 def test_messages_are_found_by_text_and_by_a_field(pages):
@@ -214,6 +218,8 @@ def test_a_search_stops_at_its_limit_and_says_so(pages):
         {"start": "nowhere"},
         {"start": "offset", "value": "x"},
         {"start": "time", "value": "yesterday"},
+        {"start": "time", "at": "yesterday"},
+        {"key": "only Kafka's format has them"},
         {"count": "1000000"},
         {"as": "yaml"},
         {"as": "avro"},

@@ -25,7 +25,7 @@ def take(payloads: list[bytes], matches: Any = None) -> tuple[list[Any], Scanned
 
 
 def test_the_messages_of_a_set_are_made_readable_only_when_somebody_looks() -> None:
-    taken, scanned = take([b"one", b"two"], lambda payload: payload == b"two")
+    taken, scanned = take([b"one", b"two"], lambda each: each.payload == b"two")
     assert taken[0] is None
     assert isinstance(taken[1], Found)
     assert (taken[1].index, taken[1].set_count, taken[1].value.text) == (1, 2, "two")
