@@ -78,7 +78,7 @@ def _say(
     except BrokerUnavailableError as error:
         raise BrokerNotReachedError(
             f"{address} closed the connection when {security.whom} was to be authenticated; is it "
-            "being restarted, or one of Kafka 0.7?"
+            "being restarted, or is this another port (of kafka_listen, coordination, Kafka 0.7)?"
         ) from error
 
 
