@@ -270,6 +270,7 @@ def test_a_snapshot_that_cannot_be_written_costs_nothing_but_time(path):
 def test_batches_are_appended_in_the_epoch_that_kafka_has_left_the_log_in(path):
     opened(path).close()
     (path / "leader-epoch-checkpoint").write_text("0\n1\n3 0\n")
+    (path.parent / "replication-offset-checkpoint").touch()  # a Kafka was at work since
     log = opened(path)
     assert log.leader_epoch == 3
 
