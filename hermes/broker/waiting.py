@@ -7,19 +7,22 @@ costs nothing while it waits: when one of its partitions was flushed, that one a
 There may be twenty thousand of them with a thousand partitions each. So a waiting fetch is kept as
 bytes and arrays of numbers. All of them share a budget, beyond which the oldest are answered early,
 those that wait for many partitions first. Those that a flush may wake are looked at a quantum at a
-time.
+time, and so are the partitions of one that begins to wait for very many, or ends.
 """
 
+import sys
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import chain
 from typing import Any, Protocol
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
-from hermes.broker.fairness import FairScheduler, cooperatively
+from hermes.broker.fairness import QUANTUM_ENTRIES, FairScheduler, cooperatively
+from hermes.broker.outcomes import then
 from hermes.protocol import FetchRequest, decode_request
 
 #: A fetch that waits for more partitions than this is answered early before others are.
@@ -28,6 +31,10 @@ WIDE_FETCHES = 64
 #: About what a waiting fetch holds in memory, and each of its partitions in addition to its bytes.
 _WAITER_BYTES = 2048
 _PARTITION_BYTES = 160
+
+# Keys of very many partitions are put in order bucket by bucket, by their first bits.
+_BUCKETS = 1024
+_BUCKET_SHIFT = sys.hash_info.width - 10
 
 #: What an encoded request begins with, and decoding does without.
 _SIZE_BYTES = 4
@@ -73,19 +80,24 @@ class _Waiter:
         "timer",
     )
 
-    def __init__(self, request: Waitable, available: list[int]) -> None:
-        keys = [_key(fetch.topic, fetch.partition) for fetch in request.fetches]
-        order = sorted(range(len(keys)), key=keys.__getitem__)
-        fetches = request.fetches
+    def __init__(self, request: Waitable) -> None:
         self.request = request.encode()[_SIZE_BYTES:]
-        self.keys = array("q", [keys[n] for n in order])
-        self.offsets = array("q", [fetches[n].offset for n in order])
-        self.max_sizes = array("i", [fetches[n].max_size for n in order])
-        self.available = array("q", [available[n] for n in order])
-        self.lacking_bytes = request.min_bytes - sum(available)
-        self.size_bytes = _WAITER_BYTES + len(self.request) + _PARTITION_BYTES * len(keys)
+        self.keys, self.offsets = array("q"), array("q")
+        self.max_sizes, self.available = array("i"), array("q")
+        self.lacking_bytes = request.min_bytes
+        self.size_bytes = (
+            _WAITER_BYTES + len(self.request) + _PARTITION_BYTES * len(request.fetches)
+        )
         self.answered: Deferred[Any] = Deferred()
         self.timer: Any = None
+
+    def add(self, key: int, fetch: FetchRequest, available: int) -> None:
+        """Add a fetch behind those with smaller keys."""
+        self.keys.append(key)
+        self.offsets.append(fetch.offset)
+        self.max_sizes.append(fetch.max_size)
+        self.available.append(available)
+        self.lacking_bytes -= available
 
 
 class WaitingFetches:
@@ -132,19 +144,64 @@ class WaitingFetches:
             None when it is to be answered now; else a Deferred that fires with the request when it
             is time to respond. Cancel it when the connection is lost.
         """
+        if request.max_wait_ms <= 0 or self._stopping:
+            return None
+        if len(request.fetches) > QUANTUM_ENTRIES:
+            return self._wait_for_many(request)
         available = []
         for fetch in request.fetches:
             found = self._available(fetch)
             if found is None:
                 return None
             available.append(found)
-        if request.max_wait_ms <= 0 or sum(available) >= request.min_bytes or self._stopping:
+        if sum(available) >= request.min_bytes:
             return None
-        waiter = _Waiter(request, available)
-        waiter.answered = Deferred(lambda _: self._drop(waiter))
-        self._add(waiter)
-        waiter.timer = self._clock.callLater(request.max_wait_ms / 1000, self._wake, waiter)
-        self._make_room()
+        waiter = _Waiter(request)
+        keys = [_key(fetch.topic, fetch.partition) for fetch in request.fetches]
+        for place in sorted(range(len(keys)), key=keys.__getitem__):
+            waiter.add(keys[place], request.fetches[place], available[place])
+            self._listen(waiter, keys[place])
+        self._hold(waiter, request)
+        return waiter.answered
+
+    def _wait_for_many(self, request: Waitable) -> "Deferred[Any] | None":
+        """Wait for so many partitions that everything that is done for each of them takes turns.
+
+        It hears of each one before that is looked at, so that it misses nothing in between.
+        """
+        if request.min_bytes <= 0:
+            return None
+        waiter = _Waiter(request)
+        self._hold(waiter, request)
+        # Keys are hashes, so these are about as large as each other; in order, all of them are.
+        buckets: list[list[tuple[int, int]]] = [[] for _ in range(_BUCKETS)]
+
+        def put(place: int) -> None:
+            fetch = request.fetches[place]
+            key = _key(fetch.topic, fetch.partition)
+            buckets[(key >> _BUCKET_SHIFT) + _BUCKETS // 2].append((key, place))
+
+        in_order: list[FetchRequest] = []
+
+        def add(bucket: list[tuple[int, int]]) -> None:
+            for key, place in sorted(bucket):
+                in_order.append(request.fetches[place])
+                waiter.add(key, in_order[-1], 0)
+
+        def look(place: int) -> None:
+            if not self._waits(waiter):
+                return
+            self._listen(waiter, waiter.keys[place])
+            found = self._available(in_order[place])
+            if found is not None:
+                waiter.lacking_bytes -= found - waiter.available[place]
+                waiter.available[place] = found
+            if found is None or waiter.lacking_bytes <= 0:
+                self._wake(waiter)
+
+        places, take_turns = range(len(request.fetches)), partial(cooperatively, self._scheduler)
+        added = then(take_turns(places, put), lambda _: take_turns(buckets, add))
+        then(added, lambda _: take_turns(places, look))
         return waiter.answered
 
     def __len__(self) -> int:
@@ -212,16 +269,35 @@ class WaitingFetches:
         if not waiter.answered.called:
             waiter.answered.callback(self._decode(waiter.request))
 
-    def _add(self, waiter: _Waiter) -> None:
-        wide = len(waiter.keys) > WIDE_FETCHES
+    def _hold(self, waiter: _Waiter, request: Waitable) -> None:
+        """Let a fetch wait from now on."""
+        waiter.answered = Deferred(lambda _: self._drop(waiter))
+        wide = len(request.fetches) > WIDE_FETCHES
         (self._wide if wide else self._narrow)[waiter] = None
         self.used_bytes += waiter.size_bytes
-        for key in set(waiter.keys):
-            others = self._by_key.setdefault(key, waiter)
-            if isinstance(others, set):
-                others.add(waiter)
-            elif others is not waiter:
-                self._by_key[key] = {others, waiter}
+        waiter.timer = self._clock.callLater(request.max_wait_ms / 1000, self._wake, waiter)
+        self._make_room()
+
+    def _waits(self, waiter: _Waiter) -> bool:
+        return waiter in self._wide or waiter in self._narrow
+
+    def _listen(self, waiter: _Waiter, key: int) -> None:
+        """Have a waiter hear of a partition; again is harmless."""
+        others = self._by_key.setdefault(key, waiter)
+        if isinstance(others, set):
+            others.add(waiter)
+        elif others is not waiter:
+            self._by_key[key] = {others, waiter}
+
+    def _forget(self, waiter: _Waiter, key: int) -> None:
+        """Have a waiter hear no more of a partition; again is harmless."""
+        others = self._by_key.get(key)
+        if isinstance(others, set):
+            others.discard(waiter)
+            if len(others) == 1:
+                self._by_key[key] = others.pop()
+        elif others is waiter:
+            del self._by_key[key]
 
     def _drop(self, waiter: _Waiter) -> None:
         """Have a waiter wait no longer; again is harmless."""
@@ -231,14 +307,11 @@ class WaitingFetches:
         if waiter.timer is not None and waiter.timer.active():
             waiter.timer.cancel()
         self.used_bytes -= waiter.size_bytes
-        for key in set(waiter.keys):
-            others = self._by_key[key]
-            if isinstance(others, set):
-                others.discard(waiter)
-                if len(others) == 1:
-                    self._by_key[key] = others.pop()
-            else:
-                del self._by_key[key]
+        if len(waiter.keys) <= QUANTUM_ENTRIES:
+            for key in set(waiter.keys):
+                self._forget(waiter, key)
+        else:
+            cooperatively(self._scheduler, waiter.keys, lambda key: self._forget(waiter, key))
 
 
 def _key(topic: str, partition: int) -> int:

@@ -70,7 +70,7 @@ async def fetch(request: Any, call: Call) -> KafkaSend:
     if wait_ms > 0 and not _is_enough(fetched, min_bytes):
         _release_all(fetched)
         del fetched
-        wait = _wait_of(call, wanted, min_bytes, wait_ms)
+        wait = await _wait_of(call, wanted, min_bytes, wait_ms)
         waited = None if wait is None else call.server.waits.wait(wait)
         del wait
         if waited is not None:
@@ -92,18 +92,24 @@ def _release_all(fetched: list[Fetched]) -> None:
         each.release()
 
 
-def _wait_of(call: Call, wanted: Sequence[_Wanted], min_bytes: int, wait_ms: int) -> Wait | None:
+async def _wait_of(
+    call: Call, wanted: Sequence[_Wanted], min_bytes: int, wait_ms: int
+) -> Wait | None:
     """What to wait for; None where a topic has been deleted, say, since all was read."""
-    fetches, topics = [], _topics_of(call, wanted)
-    for each in wanted:
+    topics = _topics_of(call, wanted)
+
+    def fetch_of(each: _Wanted) -> FetchRequest | None:
         topic = topics[each.topic]
-        if isinstance(topic, KafkaTopic):
-            try:
-                log = call.server.topics.log(topic.name, each.number)
-            except HermesError:
-                return None
-            fetches.append(FetchRequest(log.topic, log.partition, each.offset, each.max_bytes))
-    return Wait(fetches, min_bytes, wait_ms)
+        if not isinstance(topic, KafkaTopic):
+            return None
+        log = call.server.topics.log(topic.name, each.number)
+        return FetchRequest(log.topic, log.partition, each.offset, each.max_bytes)
+
+    try:
+        found = await settled(cooperatively(call.server.shared.scheduler, wanted, fetch_of))
+    except HermesError:
+        return None
+    return Wait([each for each in found if each is not None], min_bytes, wait_ms)
 
 
 def _wanted(request: Any, version: int) -> list[_Wanted]:

@@ -60,6 +60,72 @@ def test_an_error_is_answered_at_once() -> None:
     assert bench.answered == ["at once"]
 
 
+MANY = 5 * QUANTUM_ENTRIES
+
+
+def turn(bench: Bench) -> None:
+    """One turn of the reactor; a test's clock would take all that follow from it as well."""
+    call = bench.clock.calls.pop(0)
+    call.called = 1
+    call.func(*call.args, **call.kw)
+
+
+def test_one_that_waits_for_very_many_partitions_is_armed_in_turns() -> None:
+    bench = Bench()
+    asked = request(*range(MANY), min_bytes=10 * MANY)
+    bench.wait(asked)
+    assert bench.looks <= QUANTUM_ENTRIES
+    there = 0
+    while bench.looks < MANY:  # some partitions change before they are looked at, some after
+        there += 1
+        for partition in range(0, MANY, 100):
+            bench.append(partition, there)
+        before = bench.looks
+        turn(bench)
+        assert bench.looks <= before + QUANTUM_ENTRIES
+    assert there > MANY // QUANTUM_ENTRIES
+    (waiter,) = bench.waiting._wide
+    assert waiter.lacking_bytes == 10 * MANY - there * len(range(0, MANY, 100))
+    assert bench.answered == []
+    bench.append(7, None)
+    assert bench.answered == [asked]
+    while bench.clock.calls:
+        turn(bench)
+    assert (len(bench.waiting), bench.waiting.used_bytes) == (0, 0)
+    assert not bench.waiting._by_key
+
+
+@pytest.mark.parametrize("there", [1, None])
+def test_what_comes_while_it_is_armed_wakes_it_once(there: int | None) -> None:
+    for partition in (0, MANY - 1):
+        bench = Bench()
+        asked = request(*range(MANY))
+        bench.wait(asked)
+        for _ in range(8):  # in the middle of it
+            turn(bench)
+        assert bench.answered == []
+        bench.append(partition, there)
+        bench.clock.advance(0)
+        assert bench.answered == [asked]
+        assert not bench.waiting._by_key
+        assert not bench.clock.getDelayedCalls()
+
+
+def test_who_leaves_while_it_is_armed_leaves_nothing() -> None:
+    bench = Bench()
+    waited = bench.waiting.wait(request(*range(MANY)))
+    assert waited is not None
+    waited.addErrback(lambda failure: failure.trap(CancelledError))
+    while not bench.looks:
+        turn(bench)
+    waited.cancel()
+    bench.clock.advance(0)
+    assert bench.looks <= QUANTUM_ENTRIES
+    assert (len(bench.waiting), bench.waiting.used_bytes) == (0, 0)
+    assert not bench.waiting._by_key
+    assert not bench.clock.getDelayedCalls()
+
+
 def test_a_flush_of_one_of_its_partitions_wakes_it_when_there_is_enough() -> None:
     bench = Bench()
     asked = request(0, 1, min_bytes=30)
@@ -107,6 +173,8 @@ def test_a_flush_looks_at_one_partition_of_each() -> None:
     bench = Bench(limit_bytes=1 << 30)
     for _ in range(10):
         bench.wait(request(*range(1000), min_bytes=1 << 30))
+    while bench.looks < 10 * 1000:
+        bench.clock.advance(0)
     bench.looks = 0
     bench.append(7, 1)
     assert bench.looks == 10
