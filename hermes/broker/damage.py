@@ -12,6 +12,7 @@ else: a broker that was restarted must not take for sound what it knew to be dam
 A log that somebody has met damage in (a compaction, a recovery, a read) is looked at before others.
 """
 
+import math
 import os
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -49,6 +50,9 @@ ROUND_SECONDS: Final = 24 * 60 * 60.0
 
 #: A log that is suspect time and again is looked at this often.
 SUSPECTS_SECONDS: Final = 60 * 60.0
+
+#: How often suspects are looked for in a round; each time all logs are gone through.
+_LOOK_SECONDS: Final = 10.0
 
 #: How fast suspects are read while no check is wanted, in bytes per second.
 SUSPECTS_RATE: Final = 1024 * 1024
@@ -147,6 +151,8 @@ class DamageCheck:
         # In which state damaged files were.
         self._states: dict[Segment, _State] = {}
         self._noted: frozenset[DamagedSegment] | None = None  # on disk
+        self._has_changed = False  # what is damaged, since that was noted
+        self._next_suspects = -math.inf
         self._is_running = False
         self._stopped: list[Deferred[None]] = []
         self.rounds = 0
@@ -214,8 +220,11 @@ class DamageCheck:
             for log in (*logs[first:], *logs[:first]):
                 for segment, _ in log.visible_segments():
                     yield self._segment(log, segment)
-                    yield self._suspects()
-                    yield self._save()
+                    # Not each time: there may be very many logs, with little in each.
+                    if self._seconds() >= self._next_suspects:
+                        yield self._suspects()
+                    if self._has_changed:
+                        yield self._save()
             self.rounds += 1
         except _StoppedError:
             pass
@@ -240,6 +249,7 @@ class DamageCheck:
             for log in self.damaged()
             for segment in log.damage
         )
+        self._has_changed = False
         if damaged != self._noted:
             with suppress(StorageError):  # a full disk, say: it is tried again
                 yield self._in_thread(write_damaged, self._directory.path, damaged, self._files)
@@ -248,6 +258,7 @@ class DamageCheck:
     @inlineCallbacks
     def _suspects(self) -> "Any":
         """Look at logs that somebody has met damage in, and at damaged files that have changed."""
+        self._next_suspects = self._seconds() + _LOOK_SECONDS
         for log in list(self._directory.logs.values()):
             since = self._looked_at.get(log, -SUSPECTS_SECONDS)
             if log.is_suspect and self._seconds() - since >= SUSPECTS_SECONDS:
@@ -274,6 +285,7 @@ class DamageCheck:
         damage = [each for each in looked.damage if each.end > log.earliest]
         before = log.damage.get(segment, ())
         others = {each: found for each, found in log.damage.items() if each is not segment}
+        self._has_changed |= bool(damage) or bool(before)
         if damage:
             self._states[segment] = looked.state
             log.damage = {**others, segment: damage}

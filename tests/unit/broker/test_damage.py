@@ -254,6 +254,40 @@ def test_a_log_that_is_suspect_all_the_time_is_not_read_all_the_time(checked: Ch
         assert checked.check.read_bytes == looks * log.size_bytes
 
 
+class CountedDirectory:
+    """A data directory that counts how often somebody goes through all its logs."""
+
+    def __init__(self, directory: DataDirectory) -> None:
+        self._directory = directory
+        self.walks = 0
+
+    @property
+    def logs(self) -> Any:
+        self.walks += 1
+        return self._directory.logs
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._directory, name)
+
+
+def test_a_round_does_not_go_through_all_logs_for_each_of_them(tmp_path: Path) -> None:
+    checked = Checked(tmp_path / "logs", "0.7")
+    counted = CountedDirectory(checked.directory)
+    check = DamageCheck(counted, maybeDeferred, checked.clock.seconds, lambda: 10**15)  # type: ignore[arg-type]
+    walks = []
+    for topics in (5, 40):
+        for number in range(topics):
+            checked.fill(f"x{number}" if topics == 5 else f"y{number}", count=1)
+        checked.clock.advance(ROUND_SECONDS)
+        counted.walks = 0
+        check.look()
+        walks.append(counted.walks)
+    assert check.rounds == 2
+    # The first round has read besides what was noted, and found that nothing is.
+    assert walks[1] <= walks[0]
+    checked.directory.close()
+
+
 def test_a_recovery_has_it_looked_at_at_once(checked: Checked, tmp_path: Path) -> None:
     log = checked.fill(count=3)
     flip(log.visible_segments()[0][0])
