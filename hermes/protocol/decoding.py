@@ -169,10 +169,13 @@ def stranger_hint(frame: Buffer) -> str:
     if hint:
         return hint
     try:
-        decode_request(frame)
+        # Decoding one with very many entries would hold up everybody else.
+        if long_request(memoryview(frame)) is None:
+            decode_request(frame)
+            return f": {Spoken.BROKER.value}"
     except RemoteProtocolError:
-        return ""
-    return f": {Spoken.BROKER.value}"
+        pass
+    return ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,12 @@ from hermes.kafka.frames import FrameReceiver
 from hermes.protocol import (
     FetchRequest,
     MetadataRequest,
+    MultiFetchRequest,
     OffsetsRequest,
     RequestReceiver,
     ResponseReceiver,
 )
-from hermes.protocol.decoding import stranger_hint
+from hermes.protocol.decoding import LONG_ENTRIES, stranger_hint
 from hermes.protocol.strangers import KAFKA_PROBE, is_kafka_answer, is_zookeeper_connect
 
 # What kazoo sends first, without and with "read only": a length and then the request.
@@ -86,6 +87,13 @@ def test_who_is_right_there_is_served(data: bytes) -> None:
     assert receiver.next_item() is not None
     assert is_zookeeper_connect(data[4:])
     assert not is_zookeeper_connect(data)
+
+
+def test_very_many_entries_are_not_decoded_for_a_hint() -> None:
+    entry = FetchRequest("clicks", 0, 0, 1000)
+    few, many = (MultiFetchRequest([entry] * n).encode()[4:] for n in (2, LONG_ENTRIES + 1))
+    assert stranger_hint(few) == f": {BROKER}"
+    assert stranger_hint(many) == ""
 
 
 def test_nonsense_is_nobody() -> None:
