@@ -166,6 +166,12 @@ def _chosen(topic: TopicView, name: str, key: str) -> PartitionRow:
         return row
     rows = topic.partitions
     if key and topic.counts_messages:
+        if topic.errors:  # a key's partition depends on how many there are
+            raise FieldError(
+                "partition",
+                "A broker does not answer, so it is not known which partition the key belongs in: "
+                "choose one.",
+            )
         partitioner: Any = load_plugin("hermes.partitioners", _PARTITIONER, IPartitioner)
         place: int = partitioner.partition(topic.name, key, len(rows))
         return rows[place]
