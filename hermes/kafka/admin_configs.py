@@ -30,6 +30,9 @@ from hermes.security import CLUSTER, Operation, Resource
 _TOPIC: Final = 2
 _BROKER: Final = 4
 
+#: What else has settings in Kafka.
+_OTHERS: Final = {8: "a broker's loggers", 16: "clients' metrics", 32: "a consumer group"}
+
 #: Of these settings in ms a broker of Kafka's has no default: those in hours or messages have one.
 _WITHOUT_DEFAULT: Final = frozenset({"flush.ms", "retention.ms", "segment.ms"})
 
@@ -94,7 +97,7 @@ def _values(kind: int, name: str, call: Call) -> Iterable[ConfigValue]:
             raise _unknown_topic()
         return topic_configs(shared.config, name)
     if kind != _BROKER:
-        raise KafkaError(Code.INVALID_REQUEST, f"Unsupported resource type: {kind}")
+        raise _unsupported(kind)
     if not call.permits(Operation.ADMIN, CLUSTER):
         raise KafkaError(Code.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
     _check_broker(name, call)
@@ -246,7 +249,7 @@ def _to_alter(asked: Any, call: Call) -> KafkaTopic:
             Code.INVALID_REQUEST, "The settings of a broker are those of its broker.yaml."
         )
     if kind != _TOPIC:
-        raise KafkaError(Code.INVALID_REQUEST, f"Unsupported resource type: {kind}")
+        raise _unsupported(kind)
     if not call.permits(Operation.ADMIN, Resource.topic(name)):
         raise KafkaError(Code.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed.")
     found = call.server.topics.get(name)
@@ -263,4 +266,12 @@ def _to_alter(asked: Any, call: Call) -> KafkaTopic:
 def _unknown_topic() -> KafkaError:
     return KafkaError(
         Code.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
+    )
+
+
+def _unsupported(kind: int) -> KafkaError:
+    what = _OTHERS.get(kind, "what it stands for")
+    return KafkaError(
+        Code.INVALID_REQUEST,
+        f"Unsupported resource type: {kind} ({what}); only topics and brokers have settings here.",
     )

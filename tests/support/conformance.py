@@ -30,12 +30,12 @@ __all__ = ["DIFFERENCES", "SCENES", "answers"]
 
 #: What Hermes answers otherwise, by scene and step, and why. docs/kafka.md has each of them.
 DIFFERENCES = {
-    ("not_produced", "null records"): "Kafka fails inside, and never answers",
-    ("not_produced", "cut off"): "damage on the way: clients try again",
-    ("not_produced", "half a header"): "damage on the way: clients try again",
-    ("not_produced", "an unknown codec"): "Kafka fails inside, and has no better error",
-    ("not_produced", "far in the future"): "timestamps are the producers' affair",
-    ("reconfigured", "no such operation"): "Kafka fails inside, and has no better error",
+    ("not_produced", "null records"): "Kafka fails internally and never answers",
+    ("not_produced", "cut off"): "corrupted in transit: clients retry",
+    ("not_produced", "half a header"): "corrupted in transit: clients retry",
+    ("not_produced", "an unknown codec"): "Kafka fails internally and has no better error",
+    ("not_produced", "far in the future"): "timestamps are up to the producers",
+    ("reconfigured", "no such operation"): "Kafka fails internally and has no better error",
     ("others", "an empty transactional id"): "a transactional id is refused as it is",
 }
 

@@ -1,7 +1,7 @@
 """FindCoordinator: which broker a group's members turn to.
 
-There are no transactions: who looks for their coordinator is refused, with the error that makes
-every client give up at once.
+There are no transactions: a client that looks for their coordinator is refused, with the error for
+which every client gives up at once, and which Java's and librdkafka show with the text beside it.
 """
 
 from typing import Any, Final
@@ -16,7 +16,10 @@ _TRANSACTION: Final = 1
 #: The first version with several keys.
 _BATCHED: Final = 4
 
-_NO_TRANSACTIONS: Final = "this broker has no transactions: leave transactional.id out"
+_NO_TRANSACTIONS: Final = (
+    "Hermes has no transactions: leave transactional.id out (in Kafka Streams, set "
+    "processing.guarantee to at_least_once)"
+)
 
 
 async def find_coordinator(request: Any, call: Call) -> Any:
@@ -35,7 +38,10 @@ async def find_coordinator(request: Any, call: Call) -> Any:
 def _find(kind: int, key: str, call: Call, no_error: str) -> dict[str, Any]:
     code, text = Code.NONE, no_error
     if kind == _TRANSACTION:
-        code, text = Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, _NO_TRANSACTIONS
+        code, text = Code.CLUSTER_AUTHORIZATION_FAILED, _NO_TRANSACTIONS
+        call.server.shared.lines.warn(
+            "transactions", "{client} wants a transaction: {text}", client=call.client, text=text
+        )
     elif kind != _GROUP:
         code, text = Code.INVALID_REQUEST, "only groups have coordinators here"
     elif not call.permits(Operation.DESCRIBE, Resource.group(key)):

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from hermes.client.kafka_asking import KafkaAsker
@@ -174,5 +175,18 @@ def test_offsets_end_with_their_topic(broker: RunningKafka, asker: KafkaAsker) -
 
 def test_who_wants_transactions_is_told_at_once(asker: KafkaAsker) -> None:
     (found,) = asker.ask("FindCoordinator", 6, key_type=1, coordinator_keys=["t"]).coordinators
-    assert found.error_code == Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert found.error_code == Code.CLUSTER_AUTHORIZATION_FAILED
     assert "no transactions" in found.error_message
+
+
+def test_a_transactional_producer_fails_with_the_reason(broker: RunningKafka) -> None:
+    settings = {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "t"}
+    with pytest.raises(KafkaException, match="has no transactions: leave transactional"):
+        Producer({**settings, "log_level": 0}).init_transactions(60)
+
+
+def test_a_setting_of_a_group_is_refused_by_name(asker: KafkaAsker) -> None:
+    resource = {"resource_type": 32, "resource_name": "web", "configuration_keys": None}
+    (found,) = asker.ask("DescribeConfigs", 4, resources=[resource]).results
+    assert found.error_code == Code.INVALID_REQUEST
+    assert "32 (a consumer group)" in found.error_message
