@@ -1,6 +1,5 @@
 """Where brokers are, as people write it in settings and on command lines: `HOST:PORT`."""
 
-from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from hermes.quoting import quoted
@@ -49,13 +48,13 @@ def parse_broker(text: str) -> BrokerAddress:
     return BrokerAddress(host, int(port))
 
 
-def parse_brokers(value: str | Iterable[str]) -> tuple[BrokerAddress, ...]:
+def parse_brokers(value: object) -> tuple[BrokerAddress, ...]:
     """Read addresses with commas between, or a list of them; each stands in the result once.
 
     Raises:
         ValueError: one is no address, or there is none.
     """
-    texts = value.split(",") if isinstance(value, str) else list(value)
-    if not texts or not all(isinstance(each, str) for each in texts):
+    texts = value.split(",") if isinstance(value, str) else value
+    if not (isinstance(texts, list | tuple) and texts and all(type(e) is str for e in texts)):
         raise ValueError(f"{_EXPECTED}, or a list of them; got {quoted(value)}")
     return tuple(dict.fromkeys(map(parse_broker, texts)))

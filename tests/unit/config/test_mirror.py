@@ -66,6 +66,9 @@ def test_partitionings(value: object, expected: Partitioning) -> None:
             {"target": {"brokers": ["b:99999"]}},
             "target: 'b:99999' is not a broker's address: a port",
         ),
+        ({"target": {"brokers": 9092}}, "target: expected HOST:PORT"),
+        ({"target": {"brokers": None}}, "target: expected HOST:PORT"),
+        ({"target": {"brokers": {"a": 9092}}}, "target: expected HOST:PORT"),
         ({"target": "here"}, "target: expected a mapping of zookeeper, brokers, connect_as"),
         (
             {"target": {"brokers": "b:1", "connect_as": {"user": "me"}}},
