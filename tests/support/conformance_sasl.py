@@ -15,10 +15,16 @@ PASSWORD = planted("the password of conformance")
 
 #: As in `conformance`.
 SASL_DIFFERENCES = {
-    ("authenticated", "an unknown user"): "nobody is told which users there are",
-    ("authenticated", "another one after it"): "who has named a wrong one may name another",
-    ("authenticated", "chosen again"): "strangers' mistakes end their connection",
-    ("authenticated", "Metadata after the choice"): "strangers' mistakes end their connection",
+    ("authenticated", "an unknown user"): "the existence of users isn't disclosed",
+    (
+        "authenticated",
+        "another one after it",
+    ): "after a wrong mechanism a client may choose another",
+    ("authenticated", "chosen again"): "unauthenticated clients' mistakes end their connection",
+    (
+        "authenticated",
+        "Metadata after the choice",
+    ): "unauthenticated clients' mistakes end their connection",
 }
 
 _METADATA: dict[str, Any] = {
