@@ -105,10 +105,14 @@ document.querySelectorAll("[data-search]").forEach(searchWhileTyping);
 
 // -- forms --------------------------------------------------------------------------------------
 
-// Shows a field only while a choice elsewhere in the form makes use of it.
+// Shows a field only while a choice elsewhere in the form makes use of it. What stands in a hidden
+// one is not sent: "the last ones" would otherwise be those before the offset typed earlier.
 for (const field of document.querySelectorAll("[data-when]")) {
   const choice = document.getElementById(field.dataset.when);
-  const show = () => { field.hidden = !field.dataset.is.split(" ").includes(choice.value); };
+  const show = () => {
+    field.hidden = !field.dataset.is.split(" ").includes(choice.value);
+    for (const input of field.querySelectorAll("input")) input.disabled = field.hidden;
+  };
   choice.addEventListener("change", show);
   show();
 }

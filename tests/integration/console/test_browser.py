@@ -388,6 +388,15 @@ def test_a_time_is_picked(browser: Browser) -> None:
     browser.driver.execute_cdp_cmd("Emulation.setTimezoneOverride", {"timezoneId": ""})
 
 
+def test_an_offset_of_an_earlier_search_is_not_sent_while_it_is_hidden(browser: Browser) -> None:
+    browser.open("/topics/activity/messages?start=offset&value=0")
+    browser.find("#start option[value='last']").click()
+    browser.follow("#search .main")
+    assert "start=last" in browser.driver.current_url
+    assert "value=" not in browser.driver.current_url
+    assert not browser.find("#value").is_displayed()
+
+
 def test_a_narrow_menu_shows_the_page_that_is_open_and_that_it_scrolls(browser: Browser) -> None:
     browser.size(*NARROW)
     browser.open("/audit")
