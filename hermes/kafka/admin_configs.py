@@ -270,8 +270,8 @@ def _unknown_topic() -> KafkaError:
 
 
 def _unsupported(kind: int) -> KafkaError:
-    what = _OTHERS.get(kind, "what it stands for")
+    what = f" ({_OTHERS[kind]})" if kind in _OTHERS else ""
     return KafkaError(
         Code.INVALID_REQUEST,
-        f"Unsupported resource type: {kind} ({what}); only topics and brokers have settings here.",
+        f"Unsupported resource type: {kind}{what}; only topics and brokers have settings here.",
     )

@@ -185,8 +185,9 @@ def test_a_transactional_producer_fails_with_the_reason(broker: RunningKafka) ->
         Producer({**settings, "log_level": 0}).init_transactions(60)
 
 
-def test_a_setting_of_a_group_is_refused_by_name(asker: KafkaAsker) -> None:
-    resource = {"resource_type": 32, "resource_name": "web", "configuration_keys": None}
+@pytest.mark.parametrize(("kind", "named"), [(32, "32 (a consumer group)"), (5, "5")])
+def test_a_setting_of_a_group_is_refused_by_name(asker: KafkaAsker, kind: int, named: str) -> None:
+    resource = {"resource_type": kind, "resource_name": "web", "configuration_keys": None}
     (found,) = asker.ask("DescribeConfigs", 4, resources=[resource]).results
     assert found.error_code == Code.INVALID_REQUEST
-    assert "32 (a consumer group)" in found.error_message
+    assert f"type: {named}; only topics" in found.error_message
