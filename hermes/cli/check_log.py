@@ -34,7 +34,7 @@ def command(
     """Verify the data directory DIR (or one partition's directory), reading every byte.
 
     A broker may be using it; nothing is changed. Problems are lost, damaged or unreachable
-    messages, or a directory that holds no logs: then the exit status is 1. Notices are oddities
+    messages, or a directory that isn't a broker's: then the exit status is 1. Notices are oddities
     that cost no message.
     """
     with progress(data_bytes(directory), "checking") as advance:

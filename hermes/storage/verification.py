@@ -149,7 +149,8 @@ class DirectoryCheck:
         except CorruptEntriesError as error:
             yield self._problem(self._root / ENTRIES_NAME, str(error))
         partitions, others = list_partitions(os.fspath(self._root), self._files)
-        if not partitions:
+        # What its broker wrote shows that it is one's, which has no topic yet.
+        if not partitions and not any(name.startswith(_OWN_FILES) for name in others):
             yield self._problem(self._root, _NO_LOGS)
         for topic, partition in partitions:
             yield from self._check_partition(self._root / partition_directory(topic, partition))

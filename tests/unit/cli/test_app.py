@@ -97,6 +97,7 @@ def test_closed_standard_streams_are_no_fault(closed: str) -> None:
 def test_a_file_name_that_is_not_utf_8_comes_through(command: str, tmp_path: Path) -> None:
     path = os.fsencode(tmp_path) + b"/caf\xe9"
     Path(os.fsdecode(path)).touch()
+    (tmp_path / ".kafka_cleanshutdown").touch()
     ended = subprocess.run(
         [
             Path(sys.executable).with_name("hermes"),

@@ -93,3 +93,12 @@ def test_a_directory_without_logs_is_a_problem(run, tmp_path):
     ]
     rows = run("check-log", "--json", tmp_path / "elsewhere").stdout.splitlines()
     assert json.loads(rows[-1])["problems"] == 1
+
+
+def test_a_broker_that_has_no_topic_yet_has_no_problem(run, tmp_path):
+    (tmp_path / ".hermes_lock").touch()
+    result = run("check-log", tmp_path)
+    assert (result.exit_code, result.stdout) == (
+        0,
+        "checked 0 partitions, 0 segments, 0 messages, 0 B: 0 problems, 0 notices\n",
+    )

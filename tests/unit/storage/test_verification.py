@@ -192,6 +192,7 @@ def test_directories_are_partitions_where_the_broker_takes_them_for_such(check, 
     for name, file in (("backup-1763715600", f"{0:020d}.kafka"), ("photos-1", "beach.jpg")):
         (tmp_path / "data" / name).mkdir(parents=True)
         (tmp_path / "data" / name / file).touch()
+    (tmp_path / "data" / ".kafka_cleanshutdown").touch()
     findings, totals = check()
     assert (totals.problems, totals.partitions) == (0, 0)
     assert [found.path for found in findings] == ["backup-1763715600", "photos-1"]
