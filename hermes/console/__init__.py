@@ -10,8 +10,8 @@ From a request to what is sent, in the order of a reading:
     login_limit     how often a password may be tried, and by how many at once
     pages           the table of routes; errors become pages
     sources         what the functions of pages read from
-    cluster_pages, topic_pages, message_pages, group_pages, mirror_pages, audit_pages,
-    topic_forms, group_forms, message_forms
+    cluster_pages, topic_pages, message_pages, group_pages, schema_pages, mirror_pages,
+    audit_pages, topic_forms, group_forms, message_forms
                     the functions
     overview, topics, groups, group_views, mirrors, audits, sampling, messages
                     views: what a page shows, as plain dataclasses

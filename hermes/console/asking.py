@@ -113,6 +113,7 @@ class Needs(Enum):
     GROUP         to describe the group
     MOVING        to change the group's offsets, or to delete it
     PRODUCING     to describe the topic, and to append messages to it
+    SCHEMAS       to see the registry's schemas
     """
 
     OWN_CHOICE = auto()
@@ -122,6 +123,7 @@ class Needs(Enum):
     GROUP = auto()
     MOVING = auto()
     PRODUCING = auto()
+    SCHEMAS = auto()
 
 
 @dataclass(frozen=True, slots=True)

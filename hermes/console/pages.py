@@ -16,6 +16,7 @@ from hermes.console import (
     message_forms,
     message_pages,
     mirror_pages,
+    schema_pages,
     topic_forms,
     topic_pages,
 )
@@ -52,6 +53,7 @@ _NAVIGATION: Final = (
     ("overview", "/", "Overview"),
     ("topics", "/topics", "Topics"),
     ("groups", "/groups", "Groups"),
+    ("schemas", "/schemas", "Schemas"),
     ("brokers", "/brokers", "Brokers"),
     ("mirrors", "/mirrors", "Mirrors"),
     ("audit", "/audit", "Audit"),
@@ -64,6 +66,7 @@ _ROUTES: Final[Sequence[Route]] = (
     *message_forms.ROUTES,
     *group_pages.ROUTES,
     *group_forms.ROUTES,
+    *schema_pages.ROUTES,
     *mirror_pages.ROUTES,
     *audit_pages.ROUTES,
 )
@@ -191,6 +194,8 @@ def _check(needs: Needs, viewer: Viewer, name: str = "", *_: str) -> None:
         raise viewer.refusal(f"consume from topic {quoted(name)}")
     if needs is Needs.PRODUCING and not viewer.produces_to(name):
         raise viewer.refusal(f"produce to topic {quoted(name)}")
+    if needs is Needs.SCHEMAS and not viewer.sees_schemas:
+        raise viewer.refusal("see schemas")
     if needs in (Needs.GROUP, Needs.MOVING) and not viewer.sees_group(name):
         raise NoSuchPageError(f"There is no group {printable(name, 200)}.")
     if needs is Needs.MOVING and not viewer.moves_group(name):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hermes.errors import EncodingError, HermesError
 from hermes.schemas import RegistryClient
+from hermes.schemas.registered import RegisteredSchema
 from hermes.security import PLAIN, ClientSecurity
 
 if TYPE_CHECKING:
@@ -119,6 +120,18 @@ class Records:
     def subjects(self) -> list[str]:
         """The subjects that the registry has. Raises HermesError."""
         return self._client.subjects()
+
+    def versions(self, subject: str) -> list[int]:
+        """The versions of a subject. Raises UnknownSchemaError, or another HermesError."""
+        return self._client.versions(subject)
+
+    def version(self, subject: str, version: int) -> RegisteredSchema:
+        """A version of a subject. Raises UnknownSchemaError, or another HermesError."""
+        return self._client.version(subject, version)
+
+    def compatibility(self, subject: str) -> str:
+        """How versions of a subject must fit each other. Raises HermesError."""
+        return self._client.compatibility(subject)
 
     def _made_reader(self) -> "RecordReader":
         with self._lock:

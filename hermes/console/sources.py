@@ -110,5 +110,6 @@ class Sources:
             "user": "" if ask.viewer.principal == ANONYMOUS else ask.viewer.principal,
             "allows_actions": self.may_act(),
             "viewer": ask.viewer,
+            "shows_schemas": self.records is not None and ask.viewer.sees_schemas,
             "done": _DONE.get(ask.query.get("done", ""), ""),
         }

@@ -158,7 +158,7 @@ class ValueReader:
         if self._records is None or not is_framed(data):
             return data
         try:
-            return _json(self._records.read(data), LIST_CHARACTERS).encode("utf-8", "replace")
+            return json_text(self._records.read(data), LIST_CHARACTERS).encode("utf-8", "replace")
         except (EncodingError, ValueError, RecursionError):
             return data
 
@@ -186,7 +186,7 @@ class ValueReader:
                 value = self.decode(payload)
                 for name in names:
                     value = value[int(name) if isinstance(value, list) else name]
-                text = value if isinstance(value, str) else _json(value, len(wanted) + 1)
+                text = value if isinstance(value, str) else json_text(value, len(wanted) + 1)
             except (EncodingError, LookupError, TypeError, ValueError, RecursionError):
                 return False  # it is not of the format, or has no such field
             return not wanted or text == wanted
@@ -199,14 +199,14 @@ def _cut_errors(payload: bytes, most: int) -> str:
     return "ignore" if len(payload) > most else "strict"
 
 
-def _lines(text: str) -> str:
+def lines_text(text: str) -> str:
     """Text without controls, directions and what else can't be seen, but with lines and tabs."""
     return "\n".join("\t".join(map(printable, line.split("\t"))) for line in text.split("\n"))
 
 
 def _cut(kind: str, text: str, most: int, left_out: int = 0) -> Shown:
     summary = printable(" ".join(text[: 2 * _SUMMARY_CHARACTERS].split()))[:_SUMMARY_CHARACTERS]
-    return Shown(kind, summary, _lines(text[:most]), left_out + max(len(text) - most, 0))
+    return Shown(kind, summary, lines_text(text[:most]), left_out + max(len(text) - most, 0))
 
 
 def _text(payload: bytes, most: int) -> Shown:
@@ -226,12 +226,12 @@ def _hex(payload: bytes, most: int, problem: str = "") -> Shown:
 
 
 def _value(kind: str, value: Any, most: int) -> Shown:
-    text = _json(value, most + 1, indent=2)
-    summary = printable(_json(value, 2 * _SUMMARY_CHARACTERS))[:_SUMMARY_CHARACTERS]
-    return Shown(kind, summary, _lines(text[:most]), is_cut=len(text) > most)
+    text = json_text(value, most + 1, indent=2)
+    summary = printable(json_text(value, 2 * _SUMMARY_CHARACTERS))[:_SUMMARY_CHARACTERS]
+    return Shown(kind, summary, lines_text(text[:most]), is_cut=len(text) > most)
 
 
-def _json(value: Any, most: int, indent: int | None = None) -> str:
+def json_text(value: Any, most: int, indent: int | None = None) -> str:
     """A value as JSON, or its beginning: indented, a few kilobytes can become gigabytes."""
     encoder = json.JSONEncoder(ensure_ascii=False, indent=indent, default=_other)
     pieces, length = [], 0

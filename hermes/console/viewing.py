@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
+from hermes.config import SCHEMAS_TOPIC
 from hermes.errors import HermesError
 from hermes.quoting import quoted
 from hermes.security import ANONYMOUS
@@ -65,6 +66,11 @@ class Viewer:
     def produces_to(self, name: str) -> bool:
         """Whether the viewer may append messages to a topic."""
         return self.may(Operation.PRODUCE, Resource.topic(name))
+
+    @property
+    def sees_schemas(self) -> bool:
+        """Whether the viewer may see the registry's schemas, by the rule of its own interface."""
+        return self.sees_topic(SCHEMAS_TOPIC)
 
     @property
     def sees_cluster(self) -> bool:

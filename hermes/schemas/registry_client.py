@@ -184,6 +184,19 @@ class RegistryClient:
             raise self._misunderstood(answer)
         return answer
 
+    def compatibility(self, subject: str) -> str:
+        """Say how versions of a subject must fit each other, now: its own level, or that of all.
+
+        Raises:
+            HermesError: as `by_id`.
+        """
+        path = f"/config/{_quoted(subject)}?defaultToGlobal=true"
+        answer = self._exchanges.ask("GET", path)
+        level = answer.get("compatibilityLevel") if isinstance(answer, dict) else None
+        if not isinstance(level, str):
+            raise self._misunderstood(answer)
+        return level
+
     def texts(self, schema: RegisteredSchema) -> tuple[str, ...]:
         """A schema after all those that it stands on, each after those that it needs itself.
 

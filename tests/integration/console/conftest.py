@@ -17,6 +17,8 @@ from hermes.coordination.layout import MIRRORS, BrokerPartition
 from hermes.coordination.mirrors import MirroredPartition, MirrorProcess
 from hermes.coordination.sessions import Session
 from hermes.protocol import Acks, Codec, ProduceRequest, encode_message_set
+from hermes.schemas import RegistryClient
+from hermes.schemas.registered import SchemaReference
 from hermes.testing import RunningBroker, running_broker
 
 HOSTILE_GROUP = "<img src=x onerror=alert(1)>\"'&{{7*7}}"
@@ -41,6 +43,7 @@ class Prepared(NamedTuple):
 def prepared() -> Iterator[Prepared]:
     settings = {
         "coordination": "embedded",
+        "http_listen": "tcp:0:interface=127.0.0.1",
         "num_partitions": 1,
         "topics": {"activity": {"partitions": 3, "retention_time": "30d"}},
     }
@@ -69,6 +72,7 @@ def prepared() -> Iterator[Prepared]:
             publish("damaged", [b"bad one!"])
             publish("damaged", [b"good again"])
         _damage(broker.log_dir / "damaged-0", damaged_offset)
+        _schemas(f"{broker.http}/registry")
         assert broker.zookeeper_connect is not None
         session = Session(broker.zookeeper_connect)
         session.start()
@@ -85,6 +89,20 @@ def prepared() -> Iterator[Prepared]:
             member.create_message_streams({"activity": 1})
             yield Prepared(broker, damaged_offset)
         session.stop()
+
+
+def _schemas(url: str) -> None:
+    """Two versions of a schema, and one of whose names are hostile and that stands on it."""
+    registry = RegistryClient(url)
+    fields = [{"name": "user", "type": "string"}]
+    for _ in range(2):
+        schema = {"type": "record", "name": "Event", "doc": HOSTILE_GROUP, "fields": fields}
+        registry.register("activity-value", json.dumps(schema))
+        fields = [*fields, {"name": "page", "type": "string", "default": ""}]
+    referring = {"type": "record", "name": "R", "fields": [{"name": "e", "type": "Event"}]}
+    references = [SchemaReference("Event", "activity-value", 2)]
+    registry.register(HOSTILE_GROUP, json.dumps(referring), references=references)
+    registry.close()
 
 
 def _mirrors(session: Session) -> None:

@@ -50,6 +50,9 @@ PAGES = {
     "reset": "/groups/billing/reset?to=latest",
     "refused reset": "/groups/billing/reset?to=time&value=soon",
     "delete a group": "/groups/billing/delete",
+    "schemas": "/schemas",
+    "schema": "/schemas/activity-value?against=1",
+    "hostile schema": "/schemas/" + quote(HOSTILE_GROUP, safe=""),
     "brokers": "/brokers",
     "broker": "/brokers/0",
     "mirrors": "/mirrors",
@@ -64,6 +67,7 @@ def address(prepared: Any) -> Iterator[str]:
     program = str(Path(sys.executable).with_name("hermes"))
     where = f"{prepared.broker.host}:{prepared.broker.port}"
     options = ["-l", "tcp:0:interface=127.0.0.1", "--actions"]
+    options += ["--registry", f"{prepared.broker.http}/registry"]
     process = subprocess.Popen(
         [program, "console", "-b", where, *options],
         stdin=subprocess.DEVNULL,
@@ -395,6 +399,21 @@ def test_an_offset_of_an_earlier_search_is_not_sent_while_it_is_hidden(browser: 
     assert "start=last" in browser.driver.current_url
     assert "value=" not in browser.driver.current_url
     assert not browser.find("#value").is_displayed()
+
+
+def test_schemas_are_found_and_compared(browser: Browser) -> None:
+    browser.open("/")
+    browser.follow(".side nav a[href='/schemas']")
+    browser.press("/", *"activity")
+    browser.wait(lambda: [each.text for each in browser.all("tbody th")] == ["activity-value"])
+    browser.follow("tbody a")
+    browser.find("#against option[value='1'], #against option:last-child").click()
+    browser.follow(".filters .main")
+    assert '"name": "page"' in " ".join(each.text for each in browser.all(".diff .added"))
+    browser.open(PAGES["hostile schema"])
+    browser.follow("tbody a")
+    assert browser.find("h1").text == "activity-value"
+    assert browser.all("main script, main img, main b") == []
 
 
 def test_a_narrow_menu_shows_the_page_that_is_open_and_that_it_scrolls(browser: Browser) -> None:

@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 import pytest
 
 from hermes.client import SimpleConsumer
-from hermes.console import Access, Address, Cluster, Console
+from hermes.console import Access, Address, Cluster, Console, Records
 from hermes.console.asking import Answer, Ask
 from hermes.coordination.group_state import read_group
 from hermes.coordination.layout import BrokerPartition
@@ -26,11 +26,11 @@ SESSION = "s" * 43
 class Pages:
     """A console, asked for pages directly."""
 
-    def __init__(self, broker, **settings):
+    def __init__(self, broker, records=None, **settings):
         self.may_act = False
         self.access = Access(None)
         cluster = Cluster(Address(broker.host, broker.port), **settings)
-        self.console = Console(cluster, self.access, lambda: self.may_act)
+        self.console = Console(cluster, self.access, lambda: self.may_act, records)
 
     def answer(self, *path, **query):
         cookies = {"hermes_session": SESSION}
@@ -98,8 +98,8 @@ def test_all_is_not_well_over_known_damage(tmp_path):
 
 def test_the_overview_counts_what_there_is(pages):
     page = text(pages())
-    assert f"Topics {MANY + 5}" in page
-    assert f"Partitions {MANY + 7}" in page
+    assert f"Topics {MANY + 6}" in page
+    assert f"Partitions {MANY + 8}" in page
     assert "Brokers 1" in page
     assert "Groups 6" in page
 
@@ -355,6 +355,34 @@ def test_groups_show_members_owners_and_lag(pages):
     assert "nobody" in billing
     assert pages.answer("groups", "none").status == 404
     assert pages.answer("groups", "a/b").status == 404
+
+
+def test_schemas_are_listed_shown_and_compared(pages, prepared):
+    with_registry = Pages(prepared.broker, Records(f"{prepared.broker.http}/registry"))
+    try:
+        listed = with_registry("schemas")
+        assert_harmless(listed)
+        assert 'href="/schemas/activity-value"' in listed
+        assert "activity-value" not in text(with_registry("schemas", q="nothing"))
+        page = with_registry("schemas", "activity-value")
+        assert_harmless(page)
+        assert "Version 2 of 2 that exist Id 2 Type AVRO Compatibility BACKWARD" in text(page)
+        assert '{ "name": "page",' in text(page)
+        assert '"page"' not in text(with_registry("schemas", "activity-value", version=1))
+        compared = text(with_registry("schemas", "activity-value", against=1))
+        assert '+ "name": "page",' in compared
+        same = with_registry("schemas", "activity-value", version=1, against=1)
+        assert "They are the same" in text(same)
+        referring = with_registry("schemas", HOSTILE_GROUP)
+        assert_harmless(referring)
+        assert 'href="/schemas/activity-value?version=2"' in referring
+        for path, query in (("nothing", {}), ("activity-value", {"version": 9})):
+            assert with_registry.answer("schemas", path, **query).status == 404
+        assert 'href="/schemas"' in listed
+    finally:
+        with_registry.console.close()
+    assert 'href="/schemas"' not in pages()
+    assert pages.answer("schemas").status == 404
 
 
 def known(pages, **query):

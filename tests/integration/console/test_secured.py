@@ -255,13 +255,14 @@ def test_who_has_no_rule_sees_nothing(browser: Make) -> None:
         status, text = carol.get(path)
         assert status == 200
         assert not [word for word in ("clicks", "secret", "readers") if word in text]
-    for path in ("/metrics", "/registry/subjects", "/brokers"):
+    for path in ("/metrics", "/registry/subjects", "/brokers", "/schemas", "/schemas/clicks"):
         assert carol.get(path)[0] == 403
 
 
 def test_who_may_everything_sees_everything(browser: Make) -> None:
     root = browser("root")
-    for path in ("/topics/secret/messages", "/brokers/0", "/groups/others", "/metrics", "/mirrors"):
+    paths = ("/topics/secret/messages", "/brokers/0", "/groups/others", "/metrics", "/mirrors")
+    for path in (*paths, "/schemas"):
         assert root.get(path)[0] == 200, path
     assert SECRET.decode() in root.get("/topics/secret/messages")[1]
     assert "hermes-audit 0-0" not in root.get("/audit")[1]  # what could not be read

@@ -1,0 +1,125 @@
+"""The pages about the schemas of a registry: its subjects, and one with its versions."""
+
+import difflib
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from hermes.console.asking import Answer, Ask, Needs, NoSuchPageError, Route
+from hermes.console.records import Records
+from hermes.console.sources import Sources
+from hermes.console.values import json_text, lines_text
+from hermes.errors import UnknownSchemaError
+from hermes.quoting import printable
+from hermes.schemas.registered import RegisteredSchema
+
+_PAGE_ROWS: Final = 50
+_MOST_CHARACTERS: Final = 200_000
+# Of each text: comparing takes the square of it at worst.
+_MOST_LINES: Final = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class SubjectList:
+    """One page of the list of subjects.
+
+    Attributes:
+        rows: the subjects of the page.
+        found: how many match.
+        total: how many there are.
+        page: the page's number, from 1.
+        pages: how many there are.
+        search: as asked for.
+        sort, is_descending: always by name.
+    """
+
+    rows: tuple[str, ...]
+    found: int
+    total: int
+    page: int
+    pages: int
+    search: str
+    sort: str = "name"
+    is_descending: bool = False
+
+
+def subject_list(subjects: list[str], search: str, page: int) -> SubjectList:
+    """Choose and cut the subjects."""
+    found = sorted(each for each in subjects if search.lower() in each.lower())
+    pages = max(1, -(-len(found) // _PAGE_ROWS))
+    page = min(max(page, 1), pages)
+    rows = tuple(found[(page - 1) * _PAGE_ROWS : page * _PAGE_ROWS])
+    return SubjectList(rows, len(found), len(subjects), page, pages, search)
+
+
+def pretty(schema: RegisteredSchema) -> str:
+    """A schema's text as people read it: JSON indented; its beginning where it is very long."""
+    text = schema.text
+    if schema.schema_type != "PROTOBUF" and len(text) <= _MOST_CHARACTERS:
+        with suppress(ValueError, RecursionError):
+            text = json_text(json.loads(text), _MOST_CHARACTERS, indent=2)
+    return lines_text(text[:_MOST_CHARACTERS])
+
+
+def difference(before: str, after: str) -> list[tuple[str, str]] | None:
+    """The lines that differ and what is around them, each with its sign; None for too many."""
+    old, new = before.splitlines(), after.splitlines()
+    if max(len(old), len(new)) > _MOST_LINES:
+        return None
+    return list(_signed(difflib.unified_diff(old, new, lineterm="", n=3)))
+
+
+def _signed(lines: Iterator[str]) -> Iterator[tuple[str, str]]:
+    for number, line in enumerate(lines):
+        if number >= 2:  # the first two name files
+            yield (line[:1], line[1:]) if line[:1] in "+- " else ("@", line)
+
+
+def _records(sources: Sources) -> Records:
+    if sources.records is None:
+        raise NoSuchPageError(
+            "No schema registry is known here: name one by hermes console --registry URL."
+        )
+    return sources.records
+
+
+def _subjects(sources: Sources, ask: Ask) -> Answer:
+    records = _records(sources)
+    subjects = sources.recent.get("subjects", records.subjects)
+    found = subject_list(subjects, ask.text("q"), ask.number("page", 1))
+    return sources.page(ask, "schemas", "schemas.html", list=found, registry=records.name)
+
+
+def _subject(sources: Sources, ask: Ask, subject: str) -> Answer:
+    records = _records(sources)
+    try:
+        versions = records.versions(subject)
+        number = ask.number("version", versions[-1])
+        against = ask.number("against", 0)
+        shown = records.version(subject, number)
+        other = records.version(subject, against) if against else None
+    except (UnknownSchemaError, IndexError):
+        text = f"There is no such schema of subject {printable(subject, 200)}."
+        raise NoSuchPageError(text) from None
+    text = pretty(shown)
+    return sources.page(
+        ask,
+        "schemas",
+        "schema.html",
+        subject=subject,
+        versions=versions,
+        schema=shown,
+        text=text,
+        is_cut=len(shown.text) > _MOST_CHARACTERS or len(text) >= _MOST_CHARACTERS,
+        compatibility=records.compatibility(subject),
+        other=other,
+        lines=None if other is None else difference(pretty(other), text),
+    )
+
+
+ROUTES: Final = (
+    Route("GET", ("schemas",), _subjects, Needs.SCHEMAS),
+    Route("GET", ("schemas", "*"), _subject, Needs.SCHEMAS),
+)
