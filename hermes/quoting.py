@@ -5,7 +5,10 @@ a line of their own, move the cursor, reverse the reading direction or hide a ch
 megabyte of them says no more than their first words. Imports nothing from Hermes.
 """
 
-__all__ = ["QUOTED_LENGTH", "printable", "quoted"]
+import shlex
+from collections.abc import Iterable
+
+__all__ = ["QUOTED_LENGTH", "printable", "quoted", "shell_line"]
 
 #: How much of an untrusted value an error quotes: enough to recognise it.
 QUOTED_LENGTH = 80
@@ -46,6 +49,31 @@ def quoted(value: object, max_length: int = QUOTED_LENGTH) -> str:
     cut = len(value) - len(shown)
     text = repr(bytes(shown) if isinstance(shown, memoryview | bytearray) else shown)
     return f"{text}... ({cut} more)" if cut else text
+
+
+def shell_line(words: Iterable[str]) -> str:
+    r"""Write a command line that a shell splits into these words again, whatever they hold.
+
+    Args:
+        words: the command and its arguments.
+
+    Returns:
+        Printable text. A word that can't be shown as it is (see `printable`) stands in `$'...'`,
+        its bytes as octal escapes, which bash, zsh and ksh read in every locale.
+    """
+    return " ".join(
+        shlex.quote(each) if each.isprintable() else _shell_escaped(each) for each in words
+    )
+
+
+def _shell_escaped(word: str) -> str:
+    shown = "".join(
+        character
+        if character.isprintable() and character not in "'\\"
+        else "".join(f"\\{byte:03o}" for byte in character.encode(errors="surrogateescape"))
+        for character in word
+    )
+    return f"$'{shown}'"
 
 
 def _escape(character: str) -> str:

@@ -1,10 +1,11 @@
 """The pages with messages: a search, one message, downloads, and the live tail."""
 
 import json
-import shlex
+import re
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any, Final
+from urllib.parse import quote
 
 from hermes.client.places import parse_time_ms
 from hermes.config import SCHEMAS_TOPIC
@@ -19,6 +20,7 @@ from hermes.console.tailing import format_places, parse_places, tail
 from hermes.console.topics import PartitionRow, TopicView
 from hermes.console.values import FORMATS, ValueReader
 from hermes.protocol import Codec
+from hermes.quoting import shell_line
 
 _COUNTS: Final = (20, 50, 100, 200, 500)
 _SCANS: Final = (1_000, 10_000, 100_000, 1_000_000)
@@ -259,7 +261,7 @@ def _commands(
             words += ["-p", str(partitions[0].number)]
         if params["as"] == "avro" and not params["schema"]:
             words += ["--registry", registry]
-        commands.append(shlex.join([*words, "-o", *where]))
+        commands.append(shell_line([*words, "-o", *where]))
     return commands
 
 
@@ -311,8 +313,11 @@ def _text_or_hex(name: str, data: bytes | None) -> dict[str, str | None]:
 
 
 def _as_file(name: str) -> dict[str, str]:
-    # Topics' names, numbers and what is written here: nothing that would need quoting.
-    return {"Content-Disposition": f'attachment; filename="{name}"'}
+    plain = re.sub(r"[^ !#$&-.0-9;=@-\[\]^_`a-z{}~]", "_", name)
+    value = f'attachment; filename="{plain}"'
+    if plain != name:  # as RFC 6266 has it: the second counts, the first is for older clients
+        value += f"; filename*=UTF-8''{quote(name, safe='')}"
+    return {"Content-Disposition": value}
 
 
 ROUTES: Final = (

@@ -27,7 +27,7 @@ from hermes.errors import (
     SettingRefusedError,
     TopicExistsError,
 )
-from hermes.quoting import quoted
+from hermes.quoting import printable, quoted
 
 _NAME: Final = "name"
 _CONFIRM: Final = "confirm"
@@ -185,7 +185,8 @@ def _grow(sources: Sources, ask: Ask, topic: TopicView) -> Answer:
 def _delete(sources: Sources, ask: Ask, topic: TopicView) -> Answer:
     if not ask.viewer.deletes_topic(topic.name):
         raise ask.viewer.refusal(f"delete topic {quoted(topic.name)}")
-    if ask.form.get(_CONFIRM, "") != topic.name:
+    # What can't be typed, such as a change of direction, is taken as it is shown.
+    if ask.form.get(_CONFIRM, "") not in (topic.name, printable(topic.name)):
         raise FieldError(_CONFIRM, "This is not the topic’s name.")  # noqa: RUF001
     sources.topic_changes.delete(topic)
     note_deed(ask, f"deleted topic {quoted(topic.name)}")

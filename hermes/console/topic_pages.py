@@ -8,6 +8,7 @@ from hermes.console.hiding import seen_cluster, seen_lags
 from hermes.console.sources import Sources
 from hermes.console.topics import topic_list
 from hermes.errors import HermesError
+from hermes.quoting import shell_line
 
 
 def _topics(sources: Sources, ask: Ask) -> Answer:
@@ -21,7 +22,8 @@ def _topics(sources: Sources, ask: Ask) -> Answer:
 def _topic(sources: Sources, ask: Ask, name: str) -> Answer:
     view = sources.topics.measured(name)
     commands = [
-        f"hermes topics describe -b {address} {name}" for address in view.addresses.values()
+        shell_line(["hermes", "topics", "describe", "-b", str(address), "--", name])
+        for address in view.addresses.values()
     ]
     groups: list[TopicLag] = []
     groups_error = ""

@@ -1,13 +1,14 @@
 """Foreign text as people see it."""
 
 import os
+import subprocess
 
 import pytest
 
 from hermes.errors import InvalidTopicError, LocalProtocolError
 from hermes.protocol import check_topic_name
 from hermes.protocol.wire import encode_string
-from hermes.quoting import printable, quoted
+from hermes.quoting import printable, quoted, shell_line
 
 
 @pytest.mark.parametrize(
@@ -65,3 +66,11 @@ def test_errors_of_the_protocol_quote_no_name_whole() -> None:
     with pytest.raises(LocalProtocolError) as unfit:
         encode_string("\ud800" * 1_000_000)
     assert len(str(unfit.value)) < 1000
+
+
+def test_a_shell_splits_a_line_into_its_words() -> None:
+    words = ["-x", "a b", "$(reboot)", "it's", "a\u202e'\\7", "\x1b[2J", "tö\u200b", "`id`;", ""]
+    line = shell_line(["printf", "%s\\0", *words])
+    assert line.isprintable()
+    shown = subprocess.run(["bash", "-c", line], capture_output=True, check=True).stdout
+    assert shown.decode().split("\0")[:-1] == words

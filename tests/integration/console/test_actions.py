@@ -4,10 +4,11 @@ import logging
 from collections.abc import Iterator
 from html import unescape
 from typing import Any
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, quote, unquote
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from markupsafe import escape
 
 from hermes.client import FetchRequest, ProducerConfig, SimpleConsumer
 from hermes.client import Producer as HermesProducer
@@ -171,6 +172,37 @@ def test_a_topic_is_deleted_by_who_types_its_name(pages: Acting) -> None:
     assert deleted.headers["Location"] == "/topics?done=deleted"
     assert "doomed" not in text(pages("topics", done="deleted"))
     assert pages.post("topics", "doomed", "settings", delete="1", confirm="doomed").status == 404
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        (" two  words!", " two  words!"),
+        ("pic\u202egpj\"'%22<script>", "pic\\u202egpj\"'%22<script>"),
+        ("-x; $(id)", "-x; $(id)"),
+    ],
+)
+def test_topics_whose_names_kafka_refuses_are_filled_shown_and_deleted(
+    kafka: RunningKafka, pages: Acting, name: str, shown: str
+) -> None:
+    with SimpleConsumer(kafka.host, kafka.port) as consumer:
+        consumer.create_topic(name, {"format": "0.7"})
+    path = f"/topics/{quote(name, safe='')}"
+    sent = pages.post("topics", name, "produce", value="text", payload="hello")
+    assert sent.headers["Location"].startswith(f"{path}/produce?")
+    for last in ((), ("messages",), ("live",), ("produce",), ("settings",)):
+        page = pages("topics", name, *last)
+        assert "<script>" not in page
+        assert "\u202e" not in page
+        assert f"<h1>{escape(shown)}</h1>" in page
+        assert f'href="{path}/produce"' in page
+    assert " -- " in text(pages("topics", name))
+    saved = pages.answer("topics", name, "download").headers["Content-Disposition"]
+    assert saved.count('"') == 2
+    exact = unquote(saved.partition("filename*=UTF-8''")[2]) or saved.split('"')[1]
+    assert exact == f"{name}.ndjson"
+    deleted = pages.post("topics", name, "settings", delete="1", confirm=shown)
+    assert deleted.headers["Location"] == "/topics?done=deleted"
 
 
 def test_nobody_is_given_a_form_without_the_setting(pages: Acting) -> None:
