@@ -3,7 +3,6 @@
 from typing import Final
 from urllib.parse import quote, urlencode
 
-from hermes.config import SCHEMAS_TOPIC
 from hermes.console.asking import Answer, Ask, Needs, Route, redirect
 from hermes.console.deeds import note_deed
 from hermes.console.forms import FieldError, Form, typed, typed_number
@@ -60,7 +59,7 @@ def _is_offered(value: str, topic: TopicView, records: Records | None) -> bool:
 
 def _records(sources: Sources, ask: Ask) -> Records | None:
     """What encodes records; not for those who may not see the registry's schemas."""
-    return sources.records if ask.viewer.sees_topic(SCHEMAS_TOPIC) else None
+    return sources.records if ask.viewer.sees_schemas else None
 
 
 def _subjects(records: Records | None) -> list[str]:

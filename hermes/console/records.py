@@ -6,7 +6,7 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
-from hermes.errors import EncodingError, HermesError
+from hermes.errors import EncodingError, HermesError, SchemaRegistryError
 from hermes.schemas import RegistryClient
 from hermes.schemas.registered import RegisteredSchema
 from hermes.security import PLAIN, ClientSecurity
@@ -126,12 +126,18 @@ class Records:
         return self._client.versions(subject)
 
     def version(self, subject: str, version: int) -> RegisteredSchema:
-        """A version of a subject. Raises UnknownSchemaError, or another HermesError."""
-        return self._client.version(subject, version)
+        """A version of a subject, now. Raises UnknownSchemaError, or another HermesError."""
+        return self._client.version(subject, version, fresh=True)
 
     def compatibility(self, subject: str) -> str:
-        """How versions of a subject must fit each other. Raises HermesError."""
-        return self._client.compatibility(subject)
+        """How versions of a subject must fit each other; empty if the registry refuses to say.
+
+        Raises HermesError if it can't be asked.
+        """
+        try:
+            return self._client.compatibility(subject)
+        except SchemaRegistryError:
+            return ""
 
     def _made_reader(self) -> "RecordReader":
         with self._lock:

@@ -19,6 +19,7 @@ _PAGE_ROWS: Final = 50
 _MOST_CHARACTERS: Final = 200_000
 # Of each text: comparing takes the square of it at worst.
 _MOST_LINES: Final = 2_000
+_MOST_VERSIONS: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,11 @@ def _signed(lines: Iterator[str]) -> Iterator[tuple[str, str]]:
             yield (line[:1], line[1:]) if line[:1] in "+- " else ("@", line)
 
 
+def _offered(versions: list[int], *chosen: int) -> list[int]:
+    """The versions to choose from, the newest first; also what is shown without being one."""
+    return sorted({*versions[-_MOST_VERSIONS:], *chosen} - {0}, reverse=True)
+
+
 def _records(sources: Sources) -> Records:
     if sources.records is None:
         raise NoSuchPageError(
@@ -96,7 +102,7 @@ def _subject(sources: Sources, ask: Ask, subject: str) -> Answer:
     records = _records(sources)
     try:
         versions = records.versions(subject)
-        number = ask.number("version", versions[-1])
+        number = ask.number("version", 0) or versions[-1]
         against = ask.number("against", 0)
         shown = records.version(subject, number)
         other = records.version(subject, against) if against else None
@@ -109,7 +115,9 @@ def _subject(sources: Sources, ask: Ask, subject: str) -> Answer:
         "schemas",
         "schema.html",
         subject=subject,
-        versions=versions,
+        count=len(versions),
+        offered=_offered(versions, number, against),
+        is_deleted=number not in versions,
         schema=shown,
         text=text,
         is_cut=len(shown.text) > _MOST_CHARACTERS or len(text) >= _MOST_CHARACTERS,

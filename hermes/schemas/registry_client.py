@@ -143,8 +143,14 @@ class RegistryClient:
             f"schema registry {self.name} has no schema {schema_id}", status=404, code=40403
         )
 
-    def version(self, subject: str, version: int) -> RegisteredSchema:
+    def version(self, subject: str, version: int, *, fresh: bool = False) -> RegisteredSchema:
         """Look up a version of a subject; one that was deleted, too, as schemas may stand on it.
+
+        Args:
+            subject: its name.
+            version: the number.
+            fresh: ask even if the answer is remembered: where a subject was deleted for good,
+                numbers begin anew.
 
         Raises:
             UnknownSchemaError: there is no such subject or version.
@@ -152,9 +158,11 @@ class RegistryClient:
         """
         _check_number("version", version, "call latest() for the newest")
         path = f"/subjects/{_quoted(subject)}/versions/{version}?deleted=true"
-        return self._kept.once(
-            ("version", subject, version), lambda: self._read(self._exchanges.ask_all(path), {})
-        )
+
+        def ask() -> RegisteredSchema:
+            return self._read(self._exchanges.ask_all(path), {})
+
+        return ask() if fresh else self._kept.once(("version", subject, version), ask)
 
     def latest(self, subject: str) -> RegisteredSchema:
         """Look up the latest version of a subject, now.
@@ -190,12 +198,13 @@ class RegistryClient:
         Raises:
             HermesError: as `by_id`.
         """
-        path = f"/config/{_quoted(subject)}?defaultToGlobal=true"
-        answer = self._exchanges.ask("GET", path)
-        level = answer.get("compatibilityLevel") if isinstance(answer, dict) else None
-        if not isinstance(level, str):
-            raise self._misunderstood(answer)
-        return level
+        # A subject may have settings of its own, and no level among them.
+        for path in (f"/config/{_quoted(subject)}?defaultToGlobal=true", "/config"):
+            answer = self._exchanges.ask("GET", path)
+            level = answer.get("compatibilityLevel") if isinstance(answer, dict) else None
+            if isinstance(level, str):
+                return level
+        raise self._misunderstood(answer)
 
     def texts(self, schema: RegisteredSchema) -> tuple[str, ...]:
         """A schema after all those that it stands on, each after those that it needs itself.

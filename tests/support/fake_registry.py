@@ -58,6 +58,8 @@ class FakeRegistry:
             case "GET", ["schemas", "ids", number]:
                 found = self.by_id.get(int(number))
                 return (200, _shown(found)) if found else _unknown(40403, "Schema not found")
+            case "GET", ["config", *_]:
+                return 200, {"compatibilityLevel": "BACKWARD"}
             case _, ["subjects", subject, *rest]:
                 return self._subject(method, subject, rest, body)
             case "POST", ["compatibility", "subjects", subject, "versions"]:

@@ -366,7 +366,7 @@ def test_schemas_are_listed_shown_and_compared(pages, prepared):
         assert "activity-value" not in text(with_registry("schemas", q="nothing"))
         page = with_registry("schemas", "activity-value")
         assert_harmless(page)
-        assert "Version 2 of 2 that exist Id 2 Type AVRO Compatibility BACKWARD" in text(page)
+        assert "Version 2 2 versions in all Id 2 Type AVRO Compatibility BACKWARD" in text(page)
         assert '{ "name": "page",' in text(page)
         assert '"page"' not in text(with_registry("schemas", "activity-value", version=1))
         compared = text(with_registry("schemas", "activity-value", against=1))

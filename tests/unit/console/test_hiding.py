@@ -131,6 +131,7 @@ def test_every_page_says_what_it_needs():
         assert route.acts or route.method == "GET", "what changes something says so"
         if route.needs in (Needs.TOPIC, Needs.MESSAGES, Needs.PRODUCING):
             assert route.pattern[:2] == ("topics", "*")
+        assert (route.needs is Needs.SCHEMAS) == (route.pattern[:1] == ("schemas",))
         if route.needs in (Needs.GROUP, Needs.MOVING):
             assert route.pattern[:2] == ("groups", "*")
     messages = {r.pattern[2:] for r in _ROUTES if r.needs is Needs.MESSAGES}
@@ -146,6 +147,8 @@ def test_what_may_not_be_described_is_not_there():
             _check(needs, CLICKS, "g")
     with pytest.raises(NotAllowedError, match="'alice' may not consume from topic 'clicks'"):
         _check(Needs.MESSAGES, CLICKS, "clicks")
+    with pytest.raises(NotAllowedError, match="'alice' may not see schemas"):
+        _check(Needs.SCHEMAS, CLICKS)
     with pytest.raises(NotAllowedError, match="'alice' may not describe the cluster"):
         _check(Needs.CLUSTER, CLICKS)
     with pytest.raises(NotAllowedError, match="'alice' may not change the offsets of group 'g'"):

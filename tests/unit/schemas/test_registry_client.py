@@ -92,6 +92,24 @@ def test_the_latest_is_asked_for_each_time(registry, client) -> None:
     assert client.subjects() == ["s"]
 
 
+def test_a_version_is_asked_for_again_where_that_is_wanted(registry, client) -> None:
+    first, second = (registry.add(subject, f'"{subject}"') for subject in ("int", "long"))
+    assert client.version("int", 1).schema_id == first
+    registry.subjects["int"] = [second]
+    assert client.version("int", 1).schema_id == first
+    assert client.version("int", 1, fresh=True).schema_id == second
+
+
+def test_the_level_of_a_subject_without_one_is_the_registrys(registry, client) -> None:
+    registry.faults = [b'{"normalize": true}']
+    assert client.compatibility("a/b") == "BACKWARD"
+    paths = [path for _, path in registry.asked]
+    assert paths == ["/config/a%2Fb?defaultToGlobal=true", "/config"]
+    registry.faults = [b"[]", b"{}"]
+    with pytest.raises(SchemaRegistryError, match="there is no schema registry at"):
+        client.compatibility("a/b")
+
+
 def test_names_of_subjects_are_quoted(registry, client) -> None:
     subject = "a/b c?d%e:.ü"
     client.register(subject, TEXT)
