@@ -10,6 +10,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from errno import EIO
 from functools import partial
 from uuid import UUID
 
@@ -85,12 +86,14 @@ class KafkaPartition:
         # Guards the file of ours, which flushes and deletes write; taken alone.
         self._recording = threading.Lock()
         self._recorded: PartitionRecord | None = None
+        # What the log was like when that was written, or tried: there may be very many segments.
+        self._seen: tuple[object, ...] = ()
 
     def recall(self) -> PartitionRecord | None:
         """Read what is known of the partition, before it is loaded. Blocks.
 
         Raises:
-            OSError: it can't be read.
+            OSError: it can't be read now; what the disk has lost is taken for damaged.
         """
         self.mended, self.lost = [], ""
         try:
@@ -98,7 +101,13 @@ class KafkaPartition:
         except ValueError as error:
             found = None
             self._mend(RECORD_NAME, f"was damaged ({error}): Kafka's files were believed")
+        except OSError as error:
+            if error.errno != EIO:
+                raise
+            found = None
+            self._mend(RECORD_NAME, "could not be read: Kafka's files were believed")
         self._recalled = self._recorded = found
+        self._seen = ()
         return found
 
     def _mend(self, name: str, text: str) -> None:
@@ -211,15 +220,21 @@ class KafkaPartition:
             view, topic_id = view_of(), self.topic_id
             if topic_id is None or not view.bases:
                 return
+            start = view.earliest if start is None else start
+            seen = (view.segments, start, self._epochs.entries)
+            # Each flush comes here, on a full disk, too: what can't be written isn't tried again.
+            if not (is_synced or has_new_end) and self._is_as(seen):
+                return
             end = view.high_watermark
             segments = tuple(
                 each.base_offset
                 for each in view.segments
                 if each.is_flushed_name and each.base_offset <= end
             )
-            start = view.earliest if start is None else start
             stay = self._checkpoints.kafka_stay()
             wanted = PartitionRecord(topic_id, start, end, self._epochs.entries, segments, stay)
+            # The name of a segment changes once, with a flush.
+            self._seen = seen if len(segments) == len(view.segments) else ()
             before = self._recorded
             if before is not None and not has_new_end:
                 before = before._replace(end=end)
@@ -233,10 +248,15 @@ class KafkaPartition:
                 # down says nothing wrong.
                 if not is_synced:
                     raise
+                self._seen = ()
                 forget_record(self._directory, self._files)
                 self._files.fsync_directory(self._directory)
                 return
             self._recorded = wanted
+
+    def _is_as(self, seen: tuple[object, ...]) -> bool:
+        """Whether nothing has changed; segments are the same only as the same tuple."""
+        return bool(self._seen) and self._seen[0] is seen[0] and self._seen[1:] == seen[1:]
 
     def adopt(self, topic_id: UUID) -> None:
         """Take the topic's id instead of one that was made up.
@@ -246,7 +266,7 @@ class KafkaPartition:
         """
         with self._recording:
             forget_record(self._directory, self._files)
-            self._recorded = None
+            self._recorded, self._seen = None, ()
         write_topic_id(self._directory, topic_id, self._files)
         self.topic_id, self._is_new = topic_id, True
 

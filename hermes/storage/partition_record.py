@@ -121,7 +121,7 @@ def mend_topic_id(directory: str, files: FileLayer, checkpoints: Checkpoints) ->
         return ""
     try:
         record = read_record(directory, files, checkpoints)
-    except ValueError:
+    except (ValueError, OSError):
         return ""  # which is told when the partition is opened
     if record is None:
         return ""

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from errno import ENOSPC
 from pathlib import Path
 from uuid import UUID
 
@@ -283,6 +284,39 @@ def test_the_record_itself_may_be_damaged_or_missing(data: Path) -> None:
     assert report.healed == ()
     ended(directory)
     assert path.read_bytes() == whole
+
+
+def test_a_record_that_the_disk_has_lost_keeps_no_partition_offline(data: Path) -> None:
+    files = FaultyFiles(0, stays=True, only=("open_read",), path_part="partition.hermes")
+    directory, report = opened(data, files)
+    assert files.failed
+    assert report.offline == {}
+    text = "k-0/partition.hermes, which could not be read: Kafka's files were believed"
+    assert report.healed == (text,)
+    assert only_log(directory).earliest == 3
+    ended(directory)
+
+
+def test_a_full_disk_is_not_written_to_with_each_flush(tmp_path: Path) -> None:
+    files = FaultyFiles(None, ENOSPC, stays=True, only=("open_new",), path_part=".new")
+    directory, _ = opened(tmp_path / "data", files)
+    log = directory.create("k", 0)
+    append_values(log, b"1")
+    log.flush()
+    files.fail_at = files.counted
+    for number in range(20):
+        append_values(log, b"x" * 50, b"%d" % number)  # which begins segments
+        log.flush()
+    refused = files.failed
+    assert refused
+    assert log.index_failures == refused
+    for _ in range(20):
+        append_values(log, b"1")  # which doesn't
+        log.flush()
+    assert files.failed < refused + 20
+    files.fail_at = None
+    ended(directory)
+    assert opened(tmp_path / "data")[1].lost == {}
 
 
 def test_a_topic_that_is_made_again_has_nothing_of_the_last_one(data: Path) -> None:
