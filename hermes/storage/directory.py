@@ -53,16 +53,16 @@ from hermes.storage.log import Log
 from hermes.storage.log_format import LogFormat
 from hermes.storage.owner import check_owner, read_owner, write_owner
 from hermes.storage.partition_record import forget_record, mend_topic_id
-from hermes.storage.producer_ids import free_from, read_producer_ids, write_producer_ids
+from hermes.storage.producer_ids import (
+    free_from,
+    mend_producer_ids,
+    read_producer_ids,
+    write_producer_ids,
+)
 from hermes.storage.recovery import RecoveryReport
 from hermes.storage.settings import LogSettings
 from hermes.storage.topic_entries import EntryLines, TopicEntries, read_entries, write_entries
-from hermes.storage.whole_files import (
-    read_whole,
-    replace_whole,
-    with_checksum,
-    without_checksum,
-)
+from hermes.storage.whole_files import mend_with_copy, read_whole, replace_with_copy
 
 _MAX_ID_BYTES = 100
 _LOCKED: Final = "stop that process, or give this broker another log_dir"
@@ -380,6 +380,9 @@ class DataDirectory:
         if self._owner is not None:
             names = self._files.listdir(self.path)
             healed.append(check_owner(self.path, self._owner, names, self._files))
+            healed.append(mend_producer_ids(self.path, self._files))
+            path = os.path.join(self.path, CLUSTER_ID_NAME)
+            healed.append(mend_with_copy(path, self._files, _is_cluster_id))
         self._take_entries(read_entries(self.path, self._files))
         partitions, strange = list_partitions(self.path, self._files)
         if RESTORE_MARKER in strange:
@@ -472,18 +475,15 @@ class DataDirectory:
             raise storage_error(f"read {path}", error) from error
         if data is None:
             made = make()
-            replace_whole(path, with_checksum(made.encode()), self._files)
+            replace_with_copy(path, made.encode(), self._files)
             return made
-        try:
-            line, _, checksum = data.partition(b"\n")
-            if checksum:
-                line = without_checksum(data)
-            return str(UUID(line.decode("ascii").strip()))
-        except ValueError:
+        found = _uuid(data)
+        if found is None:
             raise StorageError(
-                f"{path} is damaged, or holds no UUID; put back what was there, or remove it, and "
-                "mirrors will take this for another cluster"
-            ) from None
+                f"{path} holds no UUID; put back what was there, or remove it, and mirrors will "
+                "take this for another cluster"
+            )
+        return found
 
     def claim_producer_ids(
         self, count: int, elsewhere: Callable[[int, int], int] | None = None
@@ -612,3 +612,15 @@ class DataDirectory:
         except (OSError, StorageError):
             return False
         return True
+
+
+def _uuid(data: bytes) -> str | None:
+    try:
+        return str(UUID(data.decode("ascii").strip()))
+    except ValueError:
+        return None
+
+
+def _is_cluster_id(line: bytes, copy: bytes | None) -> bool:
+    """See `mend_with_copy`: what was given once never changes."""
+    return _uuid(line) is not None and copy in (None, line)

@@ -1,8 +1,8 @@
 """The file of the next producer id that nobody has had: `.hermes_producer_ids` in log_dir.
 
-One decimal number, and a checksum (none if it was written by hand). It is replaced before any id
-below it is given out, and so never goes back. With coordination the ids are taken there, and the
-file says where to go on should coordination be lost.
+One decimal number. It is replaced before any id below it is given out, and so never goes back. With
+coordination the ids are taken there, and the file says where to go on should coordination be lost.
+Of the file and its copy the larger number counts: an older version writes the file alone.
 
 A partition may come from a Kafka, or go to one, whose ids begin at 0. A new producer with an id
 that is known in the partition would be taken for the old one, and its first batches perhaps for
@@ -16,14 +16,14 @@ from typing import Final
 
 from hermes.errors import StorageError
 from hermes.storage.files import FileLayer, storage_error
-from hermes.storage.whole_files import read_whole, replace_whole, with_checksum
+from hermes.storage.whole_files import mend_with_copy, read_whole, replace_with_copy
 
 PRODUCER_IDS_NAME: Final = ".hermes_producer_ids"
 
 #: The first id that is given out: Kafka's begin at 0, and it takes them by the thousand.
 FIRST_PRODUCER_ID: Final = 1 << 40
 
-_MOST_BYTES: Final = 64
+_MOST_BYTES: Final = 32
 _END: Final = 1 << 63
 
 
@@ -40,16 +40,28 @@ def read_producer_ids(directory: str, files: FileLayer) -> int:
         raise storage_error(f"read {path}", error) from error
     if data is None:
         return FIRST_PRODUCER_ID
-    line, _, checksum = data.partition(b"\n")
-    text = line.decode("ascii", "replace")
-    if (checksum and with_checksum(line) != data) or not (
-        text.isascii() and text.isdecimal() and int(text) < _END
-    ):
+    following = _number(data.removesuffix(b"\n"))
+    if following is None:
         raise StorageError(
-            f"{path} is damaged, or holds no producer id; put back what was there, or write a "
-            "number into it that is larger than the id of any producer so far"
+            f"{path} holds no producer id; put back what was there, or write a number into it that "
+            "is larger than the id of any producer so far"
         )
-    return int(text)
+    return following
+
+
+def mend_producer_ids(directory: str, files: FileLayer) -> str:
+    """See `hermes.storage.whole_files.mend_with_copy`."""
+
+    def counts(line: bytes, copy: bytes | None) -> bool:
+        number, other = _number(line), None if copy is None else _number(copy)
+        return number is not None and (other is None or number >= other)
+
+    return mend_with_copy(os.path.join(directory, PRODUCER_IDS_NAME), files, counts)
+
+
+def _number(line: bytes) -> int | None:
+    text = line.decode("ascii", "replace")
+    return int(text) if text.isascii() and text.isdecimal() and int(text) < _END else None
 
 
 def free_from(first: int, count: int, known: Iterable[int]) -> int:
@@ -68,5 +80,4 @@ def write_producer_ids(directory: str, following: int, files: FileLayer) -> None
     """
     if following >= _END:
         raise StorageError("no producer id is left")
-    data = with_checksum(b"%d" % following)
-    replace_whole(os.path.join(directory, PRODUCER_IDS_NAME), data, files)
+    replace_with_copy(os.path.join(directory, PRODUCER_IDS_NAME), b"%d" % following, files)

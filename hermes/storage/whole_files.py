@@ -3,16 +3,24 @@
 Those of Hermes' own that nothing else could vouch for have a checksum: a line with what they say,
 and one with the CRC-32 of the bytes before it. So an operator can read them, and whatever is cut
 off or changed is noticed.
+
+Two are older than that: a line without one. They stay so, for versions that know no other, and have
+a copy with a checksum beside them.
 """
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 from zlib import crc32
 
+from hermes.errors import StorageError
 from hermes.storage.files import FileLayer, read_exactly, storage_error, write_all
+
+COPY_SUFFIX: Final = ".copy"
+
+_MOST_LINE_BYTES: Final = 200
 
 
 def read_whole(path: str, max_bytes: int, files: FileLayer) -> bytes | None:
@@ -89,6 +97,56 @@ def without_checksum(data: bytes) -> bytes:
     if with_checksum(line) != data:
         raise ValueError("its CRC-32 is wrong")
     return line
+
+
+def replace_with_copy(path: str, line: bytes, files: FileLayer) -> None:
+    """Write a file of one line anew, and its copy. Blocks; both are on disk when this returns.
+
+    Raises:
+        StorageError: the disk refused; the file may be written, and its copy not.
+    """
+    replace_whole(path, line + b"\n", files)
+    replace_whole(path + COPY_SUFFIX, with_checksum(line), files)
+
+
+def mend_with_copy(
+    path: str, files: FileLayer, counts: Callable[[bytes, bytes | None], bool]
+) -> str:
+    """Let a file of one line and its copy say the same. Blocks.
+
+    Args:
+        path: the file's.
+        files: the file layer.
+        counts: whether what the file says, "" where there is none, makes sense and is true rather
+            than its copy, of which there may be none.
+
+    Returns:
+        What was wrong; nothing if nothing was.
+
+    Raises:
+        StorageError: the file has to be written, and the disk refused.
+        OSError: one of them can't be read.
+    """
+    name, told, copy = os.path.basename(path), "", None
+    line = (read_whole(path, _MOST_LINE_BYTES, files) or b"").removesuffix(b"\n")
+    try:
+        data = read_whole(path + COPY_SUFFIX, _MOST_LINE_BYTES, files)
+        copy = None if data is None else without_checksum(data)
+    except ValueError as error:
+        told = f"{name}{COPY_SUFFIX}, which was damaged ({error})"
+    if counts(line, copy):
+        if line != copy:
+            if copy is not None:
+                told = (
+                    f"{name}{COPY_SUFFIX}, which said less than {name}: that says {line.decode()}"
+                )
+            with suppress(StorageError):  # it is only for the next time
+                replace_whole(path + COPY_SUFFIX, with_checksum(line), files)
+        return told
+    if copy is None or line == copy:
+        return told
+    replace_whole(path, copy + b"\n", files)
+    return f"{name}, which was {'damaged' if line else 'missing'}: it says {copy.decode()}"
 
 
 def encode_checked(value: Mapping[str, Any]) -> bytes:

@@ -37,11 +37,14 @@ __all__ = [
 ]
 
 #: The kinds of files, and what a wrong bit in one comes to: it is `mended` from another file, it
-#: concerns `messages`, whose readers find it, it is `refused`, or it costs `time` and nothing else.
+#: concerns `messages`, whose readers find it, it is `refused`, or at least said, or it costs `time`
+#: and nothing else.
 KINDS = {
     ".hermes_broker": "mended",
-    ".hermes_cluster_id": "refused",
+    ".hermes_cluster_id": "mended",
+    ".hermes_cluster_id.copy": "mended",
     ".hermes_producer_ids": "refused",
+    ".hermes_producer_ids.copy": "mended",
     ".hermes_topics": "refused",
     ".hermes_kafka_groups": "refused",
     "log-start-offset-checkpoint": "mended",

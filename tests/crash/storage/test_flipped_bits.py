@@ -42,8 +42,6 @@ def test_a_missing_file_is_made_again_or_said(base: Path, tmp_path: Path, kind: 
 
 #: What goes with a file that nothing else can stand in for, and that may be absent from the start.
 ONLY_MISSED = {
-    ".hermes_cluster_id": ["cluster"],
-    ".hermes_producer_ids": ["producer ids"],
     ".hermes_topics": ["topics"],
     ".hermes_kafka_groups": ["groups"],
 }

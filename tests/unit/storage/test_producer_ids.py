@@ -37,9 +37,7 @@ def test_each_block_follows_the_one_before_also_after_a_start(directory, tmp_pat
     assert again.open(0).strange == ()
     assert again.claim_producer_ids(1000) == FIRST_PRODUCER_ID + 2000
     again.close()
-    assert (
-        (tmp_path / PRODUCER_IDS_NAME).read_bytes().startswith(b"%d\n" % (FIRST_PRODUCER_ID + 3000))
-    )
+    assert (tmp_path / PRODUCER_IDS_NAME).read_bytes() == b"%d\n" % (FIRST_PRODUCER_ID + 3000)
 
 
 def test_what_is_taken_elsewhere_is_noted_here_too(directory, tmp_path):
@@ -84,7 +82,7 @@ def test_so_many_in_a_row_are_free(known, first):
 def test_anything_else_in_the_file_is_refused(directory, tmp_path, held):
     (tmp_path / PRODUCER_IDS_NAME).write_bytes(held)
 
-    with pytest.raises(StorageError, match="or holds no producer id; put back"):
+    with pytest.raises(StorageError, match="holds no producer id; put back"):
         directory.claim_producer_ids(10)
     assert (tmp_path / PRODUCER_IDS_NAME).read_bytes() == held
 
@@ -104,3 +102,27 @@ def test_a_file_that_cannot_be_read_is_an_error(tmp_path):
     with pytest.raises(StorageError, match=PRODUCER_IDS_NAME):
         read_producer_ids(str(tmp_path), FileLayer())
     assert Path(tmp_path, PRODUCER_IDS_NAME).is_dir()
+
+
+def test_an_older_version_may_have_given_out_more(directory, tmp_path):
+    directory.claim_producer_ids(1000)
+    directory.close()
+    (tmp_path / PRODUCER_IDS_NAME).write_bytes(b"%d\n" % (FIRST_PRODUCER_ID + 5000))
+
+    again = DataDirectory(tmp_path, lambda topic: LogSettings())
+    (told,) = again.open(0, broker_id=0).healed
+    assert told.startswith(f"{PRODUCER_IDS_NAME}.copy, which said less than ")
+    assert again.claim_producer_ids(1000) == FIRST_PRODUCER_ID + 5000
+    again.close()
+
+
+def test_a_number_that_went_back_is_mended(directory, tmp_path):
+    directory.claim_producer_ids(5000)
+    directory.close()
+    (tmp_path / PRODUCER_IDS_NAME).write_bytes(b"%d\n" % FIRST_PRODUCER_ID)
+
+    again = DataDirectory(tmp_path, lambda topic: LogSettings())
+    (told,) = again.open(0, broker_id=0).healed
+    assert told.startswith(f"{PRODUCER_IDS_NAME}, which was damaged: it says ")
+    assert again.claim_producer_ids(1000) == FIRST_PRODUCER_ID + 5000
+    again.close()
