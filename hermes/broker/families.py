@@ -20,7 +20,7 @@ FIXED: Final = _table(
         "hermes_build_info", "gauge", "Always 1; the labels say what runs.",
         ("version", "core", "broker_id"),
     ),
-    Family("hermes_requests_total", "counter", "Requests that were begun.", ("type",)),
+    Family("hermes_requests_total", "counter", "Requests received.", ("type",)),
     Family(
         "hermes_requests_refused_total", "counter",
         "Requests or entries of one that were not carried out: answered with an error, or the "
@@ -40,48 +40,48 @@ FIXED: Final = _table(
     Family("hermes_oversized_sets_total", "counter", "Message sets with too large a message."),
     Family("hermes_fetches_total", "counter", "Fetches answered; each of a multifetch counts."),
     Family("hermes_connections", "gauge", "Open connections."),
-    Family("hermes_connections_accepted_total", "counter", "Connections that were made."),
+    Family("hermes_connections_accepted_total", "counter", "Connections accepted."),
     Family(
         "hermes_connections_refused_total", "counter",
-        "Connections that were closed at once, being too many.",
+        "Connections closed at once because of `max_connections`.",
     ),
     Family("hermes_connections_closed_by_broker_total", "counter",
-           "Connections that were closed for what their clients sent, or failed to."),
+           "Connections closed because of what the client sent, or didn't send in time."),
     Family(
         "hermes_connections_unauthenticated", "gauge",
-        "Open connections that have not said yet who they are.",
+        "Open connections that have not authenticated yet.",
     ),
     Family(
         "hermes_authentications_total", "counter",
-        "Attempts to say who one is, by how (`password`: a clear one, by HTTP or digest).",
+        "Authentication attempts by mechanism (`password`: in clear, by HTTP or digest).",
         ("mechanism", "result"),
     ),
     Family(
         "hermes_users_current", "gauge",
-        "1 unless the users file, as it is now, can't be used.",
+        "1 unless the current users file can't be used.",
     ),
     Family(
         "hermes_quota_delays_total", "counter",
-        "Times that a connection was delayed, its principal being over a quota.",
+        "Times that a connection was throttled because its principal was over a quota.",
         ("principal", "quota"),
     ),
     Family(
         "hermes_quota_delayed_seconds_total", "counter",
-        "How long connections were delayed together; counted when a delay is over.",
+        "Total time that connections were throttled; counted when a delay is over.",
         ("principal", "quota"),
     ),
     Family(
         "hermes_quota_connections_refused_total", "counter",
-        "Connections that were closed at once, being more than the principal's quota allows.",
+        "Connections closed at once because of the principal's quota.",
         ("principal",),
     ),
     Family("hermes_http_connections", "gauge", "Open connections of the HTTP port."),
     Family(
         "hermes_tls_certificate_end_timestamp_seconds", "gauge",
-        "When the certificate that a listener uses, or one of its chain, ends.", ("listener",),
+        "When the listener's certificate, or one of its chain, expires.", ("listener",),
     ),
     Family(
-        "hermes_tls_handshakes_total", "counter", "TLS handshakes that are over, by how.",
+        "hermes_tls_handshakes_total", "counter", "Finished TLS handshakes, by outcome.",
         ("listener", "outcome"),
     ),
     Family(
@@ -89,13 +89,13 @@ FIXED: Final = _table(
     ),
     Family(
         "hermes_http_requests_refused_total", "counter",
-        "HTTP requests of those whom the port doesn't serve (`not_authenticated`), or who may not "
-        "have what they ask for (`not_authorized`); `unavailable`: while that couldn't be told.",
+        "HTTP requests refused: `not_authenticated`, `not_authorized`, or `unavailable` while that "
+        "couldn't be decided.",
         ("reason",),
     ),
     Family("hermes_waiting_fetches", "gauge", "Fetches that wait for more messages."),
     Family(
-        "hermes_request_memory_bytes", "gauge", "Memory held, by what for.", ("use",),
+        "hermes_request_memory_bytes", "gauge", "Memory held, by use.", ("use",),
     ),
     Family(
         "hermes_request_memory_limit_bytes", "gauge", "Its limits.", ("use",),
@@ -105,7 +105,7 @@ FIXED: Final = _table(
         "hermes_append_visible_seconds", "histogram",
         "Of each flush, from the oldest append that it covers to its being visible.",
     ),
-    Family("hermes_flushes_total", "counter", "Flushes that were begun."),
+    Family("hermes_flushes_total", "counter", "Flushes started."),
     Family(
         "hermes_flush_failures_total", "counter", "Flushes that failed: their logs went offline.",
     ),
@@ -120,16 +120,16 @@ FIXED: Final = _table(
     Family("hermes_threads_waiting_calls", "gauge", "Calls that wait for a worker.", ("pool",)),
     Family(
         "hermes_reactor_lag_seconds", "histogram",
-        "How late the reactor is with a call, looked at twice a second.",
+        "How late the reactor is with a call, measured twice a second.",
     ),
     Family("hermes_topics", "gauge", "Topics that exist."),
     Family("hermes_logs", "gauge", "Partitions that have a log."),
     Family("hermes_logs_offline", "gauge", "Of these, those that refuse messages."),
-    Family("hermes_retention_deletes_total", "counter", "Times that retention cut a log."),
+    Family("hermes_retention_deletes_total", "counter", "Times that retention deleted segments."),
     Family("hermes_retention_deleted_bytes_total", "counter", "Bytes that it deleted."),
     Family(
         "hermes_retention_failures_total", "counter",
-        "Times that a log could not be looked at, or its policy failed.",
+        "Times that a log could not be checked, or its policy failed.",
     ),
     Family("hermes_logs_reopened_total", "counter", "Logs that came back from being offline."),
     Family("hermes_recovery_clean", "gauge", "1 after a clean stop; 0 in a new directory, too."),
@@ -139,10 +139,10 @@ FIXED: Final = _table(
     Family("hermes_recovery_bad_ranges", "gauge", "Damaged ranges that were kept."),
     Family("hermes_logs_damaged", "gauge", "Logs that hold damaged messages, as far as is known."),
     Family("hermes_topic_damaged_segments", "gauge",
-           "Segments that hold damaged messages; none for other topics, and for a hundred at most.",
+           "Segments with damaged messages, for affected topics only (a hundred at most).",
            ("topic",)),
     Family("hermes_damage_check_bytes_total", "counter", "Bytes read to find such messages."),
-    Family("hermes_damage_check_rounds_total", "counter", "Times that all logs were read for it."),
+    Family("hermes_damage_check_rounds_total", "counter", "Times that all logs were checked."),
     Family(
         "hermes_coordination_registered", "gauge",
         "1 while the broker is registered; none without coordination.",
@@ -153,7 +153,7 @@ FIXED: Final = _table(
     ),
     Family(
         "hermes_group_offsets_failures_total", "counter",
-        "Times that groups' offsets could not be read, or not all of them.",
+        "Times that groups' offsets could not be read completely.",
     ),
     Family(
         "hermes_group_offsets_timestamp_seconds", "gauge",

@@ -9,7 +9,7 @@ from hermes.metrics import Family, Series
 _REQUESTS: Final = Family(
     "hermes_kafka_requests_total",
     "counter",
-    "Requests of Kafka's clients that were begun.",
+    "Requests of Kafka clients.",
     ("request",),
 )
 _SECONDS: Final = Family(
