@@ -63,6 +63,29 @@ def test_a_batch_has_every_message_once(spark: SparkSession, broker: BrokerProce
     assert len(places) == len(rows)
 
 
+def test_a_limit_that_ends_tasks_early_fails_none(
+    spark: SparkSession, broker: BrokerProcess
+) -> None:
+    """Of what Spark doesn't read any more, its workers print a BrokenPipeError: see the docs."""
+    large = [b"%07d" % number * 1000 for number in range(1000)]
+    send(broker, "large", large)
+    frame = read(spark, broker, subscribe="large", includeTimestamp="true")
+    spark.sparkContext.setJobGroup("limits", "")
+    try:
+        assert {bytes(row.value) for row in frame.limit(5).collect()} <= {*large}
+        assert len(frame.take(3)) == 3
+        assert not frame.isEmpty()
+    finally:
+        spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
+    told = spark.sparkContext.statusTracker()
+    jobs = [told.getJobInfo(each) for each in told.getJobIdsForGroup("limits")]
+    stages = [told.getStageInfo(each) for job in jobs if job for each in job.stageIds]
+    failed = [each.numFailedTasks for each in stages if each]
+    assert failed
+    assert not any(failed)
+    assert values(frame) == sorted(large)
+
+
 def test_sql_on_a_batch_with_timestamps(spark: SparkSession, broker: BrokerProcess) -> None:
     send(broker, "clicks", PAYLOADS)
     frame = read(spark, broker, subscribe="clicks", includeTimestamp="true")
