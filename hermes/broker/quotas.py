@@ -1,4 +1,4 @@
-"""Quotas: how much each principal may do per second; who goes over is delayed, and loses nothing.
+"""Quotas: what each principal may do per second; beyond that it is throttled, and loses nothing.
 
 What a connection has received, taken and answered is charged after the fact. While it owes
 something it takes no further request, and its socket isn't read; what it has been asked is

@@ -98,7 +98,7 @@ class Forwarder:
             self.calls += 1
 
     def _prepare(self, place: SplitResult) -> tuple[HTTPConnection, dict[str, str]]:
-        """The connection to a leader, not made yet, and what proves who we are.
+        """The connection to a leader, not made yet, and the credentials for it.
 
         Raises:
             HermesError: a file with a password or a certificate can't be used.
