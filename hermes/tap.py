@@ -231,6 +231,7 @@ def _mount_console(reactor: Any, config: BrokerConfig, web: "WebServer", run: An
             password=password,
             may_act=lambda: run.config.console_actions,
             records=_own_records(config, web, run),
+            broker_config=lambda: run.config,
         )
     except ConfigError as error:
         _log.warn("the console is not served: {error}", error=error)

@@ -12,15 +12,13 @@ from hermes.errors import ConfigError
 from hermes.quoting import quoted
 from hermes.security import (
     CLUSTER,
-    INTERNAL,
-    LONGEST_NAME,
-    AccessRules,
     Decision,
     Operation,
     Resource,
     deed,
 )
 from hermes.security.access import OPERATIONS_ON
+from hermes.security.deciding import explain_decision
 
 
 @click.group("access")
@@ -81,7 +79,9 @@ def explain(
         )
     config = load_broker_config(path)
     groups = frozenset(user_groups) | _groups_of(config, principal)
-    decision, reason = _decide(config, str(path), principal, groups, wanted, resource)
+    decision, reason = explain_decision(
+        config.access, str(path), principal, groups, wanted, resource
+    )
     if as_json:
         write_json(_as_json(config, decision, reason))
         return
@@ -103,29 +103,6 @@ def _groups_of(config: BrokerConfig, principal: str) -> frozenset[str]:
         note(f"{error}; name the groups of {quoted(principal)} by --member-of")
         return frozenset()
     return users.groups(principal)
-
-
-def _decide(
-    config: BrokerConfig,
-    source: str,
-    principal: str,
-    groups: frozenset[str],
-    operation: Operation,
-    resource: Resource,
-) -> tuple[Decision, str]:
-    """Decide, and say why."""
-    if config.access is None:
-        return Decision(True), "there are no rules: whoever can connect may do everything"
-    decision = AccessRules(config.access).decide(principal, groups, operation, resource)
-    if decision.rule is not None:
-        number = config.access.index(decision.rule) + 1
-        implied = "" if operation in decision.rule.operations else ", which lets it be described"
-        return decision, f"rule {number} of {source}{implied}: {decision.rule}"
-    if principal == INTERNAL:
-        return decision, "it is the broker itself, which rules don't concern"
-    if len(resource.name) > LONGEST_NAME:
-        return decision, f"a name has up to {LONGEST_NAME} characters"
-    return decision, f"none of the {len(config.access)} rules of {source} allows it"
 
 
 def _as_json(config: BrokerConfig, decision: Decision, reason: str) -> dict[str, Any]:

@@ -114,6 +114,7 @@ class Needs(Enum):
     MOVING        to change the group's offsets, or to delete it
     PRODUCING     to describe the topic, and to append messages to it
     SCHEMAS       to see the registry's schemas
+    ADMIN         to administer the cluster
     """
 
     OWN_CHOICE = auto()
@@ -124,6 +125,7 @@ class Needs(Enum):
     MOVING = auto()
     PRODUCING = auto()
     SCHEMAS = auto()
+    ADMIN = auto()
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from importlib.resources import files
 from typing import Final
 
 from hermes import __version__
+from hermes.config import BrokerConfig
 from hermes.console import (
     audit_pages,
     cluster_pages,
@@ -17,6 +18,7 @@ from hermes.console import (
     message_pages,
     mirror_pages,
     schema_pages,
+    security_pages,
     topic_forms,
     topic_pages,
 )
@@ -57,6 +59,7 @@ _NAVIGATION: Final = (
     ("brokers", "/brokers", "Brokers"),
     ("mirrors", "/mirrors", "Mirrors"),
     ("audit", "/audit", "Audit"),
+    ("security", "/security", "Security"),
 )
 _ROUTES: Final[Sequence[Route]] = (
     *cluster_pages.ROUTES,
@@ -69,6 +72,7 @@ _ROUTES: Final[Sequence[Route]] = (
     *schema_pages.ROUTES,
     *mirror_pages.ROUTES,
     *audit_pages.ROUTES,
+    *security_pages.ROUTES,
 )
 _ABOUT_TOPICS: Final = (Needs.TOPIC, Needs.MESSAGES, Needs.PRODUCING)
 _STATIC: Final = files("hermes.console") / "static"
@@ -83,6 +87,7 @@ class Console:
         access: who may look, and what a form must carry.
         may_act: whether anything may be changed from here, at this moment.
         records: reads messages with the schemas of a registry; closed with the console.
+        broker_config: see `Sources`.
     """
 
     def __init__(
@@ -91,6 +96,7 @@ class Console:
         access: Access,
         may_act: Callable[[], bool],
         records: Records | None = None,
+        broker_config: Callable[[], BrokerConfig] | None = None,
     ) -> None:
         self._access = access
         recent = Recent()
@@ -117,6 +123,7 @@ class Console:
             MirrorReader(cluster, recent),
             AuditReader(cluster, recent),
             records,
+            broker_config,
             renderer,
             may_act,
         )
@@ -194,6 +201,8 @@ def _check(needs: Needs, viewer: Viewer, name: str = "", *_: str) -> None:
         raise viewer.refusal(f"consume from topic {quoted(name)}")
     if needs is Needs.PRODUCING and not viewer.produces_to(name):
         raise viewer.refusal(f"produce to topic {quoted(name)}")
+    if needs is Needs.ADMIN and not viewer.administers:
+        raise viewer.refusal("administer the cluster")
     if needs is Needs.SCHEMAS and not viewer.sees_schemas:
         raise viewer.refusal("see schemas")
     if needs in (Needs.GROUP, Needs.MOVING) and not viewer.sees_group(name):

@@ -11,6 +11,7 @@ from twisted.python.threadpool import ThreadPool
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET
 
+from hermes.config import BrokerConfig
 from hermes.console.access import SESSION_COOKIE, Access, Password, check_exposure
 from hermes.console.asking import Answer, Ask
 from hermes.console.cluster import Cluster
@@ -36,6 +37,7 @@ def serve_console(
     password: Password | None,
     may_act: Callable[[], bool],
     records: Records | None = None,
+    broker_config: Callable[[], BrokerConfig] | None = None,
 ) -> None:
     """Let a web server, whose ports are open, serve the console until it stops.
 
@@ -47,6 +49,7 @@ def serve_console(
         password: what must be given where a port authenticates nobody; None if looking is free.
         may_act: whether anything may be changed from the console, at this moment.
         records: reads messages with the schemas of a registry; closed when the server stops.
+        broker_config: the settings in force of the broker whose console it is, if it is one's.
 
     Raises:
         ConfigError: the ports can be reached from elsewhere, and there is no password; the
@@ -59,7 +62,7 @@ def serve_console(
     ]
     check_exposure(setting, open_to_all, has_password=password is not None)
     access = Access(password, _Users(reactor, web.guard), web.guard.rights)
-    resource = ConsoleResource(reactor, Console(cluster, access, may_act, records))
+    resource = ConsoleResource(reactor, Console(cluster, access, may_act, records, broker_config))
     web.root.fallback, web.root.fallback_rule = resource, Rule(logs_in=True)
     web.on_stop.append(resource.stop)
 

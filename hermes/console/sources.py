@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from hermes.config import BrokerConfig
 from hermes.console.asking import Answer, Ask
 from hermes.console.audits import AuditReader
 from hermes.console.cluster import Cluster
@@ -48,6 +49,8 @@ class Sources:
         mirrors: what mirrors tell.
         audits: what the tiers of the audit report.
         records: reads messages with the schemas of a registry; None where there is none.
+        broker_config: the settings in force of the broker that this is the console of; None for
+            one that stands alone.
         renderer: the templates.
         may_act: whether anything may be changed from here, at this moment.
     """
@@ -64,6 +67,7 @@ class Sources:
     mirrors: MirrorReader
     audits: AuditReader
     records: Records | None
+    broker_config: Callable[[], BrokerConfig] | None
     renderer: Renderer
     may_act: Callable[[], bool]
 
@@ -110,6 +114,7 @@ class Sources:
             "user": "" if ask.viewer.principal == ANONYMOUS else ask.viewer.principal,
             "allows_actions": self.may_act(),
             "viewer": ask.viewer,
+            "shows_security": self.broker_config is not None and ask.viewer.administers,
             "shows_schemas": self.records is not None and ask.viewer.sees_schemas,
             "done": _DONE.get(ask.query.get("done", ""), ""),
         }

@@ -4,7 +4,7 @@ Names come from anybody, and are matched where everybody else waits. So many pat
 once, what could take long is bounded, and in doubt less is allowed.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -173,3 +173,35 @@ def _any_of(regexes: tuple[str, ...]) -> JavaPattern | None:
         return JavaPattern.any_of(regexes, min(_MOST_WORK, _WORK_OF_EACH * len(regexes)))
     except ValueError:  # too large together
         return None
+
+
+def explain_decision(
+    rules: Sequence[AccessRule] | None,
+    source: str,
+    principal: str,
+    groups: frozenset[str],
+    operation: Operation,
+    resource: Resource,
+) -> tuple[Decision, str]:
+    """Decide whether somebody may do something, and say why in words.
+
+    Args:
+        rules: in their order; None where there are none, and nobody is refused anything.
+        source: where they stand, for the words.
+        principal: who.
+        groups: the groups of users that they belong to.
+        operation: what.
+        resource: to what.
+    """
+    if rules is None:
+        return Decision(True), "there are no rules: whoever can connect may do everything"
+    decision = AccessRules(rules).decide(principal, groups, operation, resource)
+    if decision.rule is not None:
+        number = rules.index(decision.rule) + 1
+        implied = "" if operation in decision.rule.operations else ", which lets it be described"
+        return decision, f"rule {number} of {source}{implied}: {decision.rule}"
+    if principal == INTERNAL:
+        return decision, "it is the broker itself, which rules don't concern"
+    if len(resource.name) > LONGEST_NAME:
+        return decision, f"a name has up to {LONGEST_NAME} characters"
+    return decision, f"none of the {len(rules)} rules of {source} allows it"

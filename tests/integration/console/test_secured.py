@@ -269,6 +269,32 @@ def test_who_may_everything_sees_everything(browser: Make) -> None:
     assert json.loads(root.get("/registry/hermes")[1])["problem"] == ""
 
 
+def test_who_administers_sees_users_and_rules(browser: Make) -> None:
+    root = browser("root")
+    asked = {"principal": "alice", "operation": "consume", "kind": "topic", "name": "secret"}
+    status, text = root.get(f"/security?{urlencode(asked)}")
+    assert status == 200
+    for name in PASSWORDS:
+        assert f">{name}</th><td></td><td>SCRAM-SHA-256" in text
+    assert "4 of 4 users" in text
+    assert 'alice</td><td>consume</td><td>topic <span class="mono">clicks</span>' in text
+    assert "Refused: none of the 4 rules of broker.yaml allows it" in text
+    asked["name"] = "clicks"
+    assert "Allowed: rule 2 of broker.yaml" in root.get(f"/security?{urlencode(asked)}")[1]
+    status, text = root.get("/security?q=bo&principal=root&operation=group&kind=cluster")
+    assert "1 of 4 users" in text
+    assert "Refused: group is not done to a cluster" in text
+    assert not re.search(r"[A-Za-z0-9+/]{20,}=", text)  # nothing of a verifier
+    assert 'href="/security"' in text
+
+
+def test_nobody_else_sees_users_and_rules(browser: Make) -> None:
+    for user in ("alice", "bob", "carol"):
+        someone = browser(user)
+        assert someone.get("/security")[0] == 403
+        assert 'href="/security"' not in someone.get("/")[1]
+
+
 def test_records_are_read_with_the_registry_that_wants_users(
     secured: Secured, browser: Make
 ) -> None:

@@ -1,0 +1,101 @@
+"""The page about who may do what: users, access rules and quotas that the broker has in force."""
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from hermes.config import BrokerConfig
+from hermes.console.asking import Answer, Ask, Needs, NoSuchPageError, Route
+from hermes.console.sources import Sources
+from hermes.errors import ConfigError
+from hermes.security.access import OPERATIONS_ON, Operation, Resource, ResourceKind
+from hermes.security.deciding import Decision, explain_decision
+from hermes.security.users import Users
+from hermes.security.users_file import read_users
+
+_MOST_USERS: Final = 200
+_SOURCE: Final = "broker.yaml"
+
+
+class UserRow(NamedTuple):
+    """A user, without anything by which a password could be found.
+
+    Attributes:
+        name: under which access rules have them.
+        groups: those that they belong to, sorted.
+        mechanisms: by which they can prove who they are; none for users with a certificate only.
+    """
+
+    name: str
+    groups: tuple[str, ...]
+    mechanisms: tuple[str, ...]
+
+
+def user_rows(users: Users, search: str) -> list[UserRow]:
+    """The users whose names, or one of whose groups, contain a text; all for an empty one."""
+    rows = []
+    for name in sorted(users.names):
+        groups = tuple(sorted(users.groups(name)))
+        if any(search.lower() in each.lower() for each in (name, *groups)):
+            mechanisms = tuple(each.mechanism for each in users.verifier(name) or ())
+            rows.append(UserRow(name, groups, mechanisms))
+    return rows
+
+
+def _config(sources: Sources) -> BrokerConfig:
+    if sources.broker_config is None:
+        raise NoSuchPageError(
+            "Users and access rules are shown by the console of a broker, not by hermes console."
+        )
+    return sources.broker_config()
+
+
+def _security(sources: Sources, ask: Ask) -> Answer:
+    config = _config(sources)
+    users, problem = _users(config)
+    search = ask.text("q")
+    found = user_rows(users, search)
+    return sources.page(
+        ask,
+        "security",
+        "security.html",
+        rules=config.access,
+        users=found[:_MOST_USERS],
+        found=len(found),
+        total=len(users.names),
+        search=search,
+        problem=problem,
+        has_users=config.users_file is not None,
+        quotas=[(each, str(config.quotas[each])) for each in config.quotas],
+        operations=[str(each) for each in Operation],
+        asked={key: ask.text(key) for key in ("principal", "operation", "kind", "name")},
+        verdict=_verdict(config, users, ask.text),
+    )
+
+
+def _users(config: BrokerConfig) -> tuple[Users, str]:
+    """The users of the file; with what is wrong with it, none."""
+    if config.users_file is None:
+        return Users.none(), ""
+    try:
+        return read_users(config.users_file)[0], ""
+    except ConfigError as error:
+        return Users.none(), f"{error}; what the file said before holds until it is mended"
+
+
+def _verdict(
+    config: BrokerConfig, users: Users, text: Callable[[str], str]
+) -> tuple[Decision, str] | None:
+    """What the rules say of somebody; None where nobody is asked about."""
+    principal, operation = text("principal"), text("operation")
+    if not principal or operation not in list(Operation):
+        return None
+    kind = ResourceKind(text("kind")) if text("kind") in list(ResourceKind) else ResourceKind.TOPIC
+    wanted = Operation(operation)
+    resource = Resource(kind, "" if kind is ResourceKind.CLUSTER else text("name"))
+    if wanted not in OPERATIONS_ON[kind]:
+        return Decision(False), f"{wanted} is not done to a {kind}"
+    groups = users.groups(principal)
+    return explain_decision(config.access, _SOURCE, principal, groups, wanted, resource)
+
+
+ROUTES: Final = (Route("GET", ("security",), _security, Needs.ADMIN),)
