@@ -274,15 +274,15 @@ def test_who_administers_sees_users_and_rules(browser: Make) -> None:
     asked = {"principal": "alice", "operation": "consume", "kind": "topic", "name": "secret"}
     status, text = root.get(f"/security?{urlencode(asked)}")
     assert status == 200
-    for name in PASSWORDS:
+    for name in ("root", "alice", "bob", "carol"):
         assert f">{name}</th><td></td><td>SCRAM-SHA-256" in text
-    assert "4 of 4 users" in text
     assert 'alice</td><td>consume</td><td>topic <span class="mono">clicks</span>' in text
     assert "Refused: none of the 4 rules of broker.yaml allows it" in text
     asked["name"] = "clicks"
     assert "Allowed: rule 2 of broker.yaml" in root.get(f"/security?{urlencode(asked)}")[1]
     status, text = root.get("/security?q=bo&principal=root&operation=group&kind=cluster")
-    assert "1 of 4 users" in text
+    assert re.search(r"\b1 of \d+ users\.", text)
+    assert ">alice</th>" not in text
     assert "Refused: group is not done to a cluster" in text
     assert not re.search(r"[A-Za-z0-9+/]{20,}=", text)  # nothing of a verifier
     assert 'href="/security"' in text
