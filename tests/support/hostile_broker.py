@@ -97,7 +97,9 @@ class HostileBroker:
     def _serve(self, connection: socket.socket) -> None:
         with contextlib.suppress(OSError), connection, connection.makefile("rb") as requests:
             while len(size := requests.read(4)) == 4:
-                requests.read(struct.unpack(">i", size)[0])
+                (length,) = struct.unpack(">i", size)
+                if len(requests.read(length)) < length:
+                    break  # no request: what isn't a frame, from who looks whose port it is
                 self.request_count += 1
                 if self.mode in MODES:
                     for piece in MODES[self.mode]():

@@ -13,6 +13,8 @@ from server_process import free_port
 
 from hermes import Producer, ProducerConfig
 from hermes.client.groups import Connector, Consumer, ConsumerConfig
+from hermes.storage import FileLayer
+from hermes.storage.owner import write_owner
 
 StartBroker = Callable[..., BrokerProcess]
 
@@ -144,6 +146,7 @@ def test_a_stop_does_not_wait_for_the_session_that_the_start_waits_for(
     broker.kill()
     config = broker.config_file.read_text().replace("broker_id: 0", "broker_id: 7")
     broker.config_file.write_text(config)
+    write_owner(str(broker.log_dir), 7, FileLayer())
     broker.start(wait=False)
     broker.wait_for_line("registering broker 7 is tried again")
     assert broker.stop() == 0
