@@ -84,7 +84,7 @@ def test_a_missing_segment_in_the_middle_stops_the_partition(
 def test_who_cannot_put_it_back_goes_on_without(data: Path) -> None:
     segments(data)[4].unlink()
     directory, report = opened(data)
-    (path,) = re.findall(r"remove (\S+partition\.hermes)", report.offline["k", 0])
+    (path,) = re.findall(r"remove (.+) and restart", report.offline["k", 0])
     directory.close()
     Path(path).unlink()
     directory, report = opened(data)
