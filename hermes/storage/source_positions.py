@@ -43,7 +43,9 @@ from hermes.storage.source_records import (
     Opened,
     Record,
     encode_record,
+    is_whole,
     parse_records,
+    records_beyond,
 )
 from hermes.storage.source_spans import SourceRange, SourceSpans
 
@@ -98,7 +100,7 @@ class SourcePositions:
         self._moved: set[int] = set()  # whose positions the file doesn't tell
         # What the file says: whether ranges may follow, in which start of the machine, up to where
         # they are written down, and up to where the log was flushed for certain.
-        self._is_open = False
+        self._is_open = self._has_state = False
         self._boot_id = ""
         self._accounted = self._proven = 0
         self._fitted: SourceSpans | None = None
@@ -125,7 +127,7 @@ class SourcePositions:
         if data is None:
             return None
         loaded._read(data)
-        if not data.startswith(HEADER) or (clean and loaded._is_torn):
+        if not data.startswith(HEADER) or (loaded._is_torn and (clean or loaded._is_damaged(data))):
             loaded._set_aside()
         return loaded
 
@@ -137,6 +139,18 @@ class SourcePositions:
             self._size = end
         self._named = len(self.spans.names)
         self._is_torn = self._size < len(data)
+
+    def _is_damaged(self, data: bytes) -> bool:
+        """Whether what follows the valid records is more than a crash can leave."""
+        beyond = tuple(records_beyond(data, self._size))
+        if not self._is_open:  # "opened" is on disk before anything is written after it
+            return not self._has_state or bool(beyond)
+        if self._is_same_boot():  # a kill cuts the last write off
+            return bool(beyond) or is_whole(data, self._size)
+        # A power loss takes what no flush had covered.
+        return any(
+            not isinstance(each, Named) and each.flushed > self._accounted for each in beyond
+        )
 
     def _replay(self, record: Record) -> bool:
         """Take a record in; False for one that can't follow what came before."""
@@ -152,9 +166,9 @@ class SourcePositions:
                 self.spans.note(span, flushed)
                 end = span.log_end
             case Opened(boot_id, end, flushed):
-                self._is_open, self._boot_id = True, boot_id
+                self._is_open, self._boot_id, self._has_state = True, boot_id, True
             case Closed(end, flushed):
-                self._is_open = False
+                self._is_open, self._has_state = False, True
             case Checkpoint(end, flushed):
                 pass
         self._accounted, self._proven = max(self._accounted, end), max(self._proven, flushed)

@@ -111,16 +111,16 @@ def _framed(kind: int, body: bytes) -> bytes:
     return _CRC.pack(crc32(checked)) + checked
 
 
-def parse_records(data: bytes) -> Iterator[tuple[Record, int]]:
+def parse_records(data: bytes, position: int = len(HEADER)) -> Iterator[tuple[Record, int]]:
     """Read the records of a file.
 
     Args:
         data: the file, which begins with `HEADER`.
+        position: where the first of them begins.
 
     Yields:
         (a record, the position after it), up to the first that isn't whole and valid.
     """
-    position = len(HEADER)
     while True:
         begin = position + _FRAME_BYTES
         kind = data[begin - 1] if begin <= len(data) else 0
@@ -134,6 +134,35 @@ def parse_records(data: bytes) -> Iterator[tuple[Record, int]]:
             return
         yield _decoded(kind, data[begin:end]), end
         position = end
+
+
+def records_beyond(data: bytes, position: int) -> Iterator[Record]:
+    """Find the records after bytes that aren't one: a write that was cut off has none after it.
+
+    Args:
+        data: the file.
+        position: where the first record begins that isn't whole and valid.
+
+    Yields:
+        Records that are whole and valid; first, the one at `position` if only its type is wrong.
+    """
+    body = data[position + _FRAME_BYTES :]
+    for kind in _SIZES.keys() - {_NAMED}:
+        whole = _framed(kind, body[: _SIZES[kind]])
+        if len(body) >= _SIZES[kind] and whole[:4] == data[position : position + 4]:
+            yield _decoded(kind, body[: _SIZES[kind]])
+    while position < len(data):
+        position += 1
+        for record, end in parse_records(data, position):
+            yield record
+            position = end - 1
+
+
+def is_whole(data: bytes, position: int) -> bool:
+    """Whether the record at a position has all its bytes, whatever they are."""
+    begin = position + _FRAME_BYTES
+    kind = data[begin - 1] if begin <= len(data) else 0
+    return begin <= len(data) and begin + _SIZES.get(kind, 0) <= len(data)
 
 
 def _decoded(kind: int, body: bytes) -> Record:
