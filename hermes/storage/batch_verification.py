@@ -14,7 +14,13 @@ from typing import Final, NamedTuple
 
 from hermes.errors import CorruptLogError
 from hermes.storage.batch_inspection import BadBytes, BatchFile, StoredBatch
-from hermes.storage.checkpoints import CLEANED_SUFFIX, KAFKA_NAMES, read_topic_id
+from hermes.storage.checkpoints import (
+    CLEANED_SUFFIX,
+    KAFKA_NAMES,
+    RECORD_NAME,
+    Checkpoints,
+    read_topic_id,
+)
 from hermes.storage.files import FileLayer
 from hermes.storage.inspection import Limits
 from hermes.storage.kafka_format import KAFKA
@@ -25,6 +31,7 @@ from hermes.storage.kafka_index import (
     TIMES_SUFFIX,
 )
 from hermes.storage.loading import arrange
+from hermes.storage.partition_record import PartitionRecord, check_segments, read_record
 from hermes.storage.segment import Segment, choose_names, parse_segment_name, segment_name
 from hermes.storage.segment_files import LoadingSegment
 
@@ -79,6 +86,10 @@ class BatchesCheck:
             OSError: something can't be read.
         """
         directory = self._directory
+        record, damage = self._read_record()
+        if damage:
+            text = f"is damaged ({damage}); the broker believes Kafka's files, and writes it anew"
+            yield Found("notice", directory / RECORD_NAME, text)
         names = sorted(os.listdir(directory))
         try:
             if read_topic_id(os.fspath(directory), self._files) is None:
@@ -116,8 +127,44 @@ class BatchesCheck:
                 text = f"ends at {part.end}, but the next segment starts at {following.base_offset}"
                 path = Path(part.segment.path)
                 yield Found("problem", path, f"{text}: they overlap", following.base_offset)
+        has_bad_tail = False
         for part in log:
-            yield from self._check_segment(part, is_last=part is log[-1])
+            for each in self._check_segment(part, is_last=part is log[-1]):
+                has_bad_tail |= part is log[-1] and each.kind == "problem"
+                yield each
+        if record is None or not log:
+            return
+        settled = [part.base_offset for part in found.settled]
+        # Where damage at the end was said, that is where the log ends.
+        faults = self._record_faults(record, settled, None if has_bad_tail else log[-1].end)
+        # A running broker may have deleted segments, and written that down, meanwhile.
+        if faults and self._read_record() == (record, ""):
+            for text in faults:
+                yield Found("problem", directory, text)
+
+    def _read_record(self) -> tuple[PartitionRecord | None, str]:
+        """What Hermes has written down of the log, and what is wrong with that."""
+        directory = os.path.abspath(self._directory)
+        checkpoints = Checkpoints(os.path.dirname(directory), self._files)
+        try:
+            return read_record(directory, self._files, checkpoints), ""
+        except ValueError as error:
+            return None, str(error)
+
+    def _record_faults(
+        self, record: PartitionRecord, settled: list[int], end: int | None
+    ) -> list[str]:
+        """What was on disk once, and isn't there."""
+        faults = []
+        try:
+            check_segments(os.fspath(self._directory), settled, record.segments)
+        except CorruptLogError as error:
+            faults.append(str(error))
+        if settled and settled[0] > record.start and record.end > record.start:
+            faults.append(f"begins at offset {settled[0]}, and began at {record.start} before")
+        if end is not None and end < record.end:
+            faults.append(f"ends at offset {end}, and ended at {record.end} before")
+        return faults
 
     def _check_segment(self, part: LoadingSegment, *, is_last: bool) -> Iterator[Found]:
         opened = None

@@ -60,6 +60,31 @@ def test_a_sound_partition(data: Path) -> None:
     assert (found, totals.messages) == ([], 63)
 
 
+def test_a_damaged_record_of_the_log_is_said(data: Path) -> None:
+    path = data / "k-0" / "partition.hermes"
+    content = bytearray(path.read_bytes())
+    content[20] ^= 1
+    path.write_bytes(content)
+    found, _ = checked(data)
+    (only,) = found
+    assert (only.kind, only.path) == ("notice", "k-0/partition.hermes")
+    assert only.text.startswith("is damaged (")
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [(0, "begins at offset "), (1, "lacks the segment "), (2, "ends at offset ")],
+)
+def test_a_lost_segment_is_said(data: Path, place: int, said: str) -> None:
+    path = segments(data)[place]
+    for each in path.parent.glob(f"{path.stem}.*"):
+        each.unlink()
+    found, _ = checked(data)
+    (only,) = [each for each in found if each.kind == "problem"]
+    assert said in only.text
+    assert only.path == "k-0"
+
+
 def test_damage_is_named_with_the_way_on(data: Path) -> None:
     path = segments(data)[1]
     content = bytearray(path.read_bytes())
