@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from hermes.broker.companion import Companion
     from hermes.broker.serving import FactoryOf, ServingBroker
     from hermes.config.embedded_mirror import EmbeddedMirror
-    from hermes.console import Records
+    from hermes.console import RegistryRecords
     from hermes.kafka.dispatching import Around
     from hermes.web import WebServer
 
@@ -183,20 +183,20 @@ def _reachable_ports(
     return sorted(ports, key=lambda each: each[0].tls is not None or each[0].demands_proof)
 
 
-def _own_records(config: BrokerConfig, web: "WebServer", run: Any) -> "Records | None":
+def _own_records(config: BrokerConfig, web: "WebServer", run: Any) -> "RegistryRecords | None":
     """What reads messages with the schemas of the registry beside the console, as any client."""
     ports = _reachable_ports(config, web)
     if not (config.registry and ports):
         return None
-    from hermes.console import Records
+    from hermes.console import RegistryRecords
     from hermes.registry.mounting import url_of
 
     listener, address = ports[0]
     url = url_of(address, lambda: "::1" if address[0] == "::" else "127.0.0.1", listener)
     try:
         if run.own is None:
-            return Records(url)
-        return Records(run.own.serve_http(run.reactor, web), run.own.security, name=url)
+            return RegistryRecords(url)
+        return RegistryRecords(run.own.serve_http(run.reactor, web), run.own.security, name=url)
     except ModuleNotFoundError:  # fastavro, which is an extra
         return None
 
@@ -206,7 +206,7 @@ def _mount_console(reactor: Any, config: BrokerConfig, web: "WebServer", run: An
 
     Where it would be open to others without a password, a page says why it isn't served.
     """
-    from hermes.console import Address, Cluster, Password, serve_console
+    from hermes.console import ClusterClient, ListenAddress, Password, serve_console
     from hermes.security import PLAIN
     from hermes.web import ErrorPage
 
@@ -214,8 +214,8 @@ def _mount_console(reactor: Any, config: BrokerConfig, web: "WebServer", run: An
     connect_as = config.connect_as
     path = config.console_password_file
     password = None if path is None else Password(path)
-    cluster = Cluster(
-        Address(host, port),
+    cluster = ClusterClient(
+        ListenAddress(host, port),
         security=security,
         elsewhere=lambda: PLAIN if connect_as is None else connect_as.security(),
         coordination=lambda: (run.coordination.own_connect_string or "", run.coordination.security),

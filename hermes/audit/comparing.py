@@ -32,7 +32,7 @@ _SPARK: Final = "spark"
 
 
 @dataclass(slots=True)
-class Part:
+class ProcessDifference:
     """What is different, or uncertain, of one process's messages in a window.
 
     Attributes:
@@ -80,7 +80,7 @@ class Window:
     over: int = 0
     late: int = 0
     late_by_ms: int = 0
-    parts: list[Part] = field(default_factory=list)
+    parts: list[ProcessDifference] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -171,7 +171,7 @@ def compare(
             if damaged:
                 report.damaged[tier, topic] = damaged
         for tier, tally in others:
-            pair = _Pair(tiers, topic, first, reference, tier, tally, report, grace_ms)
+            pair = _TierComparison(tiers, topic, first, reference, tier, tally, report, grace_ms)
             report.windows += pair.windows(since_ms)
             total = pair.total()
             if total is not None:
@@ -203,7 +203,7 @@ def _loss(tier: str, hole: Hole) -> Loss:
     return Loss(tier, hole.topic, hole.log, hole.start, hole.end, hole.why)
 
 
-class _Pair:
+class _TierComparison:
     """One topic in two tiers."""
 
     def __init__(
@@ -290,17 +290,17 @@ class _Pair:
         expected: tuple[int, int],
         unknown: tuple[int, int],
         found: tuple[int, int],
-    ) -> Part | None:
+    ) -> ProcessDifference | None:
         """What is to be said of one process's messages; None if all are there once."""
         reporter = self._reporters.get(process)
         host = "" if reporter is None else reporter.host
-        part = Part(hex_id(process), host, found[0] - expected[0])
+        part = ProcessDifference(hex_id(process), host, found[0] - expected[0])
         if found == expected or found == (
             expected[0] + unknown[0],
             expected[1] + unknown[1] & _MASK,
         ):
             why = self._uncovered(start, reporter)
-            return Part(part.process, host, 0, why) if why else None
+            return ProcessDifference(part.process, host, 0, why) if why else None
         if 0 <= part.difference <= unknown[0] and unknown[0]:
             part.why = f"it doesn't know what became of {unknown[0]} messages"
         elif self._is_from_producers:
@@ -319,12 +319,12 @@ class _Pair:
             return ""
         return "it ended, or was cut off, without reporting the rest"
 
-    def _silent(self, start: int, processes: set[int]) -> list[Part]:
+    def _silent(self, start: int, processes: set[int]) -> list[ProcessDifference]:
         """Producers that may have sent something in a window of which nobody knows."""
         if not self._is_from_producers:
             return []
         return [
-            Part(hex_id(each.process), each.host, 0, self._uncovered(start, each))
+            ProcessDifference(hex_id(each.process), each.host, 0, self._uncovered(start, each))
             for each in self._reporters.values()
             if each.process not in processes
             and self._topic in each.topics
@@ -339,7 +339,7 @@ class _Pair:
             return "open"
         if window.short or window.over:
             if window.start_ms < self._since_ms or self._has_holes:
-                window.parts.append(Part("", "", 0, self._why_uncounted(window)))
+                window.parts.append(ProcessDifference("", "", 0, self._why_uncounted(window)))
                 return "uncertain"
             if self._counted_ms < end + self._grace_ms:
                 return "behind"

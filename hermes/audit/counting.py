@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Final
 
-from hermes.audit.events import Alive, Counts, Gap, Tallies, add_tallies
+from hermes.audit.events import Alive, CountsEvent, Gap, Tallies, add_tallies
 from hermes.audit.publishing import Outbox, SendsEvents
 from hermes.errors import InvalidMessageError
 from hermes.protocol import (
@@ -117,9 +117,9 @@ class _Open:
     damaged: int = 0
     found: Tallies = field(default_factory=dict)
 
-    def bodies(self) -> list[Counts]:
+    def bodies(self) -> list[CountsEvent]:
         """The events that report it."""
-        whole = Counts(
+        whole = CountsEvent(
             self.topic,
             self.target_topic,
             self.log,
@@ -178,7 +178,7 @@ class TierCounter:
         self._lock = threading.Lock()
         self._publishing = threading.Lock()
         self._open: dict[tuple[str, str], _Open] = {}
-        self._done: list[Counts | Gap] = []
+        self._done: list[CountsEvent | Gap] = []
         # Of each log how far it was counted; and since the last report, when it ended there.
         self._ends: dict[tuple[str, str], int] = {}
         self._reached: dict[tuple[str, str], tuple[int, int]] = {}
@@ -335,11 +335,11 @@ class TierCounter:
             self._published |= self._taken
             self._taken.clear()
 
-    def _take(self, closing: bool) -> list[Counts | Gap | Alive]:
+    def _take(self, closing: bool) -> list[CountsEvent | Gap | Alive]:
         with self._lock:
             for key in list(self._open):
                 self._finish(*key)
-            bodies: list[Counts | Gap | Alive] = [*self._done]
+            bodies: list[CountsEvent | Gap | Alive] = [*self._done]
             self._taken |= {(each.topic, each.log): each.end for each in self._done if each.log}
             self._done = []
             reached, self._reached = self._reached, {}

@@ -61,7 +61,7 @@ UNSTAMPED: Final = (0, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class CountsEvent:
     """Messages of one topic; see the module for what the fields mean.
 
     Attributes:
@@ -130,7 +130,7 @@ class Event(NamedTuple):
     time_ms: int
     window_ms: int
     host: str
-    body: Counts | Gap | Alive
+    body: CountsEvent | Gap | Alive
 
 
 def add_tallies(to: Tallies, more: Tallies) -> None:
@@ -157,7 +157,7 @@ def encode_event(event: Event) -> bytes:
         "host": event.host,
     }
     body = event.body
-    if isinstance(body, Counts):
+    if isinstance(body, CountsEvent):
         shown |= {"kind": "counts", "topic": body.topic}
         if body.target_topic:
             shown["target_topic"] = body.target_topic
@@ -196,12 +196,12 @@ def decode_event(payload: bytes) -> Event:
         given = json.loads(payload)
     except (ValueError, RecursionError):
         raise AuditEventError(f"not JSON: {quoted(payload)}") from None
-    fields = _Fields(given)
+    fields = _EventFields(given)
     version = fields.number("audit")
     if version != _VERSION:
         raise AuditEventError(f"version {version} of the format; this Hermes knows {_VERSION}")
     kind = fields.text("kind")
-    body: Counts | Gap | Alive
+    body: CountsEvent | Gap | Alive
     if kind == "counts":
         body = _counts(fields)
     elif kind == "gap":
@@ -238,7 +238,7 @@ def _shown(tallies: Tallies) -> dict[str, dict[str, list[int | str]]]:
     return shown
 
 
-class _Fields:
+class _EventFields:
     """The keys of an event, each checked when it is asked for."""
 
     def __init__(self, given: object) -> None:
@@ -265,7 +265,7 @@ class _Fields:
         return start, end
 
 
-def _counts(fields: _Fields) -> Counts:
+def _counts(fields: _EventFields) -> CountsEvent:
     log = fields.text("log", "")
     start, end = fields.range() if log else (0, 0)
     part, parts = 0, 1
@@ -274,7 +274,7 @@ def _counts(fields: _Fields) -> Counts:
         if not part < parts:
             raise AuditEventError(f"part {part} of {parts}")
     since = fields.get("since_ms")
-    return Counts(
+    return CountsEvent(
         fields.text("topic"),
         fields.text("target_topic", ""),
         log,
@@ -301,7 +301,7 @@ def _tallies(key: str, given: Any) -> Tallies:
     return found
 
 
-def _reached(fields: _Fields) -> dict[str, dict[str, tuple[int, int]]]:
+def _reached(fields: _EventFields) -> dict[str, dict[str, tuple[int, int]]]:
     return {
         topic: {log: _pair("reached", place) for log, place in _items("reached", logs)}
         for topic, logs in _items("reached", fields.get("reached") or {})

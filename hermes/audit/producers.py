@@ -17,7 +17,7 @@ from typing import Any, Final
 from zope.interface import implementer
 
 from hermes.audit.counting import DEFAULT_WINDOW_MS, OWN_TOPICS
-from hermes.audit.events import Alive, Counts, Gap, Tallies
+from hermes.audit.events import Alive, CountsEvent, Gap, Tallies
 from hermes.audit.publishing import Outbox, Publisher, SendsEvents, new_process
 from hermes.client import ProducerConfig, SendResult
 from hermes.errors import ConfigError, HermesError
@@ -98,15 +98,15 @@ class ProducerTier:
                 return False
             return self._outbox.send(self._take(closing))
 
-    def _take(self, closing: bool) -> list[Counts | Gap | Alive]:
+    def _take(self, closing: bool) -> list[CountsEvent | Gap | Alive]:
         with self._lock:
             certain, self._certain = self._certain, {}
             unknown, self._unknown = self._unknown, {}
             self._last_ms = max(self._last_ms, self._outbox.now_ms())
             covered = min(self._sending_since.values(), default=self._last_ms)
         topics = sorted(certain.keys() | unknown.keys())
-        bodies: list[Counts | Gap | Alive] = [
-            Counts(topic, windows=certain.get(topic, {}), unknown=unknown.get(topic, {}))
+        bodies: list[CountsEvent | Gap | Alive] = [
+            CountsEvent(topic, windows=certain.get(topic, {}), unknown=unknown.get(topic, {}))
             for topic in topics
         ]
         return [*bodies, Alive(closing, covered)]

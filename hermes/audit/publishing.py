@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final, Protocol
 
-from hermes.audit.events import AUDIT_TOPIC, Alive, Counts, Event, Gap, encode_event
+from hermes.audit.events import AUDIT_TOPIC, Alive, CountsEvent, Event, Gap, encode_event
 from hermes.client import Producer, ProducerConfig
 from hermes.errors import HermesError
 
@@ -139,7 +139,7 @@ class Outbox:
         """The time that events have."""
         return max(0, int(self._clock() * 1000))
 
-    def send(self, bodies: Sequence[Counts | Gap | Alive]) -> bool:
+    def send(self, bodies: Sequence[CountsEvent | Gap | Alive]) -> bool:
         """Send events, and first those that failed before; for none only these.
 
         Args:

@@ -63,13 +63,13 @@ def mount_audit(web: WebServer, reactor: Any, last: LastReport) -> None:
     """
     web.root.add(
         "metrics",
-        _Metrics(last, reactor),
+        _AuditMetrics(last, reactor),
         any_host=True,
         rule=web.guard.rule(Operation.DESCRIBE, CLUSTER),
     )
 
 
-class _Metrics(Resource):
+class _AuditMetrics(Resource):
     isLeaf = True
 
     def __init__(self, last: LastReport, reactor: Any) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from hermes.audit.events import Alive, Counts, Event, Gap, Tallies, add_tallies
+from hermes.audit.events import Alive, CountsEvent, Event, Gap, Tallies, add_tallies
 
 # Ranges of a log that are kept apart; older ones, whose order is settled, are added up.
 _MOST_RANGES: Final = 64
@@ -83,7 +83,7 @@ class Process:
 class _Range:
     start: int
     end: int
-    body: Counts | Gap | None
+    body: CountsEvent | Gap | None
     tallies: Tallies
     since_ms: int
     damaged: int = 0
@@ -122,10 +122,10 @@ class LogTally:
         self._base: _Range | None = None
         self._base_holes: list[Hole] = []
         self._ranges: dict[tuple[int, int], _Range] = {}
-        self._parts: dict[tuple[int, int, int], dict[int, Counts]] = {}
+        self._parts: dict[tuple[int, int, int], dict[int, CountsEvent]] = {}
         self._path: list[_Range] | None = None
 
-    def add(self, process: int, time_ms: int, body: Counts | Gap) -> None:
+    def add(self, process: int, time_ms: int, body: CountsEvent | Gap) -> None:
         """Take a range.
 
         Args:
@@ -133,7 +133,7 @@ class LogTally:
             time_ms: when that was reported. What is before the range had been appended by then.
             body: the range.
         """
-        if isinstance(body, Counts) and body.part[1] > 1:
+        if isinstance(body, CountsEvent) and body.part[1] > 1:
             key = (process, body.start, body.end)
             parts = self._parts.setdefault(key, {})
             parts[body.part[0]] = body
@@ -145,7 +145,7 @@ class LogTally:
                 add_tallies(found, each.windows)
             damaged = sum(each.damaged for each in parts.values())
             made = _Range(body.start, body.end, body, found, _since(body, time_ms), damaged)
-        elif isinstance(body, Counts):
+        elif isinstance(body, CountsEvent):
             since = _since(body, time_ms)
             made = _Range(body.start, body.end, body, body.windows, since, body.damaged)
         else:
@@ -342,7 +342,7 @@ class Tiers:
         process.topics.add(body.topic)
         tally = self._topic(event.tier, body.topic)
         tally.target_topic = body.target_topic or tally.target_topic
-        if isinstance(body, Counts):
+        if isinstance(body, CountsEvent):
             body = self._recent(body)
             if not body.log:
                 add_tallies(tally.counts, body.windows)
@@ -362,7 +362,7 @@ class Tiers:
 
         return sorted(self.topics, key=rank)
 
-    def _recent(self, body: Counts) -> Counts:
+    def _recent(self, body: CountsEvent) -> CountsEvent:
         if not self._since_ms or self.window_ms is None:
             return body
         least = self._since_ms - self.window_ms
@@ -370,7 +370,7 @@ class Tiers:
         def kept(tallies: Tallies) -> Tallies:
             return {key: each for key, each in tallies.items() if not key[1] or key[0] > least}
 
-        return Counts(
+        return CountsEvent(
             body.topic,
             body.target_topic,
             body.log,
@@ -393,5 +393,5 @@ class Tiers:
         return logs[log]
 
 
-def _since(body: Counts, time_ms: int) -> int:
+def _since(body: CountsEvent, time_ms: int) -> int:
     return time_ms if body.since_ms is None else body.since_ms

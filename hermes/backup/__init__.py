@@ -14,17 +14,17 @@ Neither sockets nor clocks: who knows the broker and the time passes them in. do
 says what a backup promises.
 """
 
-from hermes.backup.manifest import Manifest, PartitionExtent, StoredFile
+from hermes.backup.manifest import Manifest, ManifestFile, PartitionExtent
 from hermes.backup.repository import Repository
 from hermes.backup.restoring import restore, verify
-from hermes.backup.taking import Source, take_backup
+from hermes.backup.taking import BackupSource, take_backup
 
 __all__ = [
+    "BackupSource",
     "Manifest",
+    "ManifestFile",
     "PartitionExtent",
     "Repository",
-    "Source",
-    "StoredFile",
     "restore",
     "take_backup",
     "verify",

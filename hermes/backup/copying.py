@@ -11,7 +11,7 @@ from contextlib import suppress
 from stat import S_IMODE, S_ISREG
 from typing import Any, Final, Protocol
 
-from hermes.backup.manifest import DamagedRange, FileIdentity, Manifest, StoredFile
+from hermes.backup.manifest import DamagedRange, FileIdentity, Manifest, ManifestFile
 from hermes.errors import StorageError
 from hermes.storage.damage import BlockReads, read_or_zeros
 from hermes.storage.files import FileLayer, read_exactly, write_all
@@ -21,7 +21,7 @@ _COPY_BYTES: Final = 1024 * 1024
 _BLOCK_BYTES: Final = 256 * 1024
 
 
-class Look(Protocol):
+class FileInspection(Protocol):
     """Looks at the bytes of a file that is being copied."""
 
     def __call__(self, files: FileLayer) -> Any:
@@ -69,8 +69,8 @@ class Copier:
         return os.path.join(self._root, *relative.split("/"))
 
     def copy(
-        self, descriptor: int, length: int, relative: str, look: Look | None = None
-    ) -> StoredFile:
+        self, descriptor: int, length: int, relative: str, look: FileInspection | None = None
+    ) -> ManifestFile:
         """Copy the beginning of an open file, and put it on disk; its name is for the caller.
 
         Args:
@@ -104,11 +104,13 @@ class Copier:
         finally:
             self._files.close(target)
         self.copied_bytes += length
-        return StoredFile(relative, length, copy.sha256, status.st_mtime_ns, mode, identify(status))
+        return ManifestFile(
+            relative, length, copy.sha256, status.st_mtime_ns, mode, identify(status)
+        )
 
     def link_or_copy(
-        self, descriptor: int, length: int, relative: str, look: Look | None = None
-    ) -> StoredFile:
+        self, descriptor: int, length: int, relative: str, look: FileInspection | None = None
+    ) -> ManifestFile:
         """Link what the older backup has of a file in just this state, or else copy it.
 
         What is linked isn't looked at.
@@ -130,7 +132,7 @@ class Copier:
         """What the older backup says of the damage in one of its files."""
         return [each for each in self._older_damage if each.path == relative]
 
-    def _link(self, older: StoredFile) -> bool:
+    def _link(self, older: ManifestFile) -> bool:
         """Whether it is there with its size, and the file system could link it."""
         source = os.path.join(self._older_root, *older.path.split("/"))
         with suppress(OSError):

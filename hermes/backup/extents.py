@@ -18,7 +18,7 @@ from hermes.storage.segment import UNFLUSHED_SUFFIX, Segment, choose_names
 from hermes.storage.segment_files import LoadingSegment
 
 
-class Extent(NamedTuple):
+class LogExtent(NamedTuple):
     """Part of a log.
 
     Attributes:
@@ -50,7 +50,7 @@ def open_segment(
     return None
 
 
-def flushed_extent(directory: str, high_watermark: int, files: FileLayer) -> Extent | None:
+def flushed_extent(directory: str, high_watermark: int, files: FileLayer) -> LogExtent | None:
     """Find what is on disk of a partition that a broker is using.
 
     Args:
@@ -80,7 +80,7 @@ def flushed_extent(directory: str, high_watermark: int, files: FileLayer) -> Ext
             end = max(end, _proven(directory, base, files, log_format))
     # The last segment that begins at the end may be empty; alone it still says where the log is.
     kept = [base for base in bases if base < end] or [base for base in bases if base == end]
-    return Extent(kept, end)
+    return LogExtent(kept, end)
 
 
 def _proven(directory: str, base: int, files: FileLayer, log_format: LogFormat) -> int:
@@ -98,7 +98,7 @@ def _proven(directory: str, base: int, files: FileLayer, log_format: LogFormat) 
     return 0 if last is None else last.end_offset
 
 
-def stopped_extent(directory: str, files: FileLayer, *, clean: bool) -> Extent | None:
+def stopped_extent(directory: str, files: FileLayer, *, clean: bool) -> LogExtent | None:
     """Find what the broker's next start would load of a partition that nobody uses.
 
     Args:
@@ -127,7 +127,7 @@ def stopped_extent(directory: str, files: FileLayer, *, clean: bool) -> Extent |
     if not log_format.is_dense and not clean:
         tail += _count_unproven(found.settled[:-1], files)
     needs_recovery = not clean or tail + len(found.unreached) > 1
-    return Extent([part.base_offset for part in log], log[-1].end, tail if needs_recovery else 0)
+    return LogExtent([part.base_offset for part in log], log[-1].end, tail if needs_recovery else 0)
 
 
 def _count_unproven(parts: Sequence[LoadingSegment], files: FileLayer) -> int:

@@ -42,7 +42,7 @@ class FileIdentity(NamedTuple):
     ctime_ns: int
 
 
-class StoredFile(NamedTuple):
+class ManifestFile(NamedTuple):
     """A file of a backup.
 
     Attributes:
@@ -111,7 +111,7 @@ class Manifest:
     source: str
     was_running: bool
     partitions: Sequence[PartitionExtent]
-    files: Sequence[StoredFile]
+    files: Sequence[ManifestFile]
     faults: Sequence[str] = field(default=())
     notes: Sequence[str] = field(default=())
     damaged: Sequence[DamagedRange] | None = field(default=())
@@ -177,11 +177,11 @@ def _checksum(body: Mapping[str, Any]) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
-def _stored_file(values: Sequence[Any]) -> StoredFile:
+def _stored_file(values: Sequence[Any]) -> ManifestFile:
     path, size_bytes, sha256, mtime_ns, mode, found = values
     _check_path(path)
     identity = None if found is None else FileIdentity(*found)
-    return StoredFile(path, size_bytes, sha256, mtime_ns, mode, identity)
+    return ManifestFile(path, size_bytes, sha256, mtime_ns, mode, identity)
 
 
 def _damaged(values: Sequence[Any] | None) -> tuple[DamagedRange, ...] | None:

@@ -4,9 +4,9 @@ import os
 from collections.abc import Sequence
 from contextlib import ExitStack
 
-from hermes.backup.copying import Copier, Look
-from hermes.backup.extents import Extent, open_segment
-from hermes.backup.manifest import DATA, DamagedRange, StoredFile
+from hermes.backup.copying import Copier, FileInspection
+from hermes.backup.extents import LogExtent, open_segment
+from hermes.backup.manifest import DATA, DamagedRange, ManifestFile
 from hermes.errors import StorageError
 from hermes.storage.checkpoints import EPOCHS_NAME, METADATA_NAME
 from hermes.storage.damage import Damage, damage_of
@@ -49,7 +49,7 @@ class PartitionCopy:
         files: FileLayer,
         directory: str,
         name: str,
-        extent: Extent,
+        extent: LogExtent,
         max_message_bytes: int,
     ) -> None:
         self._copier = copier
@@ -58,7 +58,7 @@ class PartitionCopy:
         self._name = name
         self.extent = extent
         self._format = format_of(directory, files)
-        self.stored: dict[str, StoredFile] = {}
+        self.stored: dict[str, ManifestFile] = {}
         self.changing: set[str] = set()
         self.faults: list[str] = []
         self.damaged: list[DamagedRange] = []
@@ -214,7 +214,7 @@ class PartitionCopy:
         length: int,
         *,
         will_change: bool,
-        look: Look | None = None,
+        look: FileInspection | None = None,
     ) -> None:
         relative = f"{DATA}/{self._name}/{name}"
         if will_change:

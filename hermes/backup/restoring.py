@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import PurePosixPath
 
 from hermes.backup.copying import Copier
-from hermes.backup.manifest import DATA, Manifest, StoredFile
+from hermes.backup.manifest import DATA, Manifest, ManifestFile
 from hermes.errors import StorageError
 from hermes.storage.files import FileLayer, storage_error
 from hermes.storage.layout import LOCK_NAME, RESTORE_MARKER, partition_directory
@@ -113,7 +113,7 @@ def _copy_all(
         files.fsync_directory(each)
 
 
-def _copy(directory: str, stored: StoredFile, copier: Copier, files: FileLayer) -> None:
+def _copy(directory: str, stored: ManifestFile, copier: Copier, files: FileLayer) -> None:
     path = os.path.join(directory, *stored.path.split("/"))
     relative = PurePosixPath(stored.path).relative_to(DATA).as_posix()
     fault = f"{path} is damaged: choose another backup (hermes backup verify), and delete "

@@ -25,8 +25,8 @@ from stat import S_IMODE, S_ISDIR, S_ISREG
 from typing import Final, NamedTuple
 
 from hermes.backup.copying import Copier
-from hermes.backup.extents import Extent, flushed_extent, stopped_extent
-from hermes.backup.manifest import DATA, DamagedRange, Manifest, PartitionExtent, StoredFile
+from hermes.backup.extents import LogExtent, flushed_extent, stopped_extent
+from hermes.backup.manifest import DATA, DamagedRange, Manifest, ManifestFile, PartitionExtent
 from hermes.backup.partition import ChangedError, PartitionCopy
 from hermes.backup.repository import Repository, remove_tree
 from hermes.errors import CorruptLogError, DataDirectoryLockedError, StorageError
@@ -51,7 +51,7 @@ _PREFIX: Final = ".hermes_"  # of the broker's own files
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class BackupSource:
     """What to back up.
 
     Attributes:
@@ -68,7 +68,7 @@ class Source:
     live_names: Collection[str] = ()
 
 
-class Taken(NamedTuple):
+class CompletedBackup(NamedTuple):
     """A backup that is whole.
 
     Attributes:
@@ -85,14 +85,14 @@ class Taken(NamedTuple):
 
 def take_backup(
     repository: Repository,
-    source: Source,
+    source: BackupSource,
     *,
     now_ms: int,
     version: str,
     pause: Callable[[], None],
     advance: Callable[[int], None] = lambda size_bytes: None,
     files: FileLayer | None = None,
-) -> Taken:
+) -> CompletedBackup:
     """Back up a data directory; everything that is flushed when this is called is in it. Blocks.
 
     Args:
@@ -130,7 +130,7 @@ def take_backup(
             if isinstance(error, OSError):
                 raise storage_error(f"back up {source.log_dir}", error) from error
             raise
-    return Taken(name, manifest, copier.copied_bytes, copier.linked_bytes)
+    return CompletedBackup(name, manifest, copier.copied_bytes, copier.linked_bytes)
 
 
 def _check_apart(log_dir: str, repository: str) -> None:
@@ -139,7 +139,7 @@ def _check_apart(log_dir: str, repository: str) -> None:
         raise StorageError(f"{repository} and {log_dir} lie in one another: keep backups elsewhere")
 
 
-def _lock_source(source: Source, files: FileLayer, stack: ExitStack) -> bool:
+def _lock_source(source: BackupSource, files: FileLayer, stack: ExitStack) -> bool:
     """Keep brokers out of the directory, unless one is using it; return whether one is."""
     if not os.path.isdir(source.log_dir):
         raise StorageError(f"there is no directory {source.log_dir}")
@@ -173,7 +173,7 @@ class _Taking:
 
     def __init__(
         self,
-        source: Source,
+        source: BackupSource,
         copier: Copier,
         files: FileLayer,
         now_ms: int,
@@ -188,7 +188,7 @@ class _Taking:
         self._pause = pause
         self._is_clean = False
         self._partitions: list[PartitionExtent] = []
-        self._stored: dict[str, StoredFile] = {}
+        self._stored: dict[str, ManifestFile] = {}
         self._faults: list[str] = []
         self._notes: list[str] = []
         self._damaged: list[DamagedRange] = []
@@ -305,7 +305,7 @@ class _Taking:
         self._files.fsync_directory(staged)
         self._partitions.append(PartitionExtent(topic, partition, earliest, end))
 
-    def _extent(self, directory: str, high_watermark: int | None) -> Extent | None:
+    def _extent(self, directory: str, high_watermark: int | None) -> LogExtent | None:
         if not self._is_running:
             return stopped_extent(directory, self._files, clean=self._is_clean)
         if high_watermark is None:
@@ -348,7 +348,7 @@ class _Taking:
         }
         return earliest, end
 
-    def _recovered(self, relative: str) -> StoredFile:
+    def _recovered(self, relative: str) -> ManifestFile:
         """Put on disk what recovery may have changed, and look at it again."""
         descriptor = self._files.open_append(self._copier.path(relative))
         try:
@@ -358,4 +358,4 @@ class _Taking:
             self._files.close(descriptor)
         size, checksum = self._copier.checksum(relative)
         mode = S_IMODE(status.st_mode)
-        return StoredFile(relative, size, checksum, status.st_mtime_ns, mode, None)
+        return ManifestFile(relative, size, checksum, status.st_mtime_ns, mode, None)

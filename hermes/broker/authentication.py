@@ -19,7 +19,7 @@ from hermes.interfaces import IAuthenticator, User
 from hermes.limited_log import LimitedLog
 from hermes.logs import ModuleLogger
 from hermes.security import ANONYMOUS, INTERNAL
-from hermes.security.tries import Tries
+from hermes.security.tries import LoginAttempts
 
 #: How often users that don't tell whether they have changed are looked up again.
 LOOK_UP_AGAIN_SECONDS: Final = 60.0
@@ -71,7 +71,7 @@ class Authentication:
         self.authenticator = authenticator
         self.clock = clock
         self.in_thread = in_thread
-        self.tries = Tries(clock.seconds)
+        self.tries = LoginAttempts(clock.seconds)
         self.counts: Counter[tuple[str, str]] = Counter()
         self.lines = LimitedLog(self._log, clock.seconds)
         self.revision = 0

@@ -22,7 +22,7 @@ from hermes.broker.outcomes import DeferredResponse, settled
 from hermes.broker.shared import Shared
 from hermes.config import (
     BrokerConfig,
-    Change,
+    SettingChange,
     TopicConfig,
     changes_between,
     parse_topic_settings,
@@ -291,11 +291,13 @@ class Changes:
         done: Deferred[None] = Deferred.fromCoroutine(reload())
         return done.addErrback(_logged)
 
-    async def _reload(self, cause: str) -> Sequence[Change]:
+    async def _reload(self, cause: str) -> Sequence[SettingChange]:
         shared, settings = self._shared, self._settings
         try:
             running = settings.config
-            read: tuple[BrokerConfig, list[Change]] = await shared.in_thread(self._read, running)
+            read: tuple[BrokerConfig, list[SettingChange]] = await shared.in_thread(
+                self._read, running
+            )
         except HermesError as error:
             self._lines.error(
                 "refused reload",  # must not use up what a reload that succeeds may log
@@ -314,7 +316,7 @@ class Changes:
         self._report(changes, cause)
         return changes
 
-    def _read(self, running: BrokerConfig) -> tuple[BrokerConfig, list[Change]]:
+    def _read(self, running: BrokerConfig) -> tuple[BrokerConfig, list[SettingChange]]:
         """Read and check the file; in a thread."""
         read = self._shared.read_config()
         config = reloaded(running, read)
@@ -330,7 +332,7 @@ class Changes:
         listed = before.topics.keys() | now.topics.keys()
         return sorted(each for each in listed if before.topics.get(each) != now.topics.get(each))
 
-    def _report(self, changes: Sequence[Change], cause: str) -> None:
+    def _report(self, changes: Sequence[SettingChange], cause: str) -> None:
         made = [f"{each.name}: {each.before} -> {each.after}" for each in changes if not each[3]]
         self._lines.info(
             "reload",

@@ -38,7 +38,7 @@ from hermes.metrics.exposition import label_text
 from hermes.protocol.core import KIND
 from hermes.security import CLUSTER, Operation
 from hermes.storage import Log
-from hermes.web import Metrics, Rule, WebServer
+from hermes.web import MetricsResource, Rule, WebServer
 
 #: How often the reactor's lag is measured.
 _LAG_INTERVAL_SECONDS = 0.5
@@ -86,7 +86,7 @@ def add_resources(web: WebServer, run: ServingBroker) -> None:
     web.root.add("health", health_resource(run), any_host=True, rule=Rule(is_open=True))
     web.root.add(
         "metrics",
-        Metrics(monitoring.reactor, monitoring.scrape),
+        MetricsResource(monitoring.reactor, monitoring.scrape),
         any_host=True,
         rule=web.guard.rule(Operation.DESCRIBE, CLUSTER),
     )

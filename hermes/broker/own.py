@@ -55,13 +55,13 @@ class OwnAccess:
         from twisted.internet.defer import Deferred, succeed
 
         from hermes.listening import Listener
-        from hermes.web import Gate, Logins
+        from hermes.web import Logins, WebGate
 
         def check(address: str, user: str, password: str) -> "Deferred[str | None]":
             return succeed(user if self._is_own(user, password) else None)
 
         listener = Listener(reactor, "http_listen", OWN_LISTENER)
-        gate = Gate(OWN_LISTENER.authentication, Logins(lambda: None, check))
+        gate = WebGate(OWN_LISTENER.authentication, Logins(lambda: None, check))
         host, port = web.open_own(listener, gate)
         return f"http://{host}:{port}/registry"
 

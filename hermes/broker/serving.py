@@ -60,7 +60,7 @@ from hermes.storage import DataDirectory, FileLayer, Log, LogSettings, OpenRepor
 from hermes.storage.topic_entries import ENTRIES_NAME
 
 if TYPE_CHECKING:
-    from hermes.web import Guard, WebServer
+    from hermes.web import WebGuard, WebServer
 
 #: Makes what serves a listener, by its policy.
 FactoryOf: TypeAlias = Callable[[ListenerPolicy], ServerFactory]
@@ -549,13 +549,13 @@ class ServingBroker:
         mount(web, self)
         return web
 
-    def _guard(self) -> "Guard":
+    def _guard(self) -> "WebGuard":
         """What HTTP needs to know of users and rules: the same as everybody."""
-        from hermes.web import Guard
+        from hermes.web import WebGuard
 
         users = self.authentication
         known = users.authenticator
-        return Guard(
+        return WebGuard(
             None if known is None else users.check_password,
             lambda: users.revision,
             (lambda name: None) if known is None else known.find,

@@ -12,7 +12,7 @@ from hermes.errors import ConfigError
 from hermes.quoting import quoted
 from hermes.security import (
     CLUSTER,
-    Decision,
+    AccessDecision,
     Operation,
     Resource,
     deed,
@@ -105,7 +105,7 @@ def _groups_of(config: BrokerConfig, principal: str) -> frozenset[str]:
     return users.groups(principal)
 
 
-def _as_json(config: BrokerConfig, decision: Decision, reason: str) -> dict[str, Any]:
+def _as_json(config: BrokerConfig, decision: AccessDecision, reason: str) -> dict[str, Any]:
     rule = decision.rule
     return {
         "allowed": decision.allowed,

@@ -32,7 +32,7 @@ from hermes.cli.terminal import (
     write_line,
     write_rows,
 )
-from hermes.cli.zookeeper import Cluster, cluster_options
+from hermes.cli.zookeeper import RegisteredCluster, cluster_options
 from hermes.client.places import parse_time_ms
 from hermes.config import ListenerConfig
 from hermes.config.units import parse_duration
@@ -195,7 +195,7 @@ _ALSO_OPTION: Final = click.option(
 def command(
     ctx: click.Context,
     /,
-    cluster: Cluster,
+    cluster: RegisteredCluster,
     name: str,
     also: tuple[ClusterAddress, ...],
     window_seconds: float,
@@ -228,7 +228,7 @@ def command(
         window_ms=round(window_seconds * 1000),
     )
     with sigterm_as_exit(), auditing as audit:
-        run = _Run(audit, **options)
+        run = _AuditRun(audit, **options)
         if counts:
             run.count()
         if follow:
@@ -323,7 +323,7 @@ def _serve(
         last.close()
 
 
-class _Run:
+class _AuditRun:
     """One audit, and how it is shown."""
 
     def __init__(

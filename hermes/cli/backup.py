@@ -9,14 +9,14 @@ from typing import Any, Final
 import click
 
 from hermes import __version__
-from hermes.backup import Manifest, Repository, Source, take_backup, verify
+from hermes.backup import BackupSource, Manifest, Repository, take_backup, verify
 from hermes.cli.exits import EXIT_DAMAGED, fail_for
 from hermes.cli.options import (
     JSON_OPTION,
     MAX_MESSAGE_OPTION,
     QUIET_OPTION,
     TIMEOUT_OPTION,
-    BrokerAddress,
+    BrokerOption,
     broker_option,
 )
 from hermes.cli.security import security_options
@@ -69,7 +69,7 @@ def command() -> None:
 @click.argument("log_dir", metavar="LOG_DIR", type=click.Path(exists=True, file_okay=False))
 @click.argument("repository", metavar="BACKUPS", type=click.Path(file_okay=False))
 def create(
-    broker: BrokerAddress | None,
+    broker: BrokerOption | None,
     keep: int | None,
     max_message_bytes: int,
     as_json: bool,
@@ -101,7 +101,7 @@ def create(
             def flushed(topic: str) -> Mapping[int, int]:
                 return _high_watermarks(consumer, topic)
 
-        source = Source(
+        source = BackupSource(
             log_dir,
             flushed,
             LogSettings(max_message_bytes=max_message_bytes),

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from hermes.cli.options import JSON_OPTION, TIMEOUT_OPTION, BrokerAddress, broker_option
+from hermes.cli.options import JSON_OPTION, TIMEOUT_OPTION, BrokerOption, broker_option
 from hermes.cli.security import security_options
 from hermes.cli.terminal import note, write_json, write_line
 from hermes.config import BrokerConfig, ConnectAs, ListenerConfig, load_broker_config
@@ -63,7 +63,7 @@ def check(path: Path, as_json: bool) -> None:
 @security_options
 @TIMEOUT_OPTION
 def reload(
-    broker: BrokerAddress | None,
+    broker: BrokerOption | None,
     pid: int | None,
     as_json: bool,
     security: ClientSecurity,

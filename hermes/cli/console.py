@@ -18,17 +18,17 @@ from hermes.cli.listening import (
     read_rules,
     url_shown,
 )
-from hermes.cli.options import BrokerAddress, broker_option, zookeeper_option
+from hermes.cli.options import BrokerOption, broker_option, zookeeper_option
 from hermes.cli.registries import REGISTRY_OPTION, needs_fastavro
 from hermes.cli.security import security_options
 from hermes.cli.terminal import note
 from hermes.config import ListenerConfig
 from hermes.console import (
     DEEDS_LOGGER,
-    Address,
-    Cluster,
+    ClusterClient,
+    ListenAddress,
     Password,
-    Records,
+    RegistryRecords,
     hash_password,
     serve_console,
 )
@@ -108,7 +108,7 @@ def _write_password(ctx: click.Context, _: click.Parameter, path: Path | None) -
     "offsets. Each is noted on stderr, with who made it.",
 )
 def command(
-    broker: BrokerAddress | None,
+    broker: BrokerOption | None,
     zookeeper: str | None,
     listen: ListenerConfig,
     allow_insecure: bool,
@@ -138,8 +138,8 @@ def command(
     password = None if password_file is None else Password(password_file)
     reactor = make_reactor()
     listener = Listener(reactor, "--listen", listen)
-    address = None if broker is None else Address(*broker)
-    cluster = Cluster(address, zookeeper or "", security=security)
+    address = None if broker is None else ListenAddress(*broker)
+    cluster = ClusterClient(address, zookeeper or "", security=security)
     guard, stop_guard = users_guard(reactor, users_file, read_rules(rules))
     server = WebServer(reactor, hosts, guard)
     server.on_stop.append(stop_guard)
@@ -174,8 +174,8 @@ class _Noting(logging.Handler):
         note(record.getMessage())
 
 
-def _records(url: str | None, security: ClientSecurity) -> Records | None:
+def _records(url: str | None, security: ClientSecurity) -> RegistryRecords | None:
     try:
-        return Records(url, security) if url else None
+        return RegistryRecords(url, security) if url else None
     except ModuleNotFoundError as error:
         raise needs_fastavro("--registry") from error

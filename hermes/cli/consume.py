@@ -9,14 +9,14 @@ from typing import Any, Final
 import click
 
 from hermes.cli.exits import sigterm_as_exit
-from hermes.cli.formats import FORMAT_HELP, Renderer, choose_renderer
+from hermes.cli.formats import FORMAT_HELP, MessageRenderer, choose_renderer
 from hermes.cli.options import (
     MAX_EXPANDED_OPTION,
     PARTITION_OPTION,
     QUIET_OPTION,
     SIZE,
     TIMEOUT_OPTION,
-    BrokerAddress,
+    BrokerOption,
     broker_option,
     topic_option,
     zookeeper_option,
@@ -47,7 +47,7 @@ _REGISTRY_SECONDS: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
+class _ConsumeOptions:
     """What the command line asks for."""
 
     topic: str
@@ -121,7 +121,7 @@ class _Wanted:
 @security_options
 @TIMEOUT_OPTION
 def command(
-    broker: BrokerAddress | None,
+    broker: BrokerOption | None,
     group: str | None,
     zookeeper: str | None,
     template: str | None,
@@ -144,7 +144,7 @@ def command(
     With --registry, messages are records in Avro (or JSON Schema) with the id of their schema, and
     are written as JSON.
     """
-    wanted = _Wanted(**options)
+    wanted = _ConsumeOptions(**options)
     renderer = _renderer(template, delimiter, as_json, has_values=bool(registry_url))
     showing = _showing(registry_url, security, schema_path, wanted)
     if group is not None:
@@ -172,7 +172,7 @@ def _showing(
     registry_url: str | None,
     security: ClientSecurity,
     schema_path: str | None,
-    wanted: _Wanted,
+    wanted: _ConsumeOptions,
 ) -> AbstractContextManager[RecordShower | None]:
     """What makes JSON of records; None where payloads are written as they are."""
     if not registry_url:
@@ -190,7 +190,7 @@ def _showing(
 
 def _renderer(
     template: str | None, delimiter: str | None, as_json: bool, *, has_values: bool
-) -> Renderer:
+) -> MessageRenderer:
     if as_json and template is not None:
         raise click.UsageError("--format and --json exclude each other")
     if delimiter is not None:
@@ -207,7 +207,10 @@ def _renderer(
 
 
 def _consume(
-    source: TopicSource, wanted: _Wanted, renderer: Renderer, shower: RecordShower | None
+    source: TopicSource,
+    wanted: _ConsumeOptions,
+    renderer: MessageRenderer,
+    shower: RecordShower | None,
 ) -> None:
     ranges = _existing_ranges(source, wanted)
     readers = open_readers(
@@ -243,7 +246,7 @@ def _consume(
     status("reached the end" if wanted.exit_at_end else "done", quiet=wanted.quiet)
 
 
-def _existing_ranges(source: TopicSource, wanted: _Wanted) -> dict[int, OffsetRange]:
+def _existing_ranges(source: TopicSource, wanted: _ConsumeOptions) -> dict[int, OffsetRange]:
     ranges, exists = source.ranges()
     if wanted.start.kind == "offset" and len(ranges) > 1:
         raise click.UsageError(
@@ -265,7 +268,7 @@ def _summary(readers: list[PartitionReader]) -> str:
 
 
 def _progress_bytes(
-    readers: list[PartitionReader], ranges: dict[int, OffsetRange], wanted: _Wanted
+    readers: list[PartitionReader], ranges: dict[int, OffsetRange], wanted: _ConsumeOptions
 ) -> int | None:
     """How much there is to read, when that is known and the terminal is free for a bar."""
     if not wanted.exit_at_end or sys.stdout.isatty():
@@ -303,7 +306,7 @@ def _write(data: bytes) -> None:
 # -- as a member of a group ---------------------------------------------------------------------
 
 
-def _group_config(wanted: _Wanted, **settings: Any) -> ConsumerConfig:
+def _group_config(wanted: _ConsumeOptions, **settings: Any) -> ConsumerConfig:
     """The settings of a member; usage errors for what the group decides itself."""
     if not settings["zookeeper_connect"]:
         raise click.UsageError("--group needs --broker or --zookeeper")
@@ -319,7 +322,10 @@ def _group_config(wanted: _Wanted, **settings: Any) -> ConsumerConfig:
 
 
 def _consume_as_member(
-    config: ConsumerConfig, wanted: _Wanted, renderer: Renderer, shower: RecordShower | None
+    config: ConsumerConfig,
+    wanted: _ConsumeOptions,
+    renderer: MessageRenderer,
+    shower: RecordShower | None,
 ) -> None:
     """Write messages until the count is reached, Ctrl-C or SIGTERM.
 

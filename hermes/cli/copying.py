@@ -18,7 +18,7 @@ _BATCH_MESSAGES: Final = 5000
 Sorted: TypeAlias = tuple[tuple[str, int], list[tuple[bytes, int]], list[Message]]
 
 
-class Plan(NamedTuple):
+class CopyPlan(NamedTuple):
     """What is to be read of one partition: from `start` up to `end`."""
 
     reader: PartitionReader
@@ -48,7 +48,7 @@ class Copy:
 
     def __init__(
         self,
-        plans: Mapping[int, Plan],
+        plans: Mapping[int, CopyPlan],
         sort: Callable[[Chunk], Iterable[Sorted]],
         make_sender: Callable[[str, int], BatchSender],
         pace: Pace,

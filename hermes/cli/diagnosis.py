@@ -24,7 +24,7 @@ from hermes.broker.checks import (
     check_startable,
     wrong_name,
 )
-from hermes.cli.options import BrokerAddress
+from hermes.cli.options import BrokerOption
 from hermes.cli.security import require_known
 from hermes.cli.terminal import format_bytes, format_time_ms
 from hermes.cli.zookeeper import start_session
@@ -316,17 +316,17 @@ def check_ports(
             yield _check_open(setting, place, timeout)
 
 
-def tcp_place(listener: ListenerConfig) -> BrokerAddress | None:
+def tcp_place(listener: ListenerConfig) -> BrokerOption | None:
     """Where a listener is; None for one that isn't TCP."""
     endpoint = read_endpoint(listener.endpoint)
     if not (endpoint.is_tcp and endpoint.port.isdigit()):
         return None
-    return BrokerAddress(endpoint.interface, int(endpoint.port))
+    return BrokerOption(endpoint.interface, int(endpoint.port))
 
 
 def _check_listener(
     listener: ListenerConfig,
-    place: BrokerAddress,
+    place: BrokerOption,
     timeout: float,
     security: ClientSecurity,
     broker_id: int,
@@ -337,7 +337,7 @@ def _check_listener(
         if each.fits(tls, authentication):
             # A certificate is for the name by which clients know the broker.
             host, port = listener.advertised_place if tls else ("", None)
-            address = BrokerAddress(host or place.host, port or place.port)
+            address = BrokerOption(host or place.host, port or place.port)
             yield from check_broker(address, timeout, each, broker_id)
             return
     options = ["--tls-ca" if tls else "", _PROOFS.get(authentication, "")]
@@ -346,7 +346,7 @@ def _check_listener(
     yield Diagnosis("broker", "ok", f"{place} was not asked: give {wanted} to look further")
 
 
-def _check_free(setting: str, place: BrokerAddress) -> Diagnosis:
+def _check_free(setting: str, place: BrokerOption) -> Diagnosis:
     family = socket.AF_INET6 if ":" in place.host else socket.AF_INET
     with closing(socket.socket(family, socket.SOCK_STREAM)) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -358,7 +358,7 @@ def _check_free(setting: str, place: BrokerAddress) -> Diagnosis:
     return Diagnosis("ports", "ok", f"{setting}: port {place.port} is free")
 
 
-def _check_open(setting: str, place: BrokerAddress, timeout: float) -> Diagnosis:
+def _check_open(setting: str, place: BrokerOption, timeout: float) -> Diagnosis:
     try:
         socket.create_connection((place.host or "localhost", place.port), timeout).close()
     except OSError as error:
@@ -368,7 +368,7 @@ def _check_open(setting: str, place: BrokerAddress, timeout: float) -> Diagnosis
 
 
 def check_broker(
-    place: BrokerAddress,
+    place: BrokerOption,
     timeout: float,
     security: ClientSecurity,
     broker_id: int | None = None,

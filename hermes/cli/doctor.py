@@ -12,7 +12,7 @@ from hermes.cli.exits import EXIT_FAILURE
 from hermes.cli.options import (
     JSON_OPTION,
     TIMEOUT_OPTION,
-    BrokerAddress,
+    BrokerOption,
     broker_option,
     zookeeper_option,
 )
@@ -36,7 +36,7 @@ _COLOURS = {"ok": "green", "notice": "yellow", "problem": "red"}
 @click.pass_context
 def command(
     ctx: click.Context,
-    broker: BrokerAddress | None,
+    broker: BrokerOption | None,
     zookeeper: str | None,
     as_json: bool,
     security: ClientSecurity,
@@ -75,7 +75,7 @@ def command(
 
 
 def _look(
-    broker: BrokerAddress | None,
+    broker: BrokerOption | None,
     zookeeper: str | None,
     timeout: float,
     security: ClientSecurity,

@@ -41,7 +41,7 @@ class ConsumedMessage(NamedTuple):
     headers: Headers = ()
 
 
-class Renderer(NamedTuple):
+class MessageRenderer(NamedTuple):
     """How messages are written.
 
     Attributes:
@@ -53,7 +53,9 @@ class Renderer(NamedTuple):
     needs_times: bool = False
 
 
-def choose_renderer(template: str | None, as_json: bool, *, has_values: bool = False) -> Renderer:
+def choose_renderer(
+    template: str | None, as_json: bool, *, has_values: bool = False
+) -> MessageRenderer:
     """Choose how messages are written.
 
     Args:
@@ -66,14 +68,14 @@ def choose_renderer(template: str | None, as_json: bool, *, has_values: bool = F
     """
     if as_json:
         line = _value_line if has_values else json_line
-        return Renderer(lambda chunk: b"".join(map(line, consumed_messages(chunk))))
+        return MessageRenderer(lambda chunk: b"".join(map(line, consumed_messages(chunk))))
     on_terminal = sys.stdout.isatty()
     if template is None:
         if on_terminal:
-            return Renderer(lambda chunk: harmless(_payload_lines(chunk)))
-        return Renderer(_payload_lines)
+            return MessageRenderer(lambda chunk: harmless(_payload_lines(chunk)))
+        return MessageRenderer(_payload_lines)
     compiled = MessageFormat(template, harmless) if on_terminal else MessageFormat(template)
-    return Renderer(
+    return MessageRenderer(
         lambda chunk: b"".join(map(compiled.render, consumed_messages(chunk))),
         compiled.needs_time,
     )

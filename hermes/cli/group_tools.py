@@ -8,7 +8,7 @@ import click
 
 from hermes.cli.exits import EXIT_FAILURE, fail_for
 from hermes.cli.terminal import write_line
-from hermes.cli.zookeeper import GROUP_ARGUMENT, Cluster, cluster_options
+from hermes.cli.zookeeper import GROUP_ARGUMENT, RegisteredCluster, cluster_options
 from hermes.coordination.assignment import assign
 from hermes.coordination.cluster import OnFault, read_partitions, read_topics
 from hermes.coordination.group_state import GroupState, list_groups, read_group, store_offsets
@@ -42,7 +42,7 @@ _MAX_LINE_BYTES: Final = 64 * 1024
 @click.command("export-offsets")
 @cluster_options
 @click.argument("groups", metavar="[GROUP]...", nargs=-1)
-def export_offsets(cluster: Cluster, groups: tuple[str, ...]) -> None:
+def export_offsets(cluster: RegisteredCluster, groups: tuple[str, ...]) -> None:
     """Write the stored offsets of GROUPs, or of all, to stdout.
 
     Each line is a path in ZooKeeper, a colon, and the offset: what `hermes import-offsets` and
@@ -60,7 +60,7 @@ def export_offsets(cluster: Cluster, groups: tuple[str, ...]) -> None:
     fail_for(unreadable)
 
 
-class _Entry(NamedTuple):
+class _GroupEntry(NamedTuple):
     group: str
     topic: str
     partition: BrokerPartition
@@ -70,7 +70,7 @@ class _Entry(NamedTuple):
 @click.command("import-offsets")
 @cluster_options
 @click.argument("file", type=click.File("rb"))
-def import_offsets(cluster: Cluster, file: BinaryIO) -> None:
+def import_offsets(cluster: RegisteredCluster, file: BinaryIO) -> None:
     """Store the offsets in FILE (- for stdin), as `hermes export-offsets` wrote them.
 
     All lines are read, and all groups are checked to have no members, before anything is stored.
@@ -85,7 +85,7 @@ def import_offsets(cluster: Cluster, file: BinaryIO) -> None:
     click.echo(f"{len(entries)} offsets stored")
 
 
-def _parse(number: int, line: bytes) -> _Entry:
+def _parse(number: int, line: bytes) -> _GroupEntry:
     text = line.decode("utf-8", "replace").strip()
     found = _LINE.fullmatch(text)
     if found is None or "\ufffd" in text:
@@ -101,7 +101,7 @@ def _parse(number: int, line: bytes) -> _Entry:
         offset = parse_number("offset", digits.encode())
     except HermesError as error:
         raise HermesError(f"line {number}: {error}") from error
-    return _Entry(group, topic, partition, offset)
+    return _GroupEntry(group, topic, partition, offset)
 
 
 # -- owners -------------------------------------------------------------------------------------
@@ -110,7 +110,7 @@ def _parse(number: int, line: bytes) -> _Entry:
 @click.command("verify-rebalance")
 @cluster_options
 @GROUP_ARGUMENT
-def verify_rebalance(cluster: Cluster, group: str) -> None:
+def verify_rebalance(cluster: RegisteredCluster, group: str) -> None:
     """Compare the owners of GROUP's partitions with the assignment that all members compute.
 
     The status is 0 when every partition is owned by the right stream; 1 otherwise, with a line

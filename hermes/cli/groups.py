@@ -10,7 +10,7 @@ from hermes.cli.places import RESET_POSITION, Place
 from hermes.cli.terminal import confirm, write_done, write_json, write_line, write_rows
 from hermes.cli.zookeeper import (
     GROUP_ARGUMENT,
-    Cluster,
+    RegisteredCluster,
     group_options,
     inactive_group,
     kafka_groups_of,
@@ -54,7 +54,7 @@ def command() -> None:
 @command.command("list")
 @group_options
 @JSON_OPTION
-def list_(cluster: Cluster | None, kafka: KafkaGroups | None, as_json: bool) -> None:
+def list_(cluster: RegisteredCluster | None, kafka: KafkaGroups | None, as_json: bool) -> None:
     """List the consumer groups; `kind` tells those of Kafka's current clients.
 
     These are told by the brokers that coordinate them. Those of a broker that doesn't answer are
@@ -84,7 +84,7 @@ def list_(cluster: Cluster | None, kafka: KafkaGroups | None, as_json: bool) -> 
     fail_for(faults)
 
 
-def _reached(cluster: Cluster, faults: list[str]) -> KafkaGroups | None:
+def _reached(cluster: RegisteredCluster, faults: list[str]) -> KafkaGroups | None:
     """The coordinators of a cluster, unless none answers: then that is added to `faults`."""
     try:
         return kafka_groups_of(cluster)
@@ -93,7 +93,7 @@ def _reached(cluster: Cluster, faults: list[str]) -> KafkaGroups | None:
         return None
 
 
-def _is_kafka(cluster: Cluster | None, group: str) -> bool:
+def _is_kafka(cluster: RegisteredCluster | None, group: str) -> bool:
     """Whether a group is one of Kafka's current clients, and of those alone."""
     if cluster is None:  # -k
         return True
@@ -103,7 +103,7 @@ def _is_kafka(cluster: Cluster | None, group: str) -> bool:
 
 
 def _kafka_with(
-    cluster: Cluster | None, kafka: KafkaGroups | None, group: str
+    cluster: RegisteredCluster | None, kafka: KafkaGroups | None, group: str
 ) -> KafkaGroups | None:
     """What coordinates a group if it is one of Kafka's current clients, and of those alone."""
     if not _is_kafka(cluster, group):
@@ -118,7 +118,9 @@ def _kafka_with(
 @group_options
 @JSON_OPTION
 @GROUP_ARGUMENT
-def describe(cluster: Cluster | None, kafka: KafkaGroups | None, as_json: bool, group: str) -> None:
+def describe(
+    cluster: RegisteredCluster | None, kafka: KafkaGroups | None, as_json: bool, group: str
+) -> None:
     """Show the members of GROUP and, per partition, owner, offset, end and lag.
 
     The lag is in bytes, as offsets are. In messages it is counted, by reading them, where it is
@@ -150,7 +152,7 @@ def describe(cluster: Cluster | None, kafka: KafkaGroups | None, as_json: bool, 
 
 
 def _describe_kafka(
-    cluster: Cluster | None, kafka: KafkaGroups | None, as_json: bool, group: str
+    cluster: RegisteredCluster | None, kafka: KafkaGroups | None, as_json: bool, group: str
 ) -> None:
     unknown: list[str] = []
     if cluster is not None:
@@ -192,7 +194,7 @@ def _describe_kafka(
 
 
 def _kafka_content(
-    cluster: Cluster | None, kafka: KafkaGroups | None, group: str, unknown: list[str]
+    cluster: RegisteredCluster | None, kafka: KafkaGroups | None, group: str, unknown: list[str]
 ) -> tuple[list[KafkaMember], dict[tuple[str, int], int]]:
     """Members and offsets as a coordinator tells them; else as they stand in coordination."""
     if kafka is not None:
@@ -224,7 +226,7 @@ def _kafka_end(kafka: KafkaGroups, place: tuple[str, int], unknown: list[str]) -
 
 
 def _row(
-    cluster: Cluster, state: GroupState, place: _TopicPartition, unknown: list[str]
+    cluster: RegisteredCluster, state: GroupState, place: _TopicPartition, unknown: list[str]
 ) -> dict[str, Any]:
     """Describe a partition; what can't be determined is added to `unknown`."""
     topic, partition = place
@@ -233,7 +235,7 @@ def _row(
     try:
         end = cluster.latest(topic, partition)
     except HermesError as error:
-        if not cluster.is_silent(partition):  # else `Cluster.faults` has it, once
+        if not cluster.is_silent(partition):  # else `RegisteredCluster.faults` has it, once
             unknown.append(f"{topic} {partition}: the end is unknown: {error}")
     _check_inside(topic, partition, offset, end, unknown)
     return {
@@ -269,7 +271,7 @@ def _stored(state: GroupState, place: _TopicPartition) -> int | None:
 
 
 def _messages(
-    cluster: Cluster, place: _TopicPartition, offset: int | None, end: int | None
+    cluster: RegisteredCluster, place: _TopicPartition, offset: int | None, end: int | None
 ) -> int | None:
     """How many messages there are between two offsets; None where counting is not cheap."""
     lag = lag_between(offset, end)
@@ -312,7 +314,7 @@ def _messages(
 )
 @GROUP_ARGUMENT
 def reset(
-    cluster: Cluster | None,
+    cluster: RegisteredCluster | None,
     kafka: KafkaGroups | None,
     as_json: bool,
     topic: str | None,
@@ -383,7 +385,7 @@ def _reset_kafka(
 
 
 def _new_offset(
-    cluster: Cluster, state: GroupState, place: _TopicPartition, position: Place
+    cluster: RegisteredCluster, state: GroupState, place: _TopicPartition, position: Place
 ) -> int:
     topic, partition = place
     try:
@@ -403,7 +405,11 @@ def _new_offset(
 @YES_OPTION
 @GROUP_ARGUMENT
 def delete(
-    cluster: Cluster | None, kafka: KafkaGroups | None, as_json: bool, yes: bool, group: str
+    cluster: RegisteredCluster | None,
+    kafka: KafkaGroups | None,
+    as_json: bool,
+    yes: bool,
+    group: str,
 ) -> None:
     """Delete GROUP, which must have no members, with its offsets. This can't be undone."""
     found = _kafka_with(cluster, kafka, group)

@@ -28,7 +28,7 @@ from hermes.cli.terminal import (
     write_line,
     write_rows,
 )
-from hermes.cli.zookeeper import Cluster, cluster_options
+from hermes.cli.zookeeper import RegisteredCluster, cluster_options
 from hermes.config import MirrorConfig, load_mirror_config
 from hermes.config.embedded_mirror import parse_line
 from hermes.coordination.mirrors import (
@@ -155,7 +155,7 @@ class _Printable(logging.Formatter):
 @cluster_options
 @JSON_OPTION
 @click.argument("name", required=False)
-def status(cluster: Cluster, as_json: bool, name: str | None) -> None:
+def status(cluster: RegisteredCluster, as_json: bool, name: str | None) -> None:
     """Show the mirrors that write to a cluster, or the one called NAME.
 
     -b and -Z are the target's: there each process of a mirror tells every few seconds what it
@@ -275,7 +275,7 @@ command.add_command(mirror_translate.command)
     metavar="TOPIC",
     help="Forget where this topic comes from: it may be mirrored back from then on.",
 )
-def origins(cluster: Cluster, as_json: bool, topic: str | None) -> None:
+def origins(cluster: RegisteredCluster, as_json: bool, topic: str | None) -> None:
     """Show of each topic that mirrors have written which clusters it comes from, by their ids.
 
     No mirror sends a topic back to one of these. To turn a mirror round, stop it, and forget the

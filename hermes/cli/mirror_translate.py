@@ -8,7 +8,7 @@ import click
 from hermes.cli.exits import fail_for
 from hermes.cli.options import JSON_OPTION
 from hermes.cli.terminal import note, write_rows
-from hermes.cli.zookeeper import Cluster, cluster_options, start_session
+from hermes.cli.zookeeper import RegisteredCluster, cluster_options, start_session
 from hermes.client.mirrored import MirroredPartitions, source_name
 from hermes.client.translation import TranslatedPlace, translate
 from hermes.coordination.cluster import read_brokers, read_topics
@@ -23,7 +23,7 @@ _COLUMNS: Final = ("topic", "partition", "offset", "unread", "ahead")
 _TIMEOUT_SECONDS: Final = 30.0
 
 
-class _Reader(NamedTuple):
+class _GroupPositions(NamedTuple):
     """A group in the source.
 
     Attributes:
@@ -51,7 +51,12 @@ class _Reader(NamedTuple):
 @cluster_options
 @JSON_OPTION
 def command(
-    cluster: Cluster, as_json: bool, source: str, group: str, to_group: str | None, commit: bool
+    cluster: RegisteredCluster,
+    as_json: bool,
+    source: str,
+    group: str,
+    to_group: str | None,
+    commit: bool,
 ) -> None:
     """Show where a group of the source cluster continues in the target, -b or -Z.
 
@@ -91,7 +96,7 @@ def command(
         note(f"stored for group {to_group or group}")
 
 
-def _read(session: Session, group: str) -> _Reader:
+def _read(session: Session, group: str) -> _GroupPositions:
     state, source_id = read_group(session, group), cluster_id(session)
     places, shown = {}, {}
     for (topic, partition), offset in state.offsets.items():
@@ -101,11 +106,11 @@ def _read(session: Session, group: str) -> _Reader:
         places[name], shown[name] = offset, f"{topic} {partition}"
     if not places:
         raise HermesError(f"group {group!r} has no offsets in the source")
-    return _Reader(source_id, places, shown)
+    return _GroupPositions(source_id, places, shown)
 
 
 def _translate_all(
-    cluster: Cluster, reader: _Reader, faults: list[str]
+    cluster: RegisteredCluster, reader: _GroupPositions, faults: list[str]
 ) -> Iterator[tuple[tuple[str, BrokerPartition], TranslatedPlace]]:
     """Translate into all partitions that have something of what is read.
 
@@ -131,7 +136,7 @@ def _translate_all(
 
 
 def _translate_topic(
-    partitions: MirroredPartitions, topic: str, reader: _Reader
+    partitions: MirroredPartitions, topic: str, reader: _GroupPositions
 ) -> Iterator[tuple[int, TranslatedPlace]]:
     try:
         told = partitions.positions(topic)

@@ -7,7 +7,7 @@ from hermes.cli.options import (
     JSON_OPTION,
     PARTITION_OPTION,
     TIMEOUT_OPTION,
-    BrokerAddress,
+    BrokerOption,
     topic_option,
 )
 from hermes.cli.places import TIME
@@ -43,7 +43,7 @@ from hermes.security import ClientSecurity
 @security_options
 @TIMEOUT_OPTION
 def command(
-    broker: BrokerAddress,
+    broker: BrokerOption,
     topic: str,
     partition: int | None,
     time_ms: int | None,

@@ -22,7 +22,7 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 # -- types --------------------------------------------------------------------------------------
 
 
-class BrokerAddress(addresses.BrokerAddress):
+class BrokerOption(addresses.BrokerAddress):
     """Where a broker listens, and clients of it."""
 
     __slots__ = ()
@@ -59,9 +59,9 @@ def option_type(parse: Callable[[str], Value], shown: str) -> Callable[[str], Va
     return convert
 
 
-def parse_broker(text: str) -> BrokerAddress:
+def parse_broker(text: str) -> BrokerOption:
     """See `hermes.config.addresses.parse_broker`."""
-    return BrokerAddress(*addresses.parse_broker(text))
+    return BrokerOption(*addresses.parse_broker(text))
 
 
 def _parse_topic(text: str) -> str:

@@ -15,7 +15,7 @@ from hermes.cli.options import (
     PARTITION_OPTION,
     SIZE,
     TIMEOUT_OPTION,
-    BrokerAddress,
+    BrokerOption,
     acks_option,
     any_partition_option,
     compress_option,
@@ -90,7 +90,7 @@ class _Load:
 @security_options
 @TIMEOUT_OPTION
 def produce(
-    broker: BrokerAddress,
+    broker: BrokerOption,
     as_json: bool,
     security: ClientSecurity,
     timeout_seconds: float,
@@ -150,7 +150,7 @@ def _generated(load: _Load) -> Iterator[LineBatch]:
 @security_options
 @TIMEOUT_OPTION
 def consume(
-    broker: BrokerAddress,
+    broker: BrokerOption,
     topic: str,
     partition: int | None,
     start: Place,

@@ -15,7 +15,7 @@ from hermes.cli.options import (
     BROKER_OPTION,
     QUIET_OPTION,
     TIMEOUT_OPTION,
-    BrokerAddress,
+    BrokerOption,
     acks_option,
     any_partition_option,
     compress_option,
@@ -90,7 +90,7 @@ _LINGER_SECONDS: Final = 0.005
 @click.pass_context
 def command(
     ctx: click.Context,
-    broker: BrokerAddress,
+    broker: BrokerOption,
     topic: str,
     partition: int,
     acks_name: str,

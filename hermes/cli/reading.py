@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, NoReturn
 
 from hermes.cli.retrying import Retrying
 from hermes.cli.terminal import note
-from hermes.cli.topic_source import TopicReader, TopicSource
+from hermes.cli.topic_source import OffsetReader, TopicSource
 from hermes.client import AppendTime, FetchRequest, FetchResult, Message
 from hermes.errors import (
     ClientError,
@@ -180,7 +180,7 @@ class PartitionReader:
 
 
 def read_partitions(
-    consumer: TopicReader,
+    consumer: OffsetReader,
     readers: Sequence[PartitionReader],
     max_wait_ms: int,
     retrying: Retrying | None = None,
@@ -211,7 +211,7 @@ def read_partitions(
 
 
 def _one_round(
-    consumer: TopicReader, active: Sequence[PartitionReader], max_wait_ms: int
+    consumer: OffsetReader, active: Sequence[PartitionReader], max_wait_ms: int
 ) -> Iterator[Chunk]:
     size = max(min(_FETCH_BYTES, _ROUND_BYTES // len(active)), _LEAST_FETCH_BYTES)
     requests = [reader.request(size) for reader in active]
@@ -223,14 +223,14 @@ def _one_round(
 
 
 def with_times(
-    consumer: TopicReader, chunks: Iterator[Chunk], retrying: Retrying
+    consumer: OffsetReader, chunks: Iterator[Chunk], retrying: Retrying
 ) -> Iterator[Chunk]:
     """Add to each chunk when its messages were appended, where the broker knows."""
     for chunk in chunks:
         yield chunk._replace(times=_times_of(consumer, chunk, retrying))
 
 
-def _times_of(consumer: TopicReader, chunk: Chunk, retrying: Retrying) -> Sequence[AppendTime]:
+def _times_of(consumer: OffsetReader, chunk: Chunk, retrying: Retrying) -> Sequence[AppendTime]:
     # Messages within one compressed set begin and end at the same offset.
     end = max(chunk.messages[-1][1], chunk.offset + 1)
     while True:

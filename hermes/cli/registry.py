@@ -17,7 +17,7 @@ from hermes.cli.listening import (
     read_rules,
     url_shown,
 )
-from hermes.cli.options import BrokerAddress, broker_option, zookeeper_option
+from hermes.cli.options import BrokerOption, broker_option, zookeeper_option
 from hermes.cli.security import security_options
 from hermes.cli.terminal import note
 from hermes.cli.zookeeper import start_session
@@ -72,7 +72,7 @@ _TIMEOUT_SECONDS: Final = 10.0
 )
 @security_options
 def command(
-    broker: BrokerAddress | None,
+    broker: BrokerOption | None,
     zookeeper: str | None,
     listen: ListenerConfig,
     allow_insecure: bool,
@@ -122,7 +122,7 @@ def command(
     reactor.run()
 
 
-def _coordination_of(broker: BrokerAddress | None, security: ClientSecurity) -> str:
+def _coordination_of(broker: BrokerOption | None, security: ClientSecurity) -> str:
     """Where a broker is registered; empty if it is nowhere."""
     assert broker is not None
     with broker.consumer(_TIMEOUT_SECONDS, security) as consumer:
@@ -140,7 +140,7 @@ def _check_coordination(zookeeper: str, security: ClientSecurity) -> None:
 
 
 def _make_store(
-    broker: BrokerAddress | None,
+    broker: BrokerOption | None,
     zookeeper: str,
     url: str,
     state_dir: Path | None,

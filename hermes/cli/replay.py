@@ -9,7 +9,7 @@ from typing import Final
 import click
 from click.core import ParameterSource
 
-from hermes.cli.copying import Copy, Plan, sort_by_partition
+from hermes.cli.copying import Copy, CopyPlan, sort_by_partition
 from hermes.cli.dead_letters import DeadLetters
 from hermes.cli.options import (
     BROKER_OPTION,
@@ -20,7 +20,7 @@ from hermes.cli.options import (
     SIZE,
     TIMEOUT_OPTION,
     TOPIC,
-    BrokerAddress,
+    BrokerOption,
     acks_option,
     compress_option,
     option_type,
@@ -111,11 +111,11 @@ _MAX_WAIT_MS: Final = 1000
 @click.pass_context
 def command(
     ctx: click.Context,
-    broker: BrokerAddress,
+    broker: BrokerOption,
     topic: str,
     new_topic: str | None,
     dead_letters: bool,
-    other_broker: BrokerAddress | None,
+    other_broker: BrokerOption | None,
     log_dir: Path | None,
     partition: int | None,
     start: Place,
@@ -195,7 +195,7 @@ def command(
 
 def _plans(
     source: TopicSource, start: Place, until: Place, *, skip_corrupt: bool
-) -> dict[int, Plan]:
+) -> dict[int, CopyPlan]:
     """What to read of each partition."""
     ranges, exists = source.ranges()
     if not exists:
@@ -218,7 +218,7 @@ def _plans(
             drop=first.drop,
             skip_corrupt=skip_corrupt,
         )
-        plans[number] = Plan(reader, first.offset, end)
+        plans[number] = CopyPlan(reader, first.offset, end)
     return plans
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from hermes.cli.inquiries import Inquiries
-from hermes.cli.options import BrokerAddress
+from hermes.cli.options import BrokerOption
 from hermes.cli.zookeeper import start_session
 from hermes.client import SimpleConsumer
 from hermes.coordination.cluster import read_brokers
@@ -57,7 +57,7 @@ class Sample:
     faults: list[str] = field(default_factory=list)
 
 
-class TopicRow(NamedTuple):
+class TopicSample(NamedTuple):
     """A topic: its partitions, its size, and how fast it grows (None if that isn't known yet)."""
 
     topic: str
@@ -66,7 +66,7 @@ class TopicRow(NamedTuple):
     bytes_per_second: float | None
 
 
-class LagRow(NamedTuple):
+class LagSample(NamedTuple):
     """How far a group is behind in a topic, and how fast that changes.
 
     Both are in bytes, or in messages where the topic's offsets count these: one of the two lags is
@@ -90,7 +90,7 @@ class _Coordinated(NamedTuple):
     faults: list[str]
 
 
-class Sampler:
+class TopSampler:
     """Asks brokers, and coordination about groups; made without asking anybody.
 
     Args:
@@ -105,7 +105,7 @@ class Sampler:
 
     def __init__(
         self,
-        broker: BrokerAddress | None,
+        broker: BrokerOption | None,
         zookeeper: str | None,
         timeout_seconds: float,
         security: ClientSecurity,
@@ -118,7 +118,7 @@ class Sampler:
         self._security = security
         self._groups = groups
         self._inquiries = Inquiries(patience_seconds)
-        self._consumers: dict[BrokerAddress, SimpleConsumer] = {}
+        self._consumers: dict[BrokerOption, SimpleConsumer] = {}
         self._session: Session | None = None
         self._nodes: dict[int, BrokerNode] = {}
         self._no_groups = ""  # why there are none
@@ -154,14 +154,14 @@ class Sampler:
         sample.faults += _beyond(sample)
         return sample
 
-    def _ask_one(self, address: BrokerAddress, sample: Sample, *, needs_one: bool) -> None:
+    def _ask_one(self, address: BrokerOption, sample: Sample, *, needs_one: bool) -> None:
         asked = self._inquiries.ask({address: self._question(address)}, needs_one=needs_one)
         if address not in asked:
             raise BrokerTimeoutError(f"{address} has not answered yet")
         _add_broker(sample, asked[address].result())
 
     def _ask_all(self, nodes: Mapping[int, BrokerNode], sample: Sample, *, needs_one: bool) -> None:
-        places = {number: BrokerAddress(node.host, node.port) for number, node in nodes.items()}
+        places = {number: BrokerOption(node.host, node.port) for number, node in nodes.items()}
         questions = {address: self._question(address) for address in places.values()}
         asked = self._inquiries.ask(questions, needs_one=needs_one)
         failure: HermesError = BrokerTimeoutError("no broker has answered yet")
@@ -179,7 +179,7 @@ class Sampler:
         if not sample.answered:
             raise failure
 
-    def _question(self, address: BrokerAddress) -> Callable[[], BrokerMetadata]:
+    def _question(self, address: BrokerOption) -> Callable[[], BrokerMetadata]:
         if address not in self._consumers:
             self._consumers[address] = address.consumer(self._timeout, self._security)
         return self._consumers[address].metadata
@@ -252,7 +252,7 @@ def _add_broker(sample: Sample, answer: BrokerMetadata) -> None:
             sample.sizes[place] = each.size_bytes
 
 
-def topic_rows(now: Sample, before: Sample | None) -> list[TopicRow]:
+def topic_rows(now: Sample, before: Sample | None) -> list[TopicSample]:
     """The topics, those that grow fastest first."""
     rows = []
     for topic, count in now.partition_counts.items():
@@ -262,11 +262,11 @@ def topic_rows(now: Sample, before: Sample | None) -> list[TopicRow]:
         if before is not None:
             grown = sum(_written(now, before, place) for place in places)
             rate = grown / (now.seconds - before.seconds)
-        rows.append(TopicRow(topic, count, size, rate))
+        rows.append(TopicSample(topic, count, size, rate))
     return sorted(rows, key=lambda row: (-(row.bytes_per_second or 0), -row.size_bytes, row.topic))
 
 
-def lag_rows(now: Sample, before: Sample | None) -> list[LagRow]:
+def lag_rows(now: Sample, before: Sample | None) -> list[LagSample]:
     """The groups with their topics, those that are furthest behind first."""
     lags = _lags(now)
     earlier = {} if before is None else _lags(before)
@@ -277,7 +277,7 @@ def lag_rows(now: Sample, before: Sample | None) -> list[LagRow]:
         if before is not None and is_known and _is_comparable(now, before, topic):
             change = (lag - earlier[group, topic]) / (now.seconds - before.seconds)
         in_bytes, in_messages = (None, lag) if topic in now.counting else (lag, None)
-        rows.append(LagRow(group, topic, now.members[group], in_bytes, in_messages, change))
+        rows.append(LagSample(group, topic, now.members[group], in_bytes, in_messages, change))
     rows.sort(key=lambda row: (row.group, row.topic))
     return sorted(rows, key=lambda row: row.lag_bytes or row.lag_messages or 0, reverse=True)
 

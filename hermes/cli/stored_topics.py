@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from hermes.backup.extents import Extent, open_segment, stopped_extent
+from hermes.backup.extents import LogExtent, open_segment, stopped_extent
 from hermes.client import AppendTime, FetchRequest, FetchResult
 from hermes.config.origins import ALTERED
 from hermes.errors import ClientError, InvalidMessageError, OffsetOutOfRangeBrokerError
@@ -46,7 +46,7 @@ class StoredTopics:
     def __init__(self, log_dir: Path) -> None:
         self._log_dir = log_dir
         self._files = FileLayer()
-        self._extents: dict[tuple[str, int], Extent | None] = {}
+        self._extents: dict[tuple[str, int], LogExtent | None] = {}
 
     def supports(self, request_type: int) -> bool:
         """Whether one of Hermes' own requests has an equivalent here."""
@@ -118,7 +118,7 @@ class StoredTopics:
         """Not told here."""
         return []
 
-    def _extent(self, topic: str, partition: int) -> Extent | None:
+    def _extent(self, topic: str, partition: int) -> LogExtent | None:
         key = topic, partition
         if key not in self._extents:
             directory = self._directory(topic, partition)

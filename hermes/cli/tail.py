@@ -16,7 +16,7 @@ from hermes.cli.options import (
     QUIET_OPTION,
     TIMEOUT_OPTION,
     TOPICS_ARGUMENT,
-    BrokerAddress,
+    BrokerOption,
     option_type,
 )
 from hermes.cli.places import Place
@@ -104,7 +104,7 @@ _REGEX: Final = option_type(_parse_regex, "regex")
 @TIMEOUT_OPTION
 @TOPICS_ARGUMENT
 def command(
-    broker: BrokerAddress,
+    broker: BrokerOption,
     topics: tuple[str, ...],
     max_expanded_bytes: int,
     security: ClientSecurity,

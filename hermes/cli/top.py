@@ -17,11 +17,11 @@ from hermes.cli.exits import EXIT_FAILURE
 from hermes.cli.options import (
     JSON_OPTION,
     TIMEOUT_OPTION,
-    BrokerAddress,
+    BrokerOption,
     broker_option,
     zookeeper_option,
 )
-from hermes.cli.samples import LagRow, Sample, Sampler, TopicRow, lag_rows, topic_rows
+from hermes.cli.samples import LagSample, Sample, TopicSample, TopSampler, lag_rows, topic_rows
 from hermes.cli.security import security_options
 from hermes.cli.terminal import (
     format_bytes,
@@ -82,7 +82,7 @@ _LEAVE: Final = "\x1b[?25h\x1b[?1049l"
 @security_options
 @TIMEOUT_OPTION
 def command(
-    broker: BrokerAddress | None,
+    broker: BrokerOption | None,
     zookeeper: str | None,
     groups: tuple[str, ...],
     interval_seconds: float,
@@ -111,7 +111,7 @@ def command(
         raise click.UsageError("missing option '-b' / '--broker', or '-Z' / '--zookeeper'")
     named = str(broker) if broker is not None else str(zookeeper)
     with closing(
-        Sampler(broker, zookeeper, timeout_seconds, security, groups, interval_seconds)
+        TopSampler(broker, zookeeper, timeout_seconds, security, groups, interval_seconds)
     ) as sampler:
         first = sampler.take(time.monotonic())
         if sys.stdout.isatty() and not (once or as_json):
@@ -147,7 +147,7 @@ def _note_new(before: Sequence[str], faults: Sequence[str]) -> None:
 
 
 def _write_object(
-    named: str, sample: Sample, topics: Sequence[TopicRow], lags: Sequence[LagRow]
+    named: str, sample: Sample, topics: Sequence[TopicSample], lags: Sequence[LagSample]
 ) -> None:
     write_json(
         {
@@ -169,7 +169,7 @@ def _headline(named: str, now: Sample, before: Sample | None) -> str:
 
 
 def _lines(
-    headline: str, topics: Sequence[TopicRow], lags: Sequence[LagRow], width: int
+    headline: str, topics: Sequence[TopicSample], lags: Sequence[LagSample], width: int
 ) -> list[str]:
     """Both tables as text; names are shortened so that the figures have room in the width."""
     room = max(width - _FIGURES_WIDTH, 24)
@@ -212,7 +212,7 @@ def _short(name: str, room: int) -> str:
     return f"{name[: room - 1 - end]}…{name[-end:]}"
 
 
-def _lag(row: LagRow) -> tuple[str, str | None]:
+def _lag(row: LagSample) -> tuple[str, str | None]:
     """A group's lag and how it changes, with their unit."""
     if row.lag_messages is None:
         return format_bytes(row.lag_bytes or 0), _rate(row.change_per_second, signed=True)
@@ -254,7 +254,7 @@ def _screen() -> Iterator[int | None]:
 
 
 def _watch(
-    sampler: Sampler,
+    sampler: TopSampler,
     first: Sample,
     named: str,
     interval_seconds: float,

@@ -26,7 +26,7 @@ _PROBED_AT_ONCE: Final = 64
 _ALL_SEGMENTS: Final = 1_000_000
 
 
-class TopicReader(Protocol):
+class OffsetReader(Protocol):
     """What topics are read with: a `SimpleConsumer`, whose docstrings say more, or the like."""
 
     def supports(self, request_type: int) -> bool:
@@ -85,7 +85,7 @@ class TopicSource:
         counts_messages: whether offsets do, not bytes; known once `ranges` was asked.
     """
 
-    def __init__(self, consumer: TopicReader, topic: str, partition: int | None = None) -> None:
+    def __init__(self, consumer: OffsetReader, topic: str, partition: int | None = None) -> None:
         self.consumer = consumer
         self._partition = partition
         self.topic = topic

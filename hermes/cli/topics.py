@@ -13,7 +13,7 @@ from hermes.cli.options import (
     TIMEOUT_OPTION,
     TOPICS_ARGUMENT,
     YES_OPTION,
-    BrokerAddress,
+    BrokerOption,
     option_type,
 )
 from hermes.cli.security import security_options
@@ -79,7 +79,7 @@ def command() -> None:
 )
 @TOPICS_ARGUMENT
 def create(
-    broker: BrokerAddress,
+    broker: BrokerOption,
     as_json: bool,
     security: ClientSecurity,
     timeout_seconds: float,
@@ -122,7 +122,7 @@ def create(
 )
 @TOPICS_ARGUMENT
 def alter(
-    broker: BrokerAddress,
+    broker: BrokerOption,
     as_json: bool,
     security: ClientSecurity,
     timeout_seconds: float,
@@ -155,7 +155,7 @@ def _given(partitions: int | None, settings: tuple[tuple[str, str], ...]) -> dic
 @security_options
 @TIMEOUT_OPTION
 def list_(
-    broker: BrokerAddress, as_json: bool, security: ClientSecurity, timeout_seconds: float
+    broker: BrokerOption, as_json: bool, security: ClientSecurity, timeout_seconds: float
 ) -> None:
     """List the topics of a broker.
 
@@ -182,7 +182,7 @@ def list_(
 @click.option("--settings", is_flag=True, help="Show settings, and where each comes from.")
 @TOPICS_ARGUMENT
 def describe(
-    broker: BrokerAddress,
+    broker: BrokerOption,
     as_json: bool,
     security: ClientSecurity,
     timeout_seconds: float,
@@ -219,7 +219,7 @@ def describe(
 @YES_OPTION
 @TOPICS_ARGUMENT
 def delete(
-    broker: BrokerAddress,
+    broker: BrokerOption,
     as_json: bool,
     security: ClientSecurity,
     timeout_seconds: float,
@@ -262,7 +262,7 @@ def _describe_settings(consumer: SimpleConsumer, as_json: bool, topics: tuple[st
 
 @contextmanager
 def _connected(
-    broker: BrokerAddress, timeout_seconds: float, security: ClientSecurity, purpose: str
+    broker: BrokerOption, timeout_seconds: float, security: ClientSecurity, purpose: str
 ) -> Iterator[SimpleConsumer]:
     """A consumer whose broker can do what the command is for."""
     with broker.consumer(timeout_seconds, security) as consumer:
@@ -283,7 +283,7 @@ def _check_exists(topic: TopicMetadata) -> None:
 
 
 def _note_shares(
-    consumer: SimpleConsumer, broker: BrokerAddress, topics: Iterable[TopicMetadata]
+    consumer: SimpleConsumer, broker: BrokerOption, topics: Iterable[TopicMetadata]
 ) -> None:
     """Say where partitions of these topics may be on other brokers."""
     count = _sharers(consumer, topics)

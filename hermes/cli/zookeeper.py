@@ -10,7 +10,7 @@ from click.core import ParameterSource
 
 from hermes.cli.options import (
     TIMEOUT_OPTION,
-    BrokerAddress,
+    BrokerOption,
     broker_option,
     option_type,
     parse_broker,
@@ -54,7 +54,7 @@ def start_session(connect: str, timeout_seconds: float, security: ClientSecurity
     return session
 
 
-class Cluster:
+class RegisteredCluster:
     """A session, and connections to the registered brokers, each made when it is first needed.
 
     A broker that did not tell an end is not asked for another one, since each attempt may take the
@@ -95,7 +95,7 @@ class Cluster:
                 raise NotRegisteredError(
                     f"broker {broker_id} is not registered: it is down, or gone for good"
                 )
-            broker = BrokerAddress(node.host, node.port)
+            broker = BrokerOption(node.host, node.port)
             self._consumers[broker_id] = self._stack.enter_context(
                 broker.consumer(self.timeout_seconds, self.security)
             )
@@ -161,7 +161,7 @@ def group_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     @wraps(command)
-    def chosen(*args: Any, kafka: BrokerAddress | None, **options: Any) -> Any:
+    def chosen(*args: Any, kafka: BrokerOption | None, **options: Any) -> Any:
         if kafka is None:
             try:
                 return with_cluster(*args, **options)
@@ -187,7 +187,7 @@ def group_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return _with_options(option(chosen))
 
 
-def kafka_groups_of(cluster: Cluster) -> "KafkaGroups | None":
+def kafka_groups_of(cluster: RegisteredCluster) -> "KafkaGroups | None":
     """Reach the coordinators of a cluster's groups of Kafka's consumers.
 
     Returns:
@@ -228,7 +228,7 @@ def _connected(command: Callable[..., Any]) -> Callable[..., Any]:
     def connected(
         *args: Any,
         zookeeper: str | None,
-        broker: BrokerAddress | None,
+        broker: BrokerOption | None,
         timeout_seconds: float,
         security: ClientSecurity,
         **options: Any,
@@ -245,14 +245,14 @@ def _connected(command: Callable[..., Any]) -> Callable[..., Any]:
         if broker is not None and (zookeeper is None or given["broker"]):
             zookeeper = coordination_of(broker, timeout_seconds, security)
         assert zookeeper is not None
-        cluster = Cluster(zookeeper, timeout_seconds, security)
+        cluster = RegisteredCluster(zookeeper, timeout_seconds, security)
         ctx.call_on_close(cluster.close)
         return command(*args, cluster=cluster, **options)
 
     return connected
 
 
-def coordination_of(broker: BrokerAddress, timeout_seconds: float, security: ClientSecurity) -> str:
+def coordination_of(broker: BrokerOption, timeout_seconds: float, security: ClientSecurity) -> str:
     """Ask a broker where its groups are coordinated. Raises HermesError."""
     with broker.consumer(timeout_seconds, security) as consumer:
         return consumer.coordination()

@@ -15,14 +15,14 @@ from hermes.config.loading import (
 )
 from hermes.config.mirror import (
     MIRROR_SETTINGS,
-    ClusterAddress,
+    MirrorClusterAddress,
     MirrorConfig,
     load_mirror_config,
     parse_mirror_config,
 )
 from hermes.config.origins import OriginatedSetting, settings_in_force
 from hermes.config.properties import ImportedProperties, import_properties
-from hermes.config.reloading import Change, changes_between, reloaded
+from hermes.config.reloading import SettingChange, changes_between, reloaded
 from hermes.config.topic import SCHEMAS_TOPIC, TopicConfig, TopicSettings
 from hermes.config.units import format_duration, format_size, parse_duration, parse_size
 
@@ -30,13 +30,13 @@ __all__ = [
     "MIRROR_SETTINGS",
     "SCHEMAS_TOPIC",
     "BrokerConfig",
-    "Change",
-    "ClusterAddress",
     "ConnectAs",
     "ImportedProperties",
     "ListenerConfig",
+    "MirrorClusterAddress",
     "MirrorConfig",
     "OriginatedSetting",
+    "SettingChange",
     "TlsConfig",
     "TopicConfig",
     "TopicSettings",

@@ -49,7 +49,7 @@ class OwnBroker:
 
 
 @dataclass(frozen=True)
-class ClusterAddress:
+class MirrorClusterAddress:
     """Where a cluster is; one of the two is given.
 
     Attributes:
@@ -70,11 +70,11 @@ class ClusterAddress:
     security: ClientSecurity = PLAIN
     own: OwnBroker | None = None
 
-    def relative_to(self, base: Path) -> "ClusterAddress":
+    def relative_to(self, base: Path) -> "MirrorClusterAddress":
         """The same, with paths that start at a directory where they are relative."""
         return replace(self, connect_as=self.connect_as and self.connect_as.relative_to(base))
 
-    def with_password(self) -> "ClusterAddress":
+    def with_password(self) -> "MirrorClusterAddress":
         """The same, as the files are now. Raises ConfigError."""
         if self.connect_as is None:
             return self
@@ -127,7 +127,7 @@ def _parse_name(value: object) -> str:
     raise ValueError(f"expected up to 100 letters, digits, '.', '_' and '-', got {quoted(value)}")
 
 
-def _parse_cluster(value: object, name: str | None = None) -> ClusterAddress:
+def _parse_cluster(value: object, name: str | None = None) -> MirrorClusterAddress:
     known = (*(() if name else ("name",)), "zookeeper", "brokers", "connect_as")
     if not isinstance(value, Mapping):
         raise ValueError(f"expected a mapping of {', '.join(known)}, got {quoted(value)}")
@@ -148,12 +148,12 @@ def _parse_cluster(value: object, name: str | None = None) -> ClusterAddress:
             raise ValueError(f"connect_as: {error}") from None
     if "zookeeper" in value:
         zookeeper = kinds.ENSEMBLE.parse(value["zookeeper"])
-        return ClusterAddress(name, zookeeper=zookeeper, connect_as=connect_as)
+        return MirrorClusterAddress(name, zookeeper=zookeeper, connect_as=connect_as)
     brokers = parse_brokers(value["brokers"])
-    return ClusterAddress(name, brokers=brokers, connect_as=connect_as)
+    return MirrorClusterAddress(name, brokers=brokers, connect_as=connect_as)
 
 
-def _parse_sources(value: object) -> tuple[ClusterAddress, ...]:
+def _parse_sources(value: object) -> tuple[MirrorClusterAddress, ...]:
     if not isinstance(value, list) or not value:
         # Not shown: who writes it wrongly may have written a password into it.
         raise ValueError("expected a list of sources, each with a name")
@@ -165,7 +165,7 @@ def _parse_sources(value: object) -> tuple[ClusterAddress, ...]:
     return sources
 
 
-def _parse_target(value: object) -> ClusterAddress:
+def _parse_target(value: object) -> MirrorClusterAddress:
     return _parse_cluster(value, "target")
 
 
@@ -223,7 +223,7 @@ class MirrorConfig:
         ),
     ]
     sources: Annotated[
-        tuple[ClusterAddress, ...],
+        tuple[MirrorClusterAddress, ...],
         Setting(
             SOURCES,
             "The clusters to read, of Hermes or Kafka 0.7: `{name: east, zookeeper: HOST:PORT}` "
@@ -232,7 +232,7 @@ class MirrorConfig:
         ),
     ]
     target: Annotated[
-        ClusterAddress,
+        MirrorClusterAddress,
         Setting(
             TARGET,
             "The cluster to write to, likewise without `name`. In broker.yaml it may be left out: "

@@ -17,7 +17,7 @@ _KEPT_FORMAT: Final = "a topic that exists keeps its format"
 _LISTED, _NOT_LISTED = "listed", "not listed"
 
 
-class Change(NamedTuple):
+class SettingChange(NamedTuple):
     """A difference between what a broker runs with and what broker.yaml says now.
 
     Attributes:
@@ -51,7 +51,7 @@ def reloaded(running: BrokerConfig, read: BrokerConfig) -> BrokerConfig:
     )
 
 
-def changes_between(running: BrokerConfig, read: BrokerConfig) -> Iterator[Change]:
+def changes_between(running: BrokerConfig, read: BrokerConfig) -> Iterator[SettingChange]:
     """List the differences.
 
     Args:
@@ -68,7 +68,7 @@ def changes_between(running: BrokerConfig, read: BrokerConfig) -> Iterator[Chang
             why = "" if setting.is_live else NEEDS_RESTART
             if name == "access" and _closes(running, read):
                 why = NEEDS_RESTART
-            yield Change(name, show(before), show(after), why)
+            yield SettingChange(name, show(before), show(after), why)
     for topic in sorted(running.topics.keys() | read.topics.keys()):
         if running.topics.get(topic) != read.topics.get(topic):
             yield from _changes_of_topic(topic, running, read)
@@ -79,11 +79,13 @@ def _closes(running: BrokerConfig, read: BrokerConfig) -> bool:
     return not running.is_guarded and replace(running, access=read.access).is_guarded
 
 
-def _changes_of_topic(topic: str, running: BrokerConfig, read: BrokerConfig) -> Iterator[Change]:
+def _changes_of_topic(
+    topic: str, running: BrokerConfig, read: BrokerConfig
+) -> Iterator[SettingChange]:
     was, entry = running.topics.get(topic), read.topics.get(topic)
     if was is None or entry is None:
         before, after = ((_NOT_LISTED, _LISTED)[each is not None] for each in (was, entry))
-        yield Change(f"topics.{topic}", before, after)
+        yield SettingChange(f"topics.{topic}", before, after)
     altered = running.altered[topic].given() if topic in running.altered else {}
     # What broker.yaml means for the topic, whatever was set otherwise.
     old, new = (replace(config, altered={}).topic(topic) for config in (running, read))
@@ -99,4 +101,4 @@ def _changes_of_topic(topic: str, running: BrokerConfig, read: BrokerConfig) -> 
         elif name == "format":
             why = _KEPT_FORMAT
         show = setting.kind.show
-        yield Change(f"topics.{topic}.{name}", show(before_value), show(after_value), why)
+        yield SettingChange(f"topics.{topic}.{name}", show(before_value), show(after_value), why)

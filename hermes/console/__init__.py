@@ -2,9 +2,11 @@
 
 From a request to what is sent, in the order of a reading:
 
-    site            a resource of twisted.web: each request becomes an `Ask`, each `Answer` a
-                    response; pages are made in worker threads, long ones piece by piece
-    asking          `Ask`, `Answer` and `Route`: plain values, so that a page is a function
+    site            a resource of twisted.web: each request becomes a `PageRequest`, each
+                    `PageResponse` is sent; pages are made in worker threads, long ones piece by
+                    piece
+    asking          `PageRequest`, `PageResponse` and `PageRoute`: plain values, so that a page
+                    is a function
     viewing         who looks at a page, and what they may see
     access          who looks, and what a form must carry: passwords, sessions, tokens
     login_limit     how often a password may be tried, and by how many at once
@@ -37,39 +39,39 @@ It reads through the client library and coordination, and knows no broker: the s
 To add a page:
 
 1. write what it shows as a frozen dataclass, with a function that reads it (blocking is fine, and
-   so is `Recent`, if the page is polled), in a module of views;
+   so is `ReadCache`, if the page is polled), in a module of views;
 2. write a template that extends base.html: headings in order, a label for every field, an
    element with `data-live="KEY"` for each part that changes by itself, and `data-refresh` (in ms)
    on `main` for how often. The script fetches the page again and takes over those parts; there
    is no other interface, so a page works without script as well. Put names and payloads in with
    `{{ }}`, which escapes them, `|part` within an address, and `|printable` where controls and
    directions matter. No `style=`, no `on...=`, no inline script: the policy forbids them;
-3. write `def _page(sources, ask, *parts) -> Answer`, which ends in `sources.page(...)`, and add a
-   `Route` to the `ROUTES` of a module of pages. What changes something is a POST, whose form has
-   `<input type="hidden" name="csrf" value="{{ csrf }}">`; `Access` has checked the token and
-   `console_actions` by then. What is wrong is a `FieldError`, and the same page as a `Form`
-   with what was typed; what was done ends in `note_deed` and a `redirect`. `acts=True` on its
-   routes hides such pages unless `console_actions` is set;
+3. write `def _page(sources, ask, *parts) -> PageResponse`, which ends in `sources.page(...)`, and
+   add a `PageRoute` to the `ROUTES` of a module of pages. What changes something is a POST, whose
+   form has `<input type="hidden" name="csrf" value="{{ csrf }}">`; `Access` has checked the
+   token and `console_actions` by then. What is wrong is a `FieldError`, and the same page as a
+   `Form` with what was typed; what was done ends in `note_deed` and a `redirect`. `acts=True` on
+   its routes hides such pages unless `console_actions` is set;
 4. add it to the navigation in `pages`, if it belongs there, to the Chromium suite
    (tests/integration/console), and to docs/console.md.
 """
 
 from hermes.console.access import Access, Password, hash_password
-from hermes.console.cluster import Address, Cluster
+from hermes.console.cluster import ClusterClient, ListenAddress
 from hermes.console.deeds import DEEDS_LOGGER
 from hermes.console.pages import Console
-from hermes.console.records import Records
+from hermes.console.records import RegistryRecords
 from hermes.console.site import ConsoleResource, serve_console
 
 __all__ = [
     "DEEDS_LOGGER",
     "Access",
-    "Address",
-    "Cluster",
+    "ClusterClient",
     "Console",
     "ConsoleResource",
+    "ListenAddress",
     "Password",
-    "Records",
+    "RegistryRecords",
     "hash_password",
     "serve_console",
 ]

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
 from hermes.config import read_regular_file
-from hermes.console.asking import Answer, Ask, redirect
+from hermes.console.asking import PageRequest, PageResponse, redirect
 from hermes.console.login_limit import LoginLimit, TooManyTriesError
 from hermes.console.sources import Sources
 from hermes.console.viewing import Viewer
@@ -104,7 +104,7 @@ class Password:
         return hmac.compare_digest(found, self._digest)
 
 
-class Users(Protocol):
+class UserStore(Protocol):
     """Knows users and their passwords. Every method may block; any thread may ask."""
 
     def log_in(self, address: str, user: str, password: str) -> object | None:
@@ -135,7 +135,7 @@ class Access:
     def __init__(
         self,
         password: Password | None,
-        users: Users | None = None,
+        users: UserStore | None = None,
         rights: Rights | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -149,7 +149,7 @@ class Access:
         # The sessions that have given a password, the last one used at the end.
         self._known: OrderedDict[str, _Session] = OrderedDict()
 
-    def check(self, ask: Ask, sources: Sources) -> tuple[Ask, Answer | None]:
+    def check(self, ask: PageRequest, sources: Sources) -> tuple[PageRequest, PageResponse | None]:
         """Check a request.
 
         Args:
@@ -191,7 +191,7 @@ class Access:
             return ask, redirect("/login", cookies={SESSION_COOKIE: ""})
         return ask, self._only_with_actions(ask, sources)
 
-    def with_session(self, ask: Ask, answer: Answer) -> Answer:
+    def with_session(self, ask: PageRequest, answer: PageResponse) -> PageResponse:
         """Let an answer set the session's cookie, unless it sets another."""
         if SESSION_COOKIE in answer.cookies:
             return answer
@@ -205,10 +205,10 @@ class Access:
 
     # -- passwords ------------------------------------------------------------------------------
 
-    def _must_log_in(self, ask: Ask) -> bool:
+    def _must_log_in(self, ask: PageRequest) -> bool:
         return ask.principal is None or (ask.principal == ANONYMOUS and self._password is not None)
 
-    def _viewer(self, session: str, ask: Ask, known: _Session | None) -> Viewer:
+    def _viewer(self, session: str, ask: PageRequest, known: _Session | None) -> Viewer:
         if known is None:
             return Viewer(ask.principal or ANONYMOUS, self._rights)
         user = known.user
@@ -216,7 +216,7 @@ class Access:
             return Viewer(ANONYMOUS, self._rights)
         return Viewer(user, self._rights, lambda: self._known_as(session, ask) is not None)
 
-    def _login(self, ask: Ask, sources: Sources) -> Answer:
+    def _login(self, ask: PageRequest, sources: Sources) -> PageResponse:
         if ask.method != "POST":
             return self._form(ask, sources, "/")
         back = ask.form.get("back", "/")
@@ -239,7 +239,7 @@ class Access:
                 self._known.popitem(last=False)
         return redirect(back, cookies={SESSION_COOKIE: session})
 
-    def _given(self, ask: Ask) -> _Session | None:
+    def _given(self, ask: PageRequest) -> _Session | None:
         """What a form with a password opens; None if the password is wrong."""
         password, given = self._password, ask.form.get("password", "")
         if len(given) > _MOST_PASSWORD_CHARACTERS:
@@ -253,7 +253,7 @@ class Access:
         is_right = self._limit.check(ask.client, lambda: password.is_right(given))
         return _Session(None, None, self._clock()) if is_right else None
 
-    def _known_as(self, session: str, ask: Ask) -> _Session | None:
+    def _known_as(self, session: str, ask: PageRequest) -> _Session | None:
         """The session, if it has given the password that is asked for where it is used."""
         now = self._clock()
         with self._lock:
@@ -275,7 +275,7 @@ class Access:
     # -- answers --------------------------------------------------------------------------------
 
     @staticmethod
-    def _form(ask: Ask, sources: Sources, back: str, error: str = "") -> Answer:
+    def _form(ask: PageRequest, sources: Sources, back: str, error: str = "") -> PageResponse:
         page = sources.page(
             ask,
             "login",
@@ -288,13 +288,13 @@ class Access:
         return replace(page, status=401)
 
     @staticmethod
-    def _only_with_actions(ask: Ask, sources: Sources) -> Answer | None:
+    def _only_with_actions(ask: PageRequest, sources: Sources) -> PageResponse | None:
         if ask.method == "POST" and not sources.may_act():
             return Access._refusal(ask, sources, NO_ACTIONS)
         return None
 
     @staticmethod
-    def _refusal(ask: Ask, sources: Sources, text: str) -> Answer:
+    def _refusal(ask: PageRequest, sources: Sources, text: str) -> PageResponse:
         page = sources.page(ask, "", "problem.html", heading="Refused", text=text)
         return replace(page, status=403)
 

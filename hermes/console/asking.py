@@ -23,7 +23,7 @@ class NoSuchPageError(HermesError):
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class PageRequest:
     """A request for a page.
 
     Attributes:
@@ -85,7 +85,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class PageResponse:
     """What is sent back.
 
     Attributes:
@@ -103,7 +103,7 @@ class Answer:
     cookies: Mapping[str, str] = field(default_factory=dict)
 
 
-class Needs(Enum):
+class Permission(Enum):
     """What a viewer must be allowed to be given a page; the first `*` of its address is the name.
 
     OWN_CHOICE    nothing: the page takes out itself what may not be shown, or shows nothing
@@ -129,14 +129,14 @@ class Needs(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class PageRoute:
     """An address and the function that answers it.
 
     Attributes:
         method: GET or POST.
         pattern: the parts of the path; `*` stands for any, which is passed to the function.
-        serve: called in a worker thread with the console, the `Ask` and the parts for `*`; returns
-            an `Answer`. A HermesError that it raises becomes a page that says it.
+        serve: called in a worker thread with the console, the `PageRequest` and the parts for `*`;
+            a HermesError that it raises becomes a page that says it.
         needs: who may ask.
         acts: whether the page is there for changing something: nobody is given it unless
             `console_actions` is set.
@@ -144,11 +144,11 @@ class Route:
 
     method: str
     pattern: tuple[str, ...]
-    serve: Callable[..., Answer]
-    needs: Needs
+    serve: Callable[..., PageResponse]
+    needs: Permission
     acts: bool = False
 
-    def match(self, ask: Ask) -> tuple[str, ...] | None:
+    def match(self, ask: PageRequest) -> tuple[str, ...] | None:
         """The parts that stand for `*`; None if this isn't the route."""
         if ask.method != self.method or len(ask.path) != len(self.pattern):
             return None
@@ -158,14 +158,14 @@ class Route:
         return tuple(part for expected, part in pairs if expected == "*")
 
 
-def redirect(path: str, **more: Any) -> Answer:
+def redirect(path: str, **more: Any) -> PageResponse:
     """Send the browser to another page of this site.
 
     Args:
-        path: as `Ask.here`; anything that could lead to another site leads to the overview.
+        path: as `PageRequest.here`; anything that could lead to another site leads to the overview.
         more: further attributes of the answer.
     """
     is_here = path.startswith("/") and not path.startswith(("//", "/\\"))
     if not is_here or not path.isprintable():
         path = "/"
-    return Answer(b"", 303, headers={"Location": path}, **more)
+    return PageResponse(b"", 303, headers={"Location": path}, **more)

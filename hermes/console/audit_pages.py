@@ -2,13 +2,13 @@
 
 from typing import Final
 
-from hermes.console.asking import Answer, Ask, Needs, Route
+from hermes.console.asking import PageRequest, PageResponse, PageRoute, Permission
 from hermes.console.hiding import seen_audit
 from hermes.console.sources import Sources
 from hermes.errors import HermesError
 
 
-def _audit(sources: Sources, ask: Ask) -> Answer:
+def _audit(sources: Sources, ask: PageRequest) -> PageResponse:
     try:
         view = seen_audit(sources.audits.view(), ask.viewer)
     except HermesError as error:
@@ -16,4 +16,4 @@ def _audit(sources: Sources, ask: Ask) -> Answer:
     return sources.page(ask, "audit", "audit.html", view=view, error="")
 
 
-ROUTES: Final = (Route("GET", ("audit",), _audit, Needs.OWN_CHOICE),)
+ROUTES: Final = (PageRoute("GET", ("audit",), _audit, Permission.OWN_CHOICE),)

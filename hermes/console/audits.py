@@ -10,8 +10,8 @@ from hermes.audit.checking import DEFAULT_GRACE_SECONDS
 from hermes.audit.comparing import DIFFERENT, Loss, Report, Total, Window, compare
 from hermes.audit.reading import EventReader
 from hermes.audit.tiers import Tiers
-from hermes.console.cluster import Cluster
-from hermes.console.recent import Recent
+from hermes.console.cluster import ClusterClient
+from hermes.console.recent import ReadCache
 
 #: How many windows are shown, the newest first.
 MOST_ROWS: Final = 200
@@ -85,7 +85,7 @@ class AuditReader:
     """
 
     def __init__(
-        self, cluster: Cluster, recent: Recent, clock: Callable[[], float] = time.time
+        self, cluster: ClusterClient, recent: ReadCache, clock: Callable[[], float] = time.time
     ) -> None:
         self._cluster = cluster
         self._recent = recent

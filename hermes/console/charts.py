@@ -16,7 +16,7 @@ _STEPS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class ChartMark:
     """A place of a chart that says its value when pointed at.
 
     Attributes:
@@ -52,7 +52,7 @@ class Chart:
     since: str
     line: str
     area: str
-    marks: tuple[Mark, ...]
+    marks: tuple[ChartMark, ...]
 
 
 def draw(
@@ -116,10 +116,10 @@ def _marks(
     at: float,
     across: Callable[[float], float],
     text: Callable[[float | None], str],
-) -> tuple[Mark, ...]:
+) -> tuple[ChartMark, ...]:
     points = points[:: max(1, -(-len(points) // _MOST_MARKS))]
     edges = [across(when) for when, _ in points] + [float(WIDTH)]
     return tuple(
-        Mark(x, round(max(following - x, 1), 1), f"{text(value)}, {round(at - when)} s ago")
+        ChartMark(x, round(max(following - x, 1), 1), f"{text(value)}, {round(at - when)} s ago")
         for (when, value), x, following in zip(points, edges, edges[1:], strict=False)
     )

@@ -2,7 +2,7 @@
 
 Connections are made when they are first needed and shared by the console's threads. A broker that
 could not be reached is left alone for a moment, so that it doesn't hold up every page. Knows
-nothing of pages; `Recent` remembers what was read.
+nothing of pages; `ReadCache` remembers what was read.
 """
 
 import logging
@@ -34,7 +34,7 @@ _REGISTERED_SECONDS: Final = 5.0
 _THREADS: Final = 8
 
 
-class Address(NamedTuple):
+class ListenAddress(NamedTuple):
     """Where a broker listens."""
 
     host: str
@@ -59,7 +59,7 @@ class BrokerState:
     """
 
     broker_id: int
-    address: Address
+    address: ListenAddress
     metadata: BrokerMetadata | None
     error: str = ""
     is_registered: bool = False
@@ -81,7 +81,7 @@ class _Failure(NamedTuple):
     error: HermesError
 
 
-class Cluster:
+class ClusterClient:
     """One broker and all that are registered where it is, or all of a ZooKeeper's.
 
     Every method may block, and may be called in any thread.
@@ -103,7 +103,7 @@ class Cluster:
 
     def __init__(
         self,
-        broker: Address | None,
+        broker: ListenAddress | None,
         zookeeper: str = "",
         clock: Callable[[], float] = time.monotonic,
         *,
@@ -123,10 +123,10 @@ class Cluster:
         self._kafka = kafka
         self._lock = threading.Lock()
         self._session_lock = threading.Lock()
-        self._consumers: dict[Address, SimpleConsumer] = {}
+        self._consumers: dict[ListenAddress, SimpleConsumer] = {}
         self._failures: dict[object, _Failure] = {}
         self._session: Session | None = None
-        self._registered: tuple[float, dict[int, Address]] = (-_REGISTERED_SECONDS, {})
+        self._registered: tuple[float, dict[int, ListenAddress]] = (-_REGISTERED_SECONDS, {})
         self._pool: ThreadPoolExecutor | None = None
         self._is_closed = False
         self.faults: tuple[str, ...] = ()
@@ -153,7 +153,7 @@ class Cluster:
             addresses = {self._broker: None, **addresses}
         ids = {address: broker_id for broker_id, address in registered.items()}
 
-        def ask(address: Address) -> BrokerState:
+        def ask(address: ListenAddress) -> BrokerState:
             return self._ask(address, ids.get(address, -1), topics)
 
         states: dict[int, BrokerState] = {}
@@ -167,7 +167,7 @@ class Cluster:
         found = [*unknown, *(states[number] for number in sorted(states))]
         return [replace(each, is_registered=each.broker_id in registered) for each in found]
 
-    def consumer(self, address: Address) -> SimpleConsumer:
+    def consumer(self, address: ListenAddress) -> SimpleConsumer:
         """The connection to a broker that everybody shares; short requests only."""
         with self._lock:
             self._check_open()
@@ -175,7 +175,7 @@ class Cluster:
                 self._consumers[address] = self.own_consumer(address)
             return self._consumers[address]
 
-    def own_consumer(self, address: Address) -> SimpleConsumer:
+    def own_consumer(self, address: ListenAddress) -> SimpleConsumer:
         """A new connection to a broker, which the caller closes; for what takes long."""
         security = self._security if address == self._broker else self._elsewhere()
         return SimpleConsumer(
@@ -185,7 +185,7 @@ class Cluster:
             **security.settings(),
         )
 
-    def own_producer(self, address: Address) -> SyncProducer:
+    def own_producer(self, address: ListenAddress) -> SyncProducer:
         """A new connection to a broker for messages, which the caller closes."""
         security = self._security if address == self._broker else self._elsewhere()
         return SyncProducer(
@@ -195,7 +195,7 @@ class Cluster:
             **security.settings(),
         )
 
-    def ask(self, address: Address, question: Callable[[SimpleConsumer], _T]) -> _T:
+    def ask(self, address: ListenAddress, question: Callable[[SimpleConsumer], _T]) -> _T:
         """Ask a broker something, unless it has failed a moment ago.
 
         Raises:
@@ -203,7 +203,9 @@ class Cluster:
         """
         return self._sparing(address, lambda: question(self.consumer(address)))
 
-    def _ask(self, address: Address, broker_id: int, topics: Sequence[str] | None) -> BrokerState:
+    def _ask(
+        self, address: ListenAddress, broker_id: int, topics: Sequence[str] | None
+    ) -> BrokerState:
         try:
             metadata = self.ask(address, lambda consumer: _metadata(consumer, topics))
         except HermesError as error:
@@ -211,7 +213,7 @@ class Cluster:
         return BrokerState(metadata.broker_id, address, metadata)
 
     def _side_by_side(
-        self, ask: Callable[[Address], BrokerState], addresses: Sequence[Address]
+        self, ask: Callable[[ListenAddress], BrokerState], addresses: Sequence[ListenAddress]
     ) -> list[BrokerState]:
         if len(addresses) < 2:
             return [ask(address) for address in addresses]
@@ -222,7 +224,7 @@ class Cluster:
             pool = self._pool
         return list(pool.map(ask, addresses))
 
-    def _registered_brokers(self) -> dict[int, Address]:
+    def _registered_brokers(self) -> dict[int, ListenAddress]:
         """The brokers that coordination lists; what was known, or none, while it doesn't answer."""
         read_at, known = self._registered
         if self._clock() - read_at < _REGISTERED_SECONDS:
@@ -237,7 +239,7 @@ class Cluster:
         except HermesError:
             return known  # whoever asks for the session says why
         self.faults = tuple(faults)
-        found = {number: Address(node.host, node.port) for number, node in nodes.items()}
+        found = {number: ListenAddress(node.host, node.port) for number, node in nodes.items()}
         if self._broker is not None and self._broker_id in found:
             found[self._broker_id] = self._broker
         self._registered = self._clock(), found

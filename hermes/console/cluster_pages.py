@@ -6,12 +6,12 @@ from typing import Final
 from hermes.client import SimpleConsumer
 from hermes.console.asking import (
     THEME_COOKIE,
-    Answer,
-    Ask,
     InputError,
-    Needs,
     NoSuchPageError,
-    Route,
+    PageRequest,
+    PageResponse,
+    PageRoute,
+    Permission,
     redirect,
 )
 from hermes.console.cluster import BrokerState
@@ -35,7 +35,7 @@ _LINES: Final = 300
 _MOST: Final = 5
 
 
-def _overview(sources: Sources, ask: Ask) -> Answer:
+def _overview(sources: Sources, ask: PageRequest) -> PageResponse:
     cluster, viewer = sources.sampler.view(), ask.viewer
     groups, error = None, sources.cluster.coordination_error()
     concerns: list[Concern] = []
@@ -62,12 +62,12 @@ def _group_concerns(reader: GroupReader, viewer: Viewer) -> Iterator[Concern]:
             yield Concern("warn", f"Group {name}: {text}", group_path(name, reader.kind))
 
 
-def _brokers(sources: Sources, ask: Ask) -> Answer:
+def _brokers(sources: Sources, ask: PageRequest) -> PageResponse:
     view = seen_cluster(sources.sampler.view(), ask.viewer)
     return sources.page(ask, "brokers", "brokers.html", view=view)
 
 
-def _broker(sources: Sources, ask: Ask, name: str) -> Answer:
+def _broker(sources: Sources, ask: PageRequest, name: str) -> PageResponse:
     brokers = seen_cluster(sources.sampler.view(), ask.viewer).brokers
     broker = next((each for each in brokers if str(each.broker_id) == name), None)
     if broker is None:
@@ -115,7 +115,7 @@ def _only_its_own(
     return settings, lines, []
 
 
-def _theme(_: Sources, ask: Ask) -> Answer:
+def _theme(_: Sources, ask: PageRequest) -> PageResponse:
     """Remember the colours; nothing but a taste, so a link may do it."""
     wanted = ask.text("to")
     cookie = wanted if wanted in ("light", "dark") else ""
@@ -123,8 +123,8 @@ def _theme(_: Sources, ask: Ask) -> Answer:
 
 
 ROUTES: Final = (
-    Route("GET", (), _overview, Needs.OWN_CHOICE),
-    Route("GET", ("brokers",), _brokers, Needs.CLUSTER),
-    Route("GET", ("brokers", "*"), _broker, Needs.CLUSTER),
-    Route("GET", ("theme",), _theme, Needs.OWN_CHOICE),
+    PageRoute("GET", (), _overview, Permission.OWN_CHOICE),
+    PageRoute("GET", ("brokers",), _brokers, Permission.CLUSTER),
+    PageRoute("GET", ("brokers", "*"), _broker, Permission.CLUSTER),
+    PageRoute("GET", ("theme",), _theme, Permission.OWN_CHOICE),
 )

@@ -3,7 +3,7 @@
 import logging
 from typing import Final
 
-from hermes.console.asking import Ask
+from hermes.console.asking import PageRequest
 from hermes.quoting import printable, quoted
 
 #: The logger that these lines are of.
@@ -14,7 +14,7 @@ _log = logging.getLogger(DEEDS_LOGGER)
 _MOST_SHOWN: Final = 2000
 
 
-def note_deed(ask: Ask, what: str) -> None:
+def note_deed(ask: PageRequest, what: str) -> None:
     """Log what was changed.
 
     Args:

@@ -7,10 +7,10 @@ must be all of it. Keys that carry the id of a schema are looked at as what they
 from collections.abc import Callable, Mapping
 
 from hermes.console.asking import InputError
-from hermes.console.messages import Found
+from hermes.console.messages import FoundMessage
 from hermes.console.values import ValueReader
 
-Test = Callable[[Found], bool]
+Test = Callable[[FoundMessage], bool]
 
 
 def message_filter(
@@ -48,7 +48,7 @@ def message_filter(
 def _key_test(text: str, reader: ValueReader) -> Test:
     is_like = _text_test(text)
 
-    def test(each: Found) -> bool:
+    def test(each: FoundMessage) -> bool:
         if each.key is None:
             return False
         return is_like(each.key) or is_like(reader.readable(each.key))
@@ -63,7 +63,7 @@ def _header_test(text: str) -> Test:
         raise InputError("Header: expected NAME, or NAME: TEXT")
     is_like = _text_test(value)
 
-    def test(each: Found) -> bool:
+    def test(each: FoundMessage) -> bool:
         return any(
             found == name and (not colon or (data is not None and is_like(data)))
             for found, data in each.headers

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from hermes.console.asking import Ask, InputError
+from hermes.console.asking import InputError, PageRequest
 
 #: The name of what is wrong with a form as a whole.
 WHOLE: Final = ""
@@ -44,13 +44,13 @@ class Form:
         return self.errors.get(name, "")
 
     @classmethod
-    def refused(cls, ask: Ask, error: Exception) -> "Form":
+    def refused(cls, ask: PageRequest, error: Exception) -> "Form":
         """The form that was sent, with what is wrong with it."""
         name = error.name if isinstance(error, FieldError) else WHOLE
         return cls(ask.form, {name: str(error)})
 
 
-def typed(ask: Ask, name: str, most: int = 1000) -> str:
+def typed(ask: PageRequest, name: str, most: int = 1000) -> str:
     """What was typed into a field, without the spaces around it.
 
     Raises:
@@ -62,7 +62,7 @@ def typed(ask: Ask, name: str, most: int = 1000) -> str:
     return text
 
 
-def typed_number(ask: Ask, name: str, least: int, most: int) -> int | None:
+def typed_number(ask: PageRequest, name: str, least: int, most: int) -> int | None:
     """A whole number that was typed into a field; None for an empty one.
 
     Raises:

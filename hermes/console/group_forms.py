@@ -5,7 +5,14 @@ from typing import Final
 from urllib.parse import quote
 
 from hermes.client.places import Place, parse_reset_position
-from hermes.console.asking import Answer, Ask, InputError, Needs, Route, redirect
+from hermes.console.asking import (
+    InputError,
+    PageRequest,
+    PageResponse,
+    PageRoute,
+    Permission,
+    redirect,
+)
 from hermes.console.deeds import note_deed
 from hermes.console.forms import WHOLE, FieldError, Form
 from hermes.console.group_pages import readers_of
@@ -24,7 +31,7 @@ _CONFIRM: Final = "confirm"
 # -- reset --------------------------------------------------------------------------------------
 
 
-def _preview(sources: Sources, ask: Ask, name: str) -> Answer:
+def _preview(sources: Sources, ask: PageRequest, name: str) -> PageResponse:
     """What a reset would do. It changes nothing, and so it is a GET."""
     reader = _reader(sources, ask, name)
     topic, to, value = ask.text("topic"), ask.text("to"), ask.text(_VALUE)
@@ -55,11 +62,11 @@ def _preview(sources: Sources, ask: Ask, name: str) -> Answer:
     )
 
 
-def _topics(reader: GroupReader, ask: Ask, name: str) -> list[str]:
+def _topics(reader: GroupReader, ask: PageRequest, name: str) -> list[str]:
     return [each for each in reader.group(name).topics if ask.viewer.sees_topic(each)]
 
 
-def _reset(sources: Sources, ask: Ask, name: str) -> Answer:
+def _reset(sources: Sources, ask: PageRequest, name: str) -> PageResponse:
     """Store exactly what the preview has shown, or nothing."""
     changes = _shown_changes(ask.form.get("changes", ""))
     reader = _reader(sources, ask, name)
@@ -114,11 +121,13 @@ def _place(to: str, value: str) -> Place:
 # -- delete -------------------------------------------------------------------------------------
 
 
-def _confirm(sources: Sources, ask: Ask, name: str) -> Answer:
+def _confirm(sources: Sources, ask: PageRequest, name: str) -> PageResponse:
     return _confirm_page(sources, ask, name, _reader(sources, ask, name), Form())
 
 
-def _confirm_page(sources: Sources, ask: Ask, name: str, reader: GroupReader, form: Form) -> Answer:
+def _confirm_page(
+    sources: Sources, ask: PageRequest, name: str, reader: GroupReader, form: Form
+) -> PageResponse:
     view = reader.group(name)
     return sources.form_page(
         ask,
@@ -133,7 +142,7 @@ def _confirm_page(sources: Sources, ask: Ask, name: str, reader: GroupReader, fo
     )
 
 
-def _delete(sources: Sources, ask: Ask, name: str) -> Answer:
+def _delete(sources: Sources, ask: PageRequest, name: str) -> PageResponse:
     reader = _reader(sources, ask, name)
     try:
         # What can't be typed, such as a line's end in a name, is taken as it is shown.
@@ -149,7 +158,7 @@ def _delete(sources: Sources, ask: Ask, name: str) -> Answer:
 # -- both ---------------------------------------------------------------------------------------
 
 
-def _reader(sources: Sources, ask: Ask, name: str) -> GroupReader:
+def _reader(sources: Sources, ask: PageRequest, name: str) -> GroupReader:
     """What reads the group that is meant.
 
     Raises:
@@ -166,8 +175,8 @@ def _action(name: str, reader: GroupReader, what: str) -> str:
 
 
 ROUTES: Final = (
-    Route("GET", ("groups", "*", "reset"), _preview, Needs.MOVING, acts=True),
-    Route("POST", ("groups", "*", "reset"), _reset, Needs.MOVING, acts=True),
-    Route("GET", ("groups", "*", "delete"), _confirm, Needs.MOVING, acts=True),
-    Route("POST", ("groups", "*", "delete"), _delete, Needs.MOVING, acts=True),
+    PageRoute("GET", ("groups", "*", "reset"), _preview, Permission.MOVING, acts=True),
+    PageRoute("POST", ("groups", "*", "reset"), _reset, Permission.MOVING, acts=True),
+    PageRoute("GET", ("groups", "*", "delete"), _confirm, Permission.MOVING, acts=True),
+    PageRoute("POST", ("groups", "*", "delete"), _delete, Permission.MOVING, acts=True),
 )

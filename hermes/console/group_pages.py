@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from hermes.console.asking import Answer, Ask, InputError, Needs, Route
+from hermes.console.asking import InputError, PageRequest, PageResponse, PageRoute, Permission
 from hermes.console.forms import Form
 from hermes.console.group_views import KIND_WORDS
 from hermes.console.groups import GroupReader, group_list
@@ -12,7 +12,7 @@ from hermes.console.sources import Sources
 from hermes.errors import HermesError
 
 
-def _groups(sources: Sources, ask: Ask) -> Answer:
+def _groups(sources: Sources, ask: PageRequest) -> PageResponse:
     try:
         groups = group_list(
             sources.all_groups,
@@ -30,7 +30,7 @@ def _groups(sources: Sources, ask: Ask) -> Answer:
     return sources.page(ask, "groups", "groups.html", list=groups, error="")
 
 
-def _group(sources: Sources, ask: Ask, name: str) -> Answer:
+def _group(sources: Sources, ask: PageRequest, name: str) -> PageResponse:
     readers = readers_of(sources, ask.text("kind"), name)
     if len(readers) > 1:
         rows = [reader.row(name) for reader in readers]
@@ -49,6 +49,6 @@ def readers_of(sources: Sources, word: str, name: str) -> Sequence[GroupReader]:
 
 
 ROUTES: Final = (
-    Route("GET", ("groups",), _groups, Needs.OWN_CHOICE),
-    Route("GET", ("groups", "*"), _group, Needs.GROUP),
+    PageRoute("GET", ("groups",), _groups, Permission.OWN_CHOICE),
+    PageRoute("GET", ("groups", "*"), _group, Permission.GROUP),
 )

@@ -94,7 +94,7 @@ class GroupSource(Protocol):
         """Read a group, which must exist."""
 
 
-class OwnGroups:
+class OwnGroupSource:
     """Those of Hermes' own clients, and of Kafka 0.7's; see `GroupSource`."""
 
     kind = OWN
@@ -156,7 +156,7 @@ def _wants(wanted: Subscription) -> str:
     )
 
 
-class KafkaGroups:
+class KafkaGroupSource:
     """Those of Kafka's current clients, as their coordinators keep them; see `GroupSource`."""
 
     kind = KAFKA

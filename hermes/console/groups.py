@@ -9,8 +9,8 @@ from typing import Final
 
 from hermes.console.asking import NoSuchPageError
 from hermes.console.charts import Chart, draw
-from hermes.console.cluster import Cluster
-from hermes.console.group_sources import GroupContent, GroupSource, OwnGroups
+from hermes.console.cluster import ClusterClient
+from hermes.console.group_sources import GroupContent, GroupSource, OwnGroupSource
 from hermes.console.group_views import (
     GROUP_SORTS,
     KAFKA,
@@ -26,7 +26,7 @@ from hermes.console.group_views import (
     lags_by_unit,
 )
 from hermes.console.rates import History
-from hermes.console.recent import Recent
+from hermes.console.recent import ReadCache
 from hermes.console.showing import bytes_text, count_text
 from hermes.console.topics import is_numbered
 from hermes.console.viewing import Viewer
@@ -68,13 +68,13 @@ class GroupReader:
 
     def __init__(
         self,
-        cluster: Cluster,
-        recent: Recent,
+        cluster: ClusterClient,
+        recent: ReadCache,
         source: GroupSource | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._cluster = cluster
-        self._source = source or OwnGroups()
+        self._source = source or OwnGroupSource()
         self._recent = recent
         self._clock = clock
         self._lock = threading.Lock()
@@ -218,7 +218,7 @@ class GroupReader:
 
 def group_list(
     readers: Sequence[GroupReader],
-    recent: Recent,
+    recent: ReadCache,
     viewer: Viewer,
     search: str = "",
     sort: str = "name",

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from hermes.client.kafka_groups import ElsewhereError, KafkaGroups
 from hermes.client.places import Place
-from hermes.console.cluster import Cluster
-from hermes.console.recent import Recent
+from hermes.console.cluster import ClusterClient
+from hermes.console.recent import ReadCache
 from hermes.console.resets import NO_OFFSETS, OffsetChange, changed_since, check_inactive
 from hermes.errors import HermesError
 
@@ -18,7 +18,7 @@ class KafkaGroupChanger:
         recent: forgets what was read, once it has been changed.
     """
 
-    def __init__(self, cluster: Cluster, recent: Recent) -> None:
+    def __init__(self, cluster: ClusterClient, recent: ReadCache) -> None:
         self._cluster = cluster
         self._recent = recent
 

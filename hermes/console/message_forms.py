@@ -3,7 +3,7 @@
 from typing import Final
 from urllib.parse import quote, urlencode
 
-from hermes.console.asking import Answer, Ask, Needs, Route, redirect
+from hermes.console.asking import PageRequest, PageResponse, PageRoute, Permission, redirect
 from hermes.console.deeds import note_deed
 from hermes.console.forms import FieldError, Form, typed, typed_number
 from hermes.console.producing import (
@@ -12,9 +12,9 @@ from hermes.console.producing import (
     TEXT,
     TOMBSTONE,
     VALUES,
-    Typed,
+    TypedMessage,
 )
-from hermes.console.records import Records
+from hermes.console.records import RegistryRecords
 from hermes.console.sources import Sources
 from hermes.console.topics import TopicView
 from hermes.errors import HermesError
@@ -27,13 +27,13 @@ _MOST_VERSION: Final = 2**31 - 1
 _KEPT: Final = ("value", "partition", "subject", "version")
 
 
-def _form(sources: Sources, ask: Ask, name: str) -> Answer:
+def _form(sources: Sources, ask: PageRequest, name: str) -> PageResponse:
     kept = {each: ask.text(each) for each in _KEPT}
     values = {"subject": f"{name}-value", **{key: text for key, text in kept.items() if text}}
     return _page(sources, ask, sources.topics.topic(name), Form({"value": TEXT, **values}))
 
 
-def _page(sources: Sources, ask: Ask, topic: TopicView, form: Form) -> Answer:
+def _page(sources: Sources, ask: PageRequest, topic: TopicView, form: Form) -> PageResponse:
     records = _records(sources, ask)
     sent = topic.partition(ask.text("sent"))
     return sources.form_page(
@@ -51,18 +51,18 @@ def _page(sources: Sources, ask: Ask, topic: TopicView, form: Form) -> Answer:
     )
 
 
-def _is_offered(value: str, topic: TopicView, records: Records | None) -> bool:
+def _is_offered(value: str, topic: TopicView, records: RegistryRecords | None) -> bool:
     if value == AVRO:
         return records is not None
     return value != TOMBSTONE or topic.counts_messages
 
 
-def _records(sources: Sources, ask: Ask) -> Records | None:
+def _records(sources: Sources, ask: PageRequest) -> RegistryRecords | None:
     """What encodes records; not for those who may not see the registry's schemas."""
     return sources.records if ask.viewer.sees_schemas else None
 
 
-def _subjects(records: Records | None) -> list[str]:
+def _subjects(records: RegistryRecords | None) -> list[str]:
     """The subjects to choose from; none while the registry doesn't answer."""
     try:
         return [] if records is None else records.subjects()
@@ -70,7 +70,7 @@ def _subjects(records: Records | None) -> list[str]:
         return []
 
 
-def _produce(sources: Sources, ask: Ask, name: str) -> Answer:
+def _produce(sources: Sources, ask: PageRequest, name: str) -> PageResponse:
     topic = sources.topics.topic(name)
     try:
         given = _typed(sources, ask, topic)
@@ -88,7 +88,7 @@ def _produce(sources: Sources, ask: Ask, name: str) -> Answer:
     return redirect(f"/topics/{quote(name, safe='')}/produce?{shown}")
 
 
-def _typed(sources: Sources, ask: Ask, topic: TopicView) -> Typed:
+def _typed(sources: Sources, ask: PageRequest, topic: TopicView) -> TypedMessage:
     """The message that a form asks for."""
     kind = typed(ask, "value")
     if kind not in VALUES or not _is_offered(kind, topic, _records(sources, ask)):
@@ -96,7 +96,7 @@ def _typed(sources: Sources, ask: Ask, topic: TopicView) -> Typed:
     key = ask.form.get("key", "")
     if len(key) > _MOST_KEY:
         raise FieldError("key", f"It is longer than {_MOST_KEY:,} characters.")
-    return Typed(
+    return TypedMessage(
         kind,
         ask.form.get("payload", ""),
         key,
@@ -107,6 +107,6 @@ def _typed(sources: Sources, ask: Ask, topic: TopicView) -> Typed:
 
 
 ROUTES: Final = (
-    Route("GET", ("topics", "*", "produce"), _form, Needs.PRODUCING, acts=True),
-    Route("POST", ("topics", "*", "produce"), _produce, Needs.PRODUCING, acts=True),
+    PageRoute("GET", ("topics", "*", "produce"), _form, Permission.PRODUCING, acts=True),
+    PageRoute("POST", ("topics", "*", "produce"), _produce, Permission.PRODUCING, acts=True),
 )

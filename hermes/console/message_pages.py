@@ -9,11 +9,25 @@ from urllib.parse import quote
 
 from hermes.client.places import parse_time_ms
 from hermes.config import SCHEMAS_TOPIC
-from hermes.console.asking import Answer, Ask, InputError, Needs, NoSuchPageError, Route
+from hermes.console.asking import (
+    InputError,
+    NoSuchPageError,
+    PageRequest,
+    PageResponse,
+    PageRoute,
+    Permission,
+)
 from hermes.console.filters import message_filter
-from hermes.console.messages import STARTS, Damage, End, Found, Progress, Wanted
+from hermes.console.messages import (
+    STARTS,
+    FoundMessage,
+    MessageQuery,
+    SearchEnd,
+    SearchProgress,
+    UnreadableRange,
+)
 from hermes.console.partition_search import read_one
-from hermes.console.records import Records
+from hermes.console.records import RegistryRecords
 from hermes.console.search import Search
 from hermes.console.sources import Sources
 from hermes.console.tailing import format_places, parse_places, tail
@@ -30,7 +44,7 @@ _FILTERS: Final = ("q", "field", "key", "header")
 _PARAMS: Final = ("partition", "start", "value", "at", "count", *_FILTERS, "scan", "as", "schema")
 
 
-def _messages(sources: Sources, ask: Ask, name: str) -> Answer:
+def _messages(sources: Sources, ask: PageRequest, name: str) -> PageResponse:
     topic = sources.topics.topic(name)
     params = _params(ask)
     partitions = _partitions(topic, params["partition"])
@@ -59,24 +73,24 @@ def _messages(sources: Sources, ask: Ask, name: str) -> Answer:
         formats=FORMATS,
         registry=_registry_name(sources, ask),
     )
-    return Answer(pieces, 400 if problem else 200)
+    return PageResponse(pieces, 400 if problem else 200)
 
 
-def _download(sources: Sources, ask: Ask, name: str) -> Answer:
+def _download(sources: Sources, ask: PageRequest, name: str) -> PageResponse:
     """The messages of a search as JSON lines, whole payloads among them."""
     topic = sources.topics.topic(name)
     params = _params(ask)
     partitions = _partitions(topic, params["partition"])
     wanted = _wanted(sources, ask, topic, params)
     found = _search(sources, ask, topic, partitions, wanted)
-    return Answer(
+    return PageResponse(
         _json_lines(name, found),
         content_type="application/x-ndjson",
         headers=_as_file(f"{name}.ndjson"),
     )
 
 
-def _one(sources: Sources, ask: Ask, name: str) -> Answer:
+def _one(sources: Sources, ask: PageRequest, name: str) -> PageResponse:
     topic, row, offset, index = _place(sources, ask, name)
     message, following, stored = read_one(sources.cluster, topic, row, offset, index)
     how = ask.text("as", "auto")
@@ -102,23 +116,23 @@ def _one(sources: Sources, ask: Ask, name: str) -> Answer:
     )
 
 
-def _raw(sources: Sources, ask: Ask, name: str) -> Answer:
+def _raw(sources: Sources, ask: PageRequest, name: str) -> PageResponse:
     """A payload as a file; never as something that a browser would show."""
     topic, row, offset, index = _place(sources, ask, name)
     message, _, _ = read_one(sources.cluster, topic, row, offset, index)
     file_name = f"{name}-{row.label}-{offset}{f'-{index}' if index else ''}.bin"
-    return Answer(
+    return PageResponse(
         message.payload or b"", content_type="application/octet-stream", headers=_as_file(file_name)
     )
 
 
-def _live(sources: Sources, ask: Ask, name: str) -> Answer:
+def _live(sources: Sources, ask: PageRequest, name: str) -> PageResponse:
     topic = sources.topics.topic(name)
     params = _params(ask)
     partitions = _partitions(topic, params["partition"])
-    wanted = Wanted("last", -1, _LIVE_FIRST, _LIVE_FIRST, None, _reader(sources, ask, params))
+    wanted = MessageQuery("last", -1, _LIVE_FIRST, _LIVE_FIRST, None, _reader(sources, ask, params))
     found = _search(sources, ask, topic, partitions, wanted)
-    rows = [each for each in found if isinstance(each, Found | Damage)]
+    rows = [each for each in found if isinstance(each, FoundMessage | UnreadableRange)]
     places = {row.name: row.high_watermark or 0 for row in partitions}
     return sources.page(
         ask,
@@ -133,7 +147,7 @@ def _live(sources: Sources, ask: Ask, name: str) -> Answer:
     )
 
 
-def _tail(sources: Sources, ask: Ask, name: str) -> Answer:
+def _tail(sources: Sources, ask: PageRequest, name: str) -> PageResponse:
     topic = sources.topics.topic(name)
     params = _params(ask)
     partitions = _partitions(topic, params["partition"])
@@ -142,24 +156,26 @@ def _tail(sources: Sources, ask: Ask, name: str) -> Answer:
     page = sources.renderer.page(
         "tail.html", topic=topic, params=params, tail=new, places=format_places(new.places)
     )
-    return Answer(page)
+    return PageResponse(page)
 
 
 # -- what is asked for --------------------------------------------------------------------------
 
 
-def _params(ask: Ask) -> dict[str, str]:
+def _params(ask: PageRequest) -> dict[str, str]:
     """The parameters of a search as they were given, for forms and links."""
     defaults = {"start": "last", "count": "50", "scan": "10000", "as": "auto"}
     return {name: ask.text(name) or defaults.get(name, "") for name in _PARAMS}
 
 
-def _wanted(sources: Sources, ask: Ask, topic: TopicView, params: dict[str, str]) -> Wanted:
+def _wanted(
+    sources: Sources, ask: PageRequest, topic: TopicView, params: dict[str, str]
+) -> MessageQuery:
     start = params["start"]
     if start not in STARTS:
         raise InputError(f"start: expected one of {', '.join(STARTS)}")
     reader = _reader(sources, ask, params)
-    return Wanted(
+    return MessageQuery(
         start,
         _value(start, params),
         ask.number("count", 50, 1, _COUNTS[-1]),
@@ -169,18 +185,22 @@ def _wanted(sources: Sources, ask: Ask, topic: TopicView, params: dict[str, str]
     )
 
 
-def _reader(sources: Sources, ask: Ask, params: dict[str, str]) -> ValueReader:
+def _reader(sources: Sources, ask: PageRequest, params: dict[str, str]) -> ValueReader:
     return ValueReader(params["as"], params["schema"], _records(sources, ask))
 
 
-def _records(sources: Sources, ask: Ask) -> Records | None:
+def _records(sources: Sources, ask: PageRequest) -> RegistryRecords | None:
     """What reads records; not for those who may not see the registry's schemas."""
     return sources.records if ask.viewer.sees_topic(SCHEMAS_TOPIC) else None
 
 
 def _search(
-    sources: Sources, ask: Ask, topic: TopicView, partitions: list[PartitionRow], wanted: Wanted
-) -> Iterator[Found | Damage | Progress | End]:
+    sources: Sources,
+    ask: PageRequest,
+    topic: TopicView,
+    partitions: list[PartitionRow],
+    wanted: MessageQuery,
+) -> Iterator[FoundMessage | UnreadableRange | SearchProgress | SearchEnd]:
     """Search, for as long as the viewer may see what is found."""
     found = Search(sources.cluster, topic, partitions, wanted).run()
     return ask.viewer.seeing(topic.name, found)
@@ -222,7 +242,9 @@ def _partitions(topic: TopicView, name: str) -> list[PartitionRow]:
     return [row]
 
 
-def _place(sources: Sources, ask: Ask, name: str) -> tuple[TopicView, PartitionRow, int, int]:
+def _place(
+    sources: Sources, ask: PageRequest, name: str
+) -> tuple[TopicView, PartitionRow, int, int]:
     topic = sources.topics.topic(name)
     (row,) = _partitions(topic, ask.text("partition") or topic.partitions[0].name)
     return topic, row, ask.number("offset", row.earliest or 0), ask.number("index", 0)
@@ -231,7 +253,7 @@ def _place(sources: Sources, ask: Ask, name: str) -> tuple[TopicView, PartitionR
 # -- what is made of it -------------------------------------------------------------------------
 
 
-def _registry_name(sources: Sources, ask: Ask) -> str:
+def _registry_name(sources: Sources, ask: PageRequest) -> str:
     records = _records(sources, ask)
     return "" if records is None else records.name
 
@@ -239,7 +261,7 @@ def _registry_name(sources: Sources, ask: Ask) -> str:
 def _commands(
     topic: TopicView,
     partitions: list[PartitionRow],
-    wanted: Wanted,
+    wanted: MessageQuery,
     params: dict[str, str],
     registry: str,
 ) -> list[str]:
@@ -265,9 +287,11 @@ def _commands(
     return commands
 
 
-def _json_lines(name: str, found: Iterable[Found | Damage | Progress | End]) -> Iterator[bytes]:
+def _json_lines(
+    name: str, found: Iterable[FoundMessage | UnreadableRange | SearchProgress | SearchEnd]
+) -> Iterator[bytes]:
     for each in found:
-        if isinstance(each, Found):
+        if isinstance(each, FoundMessage):
             line: dict[str, object] = {
                 "topic": name,
                 "partition": each.partition,
@@ -277,7 +301,7 @@ def _json_lines(name: str, found: Iterable[Found | Damage | Progress | End]) -> 
                 **_text_or_hex("payload", None if each.is_tombstone else each.payload),
                 **_record(each),
             }
-        elif isinstance(each, Damage):
+        elif isinstance(each, UnreadableRange):
             line = {
                 "topic": name,
                 "partition": each.partition,
@@ -285,14 +309,14 @@ def _json_lines(name: str, found: Iterable[Found | Damage | Progress | End]) -> 
                 "next_offset": each.next_offset,
                 "damage": each.reason,
             }
-        elif isinstance(each, End) and each.errors:
+        elif isinstance(each, SearchEnd) and each.errors:
             line = {"topic": name, "errors": each.errors}
         else:
             continue
         yield json.dumps(line).encode() + b"\n"
 
 
-def _record(each: Found) -> dict[str, object]:
+def _record(each: FoundMessage) -> dict[str, object]:
     """What only records have: key and headers. What isn't text is in hex, as a payload is."""
     shown: dict[str, object] = {}
     if each.key is not None:
@@ -321,10 +345,10 @@ def _as_file(name: str) -> dict[str, str]:
 
 
 ROUTES: Final = (
-    Route("GET", ("topics", "*", "messages"), _messages, Needs.MESSAGES),
-    Route("GET", ("topics", "*", "download"), _download, Needs.MESSAGES),
-    Route("GET", ("topics", "*", "message"), _one, Needs.MESSAGES),
-    Route("GET", ("topics", "*", "raw"), _raw, Needs.MESSAGES),
-    Route("GET", ("topics", "*", "live"), _live, Needs.MESSAGES),
-    Route("GET", ("topics", "*", "tail"), _tail, Needs.MESSAGES),
+    PageRoute("GET", ("topics", "*", "messages"), _messages, Permission.MESSAGES),
+    PageRoute("GET", ("topics", "*", "download"), _download, Permission.MESSAGES),
+    PageRoute("GET", ("topics", "*", "message"), _one, Permission.MESSAGES),
+    PageRoute("GET", ("topics", "*", "raw"), _raw, Permission.MESSAGES),
+    PageRoute("GET", ("topics", "*", "live"), _live, Permission.MESSAGES),
+    PageRoute("GET", ("topics", "*", "tail"), _tail, Permission.MESSAGES),
 )

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from hermes.console.values import Shown, ValueReader
+from hermes.console.values import DisplayedValue, ValueReader
 
 STARTS: Final = ("last", "beginning", "offset", "time")
 
@@ -13,7 +13,7 @@ _PROGRESS_SECONDS: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class MessageQuery:
     """What is looked for.
 
     Attributes:
@@ -30,12 +30,12 @@ class Wanted:
     value: int
     count: int
     scan: int
-    matches: "Callable[[Found], bool] | None"
+    matches: "Callable[[FoundMessage], bool] | None"
     reader: ValueReader
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundMessage:
     """A message.
 
     Attributes:
@@ -80,13 +80,13 @@ class Found:
         return None if self.key is None else self.reader.shown_key(self.key)
 
     @property
-    def value(self) -> Shown:
+    def value(self) -> DisplayedValue:
         """Its payload made readable, when somebody looks: few of those found are shown."""
         return self.reader.show(self.payload)
 
 
 @dataclass(frozen=True, slots=True)
-class Damage:
+class UnreadableRange:
     """A place of a partition that can't be read.
 
     Attributes:
@@ -107,7 +107,7 @@ class Damage:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class SearchProgress:
     """How far a search has come.
 
     Attributes:
@@ -126,7 +126,7 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class SearchEnd:
     """The end of a search.
 
     Attributes:
@@ -148,7 +148,7 @@ class End:
     errors: tuple[str, ...]
 
 
-class Scanned:
+class ScanCounter:
     """What is counted over all partitions.
 
     Args:
@@ -160,15 +160,17 @@ class Scanned:
         self.total_bytes = total_bytes
         self._said_at = time.monotonic()
 
-    def progress(self) -> Iterator[Progress]:
+    def progress(self) -> Iterator[SearchProgress]:
         """Say how far it is, unless that was said a moment ago."""
         now = time.monotonic()
         if now - self._said_at >= _PROGRESS_SECONDS:
             self._said_at = now
-            yield Progress(self.count, self.found, self.bytes, self.total_bytes)
+            yield SearchProgress(self.count, self.found, self.bytes, self.total_bytes)
 
 
-def newest_first(parts: Iterable[Iterable[Found | Damage]]) -> list[Found | Damage]:
+def newest_first(
+    parts: Iterable[Iterable[FoundMessage | UnreadableRange]],
+) -> list[FoundMessage | UnreadableRange]:
     """Sort what was found, by time, and within a partition by place.
 
     What has no time of its own, damage above all, stays behind what is before it.
@@ -176,12 +178,12 @@ def newest_first(parts: Iterable[Iterable[Found | Damage]]) -> list[Found | Dama
     Args:
         parts: of each partition what was found there, by place.
     """
-    found: list[tuple[tuple[int, str, int, int], Found | Damage]] = []
+    found: list[tuple[tuple[int, str, int, int], FoundMessage | UnreadableRange]] = []
     for part in parts:
         time_ms = -1
         for each in part:
             index = 0
-            if isinstance(each, Found):
+            if isinstance(each, FoundMessage):
                 index = each.index
                 time_ms = max(time_ms, -1 if each.time_ms is None else each.time_ms)
             found.append(((time_ms, each.partition, each.offset, index), each))

@@ -2,12 +2,12 @@
 
 from typing import Final
 
-from hermes.console.asking import Answer, Ask, Needs, Route
+from hermes.console.asking import PageRequest, PageResponse, PageRoute, Permission
 from hermes.console.sources import Sources
 from hermes.errors import HermesError
 
 
-def _mirrors(sources: Sources, ask: Ask) -> Answer:
+def _mirrors(sources: Sources, ask: PageRequest) -> PageResponse:
     try:
         view = sources.mirrors.view()
     except HermesError as error:
@@ -15,4 +15,4 @@ def _mirrors(sources: Sources, ask: Ask) -> Answer:
     return sources.page(ask, "mirrors", "mirrors.html", view=view, error="")
 
 
-ROUTES: Final = (Route("GET", ("mirrors",), _mirrors, Needs.CLUSTER),)
+ROUTES: Final = (PageRoute("GET", ("mirrors",), _mirrors, Permission.CLUSTER),)

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from hermes.console.cluster import Cluster
-from hermes.console.recent import Recent
+from hermes.console.cluster import ClusterClient
+from hermes.console.recent import ReadCache
 from hermes.coordination.mirrors import MirroredPartition, MirrorProcess, read_mirrors, troubles
 
 #: How many partitions of a mirror are shown, those furthest behind first.
@@ -71,8 +71,8 @@ class MirrorReader:
 
     def __init__(
         self,
-        cluster: Cluster,
-        recent: Recent,
+        cluster: ClusterClient,
+        recent: ReadCache,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._cluster = cluster

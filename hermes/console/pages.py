@@ -23,20 +23,27 @@ from hermes.console import (
     topic_pages,
 )
 from hermes.console.access import NO_ACTIONS, Access
-from hermes.console.asking import Answer, Ask, InputError, Needs, NoSuchPageError, Route
+from hermes.console.asking import (
+    InputError,
+    NoSuchPageError,
+    PageRequest,
+    PageResponse,
+    PageRoute,
+    Permission,
+)
 from hermes.console.audits import AuditReader
-from hermes.console.cluster import Cluster
-from hermes.console.group_sources import KafkaGroups
+from hermes.console.cluster import ClusterClient
+from hermes.console.group_sources import KafkaGroupSource
 from hermes.console.group_views import KAFKA, OWN
 from hermes.console.groups import GroupReader
 from hermes.console.kafka_resets import KafkaGroupChanger
 from hermes.console.mirrors import MirrorReader
 from hermes.console.producing import MessageSender
-from hermes.console.recent import Recent
-from hermes.console.records import Records
-from hermes.console.rendering import Renderer
+from hermes.console.recent import ReadCache
+from hermes.console.records import RegistryRecords
+from hermes.console.rendering import PageRenderer
 from hermes.console.resets import OwnGroupChanger
-from hermes.console.sampling import Sampler
+from hermes.console.sampling import ClusterSampler
 from hermes.console.sources import Sources
 from hermes.console.topic_changes import TopicChanger
 from hermes.console.topics import TopicReader
@@ -61,7 +68,7 @@ _NAVIGATION: Final = (
     ("audit", "/audit", "Audit"),
     ("security", "/security", "Security"),
 )
-_ROUTES: Final[Sequence[Route]] = (
+_ROUTES: Final[Sequence[PageRoute]] = (
     *cluster_pages.ROUTES,
     *topic_pages.ROUTES,
     *topic_forms.ROUTES,
@@ -74,7 +81,7 @@ _ROUTES: Final[Sequence[Route]] = (
     *audit_pages.ROUTES,
     *security_pages.ROUTES,
 )
-_ABOUT_TOPICS: Final = (Needs.TOPIC, Needs.MESSAGES, Needs.PRODUCING)
+_ABOUT_TOPICS: Final = (Permission.TOPIC, Permission.MESSAGES, Permission.PRODUCING)
 _STATIC: Final = files("hermes.console") / "static"
 _A_YEAR: Final = 365 * 86_400
 
@@ -92,16 +99,16 @@ class Console:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: ClusterClient,
         access: Access,
         may_act: Callable[[], bool],
-        records: Records | None = None,
+        records: RegistryRecords | None = None,
         broker_config: Callable[[], BrokerConfig] | None = None,
     ) -> None:
         self._access = access
-        recent = Recent()
+        recent = ReadCache()
         groups = GroupReader(cluster, recent)
-        renderer = Renderer(
+        renderer = PageRenderer(
             navigation=_NAVIGATION,
             cluster_name=cluster.name,
             version=__version__,
@@ -110,11 +117,11 @@ class Console:
         self.sources = Sources(
             cluster,
             recent,
-            Sampler(cluster, recent),
+            ClusterSampler(cluster, recent),
             TopicReader(cluster, recent),
             TopicChanger(cluster, recent),
             groups,
-            GroupReader(cluster, recent, KafkaGroups()),
+            GroupReader(cluster, recent, KafkaGroupSource()),
             MessageSender(cluster, recent, records),
             {
                 OWN: OwnGroupChanger(cluster, recent, groups),
@@ -128,7 +135,7 @@ class Console:
             may_act,
         )
 
-    def answer(self, ask: Ask) -> Answer:
+    def answer(self, ask: PageRequest) -> PageResponse:
         """Answer a request; an error becomes a page that says it.
 
         Args:
@@ -151,7 +158,7 @@ class Console:
         if self.sources.records is not None:
             self.sources.records.close()
 
-    def _serve(self, ask: Ask) -> Answer:
+    def _serve(self, ask: PageRequest) -> PageResponse:
         try:
             for route in _ROUTES:
                 parts = route.match(ask)
@@ -170,22 +177,24 @@ class Console:
         except HermesError as error:
             return self._problem(ask, 502, "No answer", error)
 
-    def _problem(self, ask: Ask, status: int, heading: str, error: HermesError) -> Answer:
+    def _problem(
+        self, ask: PageRequest, status: int, heading: str, error: HermesError
+    ) -> PageResponse:
         section = ask.path[0] if ask.path else "overview"
         page = self.sources.page(ask, section, "problem.html", heading=heading, text=str(error))
-        return Answer(page.body, status)
+        return PageResponse(page.body, status)
 
-    def _static(self, ask: Ask) -> Answer:
+    def _static(self, ask: PageRequest) -> PageResponse:
         name = ask.path[-1]
         content = _static_files().get(name) if len(ask.path) == 2 and ask.method == "GET" else None
         if content is None:
-            return Answer(b"There is no such file.\n", 404, "text/plain; charset=utf-8")
+            return PageResponse(b"There is no such file.\n", 404, "text/plain; charset=utf-8")
         kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
         cached = {"Cache-Control": f"public, max-age={_A_YEAR}, immutable"}
-        return Answer(content, 200, f"{kind}; charset=utf-8", cached)
+        return PageResponse(content, 200, f"{kind}; charset=utf-8", cached)
 
 
-def _check(needs: Needs, viewer: Viewer, name: str = "", *_: str) -> None:
+def _check(needs: Permission, viewer: Viewer, name: str = "", *_: str) -> None:
     """Refuse a page that the viewer may not be given.
 
     Raises:
@@ -193,21 +202,21 @@ def _check(needs: Needs, viewer: Viewer, name: str = "", *_: str) -> None:
         UnknownTopicError: to the viewer there is no such topic.
         NoSuchPageError: nor such a group.
     """
-    if needs is Needs.CLUSTER and not viewer.sees_cluster:
+    if needs is Permission.CLUSTER and not viewer.sees_cluster:
         raise viewer.refusal("describe the cluster")
     if needs in _ABOUT_TOPICS and not viewer.sees_topic(name):
         raise error_for(ErrorCode.UNKNOWN_TOPIC, f"topic {name!r}")
-    if needs is Needs.MESSAGES and not viewer.reads_topic(name):
+    if needs is Permission.MESSAGES and not viewer.reads_topic(name):
         raise viewer.refusal(f"consume from topic {quoted(name)}")
-    if needs is Needs.PRODUCING and not viewer.produces_to(name):
+    if needs is Permission.PRODUCING and not viewer.produces_to(name):
         raise viewer.refusal(f"produce to topic {quoted(name)}")
-    if needs is Needs.ADMIN and not viewer.administers:
+    if needs is Permission.ADMIN and not viewer.administers:
         raise viewer.refusal("administer the cluster")
-    if needs is Needs.SCHEMAS and not viewer.sees_schemas:
+    if needs is Permission.SCHEMAS and not viewer.sees_schemas:
         raise viewer.refusal("see schemas")
-    if needs in (Needs.GROUP, Needs.MOVING) and not viewer.sees_group(name):
+    if needs in (Permission.GROUP, Permission.MOVING) and not viewer.sees_group(name):
         raise NoSuchPageError(f"There is no group {printable(name, 200)}.")
-    if needs is Needs.MOVING and not viewer.moves_group(name):
+    if needs is Permission.MOVING and not viewer.moves_group(name):
         raise viewer.refusal(f"change the offsets of group {quoted(name)}")
 
 

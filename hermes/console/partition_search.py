@@ -14,8 +14,14 @@ from itertools import islice
 from typing import Final
 
 from hermes.client import AppendTime, SimpleConsumer
-from hermes.console.cluster import Cluster
-from hermes.console.messages import Damage, Found, Progress, Scanned, Wanted
+from hermes.console.cluster import ClusterClient
+from hermes.console.messages import (
+    FoundMessage,
+    MessageQuery,
+    ScanCounter,
+    SearchProgress,
+    UnreadableRange,
+)
 from hermes.console.topics import PartitionRow, TopicView
 from hermes.errors import BrokerError, ExpandedTooLargeError, HermesError, InvalidMessageError
 from hermes.protocol import (
@@ -56,7 +62,7 @@ class PartitionSearch:
     """
 
     def __init__(
-        self, consumer: SimpleConsumer, topic: str, row: PartitionRow, wanted: Wanted
+        self, consumer: SimpleConsumer, topic: str, row: PartitionRow, wanted: MessageQuery
     ) -> None:
         assert row.earliest is not None
         assert row.high_watermark is not None
@@ -70,7 +76,9 @@ class PartitionSearch:
 
     # -- where to begin -------------------------------------------------------------------------
 
-    def forwards(self, scanned: Scanned) -> Iterator[Found | Damage | Progress]:
+    def forwards(
+        self, scanned: ScanCounter
+    ) -> Iterator[FoundMessage | UnreadableRange | SearchProgress]:
         """Read from the wanted place until enough is found."""
         wanted = self._wanted
         if wanted.start == "offset":
@@ -80,7 +88,9 @@ class PartitionSearch:
         scanned.total_bytes += self._end - self.offset
         yield from self._read(self._end, scanned)
 
-    def last(self, scanned: Scanned) -> Iterator[Found | Damage | Progress]:
+    def last(
+        self, scanned: ScanCounter
+    ) -> Iterator[FoundMessage | UnreadableRange | SearchProgress]:
         """Read the last messages; what is found may be more than wanted, the last ones count."""
         wanted = self._wanted
         end = self._end if wanted.value < 0 else min(wanted.value, self._end)
@@ -98,14 +108,14 @@ class PartitionSearch:
             start = self.offset
             scanned.count, scanned.found, scanned.bytes = counted, found, counted_bytes
             scanned.total_bytes = counted_bytes + end - start
-            results: list[Found | Damage] = []
+            results: list[FoundMessage | UnreadableRange] = []
             kept_bytes = 0
             for each in self._read(end, scanned, is_backwards=True):
-                if isinstance(each, Progress):
+                if isinstance(each, SearchProgress):
                     yield each
                 else:
                     results.append(each)
-                    kept_bytes += each.size_bytes if isinstance(each, Found) else 0
+                    kept_bytes += each.size_bytes if isinstance(each, FoundMessage) else 0
                     if len(results) > 2 * wanted.count or kept_bytes > 2 * _KEPT_BYTES:
                         kept_bytes = _keep_last(results, wanted.count)
             _keep_last(results, wanted.count)
@@ -131,15 +141,15 @@ class PartitionSearch:
     # -- reading --------------------------------------------------------------------------------
 
     def _read(
-        self, end: int, scanned: Scanned, *, is_backwards: bool = False
-    ) -> Iterator[Found | Damage | Progress]:
+        self, end: int, scanned: ScanCounter, *, is_backwards: bool = False
+    ) -> Iterator[FoundMessage | UnreadableRange | SearchProgress]:
         """Read from `offset` to an end, or until enough is found or looked at."""
         while self.offset < end:
             began = self.offset
             size = _FETCH_BYTES if self._row.counts_messages else min(_FETCH_BYTES, end - began)
             request = FetchRequest(self._topic, self._row.number, began, size)
             # Forwards it is enough after a message or a set; backwards only the last ones count.
-            results: deque[Found | Damage] = deque(
+            results: deque[FoundMessage | UnreadableRange] = deque(
                 maxlen=self._wanted.count if is_backwards else None
             )
             try:
@@ -173,18 +183,18 @@ class PartitionSearch:
             if self.offset <= began:
                 return  # deleted meanwhile
 
-    def _has_enough(self, scanned: Scanned) -> bool:
+    def _has_enough(self, scanned: ScanCounter) -> bool:
         return scanned.found >= self._wanted.count or scanned.count >= self._wanted.scan
 
     def _take(
-        self, message: Message, start: int, following: int, scanned: Scanned
-    ) -> Generator[Found | Damage | None, None, None]:
+        self, message: Message, start: int, following: int, scanned: ScanCounter
+    ) -> Generator[FoundMessage | UnreadableRange | None, None, None]:
         """The messages that a message stands for: itself, or those inside it; None for unwanted."""
         row, label, reader = self._row.name, self._row.label, self._wanted.reader
         if message.codec is Codec.NONE:
             value: bytes | None = message.payload
             payload = value or b""
-            found = Found(row, start, following, len(payload), None, payload, reader)
+            found = FoundMessage(row, start, following, len(payload), None, payload, reader)
             found = replace(found, key=message.key, headers=message.headers, label=label)
             yield self._wanted_one(replace(found, is_tombstone=value is None), scanned)
             return
@@ -203,24 +213,24 @@ class PartitionSearch:
         for index, each in enumerate(Expansion(DEFAULT_MAX_EXPANDED_BYTES).messages(message)):
             payload = each.payload
             yield self._wanted_one(
-                Found(
+                FoundMessage(
                     row, start, following, len(payload), None, payload, reader, codec, index,
                     count, size, label=label,
                 ),
                 scanned,
             )  # fmt: skip
 
-    def _wanted_one(self, each: Found, scanned: Scanned) -> Found | None:
+    def _wanted_one(self, each: FoundMessage, scanned: ScanCounter) -> FoundMessage | None:
         scanned.count += 1
         if self._wanted.matches is not None and not self._wanted.matches(each):
             return None
         scanned.found += 1
         return each
 
-    def _bad(self, start: int, following: int | None, reason: str) -> Damage:
-        return Damage(self._row.name, start, following, reason, self._row.label)
+    def _bad(self, start: int, following: int | None, reason: str) -> UnreadableRange:
+        return UnreadableRange(self._row.name, start, following, reason, self._row.label)
 
-    def _damage(self, error: InvalidMessageError) -> Damage:
+    def _damage(self, error: InvalidMessageError) -> UnreadableRange:
         """Note a damaged place, and continue after it."""
         start = self.offset if error.offset is None else error.offset
         following = error.next_offset
@@ -236,11 +246,11 @@ class PartitionSearch:
         return self._bad(start, following, str(reason))
 
     def _with_times(
-        self, results: Iterable[Found | Damage], began: int
-    ) -> Iterator[Found | Damage]:
+        self, results: Iterable[FoundMessage | UnreadableRange], began: int
+    ) -> Iterator[FoundMessage | UnreadableRange]:
         """Add when they were appended, where the broker knows."""
         times: Sequence[AppendTime] = ()
-        wanted = [each for each in results if isinstance(each, Found)]
+        wanted = [each for each in results if isinstance(each, FoundMessage)]
         if wanted and self._consumer.supports(AppendTimesRequest.TYPE):
             try:
                 times = self._consumer.append_times(
@@ -250,25 +260,25 @@ class PartitionSearch:
                 times = ()
         starts = [each.start_offset for each in times]
         for each in results:
-            if isinstance(each, Found) and starts:
+            if isinstance(each, FoundMessage) and starts:
                 index = bisect_right(starts, each.offset) - 1
                 yield replace(each, time_ms=times[index].time_ms if index >= 0 else None)
             else:
                 yield each
 
 
-def _keep_last(results: list[Found | Damage], count: int) -> int:
+def _keep_last(results: list[FoundMessage | UnreadableRange], count: int) -> int:
     """Drop the oldest of what is too much, in number or in bytes; how many bytes remain."""
     del results[:-count]
-    size = sum(each.size_bytes for each in results if isinstance(each, Found))
+    size = sum(each.size_bytes for each in results if isinstance(each, FoundMessage))
     while size > _KEPT_BYTES and len(results) > 1:
         dropped = results.pop(0)
-        size -= dropped.size_bytes if isinstance(dropped, Found) else 0
+        size -= dropped.size_bytes if isinstance(dropped, FoundMessage) else 0
     return size
 
 
 def read_one(
-    cluster: Cluster, topic: TopicView, row: PartitionRow, offset: int, index: int
+    cluster: ClusterClient, topic: TopicView, row: PartitionRow, offset: int, index: int
 ) -> tuple[Message, int, Message]:
     """Read one message.
 

@@ -7,10 +7,10 @@ from typing import Any, Final, NamedTuple, NoReturn
 
 from hermes.client import SyncProducer
 from hermes.client.topic_formats import RecordData, encode_records
-from hermes.console.cluster import Cluster
+from hermes.console.cluster import ClusterClient
 from hermes.console.forms import FieldError
-from hermes.console.recent import Recent
-from hermes.console.records import Records
+from hermes.console.recent import ReadCache
+from hermes.console.records import RegistryRecords
 from hermes.console.topics import PartitionRow, TopicView
 from hermes.errors import (
     BrokerError,
@@ -34,7 +34,7 @@ _PARTITIONER: Final = "java-hash"
 
 
 @dataclass(frozen=True, slots=True)
-class Typed:
+class TypedMessage:
     """A message as it was typed.
 
     Attributes:
@@ -54,7 +54,7 @@ class Typed:
     version: int | None = None
 
 
-class Sent(NamedTuple):
+class StoredMessage(NamedTuple):
     """Where a message is.
 
     Attributes:
@@ -77,12 +77,14 @@ class MessageSender:
         records: encodes values with the schemas of a registry; None where there is none.
     """
 
-    def __init__(self, cluster: Cluster, recent: Recent, records: Records | None) -> None:
+    def __init__(
+        self, cluster: ClusterClient, recent: ReadCache, records: RegistryRecords | None
+    ) -> None:
         self._cluster = cluster
         self._recent = recent
         self._records = records
 
-    def send(self, topic: TopicView, partition: str, typed: Typed) -> Sent:
+    def send(self, topic: TopicView, partition: str, typed: TypedMessage) -> StoredMessage:
         """Append a message, and wait until it is on disk.
 
         Args:
@@ -108,9 +110,9 @@ class MessageSender:
         with self._cluster.own_producer(address) as producer:
             offset = _append(producer, ProduceRequest(topic.name, row.number, data), topic)
         self._recent.forget()
-        return Sent(row.name, offset, len(payload))
+        return StoredMessage(row.name, offset, len(payload))
 
-    def _payload(self, typed: Typed) -> bytes:
+    def _payload(self, typed: TypedMessage) -> bytes:
         payload = typed.payload.replace("\r\n", "\n").encode()  # browsers send both
         if len(payload) > MOST_PAYLOAD_BYTES:
             raise FieldError(
@@ -126,7 +128,7 @@ class MessageSender:
             return self._record(typed, payload)
         return payload
 
-    def _record(self, typed: Typed, payload: bytes) -> bytes:
+    def _record(self, typed: TypedMessage, payload: bytes) -> bytes:
         if self._records is None:
             raise FieldError("value", "There is no schema registry here.")
         if not typed.subject:
@@ -192,7 +194,7 @@ def _headers(text: str) -> Headers:
     return tuple(headers)
 
 
-def _refuse_records(typed: Typed) -> None:
+def _refuse_records(typed: TypedMessage) -> None:
     text = "Topics of format 0.7 keep payloads and nothing else."
     for name in ("key", "headers"):
         if getattr(typed, name).strip():

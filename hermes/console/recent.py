@@ -9,7 +9,7 @@ _T = TypeVar("_T")
 _MOST_KEYS: Final = 256
 
 
-class _Entry:
+class _CacheEntry:
     """One value, and the lock of whoever makes it."""
 
     __slots__ = ("lock", "made_at", "value")
@@ -20,7 +20,7 @@ class _Entry:
         self.value: Any = None
 
 
-class Recent:
+class ReadCache:
     """Remembers what functions returned; threads may share it.
 
     A value that is wanted while another thread makes it anew is the old one, unless that is too
@@ -41,7 +41,7 @@ class Recent:
         self._seconds = seconds
         self._stale_seconds = stale_seconds
         self._clock = clock
-        self._entries: dict[Hashable, _Entry] = {}
+        self._entries: dict[Hashable, _CacheEntry] = {}
         self._lock = threading.Lock()
 
     def get(self, key: Hashable, make: Callable[[], _T]) -> _T:
@@ -69,14 +69,14 @@ class Recent:
         with self._lock:
             self._entries.clear()
 
-    def _entry(self, key: Hashable) -> _Entry:
+    def _entry(self, key: Hashable) -> _CacheEntry:
         with self._lock:
-            entry = self._entries.pop(key, None) or _Entry()
+            entry = self._entries.pop(key, None) or _CacheEntry()
             self._entries[key] = entry  # the last one used is the last one dropped
             while len(self._entries) > _MOST_KEYS:
                 del self._entries[next(iter(self._entries))]
             return entry
 
-    def _is_younger(self, entry: _Entry, seconds: float) -> bool:
+    def _is_younger(self, entry: _CacheEntry, seconds: float) -> bool:
         made_at = entry.made_at
         return made_at is not None and self._clock() - made_at < seconds

@@ -19,7 +19,7 @@ _TIMEOUT_SECONDS: Final = 2.0
 _LEFT_ALONE_SECONDS: Final = 5.0
 
 
-class Records:
+class RegistryRecords:
     """Reads payloads that carry their schema's id. Any thread may use it; it may block.
 
     Args:

@@ -16,7 +16,7 @@ _PIECE_SECONDS: Final = 0.25
 _READABLE_BYTES: Final = 100
 
 
-class Renderer:
+class PageRenderer:
     """Renders the templates beside this file.
 
     Args:

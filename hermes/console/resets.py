@@ -6,11 +6,11 @@ from typing import Final, Protocol
 
 from hermes.client.places import Place
 from hermes.client.resets import reset_offset
-from hermes.console.cluster import Cluster
+from hermes.console.cluster import ClusterClient
 from hermes.console.group_sources import stored_number
 from hermes.console.group_views import UNKNOWN_ENDS, TopicPlace
 from hermes.console.groups import GroupReader
-from hermes.console.recent import Recent
+from hermes.console.recent import ReadCache
 from hermes.coordination.group_state import GroupState, delete_group, store_offsets
 from hermes.errors import GroupActiveError, HermesError
 from hermes.quoting import printable
@@ -84,7 +84,7 @@ class OwnGroupChanger:
         groups: reads the groups.
     """
 
-    def __init__(self, cluster: Cluster, recent: Recent, groups: GroupReader) -> None:
+    def __init__(self, cluster: ClusterClient, recent: ReadCache, groups: GroupReader) -> None:
         self._cluster = cluster
         self._recent = recent
         self._groups = groups

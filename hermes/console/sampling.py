@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from hermes.console.charts import Chart, draw
-from hermes.console.cluster import BrokerState, Cluster
+from hermes.console.cluster import BrokerState, ClusterClient
 from hermes.console.rates import FIRST_LOOK_SECONDS, History, Rates, Written
-from hermes.console.recent import Recent
+from hermes.console.recent import ReadCache
 from hermes.console.showing import bytes_text, rate_text
 from hermes.protocol import TopicMetadata
 
@@ -74,7 +74,7 @@ class ClusterView:
         return sum(topic.partitions for topic in self.topics.values())
 
 
-class Sampler:
+class ClusterSampler:
     """Reads the whole cluster, once a second at most, however many look.
 
     Args:
@@ -84,7 +84,7 @@ class Sampler:
     """
 
     def __init__(
-        self, cluster: Cluster, recent: Recent, clock: Callable[[], float] = time.monotonic
+        self, cluster: ClusterClient, recent: ReadCache, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._cluster = cluster
         self._recent = recent

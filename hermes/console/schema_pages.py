@@ -7,8 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from hermes.console.asking import Answer, Ask, Needs, NoSuchPageError, Route
-from hermes.console.records import Records
+from hermes.console.asking import NoSuchPageError, PageRequest, PageResponse, PageRoute, Permission
+from hermes.console.records import RegistryRecords
 from hermes.console.sources import Sources
 from hermes.console.values import json_text, lines_text
 from hermes.errors import UnknownSchemaError
@@ -83,7 +83,7 @@ def _offered(versions: list[int], *chosen: int) -> list[int]:
     return sorted({*versions[-_MOST_VERSIONS:], *chosen} - {0}, reverse=True)
 
 
-def _records(sources: Sources) -> Records:
+def _records(sources: Sources) -> RegistryRecords:
     if sources.records is None:
         raise NoSuchPageError(
             "No schema registry is known here: name one by hermes console --registry URL."
@@ -91,14 +91,14 @@ def _records(sources: Sources) -> Records:
     return sources.records
 
 
-def _subjects(sources: Sources, ask: Ask) -> Answer:
+def _subjects(sources: Sources, ask: PageRequest) -> PageResponse:
     records = _records(sources)
     subjects = sources.recent.get("subjects", records.subjects)
     found = subject_list(subjects, ask.text("q"), ask.number("page", 1))
     return sources.page(ask, "schemas", "schemas.html", list=found, registry=records.name)
 
 
-def _subject(sources: Sources, ask: Ask, subject: str) -> Answer:
+def _subject(sources: Sources, ask: PageRequest, subject: str) -> PageResponse:
     records = _records(sources)
     try:
         versions = records.versions(subject)
@@ -128,6 +128,6 @@ def _subject(sources: Sources, ask: Ask, subject: str) -> Answer:
 
 
 ROUTES: Final = (
-    Route("GET", ("schemas",), _subjects, Needs.SCHEMAS),
-    Route("GET", ("schemas", "*"), _subject, Needs.SCHEMAS),
+    PageRoute("GET", ("schemas",), _subjects, Permission.SCHEMAS),
+    PageRoute("GET", ("schemas", "*"), _subject, Permission.SCHEMAS),
 )

@@ -7,8 +7,16 @@ more; see `partition_search`.
 from collections import deque
 from collections.abc import Iterator, Sequence
 
-from hermes.console.cluster import Cluster
-from hermes.console.messages import Damage, End, Found, Progress, Scanned, Wanted, newest_first
+from hermes.console.cluster import ClusterClient
+from hermes.console.messages import (
+    FoundMessage,
+    MessageQuery,
+    ScanCounter,
+    SearchEnd,
+    SearchProgress,
+    UnreadableRange,
+    newest_first,
+)
 from hermes.console.partition_search import PartitionSearch
 from hermes.console.topics import PartitionRow, TopicView
 from hermes.errors import HermesError
@@ -25,7 +33,11 @@ class Search:
     """
 
     def __init__(
-        self, cluster: Cluster, topic: TopicView, partitions: Sequence[PartitionRow], wanted: Wanted
+        self,
+        cluster: ClusterClient,
+        topic: TopicView,
+        partitions: Sequence[PartitionRow],
+        wanted: MessageQuery,
     ) -> None:
         self._cluster = cluster
         self._topic = topic
@@ -35,11 +47,11 @@ class Search:
         self._next: dict[str, int] = {}
         self._errors: list[str] = []
 
-    def run(self) -> Iterator[Found | Damage | Progress | End]:
+    def run(self) -> Iterator[FoundMessage | UnreadableRange | SearchProgress | SearchEnd]:
         """Search; forwards what is found is yielded at once, the last ones newest first."""
         wanted = self._wanted
-        last: list[deque[Found | Damage]] = []
-        scanned = Scanned(0)
+        last: list[deque[FoundMessage | UnreadableRange]] = []
+        scanned = ScanCounter(0)
         is_limited = False
         for row in self._partitions:
             if wanted.start != "last" and (
@@ -52,16 +64,16 @@ class Search:
                 part = PartitionSearch(consumer, self._topic.name, row, wanted)
                 try:
                     if wanted.start == "last":
-                        kept: deque[Found | Damage] = deque(maxlen=wanted.count)
+                        kept: deque[FoundMessage | UnreadableRange] = deque(maxlen=wanted.count)
                         for each in part.last(scanned):
-                            if isinstance(each, Progress):
+                            if isinstance(each, SearchProgress):
                                 yield each
                             else:
                                 kept.append(each)
                         last.append(kept)
                     else:
                         for each in part.forwards(scanned):
-                            if isinstance(each, Found | Damage):
+                            if isinstance(each, FoundMessage | UnreadableRange):
                                 self._first.setdefault(row.name, each.offset)
                             yield each
                 except HermesError as error:
@@ -73,8 +85,8 @@ class Search:
             for each in found:
                 self._first[each.partition] = each.offset
                 yield each
-            scanned.found = sum(isinstance(each, Found) for each in found)
-        yield End(
+            scanned.found = sum(isinstance(each, FoundMessage) for each in found)
+        yield SearchEnd(
             scanned.count,
             scanned.found,
             is_limited,

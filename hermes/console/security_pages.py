@@ -4,11 +4,11 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from hermes.config import BrokerConfig
-from hermes.console.asking import Answer, Ask, Needs, NoSuchPageError, Route
+from hermes.console.asking import NoSuchPageError, PageRequest, PageResponse, PageRoute, Permission
 from hermes.console.sources import Sources
 from hermes.errors import ConfigError
 from hermes.security.access import OPERATIONS_ON, Operation, Resource, ResourceKind
-from hermes.security.deciding import Decision, explain_decision
+from hermes.security.deciding import AccessDecision, explain_decision
 from hermes.security.users import Users
 from hermes.security.users_file import read_users
 
@@ -49,7 +49,7 @@ def _config(sources: Sources) -> BrokerConfig:
     return sources.broker_config()
 
 
-def _security(sources: Sources, ask: Ask) -> Answer:
+def _security(sources: Sources, ask: PageRequest) -> PageResponse:
     config = _config(sources)
     users, problem = _users(config)
     search = ask.text("q")
@@ -84,7 +84,7 @@ def _users(config: BrokerConfig) -> tuple[Users, str]:
 
 def _verdict(
     config: BrokerConfig, users: Users, text: Callable[[str], str]
-) -> tuple[Decision, str] | None:
+) -> tuple[AccessDecision, str] | None:
     """What the rules say of somebody; None where nobody is asked about."""
     principal, operation = text("principal"), text("operation")
     if not principal or operation not in list(Operation):
@@ -93,9 +93,9 @@ def _verdict(
     wanted = Operation(operation)
     resource = Resource(kind, "" if kind is ResourceKind.CLUSTER else text("name"))
     if wanted not in OPERATIONS_ON[kind]:
-        return Decision(False), f"{wanted} is not done to a {kind}"
+        return AccessDecision(False), f"{wanted} is not done to a {kind}"
     groups = users.groups(principal)
     return explain_decision(config.access, _SOURCE, principal, groups, wanted, resource)
 
 
-ROUTES: Final = (Route("GET", ("security",), _security, Needs.ADMIN),)
+ROUTES: Final = (PageRoute("GET", ("security",), _security, Permission.ADMIN),)

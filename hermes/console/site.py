@@ -13,12 +13,12 @@ from twisted.web.server import NOT_DONE_YET
 
 from hermes.config import BrokerConfig
 from hermes.console.access import SESSION_COOKIE, Access, Password, check_exposure
-from hermes.console.asking import Answer, Ask
-from hermes.console.cluster import Cluster
+from hermes.console.asking import PageRequest, PageResponse
+from hermes.console.cluster import ClusterClient
 from hermes.console.pages import Console
-from hermes.console.records import Records
+from hermes.console.records import RegistryRecords
 from hermes.security import ANONYMOUS
-from hermes.web import ErrorPage, Guard, Rule, WebServer, stream
+from hermes.web import ErrorPage, Rule, WebGuard, WebServer, stream
 
 _THREADS: Final = 8
 _STREAM_THREADS: Final = 4
@@ -31,12 +31,12 @@ _FORM: Final = b"application/x-www-form-urlencoded"
 def serve_console(
     web: WebServer,
     reactor: Any,
-    cluster: Cluster,
+    cluster: ClusterClient,
     *,
     setting: str,
     password: Password | None,
     may_act: Callable[[], bool],
-    records: Records | None = None,
+    records: RegistryRecords | None = None,
     broker_config: Callable[[], BrokerConfig] | None = None,
 ) -> None:
     """Let a web server, whose ports are open, serve the console until it stops.
@@ -70,7 +70,7 @@ def serve_console(
 class _Users:
     """Users as the web server knows them, for worker threads; see `hermes.console.access`."""
 
-    def __init__(self, reactor: Any, guard: Guard) -> None:
+    def __init__(self, reactor: Any, guard: WebGuard) -> None:
         self._reactor = reactor
         self._guard = guard
 
@@ -148,11 +148,11 @@ class ConsoleResource(Resource):
         answered.addErrback(lambda failure: _fail(request, failure))
         return int(NOT_DONE_YET)
 
-    def _answer(self, request: Any, ask: Ask) -> Answer:
+    def _answer(self, request: Any, ask: PageRequest) -> PageResponse:
         """Answer in a thread, unless nobody waits for it any more: requests queue for threads."""
-        return Answer(b"") if request._disconnected else self._console.answer(ask)
+        return PageResponse(b"") if request._disconnected else self._console.answer(ask)
 
-    def _respond(self, request: Any, answer: Answer) -> None:
+    def _respond(self, request: Any, answer: PageResponse) -> None:
         if request._disconnected:
             _close(answer.body)
             return
@@ -193,7 +193,7 @@ class ConsoleResource(Resource):
         stream(request, self._reactor, made_in_threads(), ended)
 
 
-def _ask(request: Any) -> Ask | None:
+def _ask(request: Any) -> PageRequest | None:
     """A request as pages understand it; None for one that can't be."""
     path, _, query = request.uri.partition(b"?")
     try:
@@ -202,7 +202,7 @@ def _ask(request: Any) -> Ask | None:
         if request.method == b"POST":
             kind = (request.getHeader(b"content-type") or b"").partition(b";")[0]
             form = request.content.read() if kind.strip().lower() == _FORM else b""
-        return Ask(
+        return PageRequest(
             "POST" if request.method == b"POST" else "GET",
             tuple(parts) if parts != [""] else (),
             _fields(query),

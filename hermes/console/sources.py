@@ -5,18 +5,18 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from hermes.config import BrokerConfig
-from hermes.console.asking import Answer, Ask
+from hermes.console.asking import PageRequest, PageResponse
 from hermes.console.audits import AuditReader
-from hermes.console.cluster import Cluster
+from hermes.console.cluster import ClusterClient
 from hermes.console.forms import Form
 from hermes.console.groups import GroupReader
 from hermes.console.mirrors import MirrorReader
 from hermes.console.producing import MessageSender
-from hermes.console.recent import Recent
-from hermes.console.records import Records
-from hermes.console.rendering import Renderer
+from hermes.console.recent import ReadCache
+from hermes.console.records import RegistryRecords
+from hermes.console.rendering import PageRenderer
 from hermes.console.resets import GroupChanger
-from hermes.console.sampling import Sampler
+from hermes.console.sampling import ClusterSampler
 from hermes.console.topic_changes import TopicChanger
 from hermes.console.topics import TopicReader
 from hermes.security import ANONYMOUS
@@ -55,9 +55,9 @@ class Sources:
         may_act: whether anything may be changed from here, at this moment.
     """
 
-    cluster: Cluster
-    recent: Recent
-    sampler: Sampler
+    cluster: ClusterClient
+    recent: ReadCache
+    sampler: ClusterSampler
     topics: TopicReader
     topic_changes: TopicChanger
     groups: GroupReader
@@ -66,9 +66,9 @@ class Sources:
     group_changes: Mapping[str, GroupChanger]
     mirrors: MirrorReader
     audits: AuditReader
-    records: Records | None
+    records: RegistryRecords | None
     broker_config: Callable[[], BrokerConfig] | None
-    renderer: Renderer
+    renderer: PageRenderer
     may_act: Callable[[], bool]
 
     @property
@@ -76,7 +76,7 @@ class Sources:
         """The groups of both kinds."""
         return self.groups, self.kafka_groups
 
-    def page(self, ask: Ask, section: str, template: str, **values: object) -> Answer:
+    def page(self, ask: PageRequest, section: str, template: str, **values: object) -> PageResponse:
         """Answer with a page.
 
         Args:
@@ -86,11 +86,11 @@ class Sources:
             values: what it shows.
         """
         shared = self.shared(ask, section)
-        return Answer(self.renderer.page(template, **shared, **values))
+        return PageResponse(self.renderer.page(template, **shared, **values))
 
     def form_page(
-        self, ask: Ask, section: str, template: str, form: Form, **values: object
-    ) -> Answer:
+        self, ask: PageRequest, section: str, template: str, form: Form, **values: object
+    ) -> PageResponse:
         """Answer with a page whose form is as it was sent, with what is wrong with it, if anything.
 
         Args:
@@ -103,7 +103,7 @@ class Sources:
         page = self.page(ask, section, template, form=form, **values)
         return replace(page, status=400) if form.errors else page
 
-    def shared(self, ask: Ask, section: str) -> dict[str, object]:
+    def shared(self, ask: PageRequest, section: str) -> dict[str, object]:
         """What base.html needs of a request."""
         return {
             "section": section,

@@ -8,8 +8,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from hermes.console.asking import InputError
-from hermes.console.cluster import Cluster
-from hermes.console.messages import Damage, Found, Scanned, Wanted, newest_first
+from hermes.console.cluster import ClusterClient
+from hermes.console.messages import (
+    FoundMessage,
+    MessageQuery,
+    ScanCounter,
+    UnreadableRange,
+    newest_first,
+)
 from hermes.console.partition_search import PartitionSearch
 from hermes.console.topics import PartitionRow, TopicView
 from hermes.console.values import ValueReader
@@ -22,7 +28,7 @@ _MOST_PLACES: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Tail:
+class TailUpdate:
     """What is new.
 
     Attributes:
@@ -33,7 +39,7 @@ class Tail:
         errors: what failed, for people.
     """
 
-    rows: tuple[Found | Damage, ...]
+    rows: tuple[FoundMessage | UnreadableRange, ...]
     places: dict[str, int]
     skipped_bytes: int
     errors: tuple[str, ...]
@@ -60,12 +66,12 @@ def format_places(places: dict[str, int]) -> str:
 
 
 def tail(
-    cluster: Cluster,
+    cluster: ClusterClient,
     topic: TopicView,
     partitions: list[PartitionRow],
     places: dict[str, int],
     reader: ValueReader,
-) -> Tail:
+) -> TailUpdate:
     """Read what is new.
 
     Args:
@@ -75,7 +81,7 @@ def tail(
         places: up to where they were read; a partition that is not among them starts at its end.
         reader: shows the payloads.
     """
-    parts: list[list[Found | Damage]] = []
+    parts: list[list[FoundMessage | UnreadableRange]] = []
     now: dict[str, int] = {}
     skipped = 0
     errors: list[str] = []
@@ -93,10 +99,14 @@ def tail(
             elif end - place > _MOST_BYTES:
                 found = consumer.boundary_before(topic.name, row.number, end - _MOST_BYTES)
                 begin = max(place, found)
-            wanted = Wanted("offset", begin, _MOST_MESSAGES * 10, _MOST_MESSAGES * 10, None, reader)
+            wanted = MessageQuery(
+                "offset", begin, _MOST_MESSAGES * 10, _MOST_MESSAGES * 10, None, reader
+            )
             search = PartitionSearch(consumer, topic.name, row, wanted)
             read = [
-                each for each in search.forwards(Scanned(0)) if isinstance(each, Found | Damage)
+                each
+                for each in search.forwards(ScanCounter(0))
+                if isinstance(each, FoundMessage | UnreadableRange)
             ]
         except HermesError as error:
             errors.append(f"partition {row.label}: {error}")
@@ -104,7 +114,9 @@ def tail(
             continue
         skipped += max(begin, row.earliest) - place
         parts.append(read)
-    return Tail(tuple(newest_first(parts)[:_MOST_MESSAGES]), now, max(skipped, 0), tuple(errors))
+    return TailUpdate(
+        tuple(newest_first(parts)[:_MOST_MESSAGES]), now, max(skipped, 0), tuple(errors)
+    )
 
 
 def _most_messages(row: PartitionRow) -> int:

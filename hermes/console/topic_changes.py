@@ -12,8 +12,8 @@ from hermes.client import SimpleConsumer
 from hermes.config.kinds import FORMAT_0_7, FORMAT_KAFKA
 from hermes.config.setting import Setting
 from hermes.config.topic import DEFAULT_OF, MAX_BATCH_BYTES, TOPIC_ONLY, TOPIC_SETTINGS
-from hermes.console.cluster import Address, BrokerState, Cluster
-from hermes.console.recent import Recent
+from hermes.console.cluster import BrokerState, ClusterClient, ListenAddress
+from hermes.console.recent import ReadCache
 from hermes.console.topics import TopicView
 from hermes.coordination.cluster import read_listeners
 from hermes.errors import ClientError, HermesError
@@ -59,7 +59,7 @@ class SettingRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Home:
+class TopicHost:
     """A broker that can have a new topic.
 
     Attributes:
@@ -69,7 +69,7 @@ class Home:
     """
 
     broker_id: int
-    address: Address
+    address: ListenAddress
     serves_kafka: bool
 
 
@@ -81,17 +81,17 @@ class TopicChanger:
         recent: forgets what was read, once it has been changed.
     """
 
-    def __init__(self, cluster: Cluster, recent: Recent) -> None:
+    def __init__(self, cluster: ClusterClient, recent: ReadCache) -> None:
         self._cluster = cluster
         self._recent = recent
 
     # -- what forms show ------------------------------------------------------------------------
 
-    def homes(self) -> list[Home]:
+    def homes(self) -> list[TopicHost]:
         """The brokers that can have a new topic, by id."""
         states = [each for each in self._cluster.read(()) if each.supports(CreateTopicRequest.TYPE)]
         kafka = self._kafka_ids(states)
-        return [Home(each.broker_id, each.address, each.broker_id in kafka) for each in states]
+        return [TopicHost(each.broker_id, each.address, each.broker_id in kafka) for each in states]
 
     def _kafka_ids(self, states: Sequence[BrokerState]) -> set[int]:
         if not any(each.is_registered for each in states):
@@ -140,7 +140,7 @@ class TopicChanger:
 
     # -- changes --------------------------------------------------------------------------------
 
-    def create(self, name: str, settings: Mapping[str, str], homes: Sequence[Home]) -> None:
+    def create(self, name: str, settings: Mapping[str, str], homes: Sequence[TopicHost]) -> None:
         """Create a topic.
 
         Args:
@@ -182,7 +182,10 @@ class TopicChanger:
         self._on_each(_places(topic), "deleted", lambda consumer: consumer.delete_topic(topic.name))
 
     def _on_each(
-        self, places: Mapping[int, Address], done: str, change: Callable[[SimpleConsumer], None]
+        self,
+        places: Mapping[int, ListenAddress],
+        done: str,
+        change: Callable[[SimpleConsumer], None],
     ) -> None:
         """Ask brokers, one after the other; the first that refuses ends it."""
         finished: list[int] = []
@@ -224,7 +227,7 @@ def partition_count(topic: TopicView) -> int:
     return max((row.number + 1 for row in topic.partitions), default=0)
 
 
-def _places(topic: TopicView) -> dict[int, Address]:
+def _places(topic: TopicView) -> dict[int, ListenAddress]:
     """The brokers that are asked for a change of a topic."""
     places = dict(topic.addresses)
     return dict(list(places.items())[:1]) if is_shared(topic) else places

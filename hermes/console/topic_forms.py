@@ -5,7 +5,14 @@ from typing import Final
 from urllib.parse import quote
 
 from hermes.config.kinds import FORMAT_0_7, FORMAT_KAFKA, MAX_PARTITIONS
-from hermes.console.asking import Answer, Ask, InputError, Needs, Route, redirect
+from hermes.console.asking import (
+    InputError,
+    PageRequest,
+    PageResponse,
+    PageRoute,
+    Permission,
+    redirect,
+)
 from hermes.console.deeds import note_deed
 from hermes.console.forms import WHOLE, FieldError, Form, typed, typed_number
 from hermes.console.sources import Sources
@@ -13,8 +20,8 @@ from hermes.console.topic_changes import (
     FORM_SETTINGS,
     FORMAT,
     PARTITIONS,
-    Home,
     SettingRow,
+    TopicHost,
     format_of,
     is_shared,
     partition_count,
@@ -37,14 +44,16 @@ _MOST_SETTING: Final = 4096
 # -- create -------------------------------------------------------------------------------------
 
 
-def _new(sources: Sources, ask: Ask) -> Answer:
+def _new(sources: Sources, ask: PageRequest) -> PageResponse:
     homes = sources.topic_changes.homes()
     wanted = FORMAT_KAFKA if any(each.serves_kafka for each in homes) else FORMAT_0_7
     form = Form({FORMAT: wanted, **{_home_field(each): "on" for each in homes}})
     return _new_page(sources, ask, homes, form)
 
 
-def _new_page(sources: Sources, ask: Ask, homes: Sequence[Home], form: Form) -> Answer:
+def _new_page(
+    sources: Sources, ask: PageRequest, homes: Sequence[TopicHost], form: Form
+) -> PageResponse:
     changes, may_see = sources.topic_changes, ask.viewer.administers
     return sources.form_page(
         ask,
@@ -59,7 +68,7 @@ def _new_page(sources: Sources, ask: Ask, homes: Sequence[Home], form: Form) -> 
     )
 
 
-def _create(sources: Sources, ask: Ask) -> Answer:
+def _create(sources: Sources, ask: PageRequest) -> PageResponse:
     homes = sources.topic_changes.homes()
     try:
         name, settings, chosen = _wanted_topic(ask, homes)
@@ -72,7 +81,9 @@ def _create(sources: Sources, ask: Ask) -> Answer:
     return redirect(f"{_path(name)}?done=created")
 
 
-def _wanted_topic(ask: Ask, homes: Sequence[Home]) -> tuple[str, dict[str, str], Sequence[Home]]:
+def _wanted_topic(
+    ask: PageRequest, homes: Sequence[TopicHost]
+) -> tuple[str, dict[str, str], Sequence[TopicHost]]:
     """The name, the settings and the brokers that a form asks for."""
     name = typed(ask, _NAME)
     if not name:
@@ -97,18 +108,20 @@ def _wanted_topic(ask: Ask, homes: Sequence[Home]) -> tuple[str, dict[str, str],
     return name, settings, chosen
 
 
-def _home_field(home: Home) -> str:
+def _home_field(home: TopicHost) -> str:
     return f"broker-{home.broker_id}"
 
 
 # -- alter and delete ---------------------------------------------------------------------------
 
 
-def _settings(sources: Sources, ask: Ask, name: str) -> Answer:
+def _settings(sources: Sources, ask: PageRequest, name: str) -> PageResponse:
     return _settings_page(sources, ask, sources.topics.topic(name), Form())
 
 
-def _settings_page(sources: Sources, ask: Ask, topic: TopicView, form: Form) -> Answer:
+def _settings_page(
+    sources: Sources, ask: PageRequest, topic: TopicView, form: Form
+) -> PageResponse:
     viewer = ask.viewer
     if not (viewer.alters_topic(topic.name) or viewer.deletes_topic(topic.name)):
         raise viewer.refusal(f"administer topic {quoted(topic.name)}")
@@ -131,7 +144,7 @@ def _settings_page(sources: Sources, ask: Ask, topic: TopicView, form: Form) -> 
     )
 
 
-def _change(sources: Sources, ask: Ask, name: str) -> Answer:
+def _change(sources: Sources, ask: PageRequest, name: str) -> PageResponse:
     """Do what one of the page's buttons is for."""
     topic = sources.topics.topic(name)
     try:
@@ -146,7 +159,7 @@ def _change(sources: Sources, ask: Ask, name: str) -> Answer:
         return _settings_page(sources, ask, topic, Form.refused(ask, _placed(error)))
 
 
-def _alter(sources: Sources, ask: Ask, topic: TopicView) -> Answer:
+def _alter(sources: Sources, ask: PageRequest, topic: TopicView) -> PageResponse:
     """Set what is typed otherwise than it was shown, or reset one setting."""
     reset = ask.form.get("reset", "")
     if reset:
@@ -169,7 +182,7 @@ def _alter(sources: Sources, ask: Ask, topic: TopicView) -> Answer:
     return redirect(f"{_path(topic.name)}/settings?done=altered")
 
 
-def _grow(sources: Sources, ask: Ask, topic: TopicView) -> Answer:
+def _grow(sources: Sources, ask: PageRequest, topic: TopicView) -> PageResponse:
     now = partition_count(topic)
     count = typed_number(ask, PARTITIONS, now + 1, MAX_PARTITIONS)
     if count is None:
@@ -182,7 +195,7 @@ def _grow(sources: Sources, ask: Ask, topic: TopicView) -> Answer:
     return redirect(f"{_path(topic.name)}/settings?done=grown")
 
 
-def _delete(sources: Sources, ask: Ask, topic: TopicView) -> Answer:
+def _delete(sources: Sources, ask: PageRequest, topic: TopicView) -> PageResponse:
     if not ask.viewer.deletes_topic(topic.name):
         raise ask.viewer.refusal(f"delete topic {quoted(topic.name)}")
     # What can't be typed, such as a change of direction, is taken as it is shown.
@@ -226,8 +239,8 @@ def _path(name: str) -> str:
 
 
 ROUTES: Final = (
-    Route("GET", ("create-topic",), _new, Needs.OWN_CHOICE, acts=True),
-    Route("POST", ("create-topic",), _create, Needs.OWN_CHOICE, acts=True),
-    Route("GET", ("topics", "*", "settings"), _settings, Needs.TOPIC, acts=True),
-    Route("POST", ("topics", "*", "settings"), _change, Needs.TOPIC, acts=True),
+    PageRoute("GET", ("create-topic",), _new, Permission.OWN_CHOICE, acts=True),
+    PageRoute("POST", ("create-topic",), _create, Permission.OWN_CHOICE, acts=True),
+    PageRoute("GET", ("topics", "*", "settings"), _settings, Permission.TOPIC, acts=True),
+    PageRoute("POST", ("topics", "*", "settings"), _change, Permission.TOPIC, acts=True),
 )

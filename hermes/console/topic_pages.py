@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from hermes.console.asking import Answer, Ask, Needs, Route
+from hermes.console.asking import PageRequest, PageResponse, PageRoute, Permission
 from hermes.console.group_views import TopicLag
 from hermes.console.hiding import seen_cluster, seen_lags
 from hermes.console.sources import Sources
@@ -11,7 +11,7 @@ from hermes.errors import HermesError
 from hermes.quoting import shell_line
 
 
-def _topics(sources: Sources, ask: Ask) -> Answer:
+def _topics(sources: Sources, ask: PageRequest) -> PageResponse:
     view = seen_cluster(sources.sampler.view(), ask.viewer)
     rows = topic_list(
         view, ask.text("q"), ask.text("sort"), ask.text("order"), ask.number("page", 1)
@@ -19,7 +19,7 @@ def _topics(sources: Sources, ask: Ask) -> Answer:
     return sources.page(ask, "topics", "topics.html", list=rows, pause_ms=view.pause_ms)
 
 
-def _topic(sources: Sources, ask: Ask, name: str) -> Answer:
+def _topic(sources: Sources, ask: PageRequest, name: str) -> PageResponse:
     view = sources.topics.measured(name)
     commands = [
         shell_line(["hermes", "topics", "describe", "-b", str(address), "--", name])
@@ -46,6 +46,6 @@ def _topic(sources: Sources, ask: Ask, name: str) -> Answer:
 
 
 ROUTES: Final = (
-    Route("GET", ("topics",), _topics, Needs.OWN_CHOICE),
-    Route("GET", ("topics", "*"), _topic, Needs.TOPIC),
+    PageRoute("GET", ("topics",), _topics, Permission.OWN_CHOICE),
+    PageRoute("GET", ("topics", "*"), _topic, Permission.TOPIC),
 )

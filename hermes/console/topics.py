@@ -7,9 +7,9 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from hermes.console.cluster import Address, BrokerState, Cluster
+from hermes.console.cluster import BrokerState, ClusterClient, ListenAddress
 from hermes.console.rates import FIRST_LOOK_SECONDS, Rates, Written
-from hermes.console.recent import Recent
+from hermes.console.recent import ReadCache
 from hermes.console.sampling import ClusterView, TopicRow
 from hermes.console.watching import Watch
 from hermes.errors import HermesError
@@ -165,7 +165,7 @@ class TopicView:
 
     name: str
     partitions: tuple[PartitionRow, ...]
-    addresses: dict[int, Address]
+    addresses: dict[int, ListenAddress]
     errors: tuple[str, ...] = ()
     counts_messages: bool = False
 
@@ -200,7 +200,7 @@ class TopicReader:
     """
 
     def __init__(
-        self, cluster: Cluster, recent: Recent, clock: Callable[[], float] = time.monotonic
+        self, cluster: ClusterClient, recent: ReadCache, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._clock = clock
         self._cluster = cluster
@@ -246,7 +246,7 @@ class TopicReader:
         """A topic without rates."""
         states = self._cluster.read([name])
         rows: list[PartitionRow] = []
-        addresses: dict[int, Address] = {}
+        addresses: dict[int, ListenAddress] = {}
         for state in states:
             found = self._rows(state, name, len(states))
             if found:

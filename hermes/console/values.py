@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from hermes.console.asking import InputError
-from hermes.console.records import Records
+from hermes.console.records import RegistryRecords
 from hermes.errors import EncodingError, HermesError
 from hermes.interfaces import IDecoder
 from hermes.plugins.discovery import load_plugin
@@ -29,7 +29,7 @@ _HEX_WIDTH: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class DisplayedValue:
     """A payload made readable.
 
     Attributes:
@@ -63,7 +63,7 @@ class ValueReader:
         InputError: there is no such format, or the schema can't be used.
     """
 
-    def __init__(self, how: str, schema: str = "", records: Records | None = None) -> None:
+    def __init__(self, how: str, schema: str = "", records: RegistryRecords | None = None) -> None:
         if how not in FORMATS:
             raise InputError(f"as: expected one of {', '.join(FORMATS)}")
         self._how = how
@@ -112,7 +112,7 @@ class ValueReader:
             return False
         return self._how == "avro" or (self._how == "auto" and is_framed(payload))
 
-    def show(self, payload: bytes, most: int = LIST_CHARACTERS) -> Shown:
+    def show(self, payload: bytes, most: int = LIST_CHARACTERS) -> DisplayedValue:
         """Make a payload readable.
 
         Args:
@@ -132,7 +132,7 @@ class ValueReader:
         except (HermesError, ValueError, RecursionError) as error:
             return _hex(payload, most, str(error))
 
-    def _guess(self, payload: bytes, most: int) -> Shown:
+    def _guess(self, payload: bytes, most: int) -> DisplayedValue:
         payload = without_stamp(payload)
         is_record = self._is_record(payload)
         may_be_decoded = is_record or payload[:1] in (b"{", b"[")
@@ -204,17 +204,19 @@ def lines_text(text: str) -> str:
     return "\n".join("\t".join(map(printable, line.split("\t"))) for line in text.split("\n"))
 
 
-def _cut(kind: str, text: str, most: int, left_out: int = 0) -> Shown:
+def _cut(kind: str, text: str, most: int, left_out: int = 0) -> DisplayedValue:
     summary = printable(" ".join(text[: 2 * _SUMMARY_CHARACTERS].split()))[:_SUMMARY_CHARACTERS]
-    return Shown(kind, summary, lines_text(text[:most]), left_out + max(len(text) - most, 0))
+    return DisplayedValue(
+        kind, summary, lines_text(text[:most]), left_out + max(len(text) - most, 0)
+    )
 
 
-def _text(payload: bytes, most: int) -> Shown:
+def _text(payload: bytes, most: int) -> DisplayedValue:
     text = payload[: 4 * most].decode("utf-8", "backslashreplace")
     return _cut("text", text, most, max(len(payload) - 4 * most, 0))
 
 
-def _hex(payload: bytes, most: int, problem: str = "") -> Shown:
+def _hex(payload: bytes, most: int, problem: str = "") -> DisplayedValue:
     shown = payload[: most // 4]
     rows = []
     for start in range(0, len(shown), _HEX_WIDTH):
@@ -222,13 +224,15 @@ def _hex(payload: bytes, most: int, problem: str = "") -> Shown:
         letters = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in row)
         rows.append(f"{start:08x}  {row.hex(' '):<47}  {letters}")
     summary = payload[:48].hex(" ")
-    return Shown("hex", summary, "\n".join(rows), len(payload) - len(shown), printable(problem))
+    return DisplayedValue(
+        "hex", summary, "\n".join(rows), len(payload) - len(shown), printable(problem)
+    )
 
 
-def _value(kind: str, value: Any, most: int) -> Shown:
+def _value(kind: str, value: Any, most: int) -> DisplayedValue:
     text = json_text(value, most + 1, indent=2)
     summary = printable(json_text(value, 2 * _SUMMARY_CHARACTERS))[:_SUMMARY_CHARACTERS]
-    return Shown(kind, summary, lines_text(text[:most]), is_cut=len(text) > most)
+    return DisplayedValue(kind, summary, lines_text(text[:most]), is_cut=len(text) > most)
 
 
 def json_text(value: Any, most: int, indent: int | None = None) -> str:

@@ -20,7 +20,7 @@ from hermes.coordination.sessions import Lease
 from hermes.errors import ConfigError, HermesError
 from hermes.mirror.claims import SourceClaim
 from hermes.mirror.source_stream import SourceStream
-from hermes.mirror.state import Troubles
+from hermes.mirror.state import Problems
 from hermes.protocol import MetadataRequest
 
 _LOOK_SECONDS: Final = 5.0
@@ -55,7 +55,7 @@ class Alone:
         stream: SourceStream,
         make_claim: Callable[..., SourceClaim],
         make_fetcher: MakeFetcher,
-        troubles: Troubles,
+        troubles: Problems,
     ) -> None:
         self.addresses: dict[int, _Address] = {}
         self._what = f"source {source}"

@@ -5,7 +5,7 @@ from functools import cache
 
 from hermes.coordination.layout import BrokerPartition
 from hermes.mirror.claims import SourceClaim
-from hermes.mirror.sources import Source
+from hermes.mirror.sources import MirrorSource
 from hermes.mirror.targets import TargetCluster
 from hermes.protocol import MirroredSet, SourceFlags
 
@@ -13,7 +13,7 @@ from hermes.protocol import MirroredSet, SourceFlags
 class Answers:
     """What the clusters have said in a round of planning, asked once."""
 
-    def __init__(self, target: TargetCluster, sources: Mapping[str, Source]) -> None:
+    def __init__(self, target: TargetCluster, sources: Mapping[str, MirrorSource]) -> None:
         self.partitions = cache(target.partitions)
         self.positions = cache(target.positions)
         self._holds_records = cache(

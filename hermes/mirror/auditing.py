@@ -7,7 +7,7 @@ from hermes.audit.counting import TierCounter
 from hermes.audit.publishing import Publisher
 from hermes.client import ProducerConfig
 from hermes.config import MirrorConfig
-from hermes.config.mirror import ClusterAddress
+from hermes.config.mirror import MirrorClusterAddress
 from hermes.mirror.targets import coordination_of
 
 _TIER: Final = "mirror:"
@@ -36,7 +36,7 @@ class MirrorCounter(TierCounter):
 class _TargetPublisher:
     """Sends events to a target, which may come later than the mirror."""
 
-    def __init__(self, target: ClusterAddress) -> None:
+    def __init__(self, target: MirrorClusterAddress) -> None:
         self._target = target
         self._publisher: Publisher | None = None
 
@@ -52,7 +52,7 @@ class _TargetPublisher:
             self._publisher.close()
 
 
-def _producer_config(target: ClusterAddress) -> ProducerConfig:
+def _producer_config(target: MirrorClusterAddress) -> ProducerConfig:
     connect = target.zookeeper or coordination_of(target)
     settings = target.security.settings()
     if connect:

@@ -30,7 +30,7 @@ from hermes.errors import (
     MessageTooLargeBrokerError,
 )
 from hermes.mirror.batches import Stretch, boundaries, stretches
-from hermes.mirror.routing import Plan
+from hermes.mirror.routing import RoutingPlan
 from hermes.mirror.state import PartitionFigures
 from hermes.protocol import Buffer, RecordSet
 
@@ -41,7 +41,7 @@ LONG_REST_SECONDS: Final = 15.0
 HOLDS_RECORDS: Final = "its topic has Kafka's format, and mirrors copy messages of 0.7 only"
 
 
-class Piece:
+class PendingStretch:
     """A stretch that is on its way."""
 
     __slots__ = ("duplicates", "left", "stretch")
@@ -53,7 +53,7 @@ class Piece:
 
 
 @dataclass(slots=True, eq=False)
-class Entry:
+class TargetAppend:
     """What one partition of the target is to append, or only to know.
 
     Attributes:
@@ -70,7 +70,7 @@ class Entry:
 
     claim: "SourceClaim"
     epoch: int
-    piece: Piece
+    piece: PendingStretch
     topic: str
     target: BrokerPartition
     source: str
@@ -91,7 +91,7 @@ class Surroundings(Protocol):
     skips_damage: bool
     counter: Any  # hermes.audit's TierCounter, or None
 
-    def send(self, entries: Iterable[Entry]) -> None:
+    def send(self, entries: Iterable[TargetAppend]) -> None:
         """Have entries sent, in this order."""
 
     def plan(self, claim: "SourceClaim", pause_seconds: float) -> None:
@@ -142,14 +142,14 @@ class SourceClaim(Claim):
         super().__init__(topic, partition, stream_id, lock, lease)
         self.source = source
         self.figures = figures
-        self.plan: Plan | None = None
+        self.plan: RoutingPlan | None = None
         self.acknowledged: int | None = None
         self.covered: int | None = None
         self.anew: int | None = None
         self.is_draining = self.is_ending = False
         self.failures = 0
         self._surroundings = surroundings
-        self._pieces: deque[Piece] = deque()
+        self._pieces: deque[PendingStretch] = deque()
         self._in_flight_bytes = 0
         self._rest_until = 0.0
         # Where the target refused a set: there messages go one by one; and the refused ones.
@@ -214,7 +214,7 @@ class SourceClaim(Claim):
 
     # -- planning -------------------------------------------------------------------------------
 
-    def begin(self, plan: Plan, offset: int) -> None:
+    def begin(self, plan: RoutingPlan, offset: int) -> None:
         """Fetch from an offset on, up to which the target has everything.
 
         An audit has to count what is there, so that it is read from where that was committed;
@@ -254,7 +254,7 @@ class SourceClaim(Claim):
             self._surroundings.trouble(self, str(error))
         self._surroundings.plan(self, pause)
 
-    def refused(self, entries: Sequence[Entry], error: BrokerError) -> None:
+    def refused(self, entries: Sequence[TargetAppend], error: BrokerError) -> None:
         """The target refused a set whose messages look intact: find out which one is meant.
 
         A damaged one (a compressed message's inside) is skipped, or the partition waits there. One
@@ -339,7 +339,7 @@ class SourceClaim(Claim):
 
     # -- sending --------------------------------------------------------------------------------
 
-    def done(self, entry: Entry, *, was_there: bool) -> None:
+    def done(self, entry: TargetAppend, *, was_there: bool) -> None:
         """The target has an entry on disk."""
         with self.lock:
             if not entry.is_wanted():
@@ -379,7 +379,7 @@ class SourceClaim(Claim):
         plan = self.plan
         if plan is None or epoch != self.epoch:
             return
-        piece = Piece(stretch, 0)
+        piece = PendingStretch(stretch, 0)
         entries = list(self._entries(plan, piece, epoch))
         piece.left = len(entries)
         with self.lock:
@@ -392,21 +392,23 @@ class SourceClaim(Claim):
                 self._settle(self._pieces.popleft())
         self._surroundings.send(entries)
 
-    def _entries(self, plan: Plan, piece: Piece, epoch: int) -> Iterator[Entry]:
+    def _entries(
+        self, plan: RoutingPlan, piece: PendingStretch, epoch: int
+    ) -> Iterator[TargetAppend]:
         stretch, reached = piece.stretch, plan.reached
         if stretch.fault:
             home = plan.route.home(len(reached))
             begin, reached[home] = reached[home], max(reached[home], stretch.end)
             if plan.is_exact and begin < stretch.end:
                 where = (plan.topic, plan.targets[home], plan.source, begin, stretch.end)
-                yield Entry(self, epoch, piece, *where, b"", 0, False)
+                yield TargetAppend(self, epoch, piece, *where, b"", 0, False)
             return
         for part in plan.route.parts(stretch, reached):
             if plan.is_exact or part.messages:
                 target = plan.targets[part.target]
-                yield Entry(self, epoch, piece, plan.topic, target, plan.source, *part[1:])
+                yield TargetAppend(self, epoch, piece, plan.topic, target, plan.source, *part[1:])
 
-    def _settle(self, piece: Piece) -> None:
+    def _settle(self, piece: PendingStretch) -> None:
         """Count a piece that is done, with the lock held: the one place where all ranges pass."""
         stretch, figures = piece.stretch, self.figures
         self._in_flight_bytes -= len(stretch.data)

@@ -6,7 +6,7 @@ from typing import Any, Final
 from hermes.metrics import Family, write_series
 from hermes.metrics.exposition import label_text
 from hermes.mirror.state import PartitionFigures
-from hermes.mirror.telling import Telling
+from hermes.mirror.telling import StatusPublisher
 
 _TOPIC: Final = ("source", "topic")
 _PARTITION: Final = ("source", "topic", "partition")
@@ -62,7 +62,7 @@ FAMILIES: Final = {
 }
 
 
-def write_families(telling: Telling, format_: str) -> Iterator[bytes]:
+def write_families(telling: StatusPublisher, format_: str) -> Iterator[bytes]:
     """Write everything there is now, a piece at a time.
 
     Args:

@@ -23,8 +23,8 @@ from hermes.errors import (
     OffsetOutOfRangeBrokerError,
 )
 from hermes.mirror.claims import SourceClaim
-from hermes.mirror.state import Troubles
-from hermes.mirror.throttle import Throttle
+from hermes.mirror.state import Problems
+from hermes.mirror.throttle import BandwidthLimit
 from hermes.protocol import EARLIEST, LATEST, FetchRequest
 
 # How long a fetch may wait for new messages of some partitions while others have no room, and
@@ -50,8 +50,8 @@ class SourceFetcher:
     def __init__(
         self,
         source: str,
-        troubles: Troubles,
-        throttle: Throttle,
+        troubles: Problems,
+        throttle: BandwidthLimit,
         broker_id: int,
         address: tuple[str, int],
         config: ConsumerConfig,

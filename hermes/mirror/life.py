@@ -21,7 +21,7 @@ from hermes.mirror.auditing import MirrorCounter
 from hermes.mirror.loops import LoopGuard
 from hermes.mirror.pipeline import Mirror
 from hermes.mirror.serving import mount_mirror
-from hermes.mirror.telling import Telling
+from hermes.mirror.telling import StatusPublisher
 from hermes.web import WebThread
 
 _log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ class MirrorRun:
         self._counter = MirrorCounter(config) if config.audit else None
         self._source_ids = dict.fromkeys((each.name for each in config.sources), "")
         self.mirror = Mirror(config, make_guard=self._make_guard, counter=self._counter)
-        self.telling = Telling(self.mirror, config.name, self._source_ids)
+        self.telling = StatusPublisher(self.mirror, config.name, self._source_ids)
         self.web: WebThread | None = None
 
     def start(self) -> None:

@@ -15,7 +15,7 @@ from hermes.client import conversations
 from hermes.client.mirrored import MirroredPartitions
 from hermes.client.sync_producer import SyncProducer
 from hermes.errors import BrokerError, MessageTooLargeBrokerError, OutcomeUnknownError
-from hermes.mirror.claims import Entry
+from hermes.mirror.claims import TargetAppend
 from hermes.protocol import LATEST, Acks, MirroredSet, ProduceRequest, SourceFlags
 from hermes.security import ClientSecurity
 
@@ -28,7 +28,7 @@ _PATIENCE_SECONDS: Final = 20.0
 _Place = tuple[str, int]
 
 
-class Bunch(NamedTuple):
+class AppendBatch(NamedTuple):
     """Entries that follow one another, as one.
 
     Attributes:
@@ -38,7 +38,7 @@ class Bunch(NamedTuple):
         is_verbatim: whether these are the source's own bytes from begin to end.
     """
 
-    entries: Sequence[Entry]
+    entries: Sequence[TargetAppend]
     begin: int
     end: int
     data: bytes
@@ -71,7 +71,7 @@ class Link(Protocol):
 
     most_in_flight: int
 
-    def begin(self, bunches: Sequence[Bunch]) -> None:
+    def begin(self, bunches: Sequence[AppendBatch]) -> None:
         """Send a request."""
 
     def finish(self) -> Sequence[Outcome]:
@@ -89,7 +89,7 @@ class MirroredLink:
     def __init__(self, partitions: MirroredPartitions) -> None:
         self._partitions = partitions
 
-    def begin(self, bunches: Sequence[Bunch]) -> None:
+    def begin(self, bunches: Sequence[AppendBatch]) -> None:
         """See `Link`. Nothing is taken that doesn't follow, so that a failure leaves no hole."""
         self._partitions.begin([_mirrored(each) for each in bunches])
 
@@ -114,7 +114,7 @@ class AcknowledgedLink:
         self._producer = producer
         self._waiting: deque[list[ProduceRequest]] = deque()
 
-    def begin(self, bunches: Sequence[Bunch]) -> None:
+    def begin(self, bunches: Sequence[AppendBatch]) -> None:
         """See `Link`."""
         self._waiting.append([ProduceRequest(*each.place, each.data) for each in bunches])
 
@@ -144,7 +144,7 @@ class PlainLink:
         self._misses: dict[_Place, int] = {}
         self._waiting: deque[list[tuple[_Place, int, int]]] = deque()
 
-    def begin(self, bunches: Sequence[Bunch]) -> None:
+    def begin(self, bunches: Sequence[AppendBatch]) -> None:
         """See `Link`."""
         expected = []
         for each in bunches:
@@ -213,7 +213,7 @@ def open_link(host: str, port: int, security: ClientSecurity) -> Link:
     return AcknowledgedLink(producer) if acknowledges else PlainLink(producer)
 
 
-def _mirrored(bunch: Bunch) -> MirroredSet:
+def _mirrored(bunch: AppendBatch) -> MirroredSet:
     flags = SourceFlags.FOLLOWS | (SourceFlags.VERBATIM if bunch.is_verbatim else 0)
     source = bunch.entries[0].source
     return MirroredSet(*bunch.place, source, bunch.begin, bunch.end, flags, bunch.data)

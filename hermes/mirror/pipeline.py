@@ -11,12 +11,12 @@ from hermes.coordination.filters import Blacklist, TopicFilter, Whitelist
 from hermes.coordination.layout import BrokerPartition
 from hermes.coordination.sessions import Session
 from hermes.errors import ConfigError, HermesError, InvalidTopicError
-from hermes.mirror.claims import Entry, SourceClaim
+from hermes.mirror.claims import SourceClaim, TargetAppend
 from hermes.mirror.planning import MakeGuard, Planner
-from hermes.mirror.sources import Source
-from hermes.mirror.state import PartitionFigures, Troubles
+from hermes.mirror.sources import MirrorSource
+from hermes.mirror.state import PartitionFigures, Problems
 from hermes.mirror.targets import TargetCluster
-from hermes.mirror.throttle import Throttle
+from hermes.mirror.throttle import BandwidthLimit
 from hermes.protocol import check_topic_name
 
 _log = logging.getLogger(__name__)
@@ -65,15 +65,15 @@ class Mirror:
         self.counter = counter
         self.skips_damage = config.damaged == "skip"
         self.failed: HermesError | None = None
-        self._troubles = Troubles(_log)
+        self._troubles = Problems(_log)
         self._target = TargetCluster(config.target, self._troubles)
         self._figures: dict[tuple[str, str, BrokerPartition], PartitionFigures] = {}
         self._is_stopping = False
         self._stopped = threading.Event()
         self._covering = threading.Thread(target=self._cover, name="hermes-covering", daemon=True)
-        topics, throttle = _check_topics(config), Throttle(config.throttle_bytes)
+        topics, throttle = _check_topics(config), BandwidthLimit(config.throttle_bytes)
         self._sources = {
-            each.name: Source(
+            each.name: MirrorSource(
                 each,
                 f"hermes-mirror-{config.name}",
                 topics,
@@ -143,7 +143,7 @@ class Mirror:
 
     # -- what claims report ---------------------------------------------------------------------
 
-    def send(self, entries: Iterable[Entry]) -> None:
+    def send(self, entries: Iterable[TargetAppend]) -> None:
         """See `Surroundings`."""
         self._target.send(entries)
 

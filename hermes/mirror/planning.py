@@ -25,9 +25,9 @@ from hermes.coordination.sessions import Session
 from hermes.errors import ConfigError, HermesError
 from hermes.mirror.answers import Answers, empty_set, latest_generation
 from hermes.mirror.claims import HOLDS_RECORDS, SourceClaim
-from hermes.mirror.routing import Plan, make_route
-from hermes.mirror.sources import Source
-from hermes.mirror.state import Troubles
+from hermes.mirror.routing import RoutingPlan, make_route
+from hermes.mirror.sources import MirrorSource
+from hermes.mirror.state import Problems
 from hermes.mirror.targets import TargetCluster
 from hermes.protocol import EARLIEST, LATEST, MirroredSet
 
@@ -38,7 +38,7 @@ _LONGEST_PAUSE: Final = 2.0
 _ROUND_CLAIMS: Final = 256
 
 
-class Guard(Protocol):
+class CycleGuard(Protocol):
     """Refuses what would make messages go round; see `hermes.mirror.loops.LoopGuard`."""
 
     def admit(self, topic: str, target_topic: str) -> str:
@@ -46,7 +46,7 @@ class Guard(Protocol):
 
 
 #: Makes the guard of a source.
-MakeGuard = Callable[[str, str, Session | None], Guard]
+MakeGuard = Callable[[str, str, Session | None], CycleGuard]
 
 
 class Planner:
@@ -69,8 +69,8 @@ class Planner:
         self,
         config: MirrorConfig,
         target: TargetCluster,
-        sources: Mapping[str, Source],
-        troubles: Troubles,
+        sources: Mapping[str, MirrorSource],
+        troubles: Problems,
         tell: Callable[[SourceClaim, str], None],
         make_guard: MakeGuard | None,
     ) -> None:
@@ -81,7 +81,7 @@ class Planner:
         self._troubles = troubles
         self._tell = tell
         self._make_guard = make_guard
-        self._guards: dict[str, Guard] = {}
+        self._guards: dict[str, CycleGuard] = {}
         self._due: list[tuple[float, int, SourceClaim]] = []
         self._numbers = count()
         # How often in a row a claim couldn't be planned.
@@ -148,7 +148,7 @@ class Planner:
     def _plan(self, claims: Sequence[SourceClaim]) -> None:
         """Plan some claims; what they have in common is asked once."""
         answers = Answers(self._target, self._sources)
-        made: list[tuple[SourceClaim, Plan, int]] = []
+        made: list[tuple[SourceClaim, RoutingPlan, int]] = []
         unknown: list[tuple[BrokerPartition, MirroredSet, SourceClaim]] = []
         for claim in claims:
             if claim.is_revoked or claim.plan is not None:
@@ -230,7 +230,7 @@ class Planner:
 
     def _made(
         self, claim: SourceClaim, answers: Answers
-    ) -> tuple[Plan, int, list[tuple[BrokerPartition, MirroredSet]]]:
+    ) -> tuple[RoutingPlan, int, list[tuple[BrokerPartition, MirroredSet]]]:
         """Make a plan, and say where to begin, and what the target has to be told before."""
         source, topic = self._sources[claim.source], claim.figures.target_topic
         targets = answers.partitions(topic)
@@ -244,7 +244,7 @@ class Planner:
                     "nothing would know how far it is",
                 )
             offset = self._first(claim)
-            return Plan("", topic, targets, route, [offset] * len(targets)), offset, []
+            return RoutingPlan("", topic, targets, route, [offset] * len(targets)), offset, []
         generation, places = latest_generation(name, answers.positions(topic))
         is_new = False
         if claim.anew is not None:
@@ -279,7 +279,7 @@ class Planner:
         if self._config.audit and claim.acknowledged is None:
             # Nothing was ever committed: what is there was not counted for certain.
             offset = min(offset, self._first(claim))
-        return Plan(source_text, topic, targets, route, reached), offset, sets
+        return RoutingPlan(source_text, topic, targets, route, reached), offset, sets
 
     def _first(self, claim: SourceClaim) -> int:
         """Where to begin as far as the source knows."""

@@ -27,7 +27,7 @@ CHUNK_BYTES: Final = 1 << 20
 _PARTITIONER: Final = "java-hash"
 
 
-class Part(NamedTuple):
+class TargetPart(NamedTuple):
     """What one partition of the target gets.
 
     Attributes:
@@ -47,7 +47,7 @@ class Part(NamedTuple):
     is_verbatim: bool
 
 
-class Route(Protocol):
+class PartitionRoute(Protocol):
     """Divides what comes from one partition of the source.
 
     Attributes:
@@ -56,7 +56,7 @@ class Route(Protocol):
 
     is_single: bool
 
-    def parts(self, stretch: Stretch, reached: list[int]) -> Iterator[Part]:
+    def parts(self, stretch: Stretch, reached: list[int]) -> Iterator[TargetPart]:
         """Divide a stretch.
 
         Args:
@@ -81,12 +81,12 @@ class IndexRoute:
     def __init__(self, index: int) -> None:
         self._index = index
 
-    def parts(self, stretch: Stretch, reached: list[int]) -> Iterator[Part]:
-        """See `Route`."""
+    def parts(self, stretch: Stretch, reached: list[int]) -> Iterator[TargetPart]:
+        """See `PartitionRoute`."""
         yield from _verbatim(self.home(len(reached)), stretch.begin, stretch, reached)
 
     def home(self, count: int) -> int:
-        """See `Route`."""
+        """See `PartitionRoute`."""
         return self._index % count
 
 
@@ -102,8 +102,8 @@ class RandomRoute:
     def __init__(self, source: str) -> None:
         self._source = source
 
-    def parts(self, stretch: Stretch, reached: list[int]) -> Iterator[Part]:
-        """See `Route`. The chunk in which a message starts decides."""
+    def parts(self, stretch: Stretch, reached: list[int]) -> Iterator[TargetPart]:
+        """See `PartitionRoute`. The chunk in which a message starts decides."""
         begin, data = stretch.begin, stretch.data
         while begin < stretch.end:
             chunk = begin // CHUNK_BYTES
@@ -115,7 +115,7 @@ class RandomRoute:
             begin, data = begin + size, data[size:]
 
     def home(self, count: int) -> int:
-        """See `Route`."""
+        """See `PartitionRoute`."""
         return 0
 
 
@@ -135,8 +135,8 @@ class KeyRoute:
         self._key_of = key_of
         self._partition = load_plugin("hermes.partitioners", _PARTITIONER, IPartitioner).partition
 
-    def parts(self, stretch: Stretch, reached: list[int]) -> Iterator[Part]:
-        """See `Route`."""
+    def parts(self, stretch: Stretch, reached: list[int]) -> Iterator[TargetPart]:
+        """See `PartitionRoute`."""
         collected: dict[int, list[bytes]] = {}
         for start, end in boundaries(stretch.data):
             offset = stretch.begin + start
@@ -148,10 +148,10 @@ class KeyRoute:
             data = b"".join(messages)
             begin, reached[target] = reached[target], stretch.end
             is_verbatim = len(data) == stretch.end - begin
-            yield Part(target, begin, stretch.end, data, len(messages), is_verbatim)
+            yield TargetPart(target, begin, stretch.end, data, len(messages), is_verbatim)
 
     def home(self, count: int) -> int:
-        """See `Route`."""
+        """See `PartitionRoute`."""
         return 0
 
     def _divided(self, message: Message, offset: int, count: int) -> Iterator[tuple[int, bytes]]:
@@ -179,7 +179,7 @@ class KeyRoute:
 
 
 @dataclass(slots=True, eq=False)
-class Plan:
+class RoutingPlan:
     """How a claim's messages get to the target.
 
     Attributes:
@@ -194,7 +194,7 @@ class Plan:
     source: str
     topic: str
     targets: tuple[BrokerPartition, ...]
-    route: Route
+    route: PartitionRoute
     reached: list[int]
 
     @property
@@ -203,7 +203,7 @@ class Plan:
         return bool(self.source)
 
 
-def make_route(rule: Partitioning, index: int, source: str) -> Route:
+def make_route(rule: Partitioning, index: int, source: str) -> PartitionRoute:
     """The route of one partition of a source.
 
     Args:
@@ -237,7 +237,9 @@ class _JsonKey:
         return value
 
 
-def _verbatim(target: int, begin: int, stretch: Stretch, reached: list[int]) -> Iterator[Part]:
+def _verbatim(
+    target: int, begin: int, stretch: Stretch, reached: list[int]
+) -> Iterator[TargetPart]:
     """A range of the source's own bytes, without what is there already."""
     there = reached[target]
     if there >= stretch.end:
@@ -247,6 +249,6 @@ def _verbatim(target: int, begin: int, stretch: Stretch, reached: list[int]) -> 
         data, begin = data[there - begin :], there
         count = sum(1 for _ in boundaries(data))
     elif there < begin:  # what lies between belongs to others
-        yield Part(target, there, begin, b"", 0, False)
+        yield TargetPart(target, there, begin, b"", 0, False)
     reached[target] = stretch.end
-    yield Part(target, begin, stretch.end, data, count, True)
+    yield TargetPart(target, begin, stretch.end, data, count, True)

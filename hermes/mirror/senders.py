@@ -15,9 +15,9 @@ from hermes.errors import (
     InvalidMessageBrokerError,
     MessageTooLargeBrokerError,
 )
-from hermes.mirror.claims import Entry
-from hermes.mirror.links import Bunch, Link, Outcome
-from hermes.mirror.state import Troubles
+from hermes.mirror.claims import TargetAppend
+from hermes.mirror.links import AppendBatch, Link, Outcome
+from hermes.mirror.state import Problems
 
 # Of one request: enough for the price of a flush, little enough for the memory of both sides.
 _REQUEST_BYTES: Final = 2 << 20
@@ -26,7 +26,7 @@ _REQUEST_BUNCHES: Final = 64
 _BUNCH_BYTES: Final = 256 << 10
 
 
-class Sender:
+class TargetSender:
     """Sends to one broker.
 
     Args:
@@ -35,19 +35,19 @@ class Sender:
         troubles: hears of failures of the broker.
     """
 
-    def __init__(self, what: str, open_link: Callable[[], Link], troubles: Troubles) -> None:
+    def __init__(self, what: str, open_link: Callable[[], Link], troubles: Problems) -> None:
         self._what = what
         self._open_link = open_link
         self._troubles = troubles
         self._changed = threading.Condition()
-        self._queue: deque[Entry] = deque()
-        self._in_flight: deque[list[Bunch]] = deque()
+        self._queue: deque[TargetAppend] = deque()
+        self._in_flight: deque[list[AppendBatch]] = deque()
         self._link: Link | None = None
         self._is_stopped = False
         self._thread = threading.Thread(target=self._run, name=f"hermes-{what}", daemon=True)
         self._thread.start()
 
-    def put(self, entries: Iterable[Entry]) -> None:
+    def put(self, entries: Iterable[TargetAppend]) -> None:
         """Have entries sent; returns at once."""
         with self._changed:
             self._queue.extend(entries)
@@ -100,10 +100,10 @@ class Sender:
             self._settle(self._in_flight.popleft(), outcomes)
             self._troubles.end(self._what)
 
-    def _next_request(self) -> list[Bunch]:
+    def _next_request(self) -> list[AppendBatch]:
         """Take entries from the queue, with its lock held."""
-        collected: list[list[Entry]] = []
-        last: dict[tuple[str, int], list[Entry]] = {}
+        collected: list[list[TargetAppend]] = []
+        last: dict[tuple[str, int], list[TargetAppend]] = {}
         total = 0
         while self._queue and len(collected) < _REQUEST_BUNCHES and total < _REQUEST_BYTES:
             entry = self._queue.popleft()
@@ -119,7 +119,7 @@ class Sender:
                 collected.append(last[place])
         return [_bunch(each) for each in collected]
 
-    def _settle(self, bunches: Sequence[Bunch], outcomes: Sequence[Outcome]) -> None:
+    def _settle(self, bunches: Sequence[AppendBatch], outcomes: Sequence[Outcome]) -> None:
         for bunch, (error, was_there) in zip(bunches, outcomes, strict=True):
             claim, epoch = bunch.entries[0].claim, bunch.entries[0].epoch
             if error is None:
@@ -144,7 +144,7 @@ class Sender:
                 bunch.entries[0].claim.restart(bunch.entries[0].epoch, known)
 
 
-def _is_joined(before: Sequence[Entry], entry: Entry) -> bool:
+def _is_joined(before: Sequence[TargetAppend], entry: TargetAppend) -> bool:
     """Whether an entry can be sent as one with those before it."""
     last = before[-1]
     return (
@@ -158,7 +158,7 @@ def _is_joined(before: Sequence[Entry], entry: Entry) -> bool:
     )
 
 
-def _bunch(entries: Sequence[Entry]) -> Bunch:
+def _bunch(entries: Sequence[TargetAppend]) -> AppendBatch:
     first, last = entries[0], entries[-1]
     data = bytes(first.data) if first is last else b"".join([each.data for each in entries])
-    return Bunch(entries, first.begin, last.end, data, first.is_verbatim)
+    return AppendBatch(entries, first.begin, last.end, data, first.is_verbatim)

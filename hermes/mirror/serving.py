@@ -9,12 +9,12 @@ from twisted.web.resource import Resource
 
 from hermes.metrics import OPENMETRICS
 from hermes.mirror.families import write_families
-from hermes.mirror.telling import Telling
+from hermes.mirror.telling import StatusPublisher
 from hermes.security import CLUSTER, Operation
-from hermes.web import Health, Metrics, Rule, WebServer, write_json
+from hermes.web import Health, MetricsResource, Rule, WebServer, write_json
 
 
-def mount_mirror(web: WebServer, reactor: Any, telling: Telling) -> None:
+def mount_mirror(web: WebServer, reactor: Any, telling: StatusPublisher) -> None:
     """Serve a mirror.
 
     Args:
@@ -23,18 +23,20 @@ def mount_mirror(web: WebServer, reactor: Any, telling: Telling) -> None:
         telling: knows the mirror.
     """
     rule = web.guard.rule(Operation.DESCRIBE, CLUSTER)
-    metrics = Metrics(reactor, partial(_pieces, telling))
-    web.root.add("health", Health(_Ready(telling)), any_host=True, rule=Rule(is_open=True))
+    metrics = MetricsResource(reactor, partial(_pieces, telling))
+    web.root.add(
+        "health", Health(_MirrorReadiness(telling)), any_host=True, rule=Rule(is_open=True)
+    )
     web.root.add("metrics", metrics, any_host=True, rule=rule)
     web.root.add("status", _Status(telling), any_host=True, rule=rule)
 
 
-class _Ready(Resource):
+class _MirrorReadiness(Resource):
     """Ready while nothing is wrong: sources and target are reached, every partition goes on."""
 
     isLeaf = True
 
-    def __init__(self, telling: Telling) -> None:
+    def __init__(self, telling: StatusPublisher) -> None:
         super().__init__()
         self._telling = telling
 
@@ -50,7 +52,7 @@ class _Status(Resource):
 
     isLeaf = True
 
-    def __init__(self, telling: Telling) -> None:
+    def __init__(self, telling: StatusPublisher) -> None:
         super().__init__()
         self._telling = telling
 
@@ -60,7 +62,7 @@ class _Status(Resource):
         return write_json(request, {**names, **json.loads(now.format())})
 
 
-def _pieces(telling: Telling, format_: str) -> Any:
+def _pieces(telling: StatusPublisher, format_: str) -> Any:
     from prometheus_client import CollectorRegistry, ProcessCollector
 
     from hermes.metrics import generate

@@ -17,7 +17,7 @@ from hermes.client.groups.config import ConsumerConfig
 from hermes.client.groups.membership import Membership
 from hermes.client.simple_consumer import SimpleConsumer
 from hermes.config.kinds import FORMAT_KAFKA
-from hermes.config.mirror import ClusterAddress
+from hermes.config.mirror import MirrorClusterAddress
 from hermes.coordination.cluster import read_brokers, read_partition_counts, read_partitions
 from hermes.coordination.filters import TopicFilter
 from hermes.coordination.layout import (
@@ -33,9 +33,9 @@ from hermes.mirror.alone import Alone
 from hermes.mirror.claims import SourceClaim, Surroundings
 from hermes.mirror.fetchers import SourceFetcher
 from hermes.mirror.source_stream import SourceStream
-from hermes.mirror.state import Troubles
+from hermes.mirror.state import Problems
 from hermes.mirror.targets import coordination_of, id_of
-from hermes.mirror.throttle import Throttle
+from hermes.mirror.throttle import BandwidthLimit
 from hermes.protocol import DescribeSettingsRequest
 
 _log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class Sharing(Protocol):
         """Commit, and leave all to others."""
 
 
-class Source:
+class MirrorSource:
     """One source of a mirror.
 
     Args:
@@ -76,14 +76,14 @@ class Source:
 
     def __init__(
         self,
-        address: ClusterAddress,
+        address: MirrorClusterAddress,
         group: str,
         topics: TopicFilter,
         buffer_bytes: int,
         surroundings: Surroundings,
         make_claim: Callable[..., SourceClaim],
-        troubles: Troubles,
-        throttle: Throttle,
+        troubles: Problems,
+        throttle: BandwidthLimit,
     ) -> None:
         self.address = address
         self.name = address.name

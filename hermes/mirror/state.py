@@ -40,7 +40,7 @@ class PartitionFigures:
     is_held: bool = False
 
 
-class Troubles:
+class Problems:
     """What is wrong now, by what it is about; each is logged when it begins and when it ends.
 
     Threads may share it.

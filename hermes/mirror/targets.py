@@ -10,7 +10,7 @@ from typing import Final
 
 from hermes.client.mirrored import MirroredPartitions
 from hermes.client.simple_consumer import SimpleConsumer
-from hermes.config.mirror import ClusterAddress
+from hermes.config.mirror import MirrorClusterAddress
 from hermes.coordination.cluster import NodeFaults, read_brokers, read_partition_counts
 from hermes.coordination.cluster_id import cluster_id, id_of_addresses
 from hermes.coordination.layout import BrokerPartition
@@ -23,10 +23,10 @@ from hermes.errors import (
     NotAuthenticatedError,
     UnknownTopicError,
 )
-from hermes.mirror.claims import Entry
+from hermes.mirror.claims import TargetAppend
 from hermes.mirror.links import open_link
-from hermes.mirror.senders import Sender
-from hermes.mirror.state import Troubles
+from hermes.mirror.senders import TargetSender
+from hermes.mirror.state import Problems
 from hermes.protocol import (
     MAX_MIRRORED_SETS,
     ClusterIdRequest,
@@ -54,7 +54,7 @@ class TargetCluster:
         cluster_id: its UUID; empty before `connect`.
     """
 
-    def __init__(self, address: ClusterAddress, troubles: Troubles) -> None:
+    def __init__(self, address: MirrorClusterAddress, troubles: Problems) -> None:
         self.address = address
         self.session: Session | None = None
         self.cluster_id = ""
@@ -169,7 +169,7 @@ class TargetCluster:
                 failed.update({n: each.error for n, each in told if each.error is not None})
         return failed
 
-    def send(self, entries: Iterable[Entry]) -> None:
+    def send(self, entries: Iterable[TargetAppend]) -> None:
         """Have entries sent, in this order; their claims hear of the outcomes."""
         for entry in entries:
             self._known[entry.target.broker_id].sender.put((entry,))
@@ -216,14 +216,14 @@ class _Broker:
     """What it takes to talk to one broker."""
 
     def __init__(
-        self, broker_id: int, address: _Address, security: ClientSecurity, troubles: Troubles
+        self, broker_id: int, address: _Address, security: ClientSecurity, troubles: Problems
     ) -> None:
         self.address = address
         self.consumer = _consumer(address, security)
         self.mirrored = MirroredPartitions(
             *address, timeout_seconds=_TIMEOUT_SECONDS, security=security
         )
-        self.sender = Sender(
+        self.sender = TargetSender(
             f"target broker {broker_id}", partial(open_link, *address, security), troubles
         )
 
@@ -234,7 +234,7 @@ class _Broker:
         self.consumer.close()
 
 
-def coordination_of(cluster: ClusterAddress) -> str:
+def coordination_of(cluster: MirrorClusterAddress) -> str:
     """Ask the brokers of an address where their coordination is; empty where they have none.
 
     Raises:
@@ -255,7 +255,7 @@ def coordination_of(cluster: ClusterAddress) -> str:
     raise failure or ClientError("no brokers are given")
 
 
-def id_of(session: Session | None, cluster: ClusterAddress) -> str:
+def id_of(session: Session | None, cluster: MirrorClusterAddress) -> str:
     """The UUID of a cluster; one without coordination that is no Hermes is known by its addresses.
 
     Raises:

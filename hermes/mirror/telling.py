@@ -27,7 +27,7 @@ _LOOKS: Final = 4
 _HOST_LENGTH: Final = 100
 
 
-class Told(Protocol):
+class HasStatus(Protocol):
     """What is told about: a `hermes.mirror.Mirror`."""
 
     def figures(self) -> list[PartitionFigures]:
@@ -50,7 +50,7 @@ class Told(Protocol):
         """The target's id; empty while it isn't known."""
 
 
-class Telling:
+class StatusPublisher:
     """Tells of a mirror, in a thread.
 
     Args:
@@ -66,7 +66,7 @@ class Telling:
 
     def __init__(
         self,
-        mirror: Told,
+        mirror: HasStatus,
         name: str,
         source_ids: Mapping[str, str],
         *,

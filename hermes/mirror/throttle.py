@@ -9,7 +9,7 @@ from typing import Final
 _BURST_SECONDS: Final = 0.25
 
 
-class Throttle:
+class BandwidthLimit:
     """Bytes per second, shared by threads.
 
     Args:

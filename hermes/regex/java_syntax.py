@@ -73,7 +73,7 @@ class At(NamedTuple):
     holds: Callable[[str, int], bool]
 
 
-class Look(NamedTuple):
+class Lookaround(NamedTuple):
     """What stands ahead of a place, or behind it."""
 
     node: "Node"
@@ -81,7 +81,7 @@ class Look(NamedTuple):
     negated: bool
 
 
-Node = Set | Sequence | Choice | Repeat | At | Look
+Node = Set | Sequence | Choice | Repeat | At | Lookaround
 
 
 class _Flags(NamedTuple):
@@ -209,7 +209,7 @@ class _Parser:
         if not self._skip(")"):
             raise ValueError("a parenthesis is not closed")
         self._depth -= 1
-        return node if look is None else Look(node, *look)
+        return node if look is None else Lookaround(node, *look)
 
     def _opening(self, flags: _Flags) -> _Flags:
         """Read what stands between `(?` and a group's content."""

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from hermes.regex.java_syntax import (
     At,
     Choice,
-    Look,
+    Lookaround,
     Node,
     Repeat,
     Sequence,
@@ -48,10 +48,10 @@ class _Step(NamedTuple):
     ways: tuple[int, ...] = ()
     character: Test | None = None
     place: Callable[[str, int], bool] | None = None
-    part: "_Part | None" = None
+    part: "_SubProgram | None" = None
 
 
-class _Part(NamedTuple):
+class _SubProgram(NamedTuple):
     """A program within a program."""
 
     start: int
@@ -113,7 +113,7 @@ class JavaPattern:
         """
         known = self._known.get(text)
         if known is None:
-            run = _Run(self._steps, text, self._moves, self._has_places, self._most_work)
+            run = _MatchRun(self._steps, text, self._moves, self._has_places, self._most_work)
             known = run.matches(self._start)
             if len(self._known) >= _MOST_REMEMBERED:
                 self._known = {}
@@ -140,9 +140,9 @@ class JavaPattern:
         if isinstance(node, At):
             self._has_places = True
             return self._write(_Step((following,), place=node.holds))
-        if isinstance(node, Look):
+        if isinstance(node, Lookaround):
             self._has_places = True
-            part = _Part(self._program(node.node), node.ahead, node.negated)
+            part = _SubProgram(self._program(node.node), node.ahead, node.negated)
             return self._write(_Step((following,), part=part))
         if isinstance(node, Choice):
             ways = tuple(self._compile(each, following) for each in node.branches)
@@ -168,7 +168,7 @@ class JavaPattern:
         return start
 
 
-class _Run:
+class _MatchRun:
     """One match: sets of steps, moved on by each character."""
 
     def __init__(
@@ -239,21 +239,21 @@ class _Run:
             return step.place(self._text, place)
         return step.part is None or self._looks(number, step.part, place)
 
-    def _looks(self, number: int, part: _Part, place: int) -> bool:
+    def _looks(self, number: int, part: _SubProgram, place: int) -> bool:
         known = self._seen.get((number, place))
         if known is None:
             found = self._ahead(part, place) if part.ahead else self._behind(part, place)
             known = self._seen[number, place] = found != part.negated
         return known
 
-    def _ahead(self, part: _Part, place: int) -> bool:
+    def _ahead(self, part: _SubProgram, place: int) -> bool:
         states = self._spread([part.start], place)
         while states and not self._is_over(states) and place < len(self._text):
             place += 1
             states = self._move(states, self._text[place - 1], place)
         return self._is_over(states)
 
-    def _behind(self, part: _Part, end: int) -> bool:
+    def _behind(self, part: _SubProgram, end: int) -> bool:
         """Whether it matches from anywhere up to here."""
         states = self._spread([part.start], 0)
         for place in range(end):

@@ -26,7 +26,7 @@ from hermes.security.access import (
     deed,
 )
 from hermes.security.credentials import PLAIN, ClientSecurity
-from hermes.security.deciding import AccessRules, Decision
+from hermes.security.deciding import AccessDecision, AccessRules
 from hermes.security.principals import ANONYMOUS, INTERNAL, check_user_name
 
 __all__ = [
@@ -35,10 +35,10 @@ __all__ = [
     "INTERNAL",
     "LONGEST_NAME",
     "PLAIN",
+    "AccessDecision",
     "AccessRule",
     "AccessRules",
     "ClientSecurity",
-    "Decision",
     "Operation",
     "Resource",
     "ResourceKind",

@@ -163,7 +163,7 @@ class ClientSecurity:
         return _contexts.get((self.tls_ca, self.tls_certificate, self.tls_key))
 
 
-class _Kept(NamedTuple):
+class _CachedContext(NamedTuple):
     """A context, and the state of the files that were read last, whether they could be used or not.
 
     Attributes:
@@ -180,7 +180,7 @@ class _Contexts:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._kept: dict[_Paths, _Kept] = {}
+        self._kept: dict[_Paths, _CachedContext] = {}
 
     def get(self, paths: _Paths) -> "ssl.SSLContext":
         """See `ClientSecurity.ssl_context`."""
@@ -198,7 +198,7 @@ class _Contexts:
                 context = kept.context
             if kept is None and len(self._kept) >= _MOST_CONTEXTS:
                 del self._kept[next(iter(self._kept))]
-            self._kept[paths] = _Kept(stamps, context)
+            self._kept[paths] = _CachedContext(stamps, context)
             return context
 
     def forked(self) -> None:

@@ -28,7 +28,7 @@ _SHOW: Final = {
 }
 
 
-class Decision(NamedTuple):
+class AccessDecision(NamedTuple):
     """Whether somebody may do something.
 
     Attributes:
@@ -105,7 +105,7 @@ class AccessRules:
 
     def decide(
         self, principal: str, groups: frozenset[str], operation: Operation, resource: Resource
-    ) -> Decision:
+    ) -> AccessDecision:
         """Decide whether somebody may do something, and say which rule does.
 
         Args:
@@ -115,21 +115,21 @@ class AccessRules:
             resource: to what.
         """
         if principal == INTERNAL:
-            return Decision(True)
+            return AccessDecision(True)
         kind, name = resource
         if len(name) > LONGEST_NAME:
-            return Decision(False)
+            return AccessDecision(False)
         denying, allowing = self._select(principal, groups, operation, kind)
         if denying.cover(name):
-            return Decision(False, denying.first(name))
+            return AccessDecision(False, denying.first(name))
         if allowing.cover(name):
-            return Decision(True, allowing.first(name))
+            return AccessDecision(True, allowing.first(name))
         if operation is Operation.DESCRIBE:
             for each in _SHOW[kind]:
                 decision = self.decide(principal, groups, each, resource)
                 if decision.allowed:
                     return decision
-        return Decision(False)
+        return AccessDecision(False)
 
     def may_anything(self, principal: str, groups: frozenset[str]) -> bool:
         """Whether any rule allows somebody anything."""
@@ -182,7 +182,7 @@ def explain_decision(
     groups: frozenset[str],
     operation: Operation,
     resource: Resource,
-) -> tuple[Decision, str]:
+) -> tuple[AccessDecision, str]:
     """Decide whether somebody may do something, and say why in words.
 
     Args:
@@ -194,7 +194,7 @@ def explain_decision(
         resource: to what.
     """
     if rules is None:
-        return Decision(True), "there are no rules: whoever can connect may do everything"
+        return AccessDecision(True), "there are no rules: whoever can connect may do everything"
     decision = AccessRules(rules).decide(principal, groups, operation, resource)
     if decision.rule is not None:
         number = rules.index(decision.rule) + 1

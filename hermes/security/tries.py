@@ -53,7 +53,7 @@ _USER: Final = _Rule(10, 0.1, 2.0, None, 10.0)
 _MOST_COUNTED: Final = 40
 
 
-class Tries:
+class LoginAttempts:
     """Counts failures, and says how long the next try has to wait. Threads may share it.
 
     Args:

@@ -88,7 +88,7 @@ class Users:
             ConfigError: it is no users file; the text names the line, and has nothing of it but a
                 user's name.
         """
-        reader = _Reader(source)
+        reader = _UserFileReader(source)
         try:
             lines = data.decode().splitlines()
         except UnicodeDecodeError:
@@ -207,7 +207,7 @@ class Users:
         return found
 
 
-class _Reader:
+class _UserFileReader:
     """Reads one file, line by line."""
 
     def __init__(self, source: str) -> None:

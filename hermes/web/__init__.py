@@ -14,11 +14,11 @@ Knows neither the broker nor the client library, nor what is served.
 """
 
 from hermes.web.answers import ErrorPage, respond_later, stream, write_json, write_text
-from hermes.web.gates import Gate, Rule
-from hermes.web.guards import Guard, users_guard
+from hermes.web.gates import Rule, WebGate
+from hermes.web.guards import WebGuard, users_guard
 from hermes.web.hosts import AcceptedHosts
 from hermes.web.logins import Logins
-from hermes.web.operating import Health, Metrics
+from hermes.web.operating import Health, MetricsResource
 from hermes.web.own_thread import WebThread
 from hermes.web.server import WebServer
 from hermes.web.site import CONTENT_SECURITY_POLICY, Root, Site
@@ -27,14 +27,14 @@ __all__ = [
     "CONTENT_SECURITY_POLICY",
     "AcceptedHosts",
     "ErrorPage",
-    "Gate",
-    "Guard",
     "Health",
     "Logins",
-    "Metrics",
+    "MetricsResource",
     "Root",
     "Rule",
     "Site",
+    "WebGate",
+    "WebGuard",
     "WebServer",
     "WebThread",
     "respond_later",

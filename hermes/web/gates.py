@@ -1,6 +1,6 @@
 """Who a request is from, and whether it may have what it asks for.
 
-Each listener has a `Gate`. By the listener's `authentication` a request is from
+Each listener has a `WebGate`. By the listener's `authentication` a request is from
 
     none    `anonymous`
     scram   the user whose name and password it carries (basic authentication, RFC 7617)
@@ -59,7 +59,7 @@ class _Refusal(NamedTuple):
     text: str
 
 
-class Gate:
+class WebGate:
     """Says who the requests of one listener are from. Lives in the reactor's thread.
 
     Args:

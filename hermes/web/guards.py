@@ -1,7 +1,7 @@
 """What all ports of a process's web server share: who its users are, and what they may do.
 
-A broker makes its `Guard` of what it knows of users anyway. `users_guard` makes one for a process
-that is no broker: of a users file and a list of rules.
+A broker makes its `WebGuard` of what it knows of users anyway. `users_guard` makes one from a users
+file and a list of rules, for a process that is no broker.
 """
 
 from collections import Counter
@@ -16,13 +16,13 @@ from twisted.python.threadpool import ThreadPool
 
 from hermes.listening import Listener, peer_principal
 from hermes.security import AccessRule, AccessRules, Operation, Resource, Rights
-from hermes.web.gates import Gate, Rule
+from hermes.web.gates import Rule, WebGate
 from hermes.web.logins import Logins
 
 _CHECKS_AT_ONCE: Final = 2
 
 
-class Guard:
+class WebGuard:
     """Makes the gates of listeners, and the rules of what is mounted. In the reactor's thread.
 
     Args:
@@ -54,7 +54,7 @@ class Guard:
         self.refused: Counter[str] = Counter()
         self._logins = None if check is None else Logins(revision, check)
 
-    def gate(self, listener: Listener) -> Gate:
+    def gate(self, listener: Listener) -> WebGate:
         """Make the gate of a listener."""
         config = listener.config
 
@@ -64,7 +64,7 @@ class Guard:
         def refused(reason: str) -> None:
             self.refused[reason] += 1
 
-        return Gate(config.authentication, self._logins, name_of, refused, self._introduce)
+        return WebGate(config.authentication, self._logins, name_of, refused, self._introduce)
 
     def rule(self, operation: Operation, resource: Resource) -> Rule:
         """Make the rule for what needs an operation on a resource."""
@@ -86,17 +86,17 @@ class UserChecks:
     """
 
     def __init__(self, reactor: Any, authenticator: Any) -> None:
-        from hermes.security.tries import Tries  # as little needed as users are
+        from hermes.security.tries import LoginAttempts  # as little needed as users are
 
         self._reactor = reactor
         self._authenticator = authenticator
-        self._tries = Tries(reactor.seconds)
+        self._tries = LoginAttempts(reactor.seconds)
         self._turns = DeferredSemaphore(_CHECKS_AT_ONCE)
         self._pool = ThreadPool(0, _CHECKS_AT_ONCE, "hermes-logins")
         self._pool.start()
 
     def check(self, address: str, name: str, password: str) -> "Deferred[Any]":
-        """See `Guard`."""
+        """See `WebGuard`."""
         return Deferred.fromCoroutine(self._check(address, name, password))
 
     async def _check(self, address: str, name: str, password: str) -> Any:
@@ -127,7 +127,7 @@ class UserChecks:
 
 def users_guard(
     reactor: Any, users_file: str | Path | None, access: Iterable[AccessRule] | None = None
-) -> "tuple[Guard, Callable[[], None]]":
+) -> "tuple[WebGuard, Callable[[], None]]":
     """Make the guard of a process that is no broker.
 
     Args:
@@ -142,13 +142,13 @@ def users_guard(
         ConfigError: the users file can't be used.
     """
     if users_file is None:
-        return Guard(rights=_rights(access, lambda name: frozenset())), lambda: None
+        return WebGuard(rights=_rights(access, lambda name: frozenset())), lambda: None
     from hermes.security.users_file import UsersFile
 
     file = UsersFile(users_file, reactor.seconds)
     checks = UserChecks(reactor, file)
     rights = _rights(access, lambda name: file.current().groups(name))
-    return Guard(checks.check, file.revision, file.find, rights), checks.stop
+    return WebGuard(checks.check, file.revision, file.find, rights), checks.stop
 
 
 def _rights(

@@ -36,7 +36,7 @@ class TooBusyError(HermesError):
     """A password was not looked at: there are too many others."""
 
 
-class Credentials(NamedTuple):
+class PasswordCredentials(NamedTuple):
     """What a request brings.
 
     Attributes:
@@ -52,7 +52,7 @@ class Credentials(NamedTuple):
         return "<Credentials>"
 
 
-def parse_authorization(header: bytes) -> Credentials:
+def parse_authorization(header: bytes) -> PasswordCredentials:
     """Read an `Authorization` header: basic authentication (RFC 7617), in UTF-8.
 
     Raises:
@@ -70,7 +70,7 @@ def parse_authorization(header: bytes) -> Credentials:
     user, colon, password = text.partition(":")
     if not (user and colon) or any(each < " " or each == "\x7f" for each in text):
         raise BadCredentialsError("Base64 of USER:PASSWORD in UTF-8 is expected")
-    return Credentials(user, password)
+    return PasswordCredentials(user, password)
 
 
 class Logins:
@@ -99,7 +99,7 @@ class Logins:
         self._right: OrderedDict[bytes, float] = OrderedDict()  # until when
         self._under_way: dict[bytes, list[Deferred[bool]]] = {}
 
-    def check(self, address: str, given: Credentials) -> "Deferred[bool]":
+    def check(self, address: str, given: PasswordCredentials) -> "Deferred[bool]":
         """Whether a password is right.
 
         Args:
@@ -148,5 +148,5 @@ class Logins:
         if len(self._right) > _MOST_REMEMBERED:
             self._right.popitem(last=False)
 
-    def _mac(self, given: Credentials) -> bytes:
+    def _mac(self, given: PasswordCredentials) -> bytes:
         return hmac.digest(self._key, "\0".join(given).encode(), hashlib.sha256)

@@ -45,7 +45,7 @@ class _Live(Resource):
         return write_json(request, {"live": True})
 
 
-class Metrics(Resource):
+class MetricsResource(Resource):
     """What is served as `/metrics`, to a few at a time.
 
     Args:

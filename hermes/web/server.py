@@ -6,8 +6,8 @@ from typing import Any
 from twisted.internet.defer import Deferred, inlineCallbacks
 
 from hermes.listening import Address, Listener
-from hermes.web.gates import Gate
-from hermes.web.guards import Guard
+from hermes.web.gates import WebGate
+from hermes.web.guards import WebGuard
 from hermes.web.hosts import AcceptedHosts
 from hermes.web.site import Root, Site
 
@@ -32,14 +32,16 @@ class WebServer:
         on_stop: called by `stop` when no request comes any more; what they return is waited for.
     """
 
-    def __init__(self, reactor: Any, hosts: Iterable[str] = (), guard: Guard | None = None) -> None:
+    def __init__(
+        self, reactor: Any, hosts: Iterable[str] = (), guard: WebGuard | None = None
+    ) -> None:
         self._reactor = reactor
-        self.guard = guard or Guard()
+        self.guard = guard or WebGuard()
         self.root = Root()
         self.addresses: list[Address] = []
         self.on_stop: list[Callable[[], Any]] = []
         self.hosts = AcceptedHosts(hosts)
-        self.gates: list[Gate] = []
+        self.gates: list[WebGate] = []
         self._sites: list[Site] = []
         self._ports: list[Any] = []
 
@@ -54,7 +56,7 @@ class WebServer:
             self.addresses.append(self.open_own(listener, gate))
             self.gates.append(gate)
 
-    def open_own(self, listener: Listener, gate: Gate) -> Any:
+    def open_own(self, listener: Listener, gate: WebGate) -> Any:
         """Listen for this process itself: on a port that `addresses` doesn't have.
 
         Args:

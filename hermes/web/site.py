@@ -17,7 +17,7 @@ from twisted.web.resource import Resource, getChildForRequest
 from hermes.limited_log import LimitedLog
 from hermes.logs import ModuleLogger
 from hermes.web.answers import ErrorPage
-from hermes.web.gates import Gate, Rule
+from hermes.web.gates import Rule, WebGate
 from hermes.web.hosts import AcceptedHosts
 
 #: Nothing but what this site serves itself, and no inline script or style.
@@ -267,11 +267,11 @@ class Site(server.Site):
     displayTracebacks = False
 
     def __init__(
-        self, root: Root, hosts: AcceptedHosts, reactor: Any, gate: Gate | None = None
+        self, root: Root, hosts: AcceptedHosts, reactor: Any, gate: WebGate | None = None
     ) -> None:
         super().__init__(root, _Request, reactor=reactor)
         self._root = root
-        self._gate = gate or Gate()
+        self._gate = gate or WebGate()
         self._hosts = hosts
         self.channels: dict[_Channel, None] = {}
         self.lines = LimitedLog(ModuleLogger(), reactor.seconds)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from hermes.audit.events import Counts, Event, decode_event
+from hermes.audit.events import CountsEvent, Event, decode_event
 from hermes.errors import BrokerTimeoutError
 from hermes.protocol.stamps import Stamper
 
@@ -31,8 +31,8 @@ class MemoryPublisher:
     def events(self) -> list[Event]:
         return [decode_event(each) for each in self.payloads]
 
-    def counts(self) -> list[Counts]:
-        return [each.body for each in self.events() if isinstance(each.body, Counts)]
+    def counts(self) -> list[CountsEvent]:
+        return [each.body for each in self.events() if isinstance(each.body, CountsEvent)]
 
 
 def stamped(count: int, time_ms: int = 5_000, process: int = 1) -> list[bytes]:

@@ -10,7 +10,7 @@ import pytest
 from storage_fakes import Crash, ForgetfulFiles, UnsyncedFiles
 from storage_logs import NOW_MS, all_files, append, message, open_log, read_all, settings
 
-from hermes.backup import Repository, Source, restore, take_backup, verify
+from hermes.backup import BackupSource, Repository, restore, take_backup, verify
 from hermes.errors import StorageError
 from hermes.storage import DataDirectory, FileLayer
 from hermes.storage.layout import RESTORE_MARKER
@@ -20,7 +20,7 @@ SMALL = settings(segment_bytes=100)
 
 def take(root: Path, files: FileLayer, now_ms: int = NOW_MS) -> None:
     """Back up what no broker is using."""
-    source = Source(str(root / "data"), None, SMALL)
+    source = BackupSource(str(root / "data"), None, SMALL)
     repository = Repository(root / "backups", files)
     take_backup(repository, source, now_ms=now_ms, version="1", pause=lambda: None, files=files)
 

@@ -4,10 +4,10 @@ import time
 
 import pytest
 
-from hermes.audit.events import Alive, Counts, Event, Gap, encode_event
+from hermes.audit.events import Alive, CountsEvent, Event, Gap, encode_event
 from hermes.client import Producer, ProducerConfig
-from hermes.console import Access, Address, Cluster, Console
-from hermes.console.asking import Ask
+from hermes.console import Access, ClusterClient, Console, ListenAddress
+from hermes.console.asking import PageRequest
 from hermes.testing import running_broker
 
 HOUR_MS = 3_600_000
@@ -27,11 +27,15 @@ def page():
             with Producer(ProducerConfig(broker_list=broker.broker_list)) as producer:
                 producer.send("hermes-audit", list(payloads))
 
-        console = Console(Cluster(Address(broker.host, broker.port)), Access(None), lambda: False)
+        console = Console(
+            ClusterClient(ListenAddress(broker.host, broker.port)), Access(None), lambda: False
+        )
 
         def shown():
             answer = console.answer(
-                Ask("GET", ("audit",), {}, cookies={"hermes_session": "s" * 43}, here="/audit")
+                PageRequest(
+                    "GET", ("audit",), {}, cookies={"hermes_session": "s" * 43}, here="/audit"
+                )
             )
             pieces = [answer.body] if isinstance(answer.body, bytes) else answer.body
             assert answer.status == 200
@@ -48,14 +52,14 @@ def test_windows_that_are_short_are_shown_with_what_explains_them(page):
     assert "No two tiers have reported" in shown()
     second = START_MS + 60_000
     report(
-        event("producers", 7, 0, Counts("clicks", windows={(START_MS, 7): (5, 50)})),
-        event("producers", 7, 1, Counts("clicks", windows={(second, 7): (9, 90)})),
+        event("producers", 7, 0, CountsEvent("clicks", windows={(START_MS, 7): (5, 50)})),
+        event("producers", 7, 1, CountsEvent("clicks", windows={(second, 7): (9, 90)})),
         event("producers", 7, 2, Alive(True, AT_MS)),
         event(
             "cluster:<i>",
             8,
             0,
-            Counts(
+            CountsEvent(
                 "clicks",
                 log="0-0",
                 end=100,
@@ -80,8 +84,12 @@ def test_windows_that_are_short_are_shown_with_what_explains_them(page):
 
 def test_without_coordination_the_page_says_so():
     with running_broker() as broker:
-        console = Console(Cluster(Address(broker.host, broker.port)), Access(None), lambda: False)
-        ask = Ask("GET", ("audit",), {}, cookies={"hermes_session": "s" * 43}, here="/audit")
+        console = Console(
+            ClusterClient(ListenAddress(broker.host, broker.port)), Access(None), lambda: False
+        )
+        ask = PageRequest(
+            "GET", ("audit",), {}, cookies={"hermes_session": "s" * 43}, here="/audit"
+        )
         answer = console.answer(ask)
         console.close()
     assert answer.status == 200

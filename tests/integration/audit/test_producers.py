@@ -3,7 +3,7 @@
 import pytest
 from mirrored_pair import eventually
 
-from hermes.audit.events import Alive, Counts, decode_event
+from hermes.audit.events import Alive, CountsEvent, decode_event
 from hermes.client import EARLIEST, FetchRequest, Producer, ProducerConfig, SimpleConsumer
 from hermes.errors import MessageTooLargeError
 from hermes.protocol.stamps import read_stamp
@@ -46,7 +46,7 @@ def test_messages_are_stamped_counted_and_reported(broker):
     assert [stamp.number for stamp, _ in stored] == [0, 1, 2]
     events = reports(broker, stored[0][0].process)
     assert [each.sequence for each in events] == list(range(len(events)))
-    counts = [each.body for each in events if isinstance(each.body, Counts)]
+    counts = [each.body for each in events if isinstance(each.body, CountsEvent)]
     assert sum(count for each in counts for count, _ in each.windows.values()) == 3
     assert isinstance(events[-1].body, Alive)
     assert events[-1].body.closed
@@ -58,7 +58,9 @@ def test_without_acknowledgements_nothing_is_certain(broker):
         producer.flush()
 
     def counted(process):
-        return [each.body for each in reports(broker, process) if isinstance(each.body, Counts)]
+        return [
+            each.body for each in reports(broker, process) if isinstance(each.body, CountsEvent)
+        ]
 
     # What nobody acknowledges may still be on its way, the counts as well.
     ((stamp, _),) = map(read_stamp, eventually(lambda: payloads(broker, "unacknowledged")))

@@ -14,7 +14,7 @@ from hermes.client import FetchRequest, ProducerConfig, SimpleConsumer
 from hermes.client import Producer as HermesProducer
 from hermes.config.topic import TOPIC_SETTINGS
 from hermes.console import Access
-from hermes.console.asking import Answer
+from hermes.console.asking import PageResponse
 from hermes.coordination.group_state import read_members, store_offsets
 from hermes.coordination.layout import BrokerPartition
 from hermes.coordination.sessions import Session
@@ -417,13 +417,13 @@ def targets(kafka: RunningKafka) -> None:
 
 @pytest.fixture
 def produce(pages: Acting, targets: None) -> Any:
-    def send(topic: str = "target", **form: str) -> Answer:
+    def send(topic: str = "target", **form: str) -> PageResponse:
         return pages.post("topics", topic, "produce", **{"value": "text", **form})
 
     return send
 
 
-def stored(kafka: RunningKafka, answer: Answer) -> Any:
+def stored(kafka: RunningKafka, answer: PageResponse) -> Any:
     """The message that an answer says it has stored."""
     assert answer.status == 303, body(answer)
     path, _, query = answer.headers["Location"].partition("?")

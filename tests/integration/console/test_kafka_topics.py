@@ -12,9 +12,9 @@ from hermes.cli import program
 from hermes.client import SimpleConsumer, SyncProducer
 from hermes.client.groups import Consumer, ConsumerConfig
 from hermes.client.kafka_asking import KafkaAsker
-from hermes.console.cluster import Address, Cluster
-from hermes.console.recent import Recent
-from hermes.console.sampling import Sampler
+from hermes.console.cluster import ClusterClient, ListenAddress
+from hermes.console.recent import ReadCache
+from hermes.console.sampling import ClusterSampler
 from hermes.console.topics import TopicReader
 from hermes.coordination.group_state import store_offsets
 from hermes.coordination.layout import BrokerPartition
@@ -51,11 +51,11 @@ def store(kafka: RunningKafka, offset: int) -> None:
 
 
 def test_rates_are_in_bytes_also_where_offsets_count_messages(kafka: RunningKafka) -> None:
-    cluster = Cluster(Address(kafka.host, kafka.port))
+    cluster = ClusterClient(ListenAddress(kafka.host, kafka.port))
     now = [100.0]
     try:
-        sampler = Sampler(cluster, Recent(0.0), lambda: now[0])
-        topics = TopicReader(cluster, Recent(0.0), lambda: now[0])
+        sampler = ClusterSampler(cluster, ReadCache(0.0), lambda: now[0])
+        topics = TopicReader(cluster, ReadCache(0.0), lambda: now[0])
         publish(kafka, 5)
         sampler.view(), topics.topic("orders")
         publish(kafka, 20)

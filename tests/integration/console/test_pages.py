@@ -10,8 +10,8 @@ from html.parser import HTMLParser
 import pytest
 
 from hermes.client import SimpleConsumer
-from hermes.console import Access, Address, Cluster, Console, Records
-from hermes.console.asking import Answer, Ask
+from hermes.console import Access, ClusterClient, Console, ListenAddress, RegistryRecords
+from hermes.console.asking import PageRequest, PageResponse
 from hermes.coordination.group_state import read_group
 from hermes.coordination.layout import BrokerPartition
 from hermes.coordination.sessions import Session
@@ -29,13 +29,13 @@ class Pages:
     def __init__(self, broker, records=None, **settings):
         self.may_act = False
         self.access = Access(None)
-        cluster = Cluster(Address(broker.host, broker.port), **settings)
+        cluster = ClusterClient(ListenAddress(broker.host, broker.port), **settings)
         self.console = Console(cluster, self.access, lambda: self.may_act, records)
 
     def answer(self, *path, **query):
         cookies = {"hermes_session": SESSION}
         query = {name.rstrip("_"): str(value) for name, value in query.items()}
-        return self.console.answer(Ask("GET", path, query, cookies=cookies, here="/here"))
+        return self.console.answer(PageRequest("GET", path, query, cookies=cookies, here="/here"))
 
     def __call__(self, *path, **query):
         answer = self.answer(*path, **query)
@@ -47,10 +47,10 @@ class Pages:
         form["csrf"] = self.access.token(SESSION)
         cookies = {"hermes_session": SESSION}
         query = {"kind": kind} if kind else {}
-        return self.console.answer(Ask("POST", path, query, form, cookies))
+        return self.console.answer(PageRequest("POST", path, query, form, cookies))
 
 
-def body(answer: Answer) -> str:
+def body(answer: PageResponse) -> str:
     pieces = [answer.body] if isinstance(answer.body, bytes) else answer.body
     return b"".join(pieces).decode()
 
@@ -358,7 +358,7 @@ def test_groups_show_members_owners_and_lag(pages):
 
 
 def test_schemas_are_listed_shown_and_compared(pages, prepared):
-    with_registry = Pages(prepared.broker, Records(f"{prepared.broker.http}/registry"))
+    with_registry = Pages(prepared.broker, RegistryRecords(f"{prepared.broker.http}/registry"))
     try:
         listed = with_registry("schemas")
         assert_harmless(listed)
@@ -467,11 +467,11 @@ def test_brokers_show_their_settings_and_their_log(pages):
 def test_colours_are_remembered_in_a_cookie(pages):
     answer = pages.answer("theme", to="dark", back="/topics")
     assert (answer.headers["Location"], answer.cookies["hermes_theme"]) == ("/topics", "dark")
-    dark = pages.console.answer(Ask("GET", (), cookies={"hermes_theme": "dark"}))
+    dark = pages.console.answer(PageRequest("GET", (), cookies={"hermes_theme": "dark"}))
     assert 'data-theme="dark"' in body(dark)
     assert (
         "data-theme"
         not in body(
-            pages.console.answer(Ask("GET", (), cookies={"hermes_theme": '"><script>'}))
+            pages.console.answer(PageRequest("GET", (), cookies={"hermes_theme": '"><script>'}))
         ).partition("<head>")[0]
     )

@@ -15,8 +15,8 @@ from hermes.client import (
     ProducerData,
     SimpleConsumer,
 )
-from hermes.console import Access, Address, Cluster, Console, Records
-from hermes.console.asking import Ask
+from hermes.console import Access, ClusterClient, Console, ListenAddress, RegistryRecords
+from hermes.console.asking import PageRequest
 from hermes.plugins.encoders.avro_registry import RegistryAvroEncoder
 from hermes.schemas import RegistryClient
 from hermes.testing import running_broker
@@ -31,7 +31,7 @@ SCHEMA: dict[str, Any] = {
 def shown(console: Console, page: str, **query: Any) -> str:
     """What is to be read on a topic's page."""
     given = {name.rstrip("_"): str(value) for name, value in query.items()}
-    answer = console.answer(Ask("GET", ("topics", "records", page), given))
+    answer = console.answer(PageRequest("GET", ("topics", "records", page), given))
     assert answer.status == 200
     pieces = [answer.body] if isinstance(answer.body, bytes) else answer.body
     main = b"".join(pieces).decode().partition("<main")[2]
@@ -50,8 +50,8 @@ def test_records_are_read_and_searched() -> None:
                 producer.send(ProducerData("records", {"user": user}))
 
         def console() -> Console:
-            cluster = Cluster(Address("127.0.0.1", broker.port))
-            return Console(cluster, Access(None), lambda: False, Records(registry.url))
+            cluster = ClusterClient(ListenAddress("127.0.0.1", broker.port))
+            return Console(cluster, Access(None), lambda: False, RegistryRecords(registry.url))
 
         looking = console()
         assert all(f'{{"user": "{user}"}}' in shown(looking, "messages") for user in ("Ann", "Bob"))
@@ -81,9 +81,9 @@ def test_a_record_is_produced_by_a_version_of_a_subject() -> None:
         }
         for schema in (SCHEMA, newer):
             client.register("users", json.dumps(schema))
-        cluster = Cluster(Address("127.0.0.1", broker.port))
+        cluster = ClusterClient(ListenAddress("127.0.0.1", broker.port))
         access = Access(None)
-        console = Console(cluster, access, lambda: True, Records(registry.url))
+        console = Console(cluster, access, lambda: True, RegistryRecords(registry.url))
         with SimpleConsumer("127.0.0.1", broker.port) as consumer:
             consumer.create_topic("records")
 
@@ -91,9 +91,9 @@ def test_a_record_is_produced_by_a_version_of_a_subject() -> None:
                 cookies = {"hermes_session": "s" * 43}
                 form = {"csrf": access.token("s" * 43), "value": "avro", "subject": "users", **form}
                 path = ("topics", "records", "produce")
-                return console.answer(Ask("POST", path, form=form, cookies=cookies))
+                return console.answer(PageRequest("POST", path, form=form, cookies=cookies))
 
-            form = console.answer(Ask("GET", ("topics", "records", "produce"))).body
+            form = console.answer(PageRequest("GET", ("topics", "records", "produce"))).body
             assert b'<option value="users">' in form
             assert post(payload='{"user": "Ann"}', version="1").status == 303
             assert post(payload='{"user": "Bob", "n": 8}').status == 303
@@ -123,4 +123,4 @@ def test_a_record_is_produced_by_a_version_of_a_subject() -> None:
 
 def test_a_wrong_url() -> None:
     with pytest.raises(Exception, match="registry: 'ftp://x' is not a URL"):
-        Records("ftp://x")
+        RegistryRecords("ftp://x")

@@ -9,7 +9,7 @@ from urllib.request import Request, urlopen
 import pytest
 from fake_registry import fake_registry
 
-from hermes.console import Records
+from hermes.console import RegistryRecords
 from hermes.schemas import RegistryClient, SchemaReference
 from hermes.testing import RunningBroker, running_broker
 
@@ -24,7 +24,7 @@ def broker() -> Iterator[RunningBroker]:
 
 @contextmanager
 def pages_of(broker: RunningBroker, url: str) -> Iterator[Pages]:
-    pages = Pages(broker, Records(url))  # type: ignore[no-untyped-call]
+    pages = Pages(broker, RegistryRecords(url))  # type: ignore[no-untyped-call]
     yield pages
     pages.console.close()
 

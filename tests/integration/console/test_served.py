@@ -17,7 +17,7 @@ from hermes.broker.own import OwnClient
 from hermes.config import parse_broker_config
 from hermes.console import hash_password
 from hermes.tap import _mount_console
-from hermes.web import Gate, Root
+from hermes.web import Root, WebGate
 
 PASSWORD = "correct horse"
 
@@ -93,7 +93,7 @@ def test_beyond_loopback_its_pages_say_what_is_missing(password_file: Path) -> N
             "allow_insecure": True,
             **settings,
         }
-        place = {"addresses": [("0.0.0.0", 9093)], "gates": [Gate()]}
+        place = {"addresses": [("0.0.0.0", 9093)], "gates": [WebGate()]}
         web = SimpleNamespace(root=Root(), **place, on_stop=[])
         config = parse_broker_config(values, "settings")
         own = OwnClient("127.0.0.1", 9092)

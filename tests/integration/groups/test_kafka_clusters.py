@@ -27,17 +27,17 @@ from hermes.cli import program
 from hermes.client import Producer as HermesProducer
 from hermes.client import ProducerConfig, SimpleConsumer, SyncProducer
 from hermes.console import Access, Console
-from hermes.console.asking import Ask
-from hermes.console.cluster import Cluster
+from hermes.console.asking import PageRequest
+from hermes.console.cluster import ClusterClient
 from hermes.console.groups import GroupReader
-from hermes.console.recent import Recent
-from hermes.console.sampling import Sampler
+from hermes.console.recent import ReadCache
+from hermes.console.sampling import ClusterSampler
 from hermes.console.topics import TopicReader
 from hermes.coordination.sessions import Session
 from hermes.coordination.topic_tree import TopicTree
 from hermes.errors import RoutingError, SettingRefusedError, TopicExistsError
 from hermes.protocol import encode_message_set
-from hermes.spark.cluster import Cluster as SparkCluster
+from hermes.spark.cluster import ClusterClient as SparkCluster
 from hermes.spark.contents import EMPTY
 from hermes.spark.options import ClusterAddress, Retries, Selection
 from hermes.spark.planning import selected_partitions
@@ -422,17 +422,17 @@ def test_what_hermes_own_clients_ask_of_such_a_topic_is_done_in_the_cluster(
         rows = {words[0]: words[1:] for words in map(str.split, shown) if words}
         assert (rows["clicks"][0], rows["declared"][0]) == ("4", "2")
         with ExitStack() as looked:
-            cluster = Cluster(None, connect)
+            cluster = ClusterClient(None, connect)
             looked.callback(cluster.close)
-            view = TopicReader(cluster, Recent()).topic("clicks")
+            view = TopicReader(cluster, ReadCache()).topic("clicks")
             assert sorted(row.number for row in view.partitions) == [0, 1, 2, 3]
             assert {row.number for row in view.partitions if row.broker_id == 1} == set(own)
-            assert Sampler(cluster, Recent()).view().topics["clicks"].partitions == 4
-            ends, _ = GroupReader(cluster, Recent()).ends(["clicks"])
+            assert ClusterSampler(cluster, ReadCache()).view().topics["clicks"].partitions == 4
+            ends, _ = GroupReader(cluster, ReadCache()).ends(["clicks"])
             assert len(ends) == 4
             console = Console(cluster, Access(None), lambda: False)
             looked.callback(console.close)
-            body = console.answer(Ask("GET", ("topics", "clicks"))).body
+            body = console.answer(PageRequest("GET", ("topics", "clicks"))).body
             page = (body if isinstance(body, bytes) else b"".join(body)).decode()
             assert "Offsets count messages" in page
             assert "positions in bytes" not in page

@@ -3,7 +3,7 @@
 from audited import MemoryPublisher, stamped
 
 from hermes.audit.counting import TierCounter, count_set
-from hermes.audit.events import Alive, Counts, Gap
+from hermes.audit.events import Alive, CountsEvent, Gap
 from hermes.protocol import Codec, encode_message, encode_message_set
 
 
@@ -136,7 +136,7 @@ def test_a_report_that_failed_is_sent_again_as_it_was():
     assert counter.publish()
     by_sequence = {each.sequence: each.body for each in publisher.events()}
     assert len(publisher.payloads) > len(by_sequence)
-    counts = [each for each in by_sequence.values() if isinstance(each, Counts)]
+    counts = [each for each in by_sequence.values() if isinstance(each, CountsEvent)]
     assert [each.windows[5000, 1][0] for each in counts] == [1, 2]
     assert sorted(by_sequence) == list(range(len(by_sequence)))
 

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from hermes.audit.events import Alive, Counts, Event, Gap, decode_event, encode_event
+from hermes.audit.events import Alive, CountsEvent, Event, Gap, decode_event, encode_event
 from hermes.errors import AuditEventError
 
-WHOLE = Counts(
+WHOLE = CountsEvent(
     "clicks",
     "east.clicks",
     "east/0-3",
@@ -29,8 +29,8 @@ def event(body):
     "body",
     [
         WHOLE,
-        Counts("clicks", windows={(0, 1): (1, 1)}),
-        Counts("clicks", log="l", since_ms=0),
+        CountsEvent("clicks", windows={(0, 1): (1, 1)}),
+        CountsEvent("clicks", log="l", since_ms=0),
         Gap("clicks", "east/0-3", 5, 9, "lost"),
         Gap("clicks", "east/0-3", 5, 9, "damaged", "east.clicks"),
         Alive(False, 5, {"clicks": {"east/0-3": (9, 1)}}),

@@ -5,7 +5,7 @@ import threading
 import pytest
 from audited import MemoryPublisher
 
-from hermes.audit.events import Alive, Counts
+from hermes.audit.events import Alive, CountsEvent
 from hermes.audit.producers import AuditHandler, ProducerTier
 from hermes.client import ProducerConfig
 from hermes.errors import ConfigError
@@ -90,7 +90,7 @@ def test_topics_of_hermes_are_neither_stamped_nor_counted(publisher, tier):
     assert tier.stamped("hermes-audit", [b"event"]) == [b"event"]
     tier.settled([("hermes-audit", [b"event"], True)])
     tier.publish()
-    assert not any(isinstance(each.body, Counts) for each in publisher.events())
+    assert not any(isinstance(each.body, CountsEvent) for each in publisher.events())
 
 
 @pytest.mark.parametrize(

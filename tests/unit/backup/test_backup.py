@@ -10,7 +10,7 @@ import pytest
 from storage_fakes import FaultyFiles, UnsyncedFiles, WatchedFiles
 from storage_logs import NOW_MS, all_files, append, message, open_log, read_all, settings
 
-from hermes.backup import Repository, Source, restore, take_backup, verify
+from hermes.backup import BackupSource, Repository, restore, take_backup, verify
 from hermes.errors import DataDirectoryLockedError, DiskFullError, StorageError
 from hermes.storage import DataDirectory
 from hermes.storage.inspection import Limits
@@ -65,7 +65,7 @@ def take(tmp_path, broker):
     times = iter(range(NOW_MS, NOW_MS + 1_000_000, 1000))
 
     def run(flushed=broker.flushed, files=None, **others):
-        source = Source(str(broker.root), flushed, SMALL, **others)
+        source = BackupSource(str(broker.root), flushed, SMALL, **others)
         repository = Repository(tmp_path / "backups", files or UnsyncedFiles())
         return take_backup(
             repository,
@@ -179,7 +179,7 @@ def test_older_backups_go_as_wanted(broker, take, tmp_path, restored):
 def test_the_clock_may_be_set_back(broker, take, tmp_path):
     names = []
     for _ in range(3):
-        source = Source(str(broker.root), broker.flushed, SMALL)
+        source = BackupSource(str(broker.root), broker.flushed, SMALL)
         repository = Repository(tmp_path / "backups")
         taken = take_backup(repository, source, now_ms=5, version="1", pause=lambda: None)
         names.append(taken.name)
@@ -391,7 +391,7 @@ def test_directories_that_hold_something_else(broker, take, tmp_path):
     (tmp_path / "backups" / "letters").mkdir()
     with pytest.raises(StorageError, match="holds 'letters', which is no backup"):
         take()
-    source = Source(str(broker.root), broker.flushed, SMALL)
+    source = BackupSource(str(broker.root), broker.flushed, SMALL)
     for place in (broker.root / "backups", tmp_path):
         with pytest.raises(StorageError, match="lie in one another"):
             take_backup(Repository(place), source, now_ms=1, version="1", pause=lambda: None)

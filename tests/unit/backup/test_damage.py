@@ -12,9 +12,9 @@ from kafka_logs import append_values
 from storage_fakes import UnsyncedFiles, WatchedFiles
 from storage_logs import NOW_MS, append, message, settings
 
-from hermes.backup import Repository, Source, take_backup
+from hermes.backup import BackupSource, Repository, take_backup
 from hermes.backup.manifest import DamagedRange, Manifest
-from hermes.backup.taking import Taken
+from hermes.backup.taking import CompletedBackup
 from hermes.storage import DataDirectory
 from hermes.storage.damage import MOST_RANGES
 
@@ -63,12 +63,12 @@ def flip(path: Path, position: int) -> None:
 
 def take(
     root: Path, watermarks: Mapping[int, int] | None = None, *, files: Any = None, at: int = 0
-) -> Taken:
+) -> CompletedBackup:
     files = files or UnsyncedFiles()
     flushed = None if watermarks is None else lambda topic: watermarks
     return take_backup(
         Repository(root / "backups", files),
-        Source(str(root / "data"), flushed, settings()),
+        BackupSource(str(root / "data"), flushed, settings()),
         now_ms=NOW_MS + at,
         version="1",
         pause=lambda: None,

@@ -7,7 +7,7 @@ from kafka_logs import append_values, check_indexes, read_records
 from storage_fakes import UnsyncedFiles
 from storage_logs import NOW_MS, settings
 
-from hermes.backup import Repository, Source, restore, take_backup, verify
+from hermes.backup import BackupSource, Repository, restore, take_backup, verify
 from hermes.storage import DataDirectory, Log
 
 SMALL = settings(segment_bytes=3000, format="kafka")
@@ -46,7 +46,7 @@ def test_what_is_flushed_is_in_a_backup(tmp_path: Path, state: str) -> None:
         directory._lock.release()  # type: ignore[union-attr]
         end += 1
     repository = Repository(tmp_path / "backups", UnsyncedFiles())
-    source = Source(str(tmp_path / "data"), flushed, SMALL)
+    source = BackupSource(str(tmp_path / "data"), flushed, SMALL)
     for number in range(2):  # the second one links what the first one has
         taken = take_backup(
             repository,

@@ -8,7 +8,7 @@ from mirrored_logs import SIZE, MirroredLog, SourceCopy
 from storage_fakes import UnsyncedFiles
 from storage_logs import NOW_MS, settings
 
-from hermes.backup import Repository, Source, restore, take_backup
+from hermes.backup import BackupSource, Repository, restore, take_backup
 from hermes.storage.inspection import Limits
 from hermes.storage.lock import DirectoryLock
 from hermes.storage.verification import DirectoryCheck, Finding
@@ -38,7 +38,7 @@ def backed_up(
     """Back up, restore, check, and open on another machine."""
     files = UnsyncedFiles()
     repository = Repository(tmp_path / "backups", files)
-    source = Source(str(tmp_path / "data"), flushed, settings(150))
+    source = BackupSource(str(tmp_path / "data"), flushed, settings(150))
     take_backup(repository, source, now_ms=NOW_MS, version="1", pause=lambda: None, files=files)
     name = repository.latest()
     target = tmp_path / "restored"

@@ -7,7 +7,7 @@ from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 
 from hermes.broker.monitoring import Monitoring
-from hermes.web import AcceptedHosts, Metrics, Root, Site
+from hermes.web import AcceptedHosts, MetricsResource, Root, Site
 from hermes.web.operating import MAX_SCRAPES
 
 
@@ -21,7 +21,7 @@ class _NeverKnown(Monitoring):
 
 def test_a_flood_of_scrapes_is_refused_until_one_ends() -> None:
     clock, root = Clock(), Root()
-    root.add("metrics", Metrics(clock, _NeverKnown(clock).scrape), any_host=True)
+    root.add("metrics", MetricsResource(clock, _NeverKnown(clock).scrape), any_host=True)
     site = Site(root, AcceptedHosts(), clock)
     channels = []
 

@@ -12,7 +12,7 @@ import yaml
 from certificates import Authority
 
 from hermes.cli import diagnosis
-from hermes.cli.options import BrokerAddress
+from hermes.cli.options import BrokerOption
 from hermes.config import ListenerConfig
 from hermes.coordination.kafka_groups import group_node_path
 from hermes.coordination.sessions import Session
@@ -220,7 +220,7 @@ def test_a_clock_that_was_never_set():
     ],
 )
 def test_where_an_endpoint_listens(endpoint, place):
-    expected = None if place is None else BrokerAddress(*place)
+    expected = None if place is None else BrokerOption(*place)
     assert diagnosis.tcp_place(ListenerConfig(endpoint)) == expected
 
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 from storage_logs import NOW_MS, append, message, open_log, settings
 
-from hermes.cli.options import BrokerAddress
+from hermes.cli.options import BrokerOption
 from hermes.cli.pacing import Pace
 from hermes.cli.reading import PartitionReader, read_partitions
 from hermes.cli.stored_topics import StoredTopics
@@ -66,7 +66,7 @@ def replay(run, monkeypatch, data):
 
     def invoke(*arguments, code=0):
         producer = FakeProducer()
-        monkeypatch.setattr(BrokerAddress, "producer", lambda *_: nullcontext(producer))
+        monkeypatch.setattr(BrokerOption, "producer", lambda *_: nullcontext(producer))
         line = ["replay", "-b", "127.0.0.1:1", "-t", "clicks", "--to", "again", "--acks", "none"]
         result = run(*line, "--log-dir", data, *arguments)
         assert result.exit_code == code, result.output
@@ -195,7 +195,7 @@ def letter(payload, partition=0, topic="orders"):
 
 def replay_dead(run, monkeypatch, directory, *arguments, own=()):
     producer = FakeProducer(own)
-    monkeypatch.setattr(BrokerAddress, "producer", lambda *_: nullcontext(producer))
+    monkeypatch.setattr(BrokerOption, "producer", lambda *_: nullcontext(producer))
     line = ["replay", "-b", "127.0.0.1:1", "-t", "orders.g.dead", "--acks", "none"]
     return run(*line, "--log-dir", directory, *arguments), producer.sent
 

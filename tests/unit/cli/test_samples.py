@@ -1,4 +1,4 @@
-from hermes.cli.samples import LagRow, Sample, TopicRow, lag_rows, topic_rows
+from hermes.cli.samples import LagSample, Sample, TopicSample, lag_rows, topic_rows
 from hermes.coordination.layout import BrokerPartition
 
 HERE, THERE, AWAY = BrokerPartition(0, 0), BrokerPartition(1, 0), BrokerPartition(2, 0)
@@ -31,9 +31,9 @@ NOW = sample(
 
 def test_topics_that_grow_fastest_come_first_and_a_new_log_is_new():
     assert topic_rows(NOW, BEFORE) == [
-        TopicRow("clicks", 2, 950, 200.0),
-        TopicRow("views", 1, 50, 50.0),
-        TopicRow("idle", 1, 30, 0.0),
+        TopicSample("clicks", 2, 950, 200.0),
+        TopicSample("views", 1, 50, 50.0),
+        TopicSample("idle", 1, 30, 0.0),
     ]
 
 
@@ -44,8 +44,8 @@ def test_the_first_look_knows_no_rates():
 
 def test_groups_that_are_furthest_behind_come_first():
     assert lag_rows(NOW, BEFORE) == [
-        LagRow("search", "clicks", 2, 400, None, 150.0),
-        LagRow("search", "idle", 2, 10, None, 0.0),
+        LagSample("search", "clicks", 2, 400, None, 150.0),
+        LagSample("search", "idle", 2, 10, None, 0.0),
     ]
 
 
@@ -61,15 +61,15 @@ def test_where_offsets_count_messages_rates_are_those_of_sizes_and_lags_are_in_m
     place = "orders", HERE
     before = sample(10.0, {place: 1000}, {place: 990}, ["orders"])
     now = sample(12.0, {place: 2000}, {place: 1500}, ["orders"])
-    assert topic_rows(now, before) == [TopicRow("orders", 1, 1000, 250.0)]
-    assert lag_rows(now, before) == [LagRow("search", "orders", 2, None, 500, 245.0)]
+    assert topic_rows(now, before) == [TopicSample("orders", 1, 1000, 250.0)]
+    assert lag_rows(now, before) == [LagSample("search", "orders", 2, None, 500, 245.0)]
 
 
 def test_a_topic_that_comes_back_in_the_other_format_is_another_one():
     place = "orders", HERE
     before = sample(10.0, {place: 1000}, {place: 990})
     now = sample(12.0, {place: 2000}, {place: 1500}, ["orders"])
-    assert lag_rows(now, before) == [LagRow("search", "orders", 2, None, 500, None)]
+    assert lag_rows(now, before) == [LagSample("search", "orders", 2, None, 500, None)]
 
 
 def test_what_a_broker_holds_that_comes_back_is_neither_written_nor_a_change():
@@ -77,8 +77,8 @@ def test_what_a_broker_holds_that_comes_back_is_neither_written_nor_a_change():
     offsets = {here: 900, there: 100}
     both = sample(12.0, {here: 1400, there: 500}, offsets)
     one = sample(10.0, {here: 1000}, offsets)
-    assert topic_rows(both, one) == [TopicRow("clicks", 2, 950, 200.0)]
-    assert lag_rows(both, one) == [LagRow("search", "clicks", 2, 900, None, None)]
+    assert topic_rows(both, one) == [TopicSample("clicks", 2, 950, 200.0)]
+    assert lag_rows(both, one) == [LagSample("search", "clicks", 2, 900, None, None)]
     gone = sample(14.0, {here: 1400}, offsets)
-    assert topic_rows(gone, both) == [TopicRow("clicks", 1, 700, 0.0)]
-    assert lag_rows(gone, both) == [LagRow("search", "clicks", 2, 500, None, None)]
+    assert topic_rows(gone, both) == [TopicSample("clicks", 1, 700, 0.0)]
+    assert lag_rows(gone, both) == [LagSample("search", "clicks", 2, 500, None, None)]

@@ -3,7 +3,7 @@ from contextlib import nullcontext
 
 import pytest
 
-from hermes.cli.options import BrokerAddress
+from hermes.cli.options import BrokerOption
 from hermes.protocol import Codec, encode_message_set
 
 CLICKS = encode_message_set([b"open 200", b"buy 500", b"bot 500"])
@@ -15,7 +15,7 @@ def tail(run, fake_consumer, monkeypatch):
     """Runs `hermes tail` up to the end, with a broker that has two topics; its output."""
     logs = {("clicks", 0): {0: CLICKS}, ("views", 0): {0: VIEWS}}
     consumer = fake_consumer(logs)
-    monkeypatch.setattr(BrokerAddress, "consumer", lambda *_, **__: nullcontext(consumer))
+    monkeypatch.setattr(BrokerOption, "consumer", lambda *_, **__: nullcontext(consumer))
 
     def invoke(*arguments, code=0):
         ended = run("tail", "-b", "127.0.0.1", "-e", *arguments)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hermes.cli import top
-from hermes.cli.samples import LagRow, Sampler, TopicRow
+from hermes.cli.samples import LagSample, TopicSample, TopSampler
 from hermes.client import SimpleConsumer
 from hermes.coordination.layout import broker_path, format_broker
 from hermes.coordination.sessions import Session
@@ -17,8 +17,8 @@ from hermes.testing import running_broker
 
 
 def test_long_names_leave_room_for_the_figures_on_a_terminal() -> None:
-    topics = [TopicRow("t" * 200, 1000, 10**12, 1e9)]
-    lags = [LagRow("g" * 200, "t" * 200, 100, 10**12, None, 1e9)]
+    topics = [TopicSample("t" * 200, 1000, 10**12, 1e9)]
+    lags = [LagSample("g" * 200, "t" * 200, 100, 10**12, None, 1e9)]
     for line in top._lines("headline", topics, lags, 80)[3::3]:
         assert "…" in line
         assert line.endswith("/s")
@@ -59,7 +59,7 @@ def test_a_silent_machine_holds_up_no_look() -> None:
         stack.callback(session.stop)
         host, port = silent.getsockname()
         assert session.create_ephemeral(broker_path(7), format_broker(host, port, 1)) is None
-        sampler = Sampler(None, broker.zookeeper_connect, 3600, PLAIN, patience_seconds=0.1)
+        sampler = TopSampler(None, broker.zookeeper_connect, 3600, PLAIN, patience_seconds=0.1)
         with closing(sampler):
             looks = [sampler.take(number, needs_one=number == 0) for number in range(5)]
         assert [each.unanswered for each in looks] == [{7}] * 5

@@ -9,7 +9,7 @@ from certificates import Certificates
 
 from hermes.config import load_mirror_config, parse_mirror_config
 from hermes.config.embedded_mirror import EMBEDDED_MIRROR
-from hermes.config.mirror import ClusterAddress, Partitioning
+from hermes.config.mirror import MirrorClusterAddress, Partitioning
 from hermes.errors import ConfigError
 from hermes.security import ClientSecurity
 
@@ -22,7 +22,7 @@ LEAST: dict[str, Any] = {
 
 def test_the_least_has_a_value_for_everything() -> None:
     config = parse_mirror_config(LEAST)
-    assert config.sources == (ClusterAddress("east", "zoo1:2181,zoo2:2181/hermes"),)
+    assert config.sources == (MirrorClusterAddress("east", "zoo1:2181,zoo2:2181/hermes"),)
     assert config.target.brokers == (("::1", 9092), ("here", 9093))
     assert config.partitioning == Partitioning("index")
     assert config.damaged == "skip"

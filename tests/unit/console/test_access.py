@@ -10,8 +10,8 @@ from hermes.console.access import (
     check_exposure,
     hash_password,
 )
-from hermes.console.asking import Ask
-from hermes.console.cluster import Address, Cluster
+from hermes.console.asking import PageRequest
+from hermes.console.cluster import ClusterClient, ListenAddress
 from hermes.console.pages import Console
 from hermes.errors import ConfigError, HermesError
 
@@ -41,16 +41,16 @@ class Clock:
 def make(password=None, *, may_act=True, clock=None):
     access = Access(password, clock=clock or Clock())
     # Nothing listens at this port: pages that need a broker would say so.
-    return Console(Cluster(Address("127.0.0.1", 1)), access, lambda: may_act), access
+    return Console(ClusterClient(ListenAddress("127.0.0.1", 1)), access, lambda: may_act), access
 
 
 def get(console, path=(), session=SESSION):
-    return console.answer(Ask("GET", path, cookies={SESSION_COOKIE: session}, here="/x"))
+    return console.answer(PageRequest("GET", path, cookies={SESSION_COOKIE: session}, here="/x"))
 
 
 def post(console, path, session=SESSION, client="192.0.2.1", **form):
     cookies = {SESSION_COOKIE: session}
-    return console.answer(Ask("POST", path, form=form, cookies=cookies, client=client))
+    return console.answer(PageRequest("POST", path, form=form, cookies=cookies, client=client))
 
 
 def token(body):
@@ -66,7 +66,7 @@ def test_what_is_no_session_of_ours_is_never_sent_back(forged):
 
 def test_a_browser_gets_a_session():
     console, _ = make()
-    answer = console.answer(Ask("GET", ("nothing",)))
+    answer = console.answer(PageRequest("GET", ("nothing",)))
     assert answer.status == 404
     assert len(answer.cookies[SESSION_COOKIE]) == 43
 
@@ -252,12 +252,14 @@ class UserConsole:
     def __init__(self, rights=None, password=None, clock=None):
         self.users = FakeUsers()
         self.access = Access(password, self.users, rights, clock or Clock())
-        self.console = Console(Cluster(Address("127.0.0.1", 1)), self.access, lambda: True)
+        self.console = Console(
+            ClusterClient(ListenAddress("127.0.0.1", 1)), self.access, lambda: True
+        )
 
     def ask(self, method, path, session=SESSION, principal=None, **form):
         cookies = {SESSION_COOKIE: session}
         return self.console.answer(
-            Ask(method, path, form=form, cookies=cookies, here="/x", client="192.0.2.1",
+            PageRequest(method, path, form=form, cookies=cookies, here="/x", client="192.0.2.1",
                 principal=principal)
         )  # fmt: skip
 

@@ -1,14 +1,14 @@
 import pytest
 
-from hermes.console.asking import Ask, InputError
+from hermes.console.asking import InputError, PageRequest
 
 
 @pytest.mark.parametrize("text", ["0" * 20 + "9" * 30, "9" * 5000, "-1", "\u00b2", "1e3", "0x1"])
 def test_what_is_no_number_in_bounds_is_refused(text):
     with pytest.raises(InputError, match="expected a whole number"):
-        Ask("GET", (), {"offset": text}).number("offset", 0)
+        PageRequest("GET", (), {"offset": text}).number("offset", 0)
 
 
 def test_a_number_is_read():
-    assert Ask("GET", (), {"offset": "0007"}).number("offset", 0) == 7
-    assert Ask("GET", ()).number("offset", 3) == 3
+    assert PageRequest("GET", (), {"offset": "0007"}).number("offset", 0) == 7
+    assert PageRequest("GET", ()).number("offset", 3) == 3

@@ -4,9 +4,9 @@ import dataclasses
 
 import pytest
 
-from hermes.console.asking import Ask, Needs, NoSuchPageError
+from hermes.console.asking import NoSuchPageError, PageRequest, Permission
 from hermes.console.charts import Chart
-from hermes.console.cluster import Address, BrokerState
+from hermes.console.cluster import BrokerState, ListenAddress
 from hermes.console.group_views import GroupView, Lag, LagRow, MemberRow, TopicLag
 from hermes.console.hiding import seen_cluster, seen_group, seen_lags
 from hermes.console.pages import _ROUTES, _check
@@ -42,7 +42,7 @@ def metadata(*topics):
 @pytest.fixture
 def cluster():
     rows = {name: TopicRow(name, 1, 100, 5.0, 1) for name in ("clicks", "secret")}
-    broker = BrokerState(0, Address("h", 1), metadata("clicks", "secret"))
+    broker = BrokerState(0, ListenAddress("h", 1), metadata("clicks", "secret"))
     return ClusterView(1.0, (broker,), rows, 10.0, (CHART,), ("a fault at /secret",), 2000)
 
 
@@ -125,36 +125,36 @@ def test_groups_of_a_topic():
 
 def test_every_page_says_what_it_needs():
     """So that a new one can't forget it: these are all that look after themselves."""
-    own = {route.pattern for route in _ROUTES if route.needs is Needs.OWN_CHOICE}
+    own = {route.pattern for route in _ROUTES if route.needs is Permission.OWN_CHOICE}
     assert own == {(), ("theme",), ("topics",), ("create-topic",), ("groups",), ("audit",)}
     for route in _ROUTES:
         assert route.acts or route.method == "GET", "what changes something says so"
-        if route.needs in (Needs.TOPIC, Needs.MESSAGES, Needs.PRODUCING):
+        if route.needs in (Permission.TOPIC, Permission.MESSAGES, Permission.PRODUCING):
             assert route.pattern[:2] == ("topics", "*")
-        assert (route.needs is Needs.SCHEMAS) == (route.pattern[:1] == ("schemas",))
-        if route.needs in (Needs.GROUP, Needs.MOVING):
+        assert (route.needs is Permission.SCHEMAS) == (route.pattern[:1] == ("schemas",))
+        if route.needs in (Permission.GROUP, Permission.MOVING):
             assert route.pattern[:2] == ("groups", "*")
-    messages = {r.pattern[2:] for r in _ROUTES if r.needs is Needs.MESSAGES}
+    messages = {r.pattern[2:] for r in _ROUTES if r.needs is Permission.MESSAGES}
     assert messages == {(x,) for x in ("messages", "download", "message", "raw", "live", "tail")}
 
 
 def test_what_may_not_be_described_is_not_there():
-    for needs in (Needs.TOPIC, Needs.MESSAGES):
+    for needs in (Permission.TOPIC, Permission.MESSAGES):
         with pytest.raises(UnknownTopicError, match="secret"):
             _check(needs, CLICKS, "secret")
-    for needs in (Needs.GROUP, Needs.MOVING):
+    for needs in (Permission.GROUP, Permission.MOVING):
         with pytest.raises(NoSuchPageError, match="no group g"):
             _check(needs, CLICKS, "g")
     with pytest.raises(NotAllowedError, match="'alice' may not consume from topic 'clicks'"):
-        _check(Needs.MESSAGES, CLICKS, "clicks")
+        _check(Permission.MESSAGES, CLICKS, "clicks")
     with pytest.raises(NotAllowedError, match="'alice' may not see schemas"):
-        _check(Needs.SCHEMAS, CLICKS)
+        _check(Permission.SCHEMAS, CLICKS)
     with pytest.raises(NotAllowedError, match="'alice' may not describe the cluster"):
-        _check(Needs.CLUSTER, CLICKS)
+        _check(Permission.CLUSTER, CLICKS)
     with pytest.raises(NotAllowedError, match="'alice' may not change the offsets of group 'g'"):
-        _check(Needs.MOVING, ALL, "g")
-    _check(Needs.MESSAGES, viewer((["consume"], {"topic": "clicks"})), "clicks")
-    _check(Needs.MOVING, viewer((["group"], {"group": "g"})), "g")
+        _check(Permission.MOVING, ALL, "g")
+    _check(Permission.MESSAGES, viewer((["consume"], {"topic": "clicks"})), "clicks")
+    _check(Permission.MOVING, viewer((["group"], {"group": "g"})), "g")
     assert not ALL.administers
     assert ALL.may(Operation.DESCRIBE, CLUSTER)
 
@@ -171,4 +171,4 @@ def test_messages_end_when_the_right_or_the_session_does():
 
 
 def test_a_request_without_more_is_anybodys():
-    assert Ask("GET", ()).viewer is ANYBODY
+    assert PageRequest("GET", ()).viewer is ANYBODY

@@ -2,7 +2,7 @@ import threading
 
 import pytest
 
-from hermes.console.recent import Recent
+from hermes.console.recent import ReadCache
 from hermes.console.watching import Watch
 
 
@@ -20,7 +20,7 @@ def clock():
 
 def test_a_value_is_made_once_while_it_is_fresh(clock):
     made = []
-    recent = Recent(1.0, 5.0, clock)
+    recent = ReadCache(1.0, 5.0, clock)
     for _ in range(3):
         assert recent.get("key", lambda: made.append(1) or len(made)) == 1
     clock.now = 1.0
@@ -28,7 +28,7 @@ def test_a_value_is_made_once_while_it_is_fresh(clock):
 
 
 def test_keys_have_values_of_their_own_and_all_can_be_forgotten(clock):
-    recent = Recent(1.0, 5.0, clock)
+    recent = ReadCache(1.0, 5.0, clock)
     assert recent.get("a", lambda: 1) == 1
     assert recent.get("b", lambda: 2) == 2
     recent.forget()
@@ -36,14 +36,14 @@ def test_keys_have_values_of_their_own_and_all_can_be_forgotten(clock):
 
 
 def test_a_failure_is_raised_and_not_remembered(clock):
-    recent = Recent(1.0, 5.0, clock)
+    recent = ReadCache(1.0, 5.0, clock)
     with pytest.raises(ZeroDivisionError):
         recent.get("key", lambda: 1 / 0)
     assert recent.get("key", lambda: 1) == 1
 
 
 def test_while_a_value_is_made_anew_others_get_the_old_one(clock):
-    recent = Recent(1.0, 5.0, clock)
+    recent = ReadCache(1.0, 5.0, clock)
     recent.get("key", lambda: "old")
     clock.now = 2.0
     began, go_on = threading.Event(), threading.Event()
@@ -63,7 +63,7 @@ def test_while_a_value_is_made_anew_others_get_the_old_one(clock):
 
 
 def test_what_was_used_least_lately_is_dropped(clock):
-    recent = Recent(1.0, 5.0, clock)
+    recent = ReadCache(1.0, 5.0, clock)
     recent.get("first", lambda: 1)
     for number in range(300):
         recent.get(number, lambda: 0)

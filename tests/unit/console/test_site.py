@@ -6,7 +6,7 @@ from twisted.internet.error import ConnectionDone
 from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 
-from hermes.console.asking import Answer
+from hermes.console.asking import PageResponse
 from hermes.console.site import ConsoleResource
 from hermes.web import AcceptedHosts, Root, Site
 
@@ -16,7 +16,7 @@ class Console:
 
     def __init__(self):
         self.asked = []
-        self.reply = Answer(b"hello")
+        self.reply = PageResponse(b"hello")
 
     def answer(self, ask):
         self.asked.append(ask)
@@ -105,7 +105,7 @@ def test_another_host_reaches_no_page(client):
 
 
 def test_an_answer_is_sent_with_the_sites_headers_and_safe_cookies(client):
-    client.console.reply = Answer(
+    client.console.reply = PageResponse(
         b"body", 418, headers={"X-More": "1"}, cookies={"hermes_session": "abc", "hermes_theme": ""}
     )
     response = client.ask("/")
@@ -131,7 +131,7 @@ def test_pieces_are_sent_as_they_are_made(client):
             yield piece
             sent.append(client.transport.value())
 
-    client.console.reply = Answer(pieces())
+    client.console.reply = PageResponse(pieces())
     assert client.ask("/").endswith("3\r\none\r\n3\r\ntwo\r\n0\r\n\r\n")
     assert sent[0].endswith(b"3\r\none\r\n")
 
@@ -147,7 +147,7 @@ def test_pieces_wait_for_a_client_that_reads_slowly(client):
         finally:
             closed.append(True)
 
-    client.console.reply = Answer(pieces())
+    client.console.reply = PageResponse(pieces())
     assert client.ask("/").count("piece") == 1
     client.transport.producer.resumeProducing()
     client.run()
@@ -163,7 +163,7 @@ def test_a_failure_between_pieces_cuts_the_response_off(client):
         yield b"one"
         raise ValueError("a secret")
 
-    client.console.reply = Answer(pieces())
+    client.console.reply = PageResponse(pieces())
     response = client.ask("/")
     assert "one" in response
     assert "secret" not in response
@@ -202,7 +202,7 @@ def test_only_so_many_searches_are_under_way(client, monkeypatch):
     def pieces():
         yield b"never"
 
-    client.console.reply = Answer(
+    client.console.reply = PageResponse(
         pieces(), headers={"Content-Disposition": "attachment; filename=x"}
     )
     response = client.ask("/")

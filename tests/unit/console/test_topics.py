@@ -2,10 +2,10 @@ from dataclasses import replace
 
 import pytest
 
-from hermes.console.asking import Ask, InputError, Needs, Route, redirect
-from hermes.console.cluster import Address, BrokerState
+from hermes.console.asking import InputError, PageRequest, PageRoute, Permission, redirect
+from hermes.console.cluster import BrokerState, ListenAddress
 from hermes.console.group_sources import GroupPartition
-from hermes.console.messages import End
+from hermes.console.messages import SearchEnd
 from hermes.console.sampling import ClusterView, TopicRow
 from hermes.console.tailing import format_places, parse_places
 from hermes.console.topics import PartitionRow, TopicView, is_numbered, topic_list
@@ -58,7 +58,7 @@ def test_a_thousand_topics_come_page_by_page():
 
 
 def test_brokers_that_do_not_answer_are_counted(view):
-    address = Address("h", 9092)
+    address = ListenAddress("h", 9092)
     silent = BrokerState(2, address, None, "no connection")
     answering = BrokerState(1, address, BrokerMetadata(1, "", 0, 0, 1, (), ()))
     assert topic_list(replace(view, brokers=(answering, silent))).silent_brokers == 1
@@ -92,7 +92,7 @@ def test_places_of_a_tail_are_read_back():
 
 
 def test_parameters_are_checked():
-    ask = Ask("GET", ("topics",), {"page": "2", "bad": "x", "q": "  text "})
+    ask = PageRequest("GET", ("topics",), {"page": "2", "bad": "x", "q": "  text "})
     assert ask.number("page", 1) == 2
     assert ask.number("none", 7) == 7
     assert ask.text("q") == "text"
@@ -100,14 +100,14 @@ def test_parameters_are_checked():
         with pytest.raises(InputError):
             ask.number(*arguments)
     with pytest.raises(InputError):
-        Ask("GET", (), {"q": "x" * 20_000}).text("q")
+        PageRequest("GET", (), {"q": "x" * 20_000}).text("q")
 
 
 def test_a_route_passes_on_what_stands_for_a_star():
-    route = Route("GET", ("topics", "*", "live"), lambda: None, Needs.OWN_CHOICE)
-    assert route.match(Ask("GET", ("topics", "clicks", "live"))) == ("clicks",)
-    assert route.match(Ask("GET", ("topics", "clicks"))) is None
-    assert route.match(Ask("POST", ("topics", "clicks", "live"))) is None
+    route = PageRoute("GET", ("topics", "*", "live"), lambda: None, Permission.OWN_CHOICE)
+    assert route.match(PageRequest("GET", ("topics", "clicks", "live"))) == ("clicks",)
+    assert route.match(PageRequest("GET", ("topics", "clicks"))) is None
+    assert route.match(PageRequest("POST", ("topics", "clicks", "live"))) is None
 
 
 @pytest.mark.parametrize(
@@ -126,4 +126,4 @@ def test_a_redirect_never_leads_to_another_site(path, target):
 
 
 def test_kinds_of_results_are_told_apart_by_name():
-    assert End.kind == "end"
+    assert SearchEnd.kind == "end"

@@ -7,7 +7,7 @@ import pytest
 from fake_registry import fake_registry
 
 from hermes.console.asking import InputError
-from hermes.console.records import Records
+from hermes.console.records import RegistryRecords
 from hermes.console.showing import ago, bytes_text, count_text, percent, rate_text, time_text
 from hermes.console.values import ValueReader
 from hermes.errors import RegistryUnavailableError
@@ -171,7 +171,7 @@ def record(user: str) -> bytes:
 
 
 def test_a_registrys_records_are_shown_and_found(registry):
-    records = Records(registry.url)
+    records = RegistryRecords(registry.url)
     for how in ("auto", "avro"):
         reader = ValueReader(how, "", records)
         shown = reader.show(record("Ann"))
@@ -195,7 +195,7 @@ def test_a_registrys_records_are_shown_and_found(registry):
 
 def test_a_registry_that_is_out_of_reach_is_said_and_left_alone(registry):
     now = [0.0]
-    records = Records(registry.url, clock=lambda: now[0])
+    records = RegistryRecords(registry.url, clock=lambda: now[0])
     reader = ValueReader("auto", "", records)
     registry.faults = [503]
     for _ in range(50):

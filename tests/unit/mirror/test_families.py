@@ -11,7 +11,7 @@ from hermes.errors import CoordinationUnavailableError
 from hermes.metrics import OPENMETRICS, Family
 from hermes.mirror.families import FAMILIES, write_families
 from hermes.mirror.state import PartitionFigures
-from hermes.mirror.telling import Telling
+from hermes.mirror.telling import StatusPublisher
 
 ROOT = Path(__file__).parents[3]
 
@@ -50,12 +50,12 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def telling(mirror: FakeMirror, clock: Clock) -> Telling:
+def telling(mirror: FakeMirror, clock: Clock) -> StatusPublisher:
     fake: Any = mirror
-    return Telling(fake, "m", {"far": "id"}, clock=clock, now_ms=lambda: 5_000)
+    return StatusPublisher(fake, "m", {"far": "id"}, clock=clock, now_ms=lambda: 5_000)
 
 
-def test_the_document_has_all_families(telling: Telling) -> None:
+def test_the_document_has_all_families(telling: StatusPublisher) -> None:
     def row(family: Family) -> str:
         labels = ", ".join(f"`{label}`" for label in family.labels)
         return f"| `{family.name}` | {family.kind} | {labels} | {family.help} |"
@@ -65,7 +65,7 @@ def test_the_document_has_all_families(telling: Telling) -> None:
     assert rows == {row(family) for family in FAMILIES.values()}
 
 
-def test_the_exposition_has_all_families(telling: Telling) -> None:
+def test_the_exposition_has_all_families(telling: StatusPublisher) -> None:
     text = b"".join(write_families(telling, OPENMETRICS)).decode() + "# EOF\n"
     found = {family.name: family for family in text_string_to_metric_families(text)}
     names = {f"{n}_total" if each.type == "counter" else n for n, each in found.items()}
@@ -80,7 +80,7 @@ def test_the_exposition_has_all_families(telling: Telling) -> None:
 
 
 def test_what_is_told_counts_all_and_shows_what_it_has(
-    telling: Telling, mirror: FakeMirror, clock: Clock
+    telling: StatusPublisher, mirror: FakeMirror, clock: Clock
 ) -> None:
     telling.look()
     clock.now += 2
@@ -96,7 +96,7 @@ def test_what_is_told_counts_all_and_shows_what_it_has(
     assert (told.time_ms, told.started_ms, told.target) == (5_000, 5_000, "uuid")
 
 
-def test_rates_are_those_of_the_last_looks(telling: Telling, clock: Clock) -> None:
+def test_rates_are_those_of_the_last_looks(telling: StatusPublisher, clock: Clock) -> None:
     for _ in range(10):
         telling.look()
         clock.now += 1
@@ -119,7 +119,7 @@ class FakeSession:
 
 
 def test_it_is_told_as_long_as_it_runs(
-    telling: Telling, mirror: FakeMirror, caplog: pytest.LogCaptureFixture
+    telling: StatusPublisher, mirror: FakeMirror, caplog: pytest.LogCaptureFixture
 ) -> None:
     session = FakeSession()
     mirror.target_session = session

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hermes.config.mirror import Partitioning
 from hermes.interfaces import IPartitioner
 from hermes.mirror.batches import Stretch
-from hermes.mirror.routing import CHUNK_BYTES, Part, make_route
+from hermes.mirror.routing import CHUNK_BYTES, TargetPart, make_route
 from hermes.plugins.discovery import load_plugin
 from hermes.protocol import Codec, MessageSet, encode_message_set
 
@@ -27,7 +27,7 @@ def stretch(begin: int, payloads: Sequence[bytes], codec: Codec = Codec.NONE) ->
     return Stretch(begin, begin + len(data), memoryview(data), 1 if codec else len(payloads))
 
 
-def payloads_of(parts: Sequence[Part], target: int) -> list[bytes]:
+def payloads_of(parts: Sequence[TargetPart], target: int) -> list[bytes]:
     return [
         message.payload
         for part in parts

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hermes.security.tries import Tries, client_of
+from hermes.security.tries import LoginAttempts, client_of
 
 
 class Clock:
@@ -19,8 +19,8 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def tries(clock: Clock) -> Tries:
-    return Tries(clock)
+def tries(clock: Clock) -> LoginAttempts:
+    return LoginAttempts(clock)
 
 
 def numbered(n: int) -> str:
@@ -29,7 +29,7 @@ def numbered(n: int) -> str:
 
 
 def test_a_few_failures_cost_nothing_then_each_waits_longer_then_none_is_looked_at(
-    tries: Tries,
+    tries: LoginAttempts,
 ) -> None:
     waits = [tries.begin("192.0.2.1", "alice") for n in range(25)]
     assert waits[:5] == [0.0] * 5
@@ -39,7 +39,7 @@ def test_a_few_failures_cost_nothing_then_each_waits_longer_then_none_is_looked_
     assert waits[20:] == [None] * 5
 
 
-def test_an_address_tries_a_user_once_in_ten_seconds(tries: Tries, clock: Clock) -> None:
+def test_an_address_tries_a_user_once_in_ten_seconds(tries: LoginAttempts, clock: Clock) -> None:
     looked_at = 0
     for _ in range(36_000):
         clock.now += 0.1
@@ -48,7 +48,7 @@ def test_an_address_tries_a_user_once_in_ten_seconds(tries: Tries, clock: Clock)
 
 
 def test_an_address_tries_all_users_together_once_in_two_seconds(
-    tries: Tries, clock: Clock
+    tries: LoginAttempts, clock: Clock
 ) -> None:
     looked_at = 0
     for n in range(36_000):
@@ -57,20 +57,20 @@ def test_an_address_tries_all_users_together_once_in_two_seconds(
     assert looked_at == pytest.approx(1800 + 60, abs=2)
 
 
-def test_failures_are_forgotten(tries: Tries, clock: Clock) -> None:
+def test_failures_are_forgotten(tries: LoginAttempts, clock: Clock) -> None:
     for _ in range(30):
         tries.begin("192.0.2.1", "alice")
     clock.now += 200
     assert tries.begin("192.0.2.1", "alice") == 0.0
 
 
-def test_who_succeeds_is_never_slowed(tries: Tries) -> None:
+def test_who_succeeds_is_never_slowed(tries: LoginAttempts) -> None:
     for _ in range(1000):
         assert tries.begin("192.0.2.1", "alice") == 0.0
         tries.succeeded("192.0.2.1", "alice")
 
 
-def test_a_user_that_the_world_tries_is_slow_but_never_locked_out(tries: Tries) -> None:
+def test_a_user_that_the_world_tries_is_slow_but_never_locked_out(tries: LoginAttempts) -> None:
     for n in range(10_000):
         tries.begin(numbered(n), "alice")
     assert tries.begin("192.0.2.1", "alice") == 2.0
@@ -78,7 +78,7 @@ def test_a_user_that_the_world_tries_is_slow_but_never_locked_out(tries: Tries) 
 
 
 def test_programs_with_old_passwords_do_not_lock_out_their_neighbours(
-    tries: Tries, clock: Clock
+    tries: LoginAttempts, clock: Clock
 ) -> None:
     """Four of them, without pause, for an hour; then a fifth comes for the first time."""
     for _ in range(3600):
@@ -90,7 +90,7 @@ def test_programs_with_old_passwords_do_not_lock_out_their_neighbours(
     assert wait <= 3.0
 
 
-def test_from_where_a_user_has_come_before_nobody_else_slows_it(tries: Tries) -> None:
+def test_from_where_a_user_has_come_before_nobody_else_slows_it(tries: LoginAttempts) -> None:
     assert tries.begin("192.0.2.1", "alice") == 0.0
     tries.succeeded("192.0.2.1", "alice")
     for n in range(100):
@@ -100,13 +100,13 @@ def test_from_where_a_user_has_come_before_nobody_else_slows_it(tries: Tries) ->
     assert tries.begin("192.0.2.1", "alice") == 0.0
 
 
-def test_a_known_address_may_not_try_for_ever_either(tries: Tries) -> None:
+def test_a_known_address_may_not_try_for_ever_either(tries: LoginAttempts) -> None:
     tries.begin("192.0.2.1", "alice")
     tries.succeeded("192.0.2.1", "alice")
     assert [tries.begin("192.0.2.1", "alice") for _ in range(30)][20:] == [None] * 10
 
 
-def test_a_success_does_not_clear_failures_with_other_names(tries: Tries) -> None:
+def test_a_success_does_not_clear_failures_with_other_names(tries: LoginAttempts) -> None:
     for turn in range(10):
         for n in range(10):
             tries.begin("192.0.2.1", f"victim{turn}-{n}")
@@ -115,7 +115,7 @@ def test_a_success_does_not_clear_failures_with_other_names(tries: Tries) -> Non
     assert tries.begin("192.0.2.1", "victim") is None
 
 
-def test_what_is_remembered_is_bounded(tries: Tries) -> None:
+def test_what_is_remembered_is_bounded(tries: LoginAttempts) -> None:
     for n in range(30_000):
         tries.begin(numbered(n), f"user{n}")
         tries.succeeded(numbered(n), f"user{n}")
@@ -125,7 +125,7 @@ def test_what_is_remembered_is_bounded(tries: Tries) -> None:
     assert max(map(len, kinds)) == 10_000
 
 
-def test_names_that_no_user_can_have_take_no_room(tries: Tries) -> None:
+def test_names_that_no_user_can_have_take_no_room(tries: LoginAttempts) -> None:
     for n in range(100):
         tries.begin(numbered(n), f"no name {n} " + "x" * 2000)
     assert list(tries._by_user._counts) == [""]

@@ -9,7 +9,7 @@ from twisted.internet.testing import StringTransport
 from twisted.web.resource import Resource
 
 from hermes.errors import HermesError
-from hermes.web import AcceptedHosts, Gate, Logins, Root, Rule, Site
+from hermes.web import AcceptedHosts, Logins, Root, Rule, Site, WebGate
 
 USERS = {"alice": "wonder", "bob": "build"}
 
@@ -40,7 +40,7 @@ def check(address, user, password):
 
 
 def scram(refused=lambda reason: None, check=check):
-    return Gate("scram", Logins(lambda: 1, check), refused=refused)
+    return WebGate("scram", Logins(lambda: 1, check), refused=refused)
 
 
 def connect(gate):
@@ -107,14 +107,14 @@ def test_who_gets_what_with_passwords(path, headers, status, body):
 
 
 def test_without_authentication_everybody_is_anonymous():
-    assert b"for anonymous" in ask(Gate(), "/plain")[2]
-    assert b"for anonymous" in ask(Gate(), "/plain", ALICE)[2]
-    assert ask(Gate(), "/metrics", ALICE)[0] == 403
+    assert b"for anonymous" in ask(WebGate(), "/plain")[2]
+    assert b"for anonymous" in ask(WebGate(), "/plain", ALICE)[2]
+    assert ask(WebGate(), "/metrics", ALICE)[0] == 403
 
 
 def test_a_certificate_names_who_asks():
-    assert b"for carol" in ask(Gate("tls", name_of=lambda request: "carol"), "/plain")[2]
-    status, head, text = ask(Gate("tls"), "/plain", ALICE)
+    assert b"for carol" in ask(WebGate("tls", name_of=lambda request: "carol"), "/plain")[2]
+    status, head, text = ask(WebGate("tls"), "/plain", ALICE)
     assert (status, b"WWW-Authenticate" in head) == (401, False)
     assert b"certificate" in text
 

@@ -8,13 +8,13 @@ from twisted.internet.defer import Deferred
 from hermes.web.logins import (
     REMEMBERED_SECONDS,
     BadCredentialsError,
-    Credentials,
     Logins,
+    PasswordCredentials,
     TooBusyError,
     parse_authorization,
 )
 
-ALICE = Credentials("alice", "pa:ss wörd")
+ALICE = PasswordCredentials("alice", "pa:ss wörd")
 
 
 def basic(text):
@@ -101,7 +101,7 @@ def test_another_password_of_the_same_user_is_checked():
     checks = Checks()
     checks.logins.check("192.0.2.1", ALICE)
     checks.answer(object())
-    checks.logins.check("192.0.2.1", Credentials("alice", "guess"))
+    checks.logins.check("192.0.2.1", PasswordCredentials("alice", "guess"))
     assert len(checks.asked) == 2
 
 
