@@ -44,7 +44,7 @@ class ProtocolError(HermesError):
 
 
 class LocalProtocolError(ProtocolError):
-    """Our side asked for something that can't be put on the wire: the caller's mistake."""
+    """This side's request can't be encoded: the caller's mistake."""
 
 
 class RemoteProtocolError(ProtocolError):

@@ -306,7 +306,7 @@ class Verifier:
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Somebody whom an authenticator knows.
+    """A user known to an authenticator.
 
     Attributes:
         name: under which access rules have them.

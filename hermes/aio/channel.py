@@ -123,7 +123,7 @@ class AsyncChannel:
         self._is_known = False  # whether it has ever answered, or was asked who it is
 
     async def versions(self) -> Mapping[int, int]:
-        """The request types that the broker answers; asked for once."""
+        """The request types that the broker supports; requested once."""
         return await self.run(self.broker_versions.learn())
 
     async def require(self, request_type: int, purpose: str) -> None:

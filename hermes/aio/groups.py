@@ -206,7 +206,7 @@ class BaseConnector:
         return [self._stream(each) for each in await loop.in_thread(create, topic_filter, count)]
 
     async def commit_offsets(self) -> None:
-        """Store how far the application has got.
+        """Commit the application's position.
 
         That includes all messages that it has finished with, and the one in the hands of the
         calling task.
@@ -312,7 +312,7 @@ class Connector(BaseConnector):
 
 
 class Consumer(Connector):
-    """A consumer in a group, for asyncio: a `Connector`, by the name under which it is looked for.
+    """A consumer in a group, for asyncio: a `Connector`, under the name users look for.
 
     It connects when it is entered with `async with`.
 
@@ -321,7 +321,7 @@ class Consumer(Connector):
             (stream,) = (await connector.create_message_streams({"clicks": 1}))["clicks"]
 
     Args:
-        config: what it does.
+        config: its settings.
         listener: is notified of rebalances.
     """
 

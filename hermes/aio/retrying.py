@@ -84,7 +84,7 @@ class RetryingConsumer:
         self._started().stop()
 
     def metrics(self) -> RetryMetrics:
-        """What was counted so far."""
+        """A snapshot of the counters."""
         return self._started().metrics()
 
     async def __aenter__(self) -> Self:

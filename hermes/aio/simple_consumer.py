@@ -71,7 +71,7 @@ class BaseConsumer(AsyncAdministration):
 
     @property
     def skipped_count(self) -> int:
-        """How many damaged stretches iterations over this consumer's sets have skipped."""
+        """How many damaged ranges iterations over this consumer's sets have skipped."""
         return self._counters.snapshot().skipped
 
     def metrics(self) -> ConsumerMetrics:
@@ -235,7 +235,7 @@ class _Following(core.AsyncSupply[MessageAndOffset]):
 class ConsumerOptions(ClientSecurity):
     """The options of asynchronous consumers; they mean what they mean to `hermes.SimpleConsumer`.
 
-    Of TLS, certificates, users and passwords, see `ClientSecurity`.
+    For TLS, certificates, users and passwords, see `ClientSecurity`.
 
     Attributes:
         timeout_seconds: the longest that one request may take, above 0.

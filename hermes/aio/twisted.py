@@ -397,11 +397,11 @@ class Connector(BaseConnector):
 
 
 class Consumer(Connector):
-    """A consumer in a group, for Twisted: a `Connector`, by the name under which it is looked for.
+    """A consumer in a group, for Twisted: a `Connector`, under the name users look for.
 
     Args:
         reactor: where it is used.
-        config: what it does.
+        config: its settings.
         listener: is notified of rebalances, in the reactor's thread.
     """
 

@@ -1,18 +1,18 @@
 """The client library: blocking, thread-safe, no reactor.
 
-It stands on `hermes.protocol` and, for clusters, on `hermes.coordination`. In the order of a
-reading:
+It builds on `hermes.protocol` and, for clusters, on `hermes.coordination`. Modules in reading
+order:
 
-    arguments       what applications pass is checked in one way
+    arguments       checks of what applications pass
     connection, endings
                     one socket: deadlines, failures, reconnecting, and how connections end
     tls, tls_failures
-                    the same socket by TLS; what its refusals mean
+                    the same socket over TLS; what its failures mean
     conversations, fetching, append_times, authenticating
-                    what is said to a broker, without I/O: shared with the asynchronous twins
+                    exchanges with a broker, without I/O: shared with the asynchronous twins
     channel, refusals
-                    conversations over a connection; who is refused, and where
-    admin           what operators ask of a broker
+                    conversations over a connection; explaining refusals
+    admin           operators' requests to a broker
     simple_consumer, sync_producer
                     one broker, no state
     producer        many brokers. A message passes sending_queue (of batching's batches), sending

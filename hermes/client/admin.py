@@ -146,7 +146,7 @@ class Administration:
     _channel: Channel
 
     def create_topic(self, topic: str, settings: Mapping[str, object] | None = None) -> None:
-        """Create a topic, with settings of its own.
+        """Create a topic, with its own settings.
 
         Example:
             consumer.create_topic("clicks", {"partitions": 8, "retention_time": "30d"})
@@ -154,15 +154,15 @@ class Administration:
         Args:
             topic: the topic's name.
             settings: values by name, as a topic's entry in broker.yaml would have them. They are
-                kept in the broker's data directory, and win over broker.yaml.
+                stored in the broker's data directory, and override broker.yaml.
 
         Raises:
             TopicExistsError: the topic exists.
             SettingRefusedError: a setting is unknown or wrong.
             InvalidTopicBrokerError: the name is not allowed.
-            TooManyTopicsError: the broker has as many topics as it may.
-            StorageUnavailableError: the broker's disk refused; nothing was created.
-            UnsupportedRequestVersionError: it is a broker of Kafka 0.7, or an older Hermes.
+            TooManyTopicsError: the broker has reached its limit of topics or partitions.
+            StorageUnavailableError: the broker's disk failed; nothing was created.
+            UnsupportedRequestVersionError: the broker is Kafka 0.7 or an older Hermes.
         """
         self._channel.require(CreateTopicRequest.TYPE, "creating a topic")
         self._channel.run(create_topic(topic, settings or {}))
@@ -180,34 +180,34 @@ class Administration:
 
         Args:
             topic: the topic's name.
-            settings: what to set, as for `create_topic`; partitions only upwards.
-            reset: the settings that are to follow broker.yaml again; None for all that were set
+            settings: what to set, as for `create_topic`; partitions can only be raised.
+            reset: the settings that revert to broker.yaml; None for all that were set
                 (except for partitions, which a topic never loses).
 
         Raises:
             UnknownTopicError: the topic doesn't exist.
             SettingRefusedError: a setting is unknown or wrong; nothing was changed.
-            StorageUnavailableError: the broker's disk refused; nothing was changed.
-            UnsupportedRequestVersionError: it is a broker of Kafka 0.7, or an older Hermes.
+            StorageUnavailableError: the broker's disk failed; nothing was changed.
+            UnsupportedRequestVersionError: the broker is Kafka 0.7 or an older Hermes.
         """
         self._channel.require(AlterTopicRequest.TYPE, "altering a topic")
         self._channel.run(alter_topic(topic, settings or {}, reset))
 
     def reload_config(self) -> ReloadedConfig:
-        """Let the broker read its broker.yaml again, as SIGHUP does.
+        """Make the broker reread its broker.yaml, like SIGHUP.
 
         Returns:
             What has changed, and what needs a restart.
 
         Raises:
-            SettingRefusedError: the file is wrong, or there is none; nothing was changed.
-            UnsupportedRequestVersionError: it is a broker of Kafka 0.7, or an older Hermes.
+            SettingRefusedError: the file is invalid or missing; nothing was changed.
+            UnsupportedRequestVersionError: the broker is Kafka 0.7 or an older Hermes.
         """
         self._channel.require(ReloadConfigRequest.TYPE, "reading broker.yaml again")
         return self._channel.run(reload_config())
 
     def describe_settings(self, topic: str | None = None) -> list[SettingDescription]:
-        """Find out which settings are in force, and where each comes from.
+        """Return the settings in force, and the origin of each.
 
         Example:
             for setting in consumer.describe_settings("clicks"):
@@ -221,13 +221,13 @@ class Administration:
 
         Raises:
             UnknownTopicError: the topic doesn't exist.
-            UnsupportedRequestVersionError: it is a broker of Kafka 0.7, or an older Hermes.
+            UnsupportedRequestVersionError: the broker is Kafka 0.7 or an older Hermes.
         """
         self._channel.require(DescribeSettingsRequest.TYPE, "describing settings")
         return self._channel.run(describe_settings(topic))
 
     def describe_partitions(self, topic: str) -> list[PartitionDescription]:
-        """Find out what there is of a topic's partitions: segments, append times, what is offline.
+        """Describe a topic's partitions: segments, append times, why one is offline.
 
         Args:
             topic: the topic's name.
@@ -237,45 +237,45 @@ class Administration:
 
         Raises:
             UnknownTopicError: the topic doesn't exist.
-            UnsupportedRequestVersionError: it is a broker of Kafka 0.7, or an older Hermes.
+            UnsupportedRequestVersionError: the broker is Kafka 0.7 or an older Hermes.
         """
         self._channel.require(DescribePartitionsRequest.TYPE, "describing partitions")
         return self._channel.run(describe_partitions(topic))
 
     def cluster_id(self) -> str:
-        """Ask for the UUID of the broker's cluster.
+        """Return the UUID of the broker's cluster.
 
         Returns:
             The UUID, in its usual form; empty while the broker doesn't know it yet, since it hasn't
             reached its coordination.
 
         Raises:
-            UnsupportedRequestVersionError: it is a broker of Kafka 0.7, or an older Hermes.
+            UnsupportedRequestVersionError: the broker is Kafka 0.7 or an older Hermes.
         """
         self._channel.require(ClusterIdRequest.TYPE, "telling the cluster's id")
         return self._channel.run(cluster_id())
 
     def brokers(self) -> list[ClusterBroker]:
-        """Ask for the brokers of the cluster, with addresses for clients like this one.
+        """List the brokers of the cluster, with addresses for clients like this one.
 
-        A broker may have listeners with TLS and others without: of each broker this is the listener
-        that is like the one that was asked. Brokers without one are left out.
+        A broker may have listeners with and without TLS: for each broker this is the listener that
+        matches the one this consumer uses. Brokers without one are omitted.
 
         Example:
             for broker in consumer.brokers():
                 print(broker.broker_id, broker.host, broker.port)
 
         Returns:
-            The brokers by id, the one that was asked among them.
+            The brokers by id, including the one that responds.
 
         Raises:
-            UnsupportedRequestVersionError: it is a broker of Kafka 0.7, or an older Hermes.
+            UnsupportedRequestVersionError: the broker is Kafka 0.7 or an older Hermes.
         """
         self._channel.require(ClusterBrokersRequest.TYPE, "telling the cluster's brokers")
         return self._channel.run(cluster_brokers())
 
     def recent_log_lines(self, first: int | None = None, max_lines: int = 100) -> LogLines:
-        """Read the last lines of the broker's log, of which it keeps a thousand in memory.
+        """Read the last lines of the broker's log; it keeps a thousand in memory.
 
         Example:
             read = consumer.recent_log_lines()
@@ -291,7 +291,7 @@ class Administration:
 
         Raises:
             ConfigError: a number is out of range.
-            UnsupportedRequestVersionError: it is a broker of Kafka 0.7, or an older Hermes.
+            UnsupportedRequestVersionError: the broker is Kafka 0.7 or an older Hermes.
         """
         self._channel.require(RecentLogLinesRequest.TYPE, "reading the log")
         return self._channel.run(recent_log_lines(first, max_lines))

@@ -15,8 +15,8 @@ class AppendTime(NamedTuple):
     Attributes:
         start_offset: where it begins.
         end_offset: the offset after its last byte, > start_offset.
-        time_ms: ms since 1970, rounded down to a multiple of the interval that was asked for;
-            None where the broker does not know.
+        time_ms: ms since 1970, rounded down to a multiple of the requested interval;
+            None if the broker doesn't know.
     """
 
     start_offset: int

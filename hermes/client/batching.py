@@ -259,7 +259,7 @@ class SendHandle(tuple[Batch, int]):
 
         Raises:
             BrokerTimeoutError: the outcome is not known in time; it may still come.
-            Exception: the send failed with it for good.
+            Exception: what the send finally failed with.
         """
         outcome = self._outcome(timeout_seconds)
         if isinstance(outcome, SendResult):

@@ -51,7 +51,7 @@ class Channel:
         self.broker_versions = BrokerVersions(supports_hermes_requests)
 
     def versions(self) -> Mapping[int, int]:
-        """The request types that the broker answers; asked for once.
+        """The request types that the broker supports; requested once.
 
         Raises:
             ClientError: the broker can't be reached or understood.

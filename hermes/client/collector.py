@@ -18,7 +18,7 @@ class _Counting(Protocol):
     """A producer, a consumer or a connector."""
 
     def metrics(self) -> Any:
-        """What was counted so far."""
+        """A snapshot of the counters."""
 
 
 #: By the kind of metrics, of each attribute the family.
@@ -131,8 +131,8 @@ class MetricsCollector(FamiliesCollector):
 
     Args:
         clients: producers, consumers and connectors, blocking or asynchronous, by the name that
-            their series have as the label `client`. One that is closed is left out as soon as it
-            has nothing to say any more.
+            their series have as the label `client`. One that is closed is dropped once it
+            has nothing left to report.
     """
 
     def __init__(self, **clients: _Counting) -> None:

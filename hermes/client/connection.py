@@ -50,7 +50,7 @@ _log = logging.getLogger(__name__)
 
 @explains_keywords
 class BrokerConnection:
-    """A lazily made, self-repairing connection that threads may share.
+    """A connection that connects on first use and reconnects after failures. Threads may share it.
 
     A failed call leaves no socket behind; the next one connects again. `close` is final.
 
@@ -64,13 +64,13 @@ class BrokerConnection:
         timeout_seconds: the longest that one call may take, connecting and waiting for other
             threads' calls included; above 0.
         connect_timeout_seconds: the longest that connecting may take; above 0.
-        max_response_bytes: an answer that claims more is refused as nonsense.
+        max_response_bytes: a response that declares more is rejected as malformed.
         hold_off_seconds: after connecting has run into its timeout, calls fail at once for so
             long, rather than each wait for it again; 0 or more. A refused connection costs no
             time, and so is always tried again.
         security: whom to trust, and who this is: by TLS, and by SCRAM, before the first request.
             Both have their part of the time for connecting.
-        authenticate: the conversation by which a user is proven.
+        authenticate: the conversation that authenticates the user.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class BrokerConnection:
         timeout_seconds: float | None = None,
         changes: bool = False,
     ) -> Any:
-        """Send a request and wait for its answer.
+        """Send a request and wait for its response.
 
         Args:
             request: a whole encoded request, size prefix included.
@@ -174,7 +174,7 @@ class BrokerConnection:
             BrokerUnavailableError: the connection broke; the request may have been carried out, so
                 repeat it only if that does no harm.
             BrokerTimeoutError: no answer in time; as above.
-            RemoteProtocolError: the answer is not Kafka's; is this the right port?
+            RemoteProtocolError: the response is not Kafka's; is this the right port?
             ClientError: the connection was closed by `close`, or this is a forked process.
             Exception: what `decode` raises. Only a RemoteProtocolError costs the connection,
                 since whatever comes next on it can't be trusted either.
@@ -212,12 +212,12 @@ class BrokerConnection:
                 )
 
     def disconnect(self) -> None:
-        """Drop the socket, if any; the next call connects again. For a peer that talks nonsense."""
+        """Drop the socket, if any; the next call reconnects. For a peer that sends garbage."""
         with self._lock:
             self._drop()
 
     def close(self) -> None:
-        """Close for good; a call under way in another thread fails. Idempotent."""
+        """Close for good; a call in progress in another thread fails. Idempotent."""
         self._closed = True
         current, retired = self._socket, self._retired
         self._say_goodbye()

@@ -159,14 +159,14 @@ class _CountingRecordSet(RecordSet):
 
 @dataclass(frozen=True, slots=True)
 class FetchResult:
-    """What became of one fetch among several. Iterating it raises its error, if any.
+    """The result of one fetch of several. Iterating it raises its error, if any.
 
     Attributes:
         request: the fetch.
         messages: the messages; an empty set when there is an error.
-        high_watermark: up to where the partition is readable; None when the broker didn't say,
-            -1 when the partition was never written to.
-        error: why there are no messages; None when all is well.
+        high_watermark: where readable messages end; None if the broker didn't report it,
+            -1 if the partition was never written to.
+        error: why there are no messages; None on success.
     """
 
     request: FetchRequest

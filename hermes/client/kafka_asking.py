@@ -73,7 +73,7 @@ class KafkaAsker:
         self._connection.close()
 
     def ask(self, name: str, version: int, **values: Any) -> Any:
-        """Send a request and wait for its answer.
+        """Send a request and wait for its response.
 
         Args:
             name: of the request, for instance `ListGroups`.

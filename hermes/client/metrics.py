@@ -7,17 +7,17 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class ProducerMetrics:
-    """A producer's counts since it was made, at one moment. All but `queued` only grow.
+    """A snapshot of a producer's counters since it was created. All but `queued` only grow.
 
     Attributes:
-        queued: messages that wait for the sender now.
+        queued: messages waiting for the sender now.
         sent: messages that reached what `acks` says.
-        failed: messages that were given up.
+        failed: messages given up.
         dropped: messages that were never accepted: the queue was full, or a hook took them out.
-        hook_errors: exceptions that came out of callback hooks.
-        batches: batches that were dealt with; a synchronous send is one.
-        largest_batch: the messages of the largest of them.
-        batch_seconds: how long batches took together, from their first message to their outcome.
+        hook_errors: exceptions raised by callback hooks.
+        batches: batches completed; a synchronous send is one.
+        largest_batch: messages in the largest of them.
+        batch_seconds: total time of all batches, from the first message to the outcome.
         slowest_batch_seconds: the longest of these times.
     """
 
@@ -93,13 +93,13 @@ class ProducerCounters:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerMetrics:
-    """A consumer's counts since it was made, at one moment. All only grow.
+    """A snapshot of a consumer's counters since it was created. All only grow.
 
     Attributes:
         fetches: partitions that were fetched from; each of a multifetch counts.
         failed_fetches: those answered with an error, and requests that failed as a whole.
-        fetched_bytes: bytes of messages that came.
-        skipped: damaged stretches that iterations have skipped.
+        fetched_bytes: bytes of messages received.
+        skipped: damaged ranges that iterations skipped.
     """
 
     fetches: int
@@ -163,15 +163,15 @@ class PartitionPosition:
 
 @dataclass(frozen=True, slots=True)
 class GroupMetrics:
-    """What a member of a group has done since it was made, at one moment.
+    """A snapshot of a group member's counters since it was created.
 
     Attributes:
-        consumer: what its fetches count, over all brokers.
-        taken: partitions that it took; one may count several times.
-        lost: partitions that it released, or lost with its session.
-        commits: offsets that it has stored.
-        failed_commits: offsets that it could not store: others have the partition.
-        partitions: those that it owns now.
+        consumer: its fetch counters, over all brokers.
+        taken: partitions it acquired; one may count several times.
+        lost: partitions it released, or lost with its session.
+        commits: offsets stored.
+        failed_commits: offsets it could not store because another member has the partition.
+        partitions: those it owns now.
     """
 
     consumer: ConsumerMetrics
@@ -184,14 +184,14 @@ class GroupMetrics:
 
 @dataclass(frozen=True, slots=True)
 class RetryMetrics:
-    """A retrying consumer's counts since it was made, at one moment. All only grow.
+    """A snapshot of a retrying consumer's counters since it was created. All only grow.
 
     Attributes:
-        handled: messages that the application has handled, at whichever try.
-        failed: tries that failed, and whose message was sent on.
-        retried: messages that went into a retry topic.
-        dead: messages that became dead letters.
-        unsent: how many times a message that failed couldn't be sent on, and was put back.
+        handled: messages the application handled, on any attempt.
+        failed: failed attempts whose message was sent on.
+        retried: messages sent to a retry topic.
+        dead: messages sent to the dead-letter topic.
+        unsent: how often a failed message couldn't be sent on, and was put back.
     """
 
     handled: int = 0

@@ -107,8 +107,8 @@ class MirroredPartitions:
     Connects on first use, and again after failures. A failure of the connection loses what is in
     flight: ask for the positions again, and go on from there.
 
-    Every method raises, beside what it names itself: BrokerUnavailableError (no connection),
-    BrokerTimeoutError (no answer in time), RemoteProtocolError (nonsense as answer).
+    Every method raises, besides what it documents: BrokerUnavailableError (no connection),
+    BrokerTimeoutError (no answer in time), RemoteProtocolError (a malformed response).
 
     Args:
         host: the broker's name or address.
@@ -150,7 +150,7 @@ class MirroredPartitions:
         """The UUID of the broker's cluster; empty while the broker doesn't know it yet.
 
         Raises:
-            UnsupportedRequestVersionError: it is a broker of Kafka 0.7, or an older Hermes.
+            UnsupportedRequestVersionError: the broker is Kafka 0.7 or an older Hermes.
         """
         self._channel.require(ClusterIdRequest.TYPE, "telling the cluster's id")
         return self._channel.run(cluster_id())
@@ -169,7 +169,7 @@ class MirroredPartitions:
             UnknownTopicError: there is no such topic (yet).
             WrongPartitionError: the topic has no such partition.
             StorageUnavailableError: the disk refused to take what isn't flushed; try again.
-            UnsupportedRequestVersionError: it is a broker of Kafka 0.7, or an older Hermes.
+            UnsupportedRequestVersionError: the broker is Kafka 0.7 or an older Hermes.
         """
         self._channel.require(SourcePositionsRequest.TYPE, "positions of sources")
         number = ALL_PARTITIONS if partition is None else partition
@@ -199,7 +199,7 @@ class MirroredPartitions:
 
         Raises:
             ClientError: others are in flight.
-            UnsupportedRequestVersionError: it is a broker of Kafka 0.7, or an older Hermes.
+            UnsupportedRequestVersionError: the broker is Kafka 0.7 or an older Hermes.
         """
         self._channel.require(MirroredProduceRequest.TYPE, "a mirrored produce")
         self.begin(sets, acks)

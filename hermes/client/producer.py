@@ -69,7 +69,7 @@ class Producer:
             producer.send("clicks", b"third", key="user-7")
 
     Args:
-        config: what it does.
+        config: its settings.
 
     Raises:
         ConfigError: a certificate or a key can't be used.
@@ -169,8 +169,8 @@ class Producer:
             **unknown: an error that says what was meant.
 
         Returns:
-            The outcome. Of a synchronous producer it is known already; of an asynchronous one,
-            ask `result`, or leave it to the callback handler.
+            The outcome. With a synchronous producer it is already known; with an asynchronous
+            one, call `result`, or leave it to the callback handler.
 
         Raises:
             ArgumentError: the topic is not a string, or the list of messages is empty; or an
@@ -178,11 +178,11 @@ class Producer:
             EncodingError: a value is not of that kind. (With handlers, `result` raises it.)
             MessageTooLargeError: a payload is larger than `max_message_bytes`. (Likewise.)
             InvalidTopicError: no topic can have this name.
-            QueueFullError: asynchronous: no room in the queue, in time.
+            QueueFullError: asynchronous: the queue had no room in time.
             ClientError: the producer is closed, or belongs to the process that this one was forked
                 from. Synchronous: RoutingError, BrokerUnavailableError,
                 BrokerTimeoutError: it was not sent, with retries, or nobody knows.
-            BrokerError: synchronous: what the broker refused it with.
+            BrokerError: synchronous: the broker refused it.
         """
         if (
             type(messages) is bytes
@@ -211,7 +211,7 @@ class Producer:
     def offer(
         self, topic: str, messages: Any, key: Any = None
     ) -> SendHandle | Callable[[], SendHandle]:
-        """Send without waiting: what an event loop's thread may call.
+        """Send without waiting, so that an event loop's thread may call it.
 
         For asynchronous producers only.
 
@@ -245,8 +245,8 @@ class Producer:
             timeout_seconds: how long to wait; None for as long as all retries may take.
 
         Raises:
-            DeliveryError: messages of an asynchronous producer failed since the last flush. Those
-                count that no callback handler and no look at their handle has reported.
+            DeliveryError: messages of an asynchronous producer failed since the last flush, and
+                neither a callback handler nor their handle has reported it.
             BrokerTimeoutError: it takes longer; sending continues.
             BrokerUnavailableError: a broker closed the connection: unacknowledged messages may be
                 lost.
@@ -288,7 +288,7 @@ class Producer:
                 self._handlers.close()
 
     def metrics(self) -> ProducerMetrics:
-        """What was counted so far."""
+        """A snapshot of the counters."""
         return self._counters.snapshot(self._queue.queued_count if self._queue else 0)
 
     def forked(self) -> None:

@@ -47,9 +47,9 @@ class ListedBroker(NamedTuple):
 @explains_keywords
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerConfig(ClientSecurity):
-    """What a `Producer` does. `broker_list` or `zookeeper_connect` is required, the rest optional.
+    """Settings of a `Producer`. `broker_list` or `zookeeper_connect` is required.
 
-    Of TLS, certificates, users and passwords, see `ClientSecurity`.
+    For TLS, certificates, users and passwords, see `ClientSecurity`.
 
     Durations are strings ("500ms", "2s") or numbers of milliseconds, as in Kafka 0.7; only settings
     named `..._seconds` are numbers of seconds.

@@ -63,7 +63,7 @@ class SimpleConsumer(Administration):
         timeout_seconds: the longest that one request may take, above 0; a fetch that waits may
             take its wait longer.
         connect_timeout_seconds: the longest that connecting may take, above 0.
-        max_fetch_bytes: how far a fetch grows by itself to hold a message that is larger than
+        max_fetch_bytes: how far a fetch may grow to hold a message larger than
             its max_size; 1 or more.
         on_corrupt: what iterating over fetched messages does at a damaged one: "raise"
             InvalidMessageError, or "skip" to the next good one and count it.
@@ -138,15 +138,15 @@ class SimpleConsumer(Administration):
 
     @property
     def skipped_count(self) -> int:
-        """How many damaged stretches iterations over this consumer's sets have skipped."""
+        """How many damaged ranges iterations over this consumer's sets have skipped."""
         return self.counters.snapshot().skipped
 
     def metrics(self) -> ConsumerMetrics:
-        """What was counted so far."""
+        """A snapshot of the counters."""
         return self.counters.snapshot()
 
     def supports(self, request_type: int) -> bool:
-        """Whether the broker answers a type of request; asks it once."""
+        """Whether the broker supports a request type; requested once."""
         return request_type in self._channel.versions()
 
     def fetch(self, request: FetchRequest) -> FetchedSet:
@@ -250,13 +250,13 @@ class SimpleConsumer(Administration):
         return self._channel.run(conversations.offsets_before(topic, partition, time, max_offsets))
 
     def metadata(self, topics: Sequence[str] | None = None) -> BrokerMetadata:
-        """Ask the broker for its id, version, limits, and topics with their partitions.
+        """Request the broker's id, version, limits, and topics with their partitions.
 
         Args:
             topics: which to describe; None for all.
 
         Raises:
-            UnsupportedRequestVersionError: it is a broker of Kafka 0.7.
+            UnsupportedRequestVersionError: the broker is Kafka 0.7.
         """
         self._channel.require(MetadataRequest.TYPE, "metadata")
         return self._channel.run(conversations.metadata(topics))
@@ -270,7 +270,7 @@ class SimpleConsumer(Administration):
             offset: any; the result lies between the earliest offset and the high watermark.
 
         Raises:
-            UnsupportedRequestVersionError: it is a broker of Kafka 0.7.
+            UnsupportedRequestVersionError: the broker is Kafka 0.7.
         """
         self._channel.require(BoundaryRequest.TYPE, "finding a boundary between messages")
         return self._channel.run(conversations.boundary_before(topic, partition, offset))
@@ -278,7 +278,7 @@ class SimpleConsumer(Administration):
     def append_times(
         self, topic: str, partition: int, start: int, end: int, interval_ms: int = 1
     ) -> list[AppendTime]:
-        """Find out when the messages of a range were appended, without fetching them.
+        """Look up when the messages of a range were appended, without fetching them.
 
         Example:
             hour_ms = 3_600_000
@@ -289,7 +289,7 @@ class SimpleConsumer(Administration):
             topic: the topic's name.
             partition: the partition's number.
             start: where the range begins, from the earliest offset to the high watermark.
-            end: the offset after its last byte; beyond the high watermark it means that.
+            end: the offset after its last byte; clamped to the high watermark.
             interval_ms: what times are rounded down to multiples of (in UTC), 1 or more: the
                 coarser, the fewer stretches there are.
 
@@ -304,18 +304,18 @@ class SimpleConsumer(Administration):
                 offset, or it became so meanwhile.
             WrongPartitionError: the topic has no such partition.
             ConfigError: interval_ms is below 1.
-            UnsupportedRequestVersionError: it is a broker of Kafka 0.7.
+            UnsupportedRequestVersionError: the broker is Kafka 0.7.
         """
         self._channel.require(AppendTimesRequest.TYPE, "finding out when messages were appended")
         return self._channel.run(append_times(topic, partition, start, end, interval_ms))
 
     def coordination(self) -> str:
-        """Ask where consumer groups of this broker are coordinated: what `zookeeper_connect` takes.
+        """Return the address of this broker's coordination, as `zookeeper_connect` takes it.
 
         Raises:
-            NoCoordinationError: nowhere.
-            ClientError: only on the broker's own machine, which is not this one.
-            UnsupportedRequestVersionError: it is a broker of Kafka 0.7, or an older Hermes.
+            NoCoordinationError: the broker has no coordination.
+            ClientError: it is reachable only on the broker's own machine, which is not this one.
+            UnsupportedRequestVersionError: the broker is Kafka 0.7 or an older Hermes.
         """
         self._channel.require(CoordinationRequest.TYPE, "telling where coordination is")
         connect = self._channel.run(conversations.coordination())
@@ -338,7 +338,7 @@ class SimpleConsumer(Administration):
 
         Raises:
             UnknownTopicError: the topic doesn't exist (any more).
-            UnsupportedRequestVersionError: it is a broker of Kafka 0.7.
+            UnsupportedRequestVersionError: the broker is Kafka 0.7.
         """
         self._channel.require(DeleteTopicRequest.TYPE, "deleting a topic")
         self._channel.run(conversations.delete_topic(topic))

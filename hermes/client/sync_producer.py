@@ -59,12 +59,12 @@ class SyncProducer:
             producer.send("clicks", 0, messages)
             producer.barrier()
 
-    Connects on first use, again after failures; never sends anything twice by itself. Threads may
+    Connects on first use, again after failures; never resends anything on its own. Threads may
     share a producer.
 
-    Every method raises, beside what it names itself: BrokerUnavailableError (no connection; what
+    Every method raises, besides what it documents: BrokerUnavailableError (no connection; what
     was sent may or may not be stored), BrokerTimeoutError (the same), RemoteProtocolError
-    (nonsense as answer).
+    (a malformed response).
 
     Args:
         host: the broker's name or address, or both as in `localhost:9092`.
@@ -145,7 +145,7 @@ class SyncProducer:
         """Send message sets for several partitions in one request, without acknowledgement.
 
         Args:
-            produces: up to 32,767; the broker stops at the first that it refuses.
+            produces: up to 32,767; the broker stops at the first it refuses.
         """
         _check(produces)
         self._channel.connection.send(MultiProduceRequest(tuple(produces)).encode())
@@ -169,8 +169,8 @@ class SyncProducer:
             timeout_seconds: the longest that it may take, above 0; None for the producer's own.
 
         Returns:
-            In the order of the produces: where each went, or the error that it met. An error that
-            is `retriable` may be followed by another try.
+            In the order of the produces: where each went, or its error. A `retriable` error
+            allows another attempt.
 
         Raises:
             UnsupportedRequestVersionError: it is a broker of Kafka 0.7: use `send`.
@@ -216,7 +216,7 @@ class SyncProducer:
         return self._channel.run(conversation, timeout_seconds=timeout)
 
     def barrier(self) -> None:
-        """Return when the broker has read, and carried out, everything sent so far.
+        """Return once the broker has processed everything sent so far.
 
         Raises:
             BrokerUnavailableError: it closed the connection; unacknowledged sends may be lost.

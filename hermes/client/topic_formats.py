@@ -26,7 +26,7 @@ _MOST_TOPICS: Final = 10_000
 
 
 class RecordData(NamedTuple):
-    """A value with what else a record has; for topics of Kafka's format.
+    """A value with headers and a timestamp; for topics of Kafka's format.
 
     Example:
         producer.send("orders", RecordData(b"payload", headers=(("source", b"shop"),)), key=b"7")

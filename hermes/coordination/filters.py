@@ -36,7 +36,7 @@ class TopicFilter:
         """Whether the topic is chosen.
 
         Raises:
-            ConfigError: finding out takes more work than anybody's expression should.
+            ConfigError: the match takes more work than any expression should.
         """
         raise NotImplementedError
 
@@ -63,7 +63,7 @@ class TopicFilter:
 
 
 class Whitelist(TopicFilter):
-    """Chooses the topics whose whole name matches.
+    """Selects topics whose whole name matches.
 
     Whitelist("clicks,views")    the two
     Whitelist("click.*")         whatever begins so, also topics that will be created
@@ -75,7 +75,7 @@ class Whitelist(TopicFilter):
 
 
 class Blacklist(TopicFilter):
-    """Chooses the topics whose whole name does not match."""
+    """Selects topics whose whole name does not match."""
 
     def allows(self, topic: str) -> bool:
         """See `TopicFilter`."""

@@ -82,7 +82,7 @@ class MessageSet:
 
     @property
     def data(self) -> bytes:
-        """The bytes of the set, the incomplete message at the end included."""
+        """The bytes of the set, including an incomplete message at the end."""
         return self._data
 
     def __len__(self) -> int:
@@ -91,16 +91,16 @@ class MessageSet:
 
     @property
     def valid_bytes(self) -> int:
-        """How many bytes the whole messages at the beginning have.
+        """The size in bytes of the whole messages at the beginning.
 
-        An incomplete message may follow. After a finished iteration this is how far it came,
-        damaged messages that were skipped included; before, it is found by the lengths alone.
+        An incomplete message may follow. After a finished iteration this is how far it got,
+        skipped damaged messages included; before, it follows from the lengths alone.
         """
         return core.whole_bytes(self._data) if self._walked is None else self._walked
 
     @property
     def is_read(self) -> bool:
-        """Whether an iteration has come to the end."""
+        """Whether an iteration has reached the end."""
         return self._walked is not None
 
     @property
@@ -113,7 +113,7 @@ class MessageSet:
 
     @property
     def first_message_size(self) -> int | None:
-        """How many bytes the first message needs by its declared length, which is included.
+        """The size in bytes of the first message by its declared length, length field included.
 
         More than the set has: the message is larger than the fetch, or its length is damaged.
         None when even the length is incomplete, or it is negative.
@@ -151,17 +151,17 @@ class MessageSet:
     def rows(
         self, make: type[_R], source: tuple[str, int, int], most: int
     ) -> Iterator[loops.ListedRows[_R]]:
-        """Iterate over the messages in rows: what takes the least time per message.
+        """Iterate over the messages in rows: the fastest way per message.
 
         Args:
             make: the type of the rows, a type of tuples: `(payload, topic, partition, offset, next
                 offset, broker)`. `offset` is where the message starts, or the compressed message
                 that it came from.
             source: topic, partition and broker.
-            most: how many rows are made at once; a compressed message is not split, though.
+            most: maximum rows per batch; a compressed message is never split, though.
 
         Yields:
-            Rows, perhaps none. All must be taken before the next ones are asked for.
+            Rows, perhaps none. Consume all before requesting the next ones.
 
         Raises:
             InvalidMessageError, ExpandedTooLargeError: as `iterate`, after everything before it.

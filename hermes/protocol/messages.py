@@ -51,10 +51,10 @@ class Message(tuple[bytes, int, int, int]):
             print(message.payload, message.is_valid)
 
     Attributes:
-        payload: what was published; a compressed message set when `codec` isn't NONE.
+        payload: the published bytes; a compressed message set if `codec` isn't NONE.
         magic: 0 or 1.
         attributes: 0 to 255; 0 for magic 0, which has none.
-        crc: the CRC-32 that the message carries, right or wrong.
+        crc: the CRC-32 in the message, right or wrong.
         key, headers, timestamp_ms: what records of Kafka's format have beside a payload; none here.
     """
 
@@ -96,7 +96,7 @@ class Message(tuple[bytes, int, int, int]):
         return crc32(self.payload) == self.crc
 
     def encode(self) -> bytes:
-        """Encode the message with its length and the CRC that it carries."""
+        """Encode the message with its length and its CRC."""
         payload, magic, attributes, crc = self
         size = HEADER_BYTES[magic] + len(payload)
         if magic == 0:

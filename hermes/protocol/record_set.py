@@ -82,7 +82,7 @@ class RecordSet:
 
     Args:
         buffer: whole batches, the last one perhaps cut; copied unless it is a bytes object.
-        base_offset: the offset that was asked for: records before it are left out.
+        base_offset: the requested offset: records before it are omitted.
         on_corrupt: "raise" InvalidMessageError at a damaged batch, or "skip" it and count.
         max_expanded_bytes: what one compressed batch may expand to.
 
@@ -117,7 +117,7 @@ class RecordSet:
 
     @property
     def data(self) -> bytes:
-        """The bytes, the incomplete batch at the end included."""
+        """The bytes, including an incomplete batch at the end."""
         return self._data
 
     def __len__(self) -> int:
@@ -126,12 +126,12 @@ class RecordSet:
 
     @property
     def valid_bytes(self) -> int:
-        """How many bytes the whole batches have."""
+        """The size in bytes of the whole batches."""
         return sum(header.size_bytes for _, header in self._whole())
 
     @property
     def is_read(self) -> bool:
-        """Whether an iteration has come to the end."""
+        """Whether an iteration has reached the end."""
         return self._is_read
 
     @property

@@ -99,7 +99,7 @@ class FetchRequest:
         topic: the topic's name.
         partition: the partition's number.
         offset: where to start, in bytes of the partition's log.
-        max_size: how many bytes of messages to return at most.
+        max_size: maximum bytes of messages to return.
     """
 
     TYPE: ClassVar[int] = 1

@@ -1,4 +1,4 @@
-"""Schemas of a registry, on the client's side: asked for, kept, and used to write and read values.
+"""A schema registry's client side: looking up and caching schemas, writing and reading values.
 
 In the order of a reading:
 

@@ -129,7 +129,7 @@ class Exchanges:
             raise
 
     def close(self) -> None:
-        """Close the connections. Idempotent; what is asked later opens others."""
+        """Close the connections. Idempotent; later requests open new ones."""
         with self._lock:
             idle, self._idle = self._idle, {}
         for connections in idle.values():

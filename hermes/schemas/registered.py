@@ -26,11 +26,11 @@ class RegisteredSchema:
     """A schema as a registry has it.
 
     Attributes:
-        schema_id: the number in payloads; it never stands for another schema.
+        schema_id: the number in payloads; it never changes its meaning.
         text: the schema.
         schema_type: AVRO, JSON or PROTOBUF.
-        references: those that it stands on.
-        subject: where it was looked up; empty if it was by its id.
+        references: the schemas it refers to.
+        subject: the subject of the look-up; empty for a look-up by id.
         version: of that subject; 0 if it was by its id.
     """
 

@@ -107,7 +107,7 @@ class RegistryClient:
         return ",".join(map(str, self._exchanges.addresses))
 
     def close(self) -> None:
-        """Close the connections. Idempotent; what is asked later opens others."""
+        """Close the connections. Idempotent; later requests open new ones."""
         self._exchanges.close()
 
     # -- schemas that exist ---------------------------------------------------------------------
@@ -115,7 +115,7 @@ class RegistryClient:
     def by_id(self, schema_id: int) -> RegisteredSchema:
         """Look up the schema that a payload was written with.
 
-        An id that is unknown is asked for again after some seconds.
+        An unknown id is requested again after some seconds.
 
         Raises:
             UnknownSchemaError: there is none of this id.
@@ -207,7 +207,7 @@ class RegistryClient:
         raise self._misunderstood(answer)
 
     def texts(self, schema: RegisteredSchema) -> tuple[str, ...]:
-        """A schema after all those that it stands on, each after those that it needs itself.
+        """A schema after all schemas it refers to, in dependency order.
 
         Raises:
             UnknownSchemaError: one of them isn't there.
@@ -258,7 +258,7 @@ class RegistryClient:
             subject: where to.
             text: the schema, as text or as what JSON makes of it.
             schema_type: AVRO, JSON or PROTOBUF.
-            references: the schemas that it stands on.
+            references: the schemas it refers to.
 
         Returns:
             Its id.
@@ -316,7 +316,7 @@ class RegistryClient:
         schema_type: str = "AVRO",
         references: Sequence[SchemaReference] = (),
     ) -> list[str]:
-        """Ask whether a schema would be accepted as the next version, without registering it.
+        """Check whether a schema would be accepted as the next version, without registering it.
 
         Returns:
             Why not; empty if it would.

@@ -33,7 +33,7 @@ _MOST_CONTEXTS: Final = 64
 @explains_keywords
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSecurity:
-    """How a client proves who it is, and how it knows whom it talks to.
+    """How a client authenticates, and how it verifies brokers.
 
     Example:
         ClientSecurity(tls_ca="ca.pem", user="clicks-writer", password=password)
@@ -48,7 +48,7 @@ class ClientSecurity:
             its authority; None for none.
         tls_key: the PEM file with that certificate's key, not encrypted; None if it is in the same
             file.
-        user: the name to authenticate with, by SCRAM; None not to. No password leaves the process.
+        user: the name for SCRAM authentication, or None. No password leaves the process.
         password: the user's password.
 
     Raises:
@@ -86,26 +86,26 @@ class ClientSecurity:
 
     @property
     def uses_tls(self) -> bool:
-        """Whether connections are made by TLS."""
+        """Whether connections use TLS."""
         if self.tls is not None:
             return self.tls
         return any(getattr(self, key) is not None for key in _FILES)
 
     @property
     def is_plain(self) -> bool:
-        """Whether connections are made as Kafka 0.7's clients make them."""
+        """Whether connections are plain ones, like those of Kafka 0.7's clients."""
         return self.user is None and not self.uses_tls
 
     @property
     def authentication(self) -> str:
-        """What it can do on a listener: "scram", "tls" (a certificate) or "none"."""
+        """How it can authenticate on a listener: "scram", "tls" (a certificate) or "none"."""
         if self.user is not None:
             return "scram"
         return "none" if self.tls_certificate is None else "tls"
 
     @property
     def whom(self) -> str:
-        """Who it is, as errors say it; never a secret."""
+        """The identity for error texts; never a secret."""
         if self.user is not None:
             return f"user {quoted(self.user)}"
         if self.tls_certificate is not None:
@@ -113,7 +113,7 @@ class ClientSecurity:
         return "anonymous"
 
     def fits(self, tls: bool, authentication: str) -> bool:
-        """Whether a listener of this kind is one for this client.
+        """Whether this client can use a listener of this kind.
 
         Args:
             tls: whether it takes connections by TLS.

@@ -59,7 +59,7 @@ class Behind(NamedTuple):
 
 
 def behind_latest(source: Mapping[str, Any]) -> Behind | None:
-    """Find out how far a source of a stream is behind.
+    """Return the lag of a stream's source.
 
     Example:
         for source in query.lastProgress.sources:

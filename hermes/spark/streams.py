@@ -19,7 +19,7 @@ A window is emitted when the watermark has passed its end (output mode `append`)
 micro-batch in which it changed (`update`), or every time (`complete`, which never forgets). In
 `append` the last windows of a quiet stream are held back until later events arrive.
 
-One module, since every function stands on the same watermark; most of its lines are docstrings.
+One module, since every function relies on the same watermark; most of its lines are docstrings.
 """
 
 from collections.abc import Sequence

@@ -110,7 +110,7 @@ class RunningBroker:
             name: one of the `users` or `certificates`; None for a client that is nobody.
 
         Raises:
-            KeyError: there is nobody of this name.
+            KeyError: there is no user of this name.
         """
         trusted = {} if self.tls_ca is None else {"tls_ca": str(self.tls_ca)}
         return trusted if name is None else {**trusted, **self.clients[name]}

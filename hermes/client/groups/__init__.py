@@ -1,6 +1,6 @@
 """Consumers that share topics as a group, through ZooKeeper.
 
-config      what a consumer does
+config      a consumer's settings
 claims      one partition that a stream owns: fetched, handed out, finished
 streams     blocking iterators over the partitions of one stream
 fetchers    a thread per broker that fetches for them

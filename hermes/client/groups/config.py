@@ -28,9 +28,9 @@ _DURATIONS = (
 @explains_keywords
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerConfig(ClientSecurity):
-    """What a consumer in a group does. `group`, and `brokers` or `zookeeper_connect`, are required.
+    """Settings of a group consumer. `group`, and `brokers` or `zookeeper_connect`, are required.
 
-    Of TLS, certificates, users and passwords, see `ClientSecurity`.
+    For TLS, certificates, users and passwords, see `ClientSecurity`.
 
     Example:
         ConsumerConfig(group="search", brokers="localhost:9092")
@@ -40,7 +40,7 @@ class ConsumerConfig(ClientSecurity):
         group: the group's name. Consumers in one group share the messages of a topic; different
             groups each get all of them.
         brokers: `HOST:PORT` of a broker, or of several with commas between: the first that answers
-            is asked, once, where its groups are coordinated.
+            is asked once for the address of its coordination.
         zookeeper_connect: `HOST:PORT,HOST:PORT/CHROOT` of the ZooKeeper, or of a broker's embedded
             coordination, instead.
         zookeeper_tls: None: connect to ZooKeeper with the same settings as to brokers. False:
@@ -58,11 +58,11 @@ class ConsumerConfig(ClientSecurity):
         decoder_options: keyword arguments for the decoder's factory.
         prefetch_bytes: how much is fetched ahead of the application, over all partitions, in equal
             shares. A message larger than a share is fetched anyway.
-        fetch_bytes: the most that one fetch asks of a partition, 1 or more.
+        fetch_bytes: the most bytes one fetch requests from a partition, 1 or more.
         max_fetch_bytes: how far a fetch may grow to hold one message.
         on_corrupt: what to do with a damaged message: "raise" an error, or "skip" to the next good
             one.
-        fetch_wait: how long a broker may hold a fetch if there is nothing new.
+        fetch_wait: how long a broker may hold a fetch without new messages.
         fetch_backoff: how long to wait after a broker has failed.
         rebalance_backoff: how long to wait before trying again to take partitions that another
             consumer hasn't released. (A watch usually ends the wait.)

@@ -47,16 +47,16 @@ class RebalanceListener(Protocol):
 class Connector:
     """One member of a group, from its creation to its shutdown. Threads may share it.
 
-    Offsets are committed for messages that the application has finished with: those after which it
-    has asked the stream for the next one.
+    Offsets are committed for messages that the application has finished: those after which it has
+    taken the next one from the stream.
 
     Args:
-        config: what it does.
+        config: its settings.
         listener: is notified of rebalances.
 
     Raises:
         ConfigError: a certificate or a key can't be used.
-        NoCoordinationError: the broker takes part in none.
+        NoCoordinationError: the broker has no coordination.
         BrokerUnavailableError: none of the brokers can be reached.
         CoordinationUnavailableError: ZooKeeper can't be reached.
         CoordinationNotAuthenticatedError: it refuses the user.
@@ -106,7 +106,7 @@ class Connector:
             The streams of each topic.
 
         Raises:
-            ClientError: streams were created before; a connector does that once.
+            ClientError: this connector has already created its streams.
             IdInUseError: another live consumer has the configured consumer_id.
         """
         if not isinstance(streams, Mapping):
@@ -147,10 +147,9 @@ class Connector:
         return made
 
     def commit_offsets(self) -> None:
-        """Store how far the application has got.
+        """Commit the application's position.
 
-        That includes all messages that it has finished with, and the one in the hands of the
-        calling thread.
+        That covers all messages it has finished, and the calling thread's current one.
 
         Raises:
             CoordinationUnavailableError: ZooKeeper does not answer; some may be stored.
@@ -159,15 +158,15 @@ class Connector:
         self.commit_finished()
 
     def commit_finished(self) -> None:
-        """As `commit_offsets`, without the message in anybody's hands."""
+        """As `commit_offsets`, without messages still being processed."""
         self._members().commit()
 
     def metrics(self) -> GroupMetrics:
-        """What this member has done so far, and how far it is in its partitions."""
+        """A snapshot of this member's counters and of its positions in its partitions."""
         return self._members().metrics()
 
     def finish(self, reader: object) -> None:
-        """Count the message in this reader's hands as finished; see `MessageStream.poll`."""
+        """Count this reader's current message as finished; see `MessageStream.poll`."""
         for stream in self._members().streams:
             stream.finish_if_reader(reader)
 
@@ -240,7 +239,7 @@ class Connector:
 
 
 class Consumer(Connector):
-    """A consumer in a group: a `Connector`, by the name under which it is looked for.
+    """A consumer in a group: a `Connector`, under the name users look for.
 
     Example:
         config = ConsumerConfig(group="search", brokers="localhost:9092")
@@ -250,13 +249,13 @@ class Consumer(Connector):
                 index(message)
 
     Args:
-        config: what it does.
+        config: its settings.
         listener: is notified of rebalances.
     """
 
     @staticmethod
     def create(config: ConsumerConfig, listener: RebalanceListener | None = None) -> "Consumer":
-        """Make one, as Kafka 0.7's clients do; the same as `Consumer(config, listener)`."""
+        """Create one, as Kafka 0.7's clients do; the same as `Consumer(config, listener)`."""
         return Consumer(config, listener)
 
 

@@ -216,7 +216,7 @@ class Membership:
                     self._wake.set()
 
     def metrics(self) -> GroupMetrics:
-        """What was counted so far."""
+        """A snapshot of the counters."""
         partitions = tuple(
             PartitionPosition(
                 claim.topic, *claim.partition, position=claim.position, committed=claim.committed

@@ -160,7 +160,7 @@ class RetryingConsumer:
             self._closing.pop()()
 
     def metrics(self) -> RetryMetrics:
-        """What was counted so far."""
+        """A snapshot of the counters."""
         return self._counters.snapshot()
 
     def forked(self) -> None:

@@ -53,7 +53,7 @@ class Fault(NamedTuple):
 
 
 class DecodingCounts(NamedTuple):
-    """How many values were looked at, and how many of them could not be decoded."""
+    """How many values were read, and how many of them could not be decoded."""
 
     values: int
     dead_letters: int

@@ -120,7 +120,7 @@ def decode_pattern(
         pattern: a Java regular expression for the whole value; as many groups as the schema has
             fields, in their order. `(?:` opens a group that doesn't count.
         schema: a `StructType`, or DDL: strings, numbers, booleans, dates and timestamps.
-        null_text: what stands for null in any field, such as "-".
+        null_text: the text for null in any field, such as "-".
         timestamp_format: Spark's pattern for all the timestamps; ISO 8601 when None.
         encoding: as for `decode_text`.
         column: the binary or string column.

@@ -1,10 +1,10 @@
-"""Loads: what is new of topics, copied to Parquet or Delta with its offsets in the same commit.
+"""Loads: new messages of topics, copied to Parquet or Delta with their offsets in one commit.
 
-From what a user calls down to what is on the disk:
+From the user's calls down to the disk:
 
     job             `load`: what Spark does for it
     attempts        one load in its order, without Spark
-    increments      plans: what is new since the last load
+    increments      plans: the new messages since the last load
     tasks           what tasks read
     commits, delta_commits
                     where a load is committed: in a journal of ours, or in a Delta table's log

@@ -102,7 +102,7 @@ def load(
     files: Files | None = None,
     clock: Callable[[], float] = time.time,
 ) -> LoadResult:
-    """Copy what is new of topics into a target, with the offsets in the same commit.
+    """Copy new messages of topics into a target, with their offsets in the same commit.
 
     Each message is copied once, whatever ends a load on its way: what a run left undone, the next
     one repeats from the same plan. The first load starts at the earliest offsets, each further one
@@ -134,7 +134,7 @@ def load(
         merge_schema: whether a Delta table may get the columns `key` and `headers` if it lacks
             them, which are null in its other rows, and may have columns that a load lacks, if
             these can be null. Without it, all columns must be the same.
-        progress: called from a thread of its own now and then while tasks run.
+        progress: called periodically from its own thread while tasks run.
         storage: settings of S3A for an address of S3, by Hadoop's names (`fs.s3a.endpoint`). They
             win over those of Spark, and these over the environment's (`AWS_ACCESS_KEY_ID`).
         files: the file system of a directory; for tests.

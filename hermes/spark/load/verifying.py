@@ -40,7 +40,7 @@ class Verification:
         files: how many data files were read.
         messages: how many they hold.
         file_bytes: how large they are together.
-        problems: what is wrong, a line each.
+        problems: one line per problem.
         notes: what is missing with permission, or can't be compared; a line each.
     """
 
