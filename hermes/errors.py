@@ -451,8 +451,9 @@ class QueueFullError(ClientError):
 class DeliveryError(ClientError):
     """Messages that an asynchronous producer had accepted were not sent.
 
-    `flush` and `close` raise it for failures since the last call that nobody has seen, neither a
-    callback handler nor by the message's handle. Its cause is the failure of one of the messages.
+    `flush` and `close` raise it for failures since the last call that neither a
+    callback handler nor the message's handle has reported. Its cause is the failure of one of the
+    messages.
 
     Attributes:
         failed_count: how many messages.
@@ -506,7 +507,7 @@ class CoordinationNotAuthenticatedError(CoordinationError, NotAuthenticatedError
 
 
 class CoordinationNotAuthorizedError(InvalidNodeError, NotAuthorizedError):
-    """ZooKeeper refuses access to a node; the text says which, to whom, and what to do."""
+    """ZooKeeper refuses access to a node; the text names the node, the user and the remedy."""
 
 
 class ConsumerIdError(InvalidNodeError):
@@ -540,7 +541,7 @@ class LoadTargetError(LoadError):
 
 
 class AuditEventError(HermesError):
-    """A message of the topic hermes-audit is no event that this Hermes understands."""
+    """A message of the topic hermes-audit is not an event that this version understands."""
 
 
 class NotLeaderError(HermesError):

@@ -174,7 +174,7 @@ class ICallbackHandler(Interface):
     Items are `hermes.client.ProducerData`; a batch is a sequence of them.
 
     With a handler, `flush` and `close` of the producer raise no DeliveryError, since the handler
-    has heard of all failures; unless it has an attribute `reports_failures` that is False.
+    is told of all failures; unless it has an attribute `reports_failures` that is False.
     """
 
     def before_enqueue(item: Any) -> Any:
@@ -322,11 +322,11 @@ class User:
 
 @dataclass(frozen=True, slots=True)
 class Disguise:
-    """What names look like that nobody has: as much like users as users do among themselves.
+    """Parameters for unknown user names, so that they look like real users.
 
     Attributes:
-        secret: 32 random bytes that stay the same; those names' salts are made from it. Were they
-            made anew each time, that would tell that there is no such user.
+        secret: 32 random bytes that stay the same; the salts of unknown names derive from it. New
+            salts each time would reveal that there is no such user.
         iterations: as most users have.
         salt_bytes: likewise, 12 to 32.
     """
@@ -341,7 +341,7 @@ class AuthenticatorSettings:
     """What broker.yaml says about an authenticator; passed to its factory.
 
     Attributes:
-        users_file: the path that is set there, if any.
+        users_file: the configured path, if any.
         options: `authenticator_options`, free for third parties. There may be secrets in it.
     """
 
@@ -350,7 +350,7 @@ class AuthenticatorSettings:
 
 
 class IAuthenticator(Interface):
-    """Knows users. What proves that somebody is one (SCRAM, delays, the log) is the broker's.
+    """Looks up users. The broker does the authentication itself (SCRAM, delays, the log).
 
     Entry point group: `hermes.authenticators`. The entry names a factory that is called with one
     `AuthenticatorSettings` and returns an object that provides this interface. All its methods are
@@ -408,8 +408,8 @@ class IAuthorizer(Interface):
     Entry point group: `hermes.authorizers`. The entry names a factory that is called with one
     `AuthorizerSettings` and returns an object that provides this interface. Its methods are called
     in the broker's reactor thread and in others, several at once, for every request: they must not
-    block. One that asks a server does so in a thread of its own, answers from what it has heard,
-    and then changes its revision. Whatever an authorizer raises, the request is refused.
+    block. One that consults a server does so in its own thread, answers from its cache,
+    and changes its revision after an update. Whatever an authorizer raises, the request is refused.
     """
 
     def is_allowed(principal: str, groups: Any, operation: str, kind: str, name: str) -> bool:

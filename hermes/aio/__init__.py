@@ -1,6 +1,6 @@
 """The client library for asyncio: `async with`, `async for`, the same names and errors.
 
-In the order of a reading:
+Modules in reading order:
 
     channel              conversations, awaited: the other driver of `hermes.client.conversations`
     asyncio_connection   the socket

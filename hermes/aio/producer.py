@@ -32,7 +32,7 @@ class BaseAsyncProducer(ABC):
     """Publishes messages from an event loop of any kind.
 
     Args:
-        config: as for `hermes.Producer`; `producer_type` is "async" here whatever it says.
+        config: as for `hermes.Producer`; `producer_type` is always "async" here.
 
     Raises:
         PluginError: a plugin that the configuration names is missing or wrong.

@@ -24,7 +24,7 @@ class _CancelledError(BaseException):
 
 @explains_keywords
 class RetryingConsumer:
-    """A member of a group that has messages handled, and those again later that fail.
+    """A member of a group that processes messages with a function and retries failed ones later.
 
     See `hermes.RetryingConsumer`: the topics, the delays and the promises are the same.
 

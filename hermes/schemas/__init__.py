@@ -1,19 +1,19 @@
 """A schema registry's client side: looking up and caching schemas, writing and reading values.
 
-In the order of a reading:
+Modules in reading order:
 
-    avro_limits        what Avro may cost
+    avro_limits        limits for Avro
     avro               one Avro schema, parsed and checked, which writes values
     avro_reading       values read, as they were written or resolved to a reader's schema
-    logical_types      what values of logical types are in Python
+    logical_types      Python's values for logical types
     json_values        records as JSON, as people type and read them
     framing            the five bytes before each value: 0 and the schema's id
-    subjects           under which name a topic's schemas are registered
-    addresses          where registries listen; what of it may be shown
-    exchanges          one request and its response over HTTP, tried again where that can help
+    subjects           the subject names for a topic's schemas
+    addresses          registry addresses, and their display without credentials
+    exchanges          one request and its response over HTTP, with retries
     registered         schemas as a registry has them
-    kept               answers that can't change
-    registry_client    `RegistryClient`: what a registry is asked, remembered where it can't change
+    kept               a cache of immutable responses
+    registry_client    `RegistryClient`: requests to a registry, cached where immutable
     records            `RecordWriter` and `RecordReader`: values to payloads and back
 
 Registries are Hermes' own or any with Confluent's REST interface, and payloads are those of

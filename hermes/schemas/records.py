@@ -28,7 +28,7 @@ class RecordWriter:
     """Writes values of one schema, with its id before each. Any number of threads may use it.
 
     Args:
-        registry: has the schema, or gets it.
+        registry: where the schema is, or will be, registered.
         schema: what `json.load` returns, or the JSON text.
         subject: where the schema is registered, whatever the topic; None to take `strategy`.
         strategy: one of `hermes.schemas.subjects.STRATEGIES`.
@@ -103,7 +103,7 @@ class RecordReader:
         registry: has the schemas.
         reader_schema: an Avro schema, to which values are resolved: what `json.load` returns, or
             the JSON text. None to take them as they were written.
-        referenced: the schemas whose types it names, each after those that it needs itself.
+        referenced: the schemas whose types it names, in dependency order.
         keep_uuids_as_text: whether strings that are UUIDs stay strings.
 
     Raises:
@@ -137,7 +137,7 @@ class RecordReader:
         Raises:
             EncodingError: it has no id, or one that the registry doesn't know, or isn't a value of
                 that schema, or can't be resolved to the reader's.
-            SchemaRegistryError: the registry refused, or answered as none does.
+            SchemaRegistryError: the registry refused, or its response is malformed.
             RegistryUnavailableError: it can't be reached. The payload may be good.
         """
         return self._reading(schema_id_of(payload))(payload)

@@ -13,7 +13,7 @@ class SchemaReference(NamedTuple):
     Attributes:
         name: for Avro the full name of the type.
         subject: where it is registered.
-        version: which one.
+        version: its version there.
     """
 
     name: str
@@ -31,7 +31,7 @@ class RegisteredSchema:
         schema_type: AVRO, JSON or PROTOBUF.
         references: the schemas it refers to.
         subject: the subject of the look-up; empty for a look-up by id.
-        version: of that subject; 0 if it was by its id.
+        version: of that subject; 0 for a look-up by id.
     """
 
     schema_id: int

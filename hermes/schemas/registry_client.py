@@ -36,8 +36,8 @@ SchemaText: TypeAlias = str | Mapping[str, Any] | list[Any]
 class RegistryClient:
     """A client of a schema registry: Hermes' own, or any with Confluent's REST interface.
 
-    Every method blocks until there is an answer. Any number of threads may use one client; what
-    several ask for at once is requested once. In a forked process it opens connections of its own.
+    Every method blocks until the response. Any number of threads may use one client; concurrent
+    identical requests are sent once. In a forked process it opens its own connections.
 
     Example:
         registry = RegistryClient("http://localhost:8081")
@@ -51,9 +51,9 @@ class RegistryClient:
             (`http://user:password@host`).
         timeout_seconds: how long an address may take to accept a connection, and for each step of
             its response.
-        retry_seconds: how long a request is tried again while no address answers; 0 to ask each
-            once, None for as long as it takes.
-        waiting: called with a line for people when a request is tried again, once for each
+        retry_seconds: how long a request is retried while no address responds; 0 to try each
+            once, None to retry without limit.
+        waiting: called with a line for people when a request is first retried, once per
             request.
         tls, tls_ca, tls_certificate, tls_key: as for all clients; the URL alone says whether by
             TLS.
@@ -118,8 +118,8 @@ class RegistryClient:
         An unknown id is requested again after some seconds.
 
         Raises:
-            UnknownSchemaError: there is none of this id.
-            SchemaRegistryError: the registry refused, or answered as none does.
+            UnknownSchemaError: there is no schema with this id.
+            SchemaRegistryError: the registry refused, or its response is malformed.
             RegistryUnavailableError: it can't be reached.
         """
         _check_number("schema_id", schema_id)
@@ -144,13 +144,13 @@ class RegistryClient:
         )
 
     def version(self, subject: str, version: int, *, fresh: bool = False) -> RegisteredSchema:
-        """Look up a version of a subject; one that was deleted, too, as schemas may stand on it.
+        """Look up a version of a subject, even a deleted one, as schemas may refer to it.
 
         Args:
             subject: its name.
             version: the number.
-            fresh: ask even if the answer is remembered: where a subject was deleted for good,
-                numbers begin anew.
+            fresh: bypass the cache: after a subject was deleted for good, version numbers
+                start again.
 
         Raises:
             UnknownSchemaError: there is no such subject or version.
@@ -193,7 +193,7 @@ class RegistryClient:
         return answer
 
     def compatibility(self, subject: str) -> str:
-        """Say how versions of a subject must fit each other, now: its own level, or that of all.
+        """Return a subject's current compatibility level: its own, or the global one.
 
         Raises:
             HermesError: as `by_id`.
@@ -211,7 +211,7 @@ class RegistryClient:
 
         Raises:
             UnknownSchemaError: one of them isn't there.
-            SchemaRegistryError: they stand on each other, or there are too many.
+            SchemaRegistryError: they refer to each other in a circle, or there are too many.
             HermesError: as `by_id`.
         """
         if not isinstance(schema, RegisteredSchema):
@@ -266,7 +266,7 @@ class RegistryClient:
         Raises:
             IncompatibleSchemaError: it doesn't fit the earlier versions; the text says why.
             ArgumentError: an argument is of the wrong type.
-            SchemaRegistryError: it is no schema, or may not be registered.
+            SchemaRegistryError: it is not a schema, or may not be registered.
             RegistryUnavailableError: the registry can't be reached.
         """
         path = f"/subjects/{_quoted(subject)}/versions"
@@ -279,10 +279,10 @@ class RegistryClient:
         schema_type: str = "AVRO",
         references: Sequence[SchemaReference] = (),
     ) -> int:
-        """Look up the id of a schema that a subject has a version of.
+        """Look up the id of a schema that is a version of a subject.
 
         Raises:
-            UnknownSchemaError: there is no such subject, or it hasn't this schema.
+            UnknownSchemaError: there is no such subject, or it doesn't have this schema.
             HermesError: as `register`.
         """
         path = f"/subjects/{_quoted(subject)}"

@@ -14,7 +14,7 @@ the order of a read:
     pushdown    what a query's filters leave of them
     reading     what a task does: fetches a range, whatever breaks
     columns, kafka_records, arrays
-                message sets become Arrow record batches, out of buffers
+                message sets to Arrow record batches, from buffers
 
 Of a write:
 
@@ -22,7 +22,7 @@ Of a write:
     sink_options
                 what a user may configure
     outgoing, envelope
-                rows become messages, with ids inside their values
+                rows to messages, with schema ids in their values
 
 Of copies of topics in files, each message once:
 
@@ -37,7 +37,7 @@ Of copies of topics in files, each message once:
 
 And of DataFrames of any source:
 
-    decoding    JSON, Avro and text become columns; what can't be decoded is reported
+    decoding    JSON, Avro and text to columns; undecodable values are reported
     streams     windows, joins, ranking, de-duplication
     starting    streams that start together
     progress    how far streams are behind, for programs and for Prometheus

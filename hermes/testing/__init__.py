@@ -203,7 +203,7 @@ def running_kafka(
         The broker, ready to serve.
 
     Raises:
-        ArgumentError: the topics are one text.
+        ArgumentError: the topics are a single string.
         ConfigError: a setting is wrong.
         HermesError: it could not start; the text says why.
     """

@@ -27,7 +27,7 @@ _ANY_SIZE: Final = 2**31 - 1
 
 @explains_keywords
 class RetryingConsumer:
-    """A member of a group that has messages handled, and those again later that fail.
+    """A member of a group that processes messages with a function and retries failed ones later.
 
     It calls a function with each message. If that raises an exception, the message goes into a
     retry topic, `<topic>.<group>.retry.1`, waits there for the first of the delays, and is handled
