@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 import axe_core_python
 import pytest
+from hermes_testkit import BrokerProcess
 from selenium import webdriver
 from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver.common.action_chains import ActionChains
@@ -24,6 +25,7 @@ from hermes.coordination.group_state import store_offsets
 from hermes.coordination.layout import BrokerPartition
 from hermes.coordination.sessions import Session
 from hermes.protocol import Acks, ProduceRequest, encode_message_set
+from hermes.security.users_file import change_users_file
 
 from .conftest import HOSTILE_GROUP
 
@@ -60,6 +62,13 @@ PAGES = {
     "no such page": "/nothing",
 }
 
+SECURITY = (
+    "/security",
+    "/security?q=al",
+    "/security?principal=alice&operation=consume&kind=topic&name=clicks",
+    "/security?principal=alice&operation=produce&kind=topic&name=clicks",
+)
+
 
 @pytest.fixture(scope="module")
 def address(prepared: Any) -> Iterator[str]:
@@ -85,6 +94,33 @@ def address(prepared: Any) -> Iterator[str]:
         assert process.wait(PATIENCE_SECONDS) in (0, -15)
     # What was changed is noted, with who has done it; nothing else is said.
     assert [line for line in rest.splitlines() if "'anonymous' at 127.0.0.1 " not in line] == []
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A broker's own console, with users and rules, whose administrator is whoever comes."""
+    folder = tmp_path_factory.mktemp("guarded")
+    users = folder / "users"
+    change_users_file(
+        users, lambda found: found.with_user("alice", "alice-2-in-chains"), may_create=True
+    )
+    settings = {
+        "log_dir": str(folder / "log"),
+        "coordination": "embedded",
+        "coordination_listen": "tcp:0:interface=127.0.0.1",
+        "http_listen": "tcp:0:interface=127.0.0.1",
+        "ready_file": str(folder / "ready"),
+        "users_file": str(users),
+        "access": [
+            {"principal": "anonymous", "operations": ["all"]},
+            {"principal": "alice", "operations": ["consume"], "topic": "clicks"},
+            {"principal": "alice", "operations": ["group"], "group": HOSTILE_GROUP},
+        ],
+    }
+    process = BrokerProcess(folder / "broker", settings)
+    (http,) = json.loads((folder / "ready").read_text())["http_listen"]
+    yield f"http://127.0.0.1:{http['port']}"
+    assert process.stop() == 0
 
 
 @pytest.fixture(scope="module")
@@ -172,6 +208,17 @@ class Browser:
     def focused(self) -> Any:
         return self.driver.switch_to.active_element
 
+    def reach(self, wanted: str, attribute: str = "id") -> None:
+        """Go on by Tab until the field with this id, or other attribute, has the focus."""
+        while self.focused().get_attribute(attribute) != wanted:
+            self.press(Keys.TAB)
+
+    def enter(self) -> None:
+        """Press Enter, and wait until another document is shown."""
+        document = self.document()
+        self.press(Keys.ENTER)
+        self.wait(lambda: self.document() != document)
+
     def complaints(self) -> list[str]:
         """What the browser complained about since the last call; a refused form is none."""
         messages = [each["message"] for each in self.driver.get_log("browser")]
@@ -224,22 +271,61 @@ def test_every_page_is_accessible_and_fits(
     """By axe-core's rules: names, contrast, headings, landmarks, tables, focus order."""
     browser.size(*size)
     browser.theme(theme)
-    axe = AXE.read_text(encoding="utf-8")
-    faults = {}
-    for name, path in PAGES.items():
-        browser.open(path)
-        for each in browser.all("details:first-of-type"):
-            browser.driver.execute_script("arguments[0].open = true", each)
-        # By the debugger's protocol: the page's own policy would refuse a script from elsewhere.
-        browser.driver.execute_cdp_cmd("Runtime.evaluate", {"expression": axe})
-        tried, *found = browser.driver.execute_async_script(FIND_FAULTS, rules)
-        assert tried, (name, found)
-        width = browser.driver.execute_script("return document.documentElement.scrollWidth")
-        if width > size[0]:
-            found.append(f"it is {width} pixels wide")
-        if found:
-            faults[name] = found
+    faults = {
+        name: found
+        for name, path in PAGES.items()
+        if (found := _faults(browser, path, size, rules))
+    }
     assert faults == {}
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("size", [WIDE, NARROW], ids=["wide", "narrow"])
+def test_the_page_about_security_is_accessible_and_fits(
+    chromium: webdriver.Chrome, guarded: str, size: Any, theme: str
+) -> None:
+    tab = Browser(chromium, guarded)
+    tab.size(*size)
+    tab.theme(theme)
+    assert {path: found for path in SECURITY if (found := _faults(tab, path, size, RULES))} == {}
+    assert tab.complaints() == []
+
+
+def test_the_page_about_security_answers_who_may_do_what(
+    chromium: webdriver.Chrome, guarded: str
+) -> None:
+    tab = Browser(chromium, guarded)
+    tab.open("/")
+    tab.follow(".side nav a[href='/security']")
+    assert tab.find("h1").text == "Security"
+    tab.reach("principal", "name")
+    tab.press(*"alice")
+    tab.find("#operation").send_keys("consume")
+    tab.reach("name", "name")
+    tab.press(*"clicks")
+    tab.enter()
+    assert "principal=alice" in tab.driver.current_url
+    assert tab.find("[name=principal]").get_attribute("value") == "alice"
+    assert "of broker.yaml" in tab.find("main").text
+    assert HOSTILE_GROUP in tab.find("main").text
+    assert tab.all("main script, main img, main b") == []
+    assert tab.complaints() == []
+
+
+def _faults(browser: Browser, path: str, size: tuple[int, int], rules: list[str]) -> list[str]:
+    """What axe finds on a page whose details are open, and whether it is too wide."""
+    browser.open(path)
+    for each in browser.all("details:first-of-type"):
+        browser.driver.execute_script("arguments[0].open = true", each)
+    # By the debugger's protocol: the page's own policy would refuse a script from elsewhere.
+    axe = AXE.read_text(encoding="utf-8")
+    browser.driver.execute_cdp_cmd("Runtime.evaluate", {"expression": axe})
+    tried, *found = browser.driver.execute_async_script(FIND_FAULTS, rules)
+    assert tried, (path, found)
+    width = browser.driver.execute_script("return document.documentElement.scrollWidth")
+    if width > size[0]:
+        found.append(f"it is {width} pixels wide")
+    return list(found)
 
 
 def test_it_asks_nobody_but_itself(browser: Browser, address: str) -> None:
@@ -470,75 +556,56 @@ def test_a_group_is_moved_in_two_steps(browser: Browser) -> None:
 
 
 def test_a_group_is_moved_and_deleted_by_keyboard(browser: Browser, prepared: Any) -> None:
-    def reach(field: str) -> None:
-        while browser.focused().get_attribute("id") != field:
-            browser.press(Keys.TAB)
-
-    def enter() -> None:
-        document = browser.document()
-        browser.press(Keys.ENTER)
-        browser.wait(lambda: browser.document() != document)
-
     session = Session(prepared.broker.zookeeper_connect)
     session.start()
     store_offsets(session, "typed", {("activity", BrokerPartition(0, 0)): 0})
     session.stop()
     browser.wait(lambda: browser.open("/groups/typed") or browser.find("h1").text == "typed")
-    reach("to")
+    browser.reach("to")
     browser.press(Keys.ARROW_DOWN, Keys.ARROW_DOWN, Keys.TAB, *"soon")
-    enter()
+    browser.enter()
     assert "'soon' is not a point in time" in browser.find("#value-error").text
     assert browser.find("#to").get_attribute("value") == "time"
     assert browser.focused().get_attribute("id") == "value"
     browser.retype("2100-01-01")
-    enter()
+    browser.enter()
     assert "Nothing is changed yet" in browser.find(".notice").text
     while browser.focused().text != "Change 1 offset":
         browser.press(Keys.TAB)
-    enter()
+    browser.enter()
     assert "changed" in browser.find(".notice.fine").text
     assert browser.find("[data-live='stat-lag']").text == "0 B"
     while not browser.focused().text.startswith("Delete"):
         browser.press(Keys.TAB)
-    enter()
-    reach("confirm")
+    browser.enter()
+    browser.reach("confirm")
     browser.press(*"tyred")
-    enter()
+    browser.enter()
     assert "not the group" in browser.find("#confirm-error").text
     assert browser.focused().get_attribute("name") == "confirm"
     browser.retype("typed")
-    enter()
+    browser.enter()
     assert browser.find("h1").text == "Groups"
     assert "deleted" in browser.find(".notice.fine").text
 
 
 def test_a_message_is_produced_by_keyboard(browser: Browser) -> None:
-    def reach(field: str) -> None:
-        while browser.focused().get_attribute("id") != field:
-            browser.press(Keys.TAB)
-
-    def enter() -> None:
-        document = browser.document()
-        browser.press(Keys.ENTER)
-        browser.wait(lambda: browser.document() != document)
-
     browser.open("/topics/packed/produce")
-    while browser.focused().get_attribute("name") != "value":
-        browser.press(Keys.TAB)
+    browser.reach("value", "name")
     browser.press(Keys.ARROW_DOWN)
-    reach("payload")
+    browser.reach("payload")
     browser.press(*"</textarea><script>")
-    reach("partition")
+    browser.reach("partition")
     browser.press(Keys.TAB)
-    enter()
+    browser.enter()
     assert "not JSON" in browser.find("#payload-error").text
     assert browser.find("#payload").get_attribute("value") == "</textarea><script>"
     assert browser.find("[name=value]:checked").get_attribute("value") == "json"
     assert browser.focused().get_attribute("id") == "payload"
     browser.retype('["typed", "</textarea><script>"]')
-    reach("partition")
+    browser.reach("partition")
     browser.press(Keys.TAB)
-    enter()
+    browser.enter()
     assert "Stored in partition 0" in browser.find(".notice.fine").text
     browser.follow(".notice a")
     assert "</textarea><script>" in browser.find("pre.payload").text
@@ -556,48 +623,39 @@ def test_a_message_is_produced_without_script(browser: Browser) -> None:
 
 
 def test_a_topic_is_created_altered_and_deleted_by_keyboard(browser: Browser) -> None:
-    def reach(name: str) -> None:
-        while browser.focused().get_attribute("name") != name:
-            browser.press(Keys.TAB)
-
-    def enter() -> None:
-        document = browser.document()
-        browser.press(Keys.ENTER)
-        browser.wait(lambda: browser.document() != document)
-
     browser.open("/create-topic")
-    reach("name")
+    browser.reach("name", "name")
     browser.press(*"typed", Keys.TAB, Keys.ARROW_DOWN, Keys.TAB, *"2", Keys.TAB)
     browser.press(Keys.ENTER)  # opens the settings
-    reach("retention_time")
+    browser.reach("retention_time", "name")
     browser.press(*"soon")
-    enter()
+    browser.enter()
     assert "expected a duration" in browser.find("#setting-retention_time-error").text
     assert browser.find("#name").get_attribute("value") == "typed"
     assert browser.find("[name=format]:checked").get_attribute("value") == "kafka"
     assert browser.focused().get_attribute("name") == "retention_time"
     browser.retype("7d")
-    enter()
+    browser.enter()
     assert browser.find("h1").text == "typed"
     assert browser.find("[data-live='stat-partitions']").text == "2"
     browser.follow(".tabs a[href$='/settings']")
-    reach("flush_messages")
+    browser.reach("flush_messages", "name")
     browser.press(*"12")
-    enter()
+    browser.enter()
     assert "changed" in browser.find(".notice.fine").text
     browser.follow("button[value='flush_messages']")
     assert browser.all("button[value='flush_messages']") == []
-    reach("partitions")
+    browser.reach("partitions", "name")
     browser.press(*"3")
-    enter()
+    browser.enter()
     assert "Now 3." in browser.find("#partitions-hint").text, browser.find("main").text
-    reach("confirm")
+    browser.reach("confirm", "name")
     browser.press(*"typo")
-    enter()
+    browser.enter()
     assert "not the topic" in browser.find("#confirm-error").text
     assert browser.focused().get_attribute("name") == "confirm"
     browser.retype("typed")
-    enter()
+    browser.enter()
     assert browser.find("h1").text == "Topics"
     assert "deleted" in browser.find(".notice.fine").text
 
