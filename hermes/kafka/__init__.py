@@ -7,7 +7,7 @@ handler carries it out, and what it returns is encoded and sent. In the order of
     apis         which requests there are, in which versions, and what carries them out
     dispatching  a frame becomes a request, a call, a response; versions: ApiVersions, a constant
     schemas      the messages of one request in one version, loaded when they are first needed
-    claims       whether a request's counts can be true, before they are believed
+    array_bounds validates the array lengths that a request declares, before decoding
     in_hand      large requests: so many bytes of them at a time
     calls        one request under way: who asks, what they may, how its response is made
     authenticating  who asks: SASL, by the users that there are

@@ -11,7 +11,7 @@ from io import BytesIO
 from typing import Any, Final
 
 from hermes.kafka.apis import Api
-from hermes.kafka.claims import Claims
+from hermes.kafka.array_bounds import Claims
 from hermes.protocol.kio_messages import import_messages, without_hypothesis
 from hermes.protocol.wire import Buffer
 

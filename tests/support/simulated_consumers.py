@@ -93,7 +93,7 @@ class SimulatedGroup:
             return
         generation, kind, _, membership = self.disk
         self.group = self._begin(generation=generation, protocol_type=kind or None)
-        self.group.take_back(membership, self.now)
+        self.group.restore(membership, self.now)
 
     def pass_time(self, seconds: float) -> None:
         """Let time pass, as the reactor's timer would."""

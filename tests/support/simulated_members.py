@@ -8,10 +8,10 @@ from uuid import UUID
 from hermes.kafka.errors import Code, KafkaError
 from hermes.kafka.groups.consumer_group import ConsumerGroup
 from hermes.kafka.groups.consumer_values import (
-    Beaten,
     ConsumerHeartbeat,
     ConsumerMembership,
     ConsumerSettings,
+    HeartbeatResponse,
     Place,
     TopicSize,
 )
@@ -75,9 +75,11 @@ class MemberWorld:
     def _new_group(self, epoch: int) -> ConsumerGroup:
         return ConsumerGroup("g", lambda: self.settings, self.topics, epoch=epoch)
 
-    def ask(self, beat: ConsumerHeartbeat, matched: tuple[str, ...] | None = None) -> Beaten:
+    def ask(
+        self, beat: ConsumerHeartbeat, matched: tuple[str, ...] | None = None
+    ) -> HeartbeatResponse:
         """Take a heartbeat, and have on disk what is answered."""
-        self.group.hear(beat, matched, self.now)
+        self.group.on_heartbeat(beat, matched, self.now)
         self.assign()
         beaten = self.group.answer(beat, self.now)
         self.save()
@@ -107,7 +109,7 @@ class MemberWorld:
         membership = decode_membership(data, epoch)
         if membership is not None:
             assert isinstance(membership, ConsumerMembership)
-            self.group.take_back(membership, self.now)
+            self.group.restore(membership, self.now)
 
     def pass_time(self, seconds: float) -> None:
         """Let time pass, with all that is due meanwhile."""

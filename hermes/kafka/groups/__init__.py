@@ -8,8 +8,8 @@ consumer_values, assignors, reconciling, targets, consumer_group
     one consumer group (KIP-848), likewise: the coordinator says who has what
 consumer_membership, membership, offsets, offset_records, offset_file, offset_tree
     what is kept of groups, and where: in the data directory, or in coordination
-bounds, homes, deadlines, store_queue, kept, assigning, keeping, expiry, own_groups, forgetting,
-coordinator
+bounds, rendezvous, deadlines, store_queue, group_entry, assigning, keeping, expiry, local_groups,
+forgetting, coordinator
     all groups of a broker: which are its own, when something is due, what they may cost
 finding, joining, committing, describing, matching, consuming
     the requests

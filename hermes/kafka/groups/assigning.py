@@ -10,7 +10,7 @@ from twisted.python.failure import Failure
 from hermes.kafka.groups.assignors import Target
 from hermes.kafka.groups.bounds import Counts
 from hermes.kafka.groups.consumer_group import ConsumerGroup
-from hermes.kafka.groups.kept import KeptGroup
+from hermes.kafka.groups.group_entry import GroupEntry
 from hermes.kafka.groups.targets import Assignment
 from hermes.logs import ModuleLogger
 
@@ -32,14 +32,14 @@ class Assigner:
         clock: IReactorTime,
         in_thread: "Callable[..., Deferred[Any]]",
         counts: Counts,
-        changed: Callable[[KeptGroup], None],
+        changed: Callable[[GroupEntry], None],
     ) -> None:
         self._clock = clock
         self._in_thread = in_thread
         self._counts = counts
         self._changed = changed
 
-    def catch_up(self, kept: KeptGroup, group: ConsumerGroup) -> "Deferred[None]":
+    def catch_up(self, kept: GroupEntry, group: ConsumerGroup) -> "Deferred[None]":
         """Have a group's target made anew, if it is time for that.
 
         Returns:
@@ -61,7 +61,7 @@ class Assigner:
         self._counts.rebalances += is_taken
 
     def _finished(
-        self, target: Any, kept: KeptGroup, group: ConsumerGroup, made: Assignment
+        self, target: Any, kept: GroupEntry, group: ConsumerGroup, made: Assignment
     ) -> None:
         if isinstance(target, Failure):
             self._log.failure("group {name} got no target assignment", target, name=group.name)

@@ -3,7 +3,7 @@
 A state machine without I/O and without a clock, as `rebalances` is for classic groups. What it does
 and each error are Kafka 4's (`GroupMetadataManager`, `ConsumerGroup`):
 
-    `hear`: a heartbeat joins, leaves, or says what has changed
+    `on_heartbeat`: a heartbeat joins, leaves, or says what has changed
       subscriptions or topics changed, a member is gone  -> the group's epoch grows
     the group's epoch is beyond the target's             -> an assignor makes the target anew
     `answer`: the member isn't where the target has it   -> it takes a step (`reconciling`)
@@ -17,11 +17,11 @@ from typing import Any, Final
 from hermes.kafka.errors import Code, KafkaError
 from hermes.kafka.groups.consumer_values import (
     JOINS,
-    LEAVES_FOR_A_WHILE,
-    Beaten,
+    STATIC_LEAVE,
     ConsumerHeartbeat,
     DescribedConsumer,
     DescribedConsumers,
+    HeartbeatResponse,
     Place,
 )
 from hermes.kafka.groups.offsets import TopicPartition
@@ -43,7 +43,9 @@ class ConsumerGroup(Targets):
 
     # -- heartbeats -------------------------------------------------------------------------------
 
-    def hear(self, beat: ConsumerHeartbeat, matched: tuple[str, ...] | None, now: float) -> None:
+    def on_heartbeat(
+        self, beat: ConsumerHeartbeat, matched: tuple[str, ...] | None, now: float
+    ) -> None:
         """Take what a heartbeat says; `answer` follows, after a target that has to be made.
 
         Args:
@@ -67,14 +69,14 @@ class ConsumerGroup(Targets):
             self._topics = self._look_at_topics()
             self._new_epoch()
 
-    def answer(self, beat: ConsumerHeartbeat, now: float) -> Beaten:
+    def answer(self, beat: ConsumerHeartbeat, now: float) -> HeartbeatResponse:
         """Let the sender of a heartbeat that was heard take a step, and tell it where it is.
 
         Raises:
             KafkaError: it isn't a member any more, or another heartbeat of it was answered since.
         """
         if beat.leaves:
-            return Beaten(beat.member_id, beat.member_epoch)
+            return HeartbeatResponse(beat.member_id, beat.member_epoch)
         if self.is_dead:
             raise KafkaError(Code.COORDINATOR_NOT_AVAILABLE)
         member = self.members.get(beat.member_id)
@@ -83,7 +85,7 @@ class ConsumerGroup(Targets):
         _check_epoch(member, beat)
         has_new = self._advance(member, beat.owned, now)
         is_asked = beat.member_epoch == JOINS or beat.is_full
-        return Beaten(
+        return HeartbeatResponse(
             member.member_id,
             member.epoch,
             self._settings().heartbeat_ms,
@@ -122,7 +124,7 @@ class ConsumerGroup(Targets):
             )
         if before is None:
             return self._join(Consumer(beat.member_id, instance_id))
-        if before.epoch != LEAVES_FOR_A_WHILE:
+        if before.epoch != STATIC_LEAVE:
             raise KafkaError(
                 Code.UNRELEASED_INSTANCE_ID,
                 f"Static member {beat.member_id} with instance id {instance_id} cannot join the "
@@ -222,11 +224,11 @@ class ConsumerGroup(Targets):
                 raise _unknown(beat.member_id)
         else:
             member = self._checked(self._static_member(beat.instance_id), beat)
-        if beat.member_epoch == LEAVES_FOR_A_WHILE:
+        if beat.member_epoch == STATIC_LEAVE:
             for place in member.revoking:
                 del self._owners[place]
             member.revoking, member.revoke_end = {}, None
-            member.epoch = LEAVES_FOR_A_WHILE
+            member.epoch = STATIC_LEAVE
             self.revision += 1
             self._count(member)
         else:
@@ -357,7 +359,7 @@ class ConsumerGroup(Targets):
 
         Args:
             beat: the heartbeat.
-            matched: see `hear`.
+            matched: see `on_heartbeat`.
         """
         member = self.members.get(beat.member_id) or self._static_member(beat.instance_id or "")
         if member is None and beat.member_epoch != JOINS:

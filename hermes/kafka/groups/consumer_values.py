@@ -14,7 +14,7 @@ FIRST_EPOCH: Final = 1
 JOINS: Final = 0
 LEAVES: Final = -1
 #: A static member leaves, and will be back within its session's time.
-LEAVES_FOR_A_WHILE: Final = -2
+STATIC_LEAVE: Final = -2
 
 
 class Place(NamedTuple):
@@ -105,7 +105,7 @@ class ConsumerHeartbeat(NamedTuple):
     @property
     def leaves(self) -> bool:
         """Whether its sender leaves, for good or for a while."""
-        return self.member_epoch in (LEAVES, LEAVES_FOR_A_WHILE)
+        return self.member_epoch in (LEAVES, STATIC_LEAVE)
 
     @property
     def is_full(self) -> bool:
@@ -114,7 +114,7 @@ class ConsumerHeartbeat(NamedTuple):
         return self.rebalance_timeout_ms != -1 and subscribes and self.owned is not None
 
 
-class Beaten(NamedTuple):
+class HeartbeatResponse(NamedTuple):
     """The answer to a heartbeat.
 
     Attributes:

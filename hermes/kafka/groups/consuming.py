@@ -10,7 +10,7 @@ from hermes.kafka.errors import Code, KafkaError
 from hermes.kafka.groups.consumer_values import (
     JOINS,
     LEAVES,
-    LEAVES_FOR_A_WHILE,
+    STATIC_LEAVE,
     ConsumerHeartbeat,
     DescribedConsumer,
     DescribedConsumers,
@@ -105,15 +105,15 @@ def _check(request: Any, call: Call) -> None:
                 "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when "
                 "(re-)joining."
             )
-    elif epoch == LEAVES_FOR_A_WHILE and request.instance_id is None:
+    elif epoch == STATIC_LEAVE and request.instance_id is None:
         raise _invalid("InstanceId can't be null.")
-    elif epoch < LEAVES_FOR_A_WHILE:
+    elif epoch < STATIC_LEAVE:
         raise _invalid("MemberEpoch is invalid.")
     has_too_much = len(request.subscribed_topic_names or ()) > _MOST_TOPICS
     has_too_much |= sum(len(each.partitions) for each in owned or ()) > _MOST_PARTITIONS
     if has_too_much or len(regex or "") > _LONGEST_REGEX:
         raise _invalid("A member can't have so much.")
-    if epoch not in (LEAVES, LEAVES_FOR_A_WHILE):
+    if epoch not in (LEAVES, STATIC_LEAVE):
         _check_assignor(request, call)
 
 

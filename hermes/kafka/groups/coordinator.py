@@ -10,13 +10,13 @@ from hermes.kafka.groups.bounds import RefusedError
 from hermes.kafka.groups.consumer_group import ConsumerGroup
 from hermes.kafka.groups.consumer_values import (
     JOINS,
-    Beaten,
     ConsumerHeartbeat,
     DescribedConsumers,
+    HeartbeatResponse,
 )
 from hermes.kafka.groups.forgetting import ForgettingGroups
 from hermes.kafka.groups.group import Group
-from hermes.kafka.groups.kept import KeptGroup
+from hermes.kafka.groups.group_entry import GroupEntry
 from hermes.kafka.groups.members import protocols_size
 from hermes.kafka.groups.offsets import Change, Committed, TopicPartition, weight
 from hermes.kafka.groups.values import (
@@ -41,7 +41,7 @@ class ListedGroup(NamedTuple):
 
 
 class GroupCoordinator(ForgettingGroups):
-    """The groups of a broker, for its clients. See `OwnGroups`."""
+    """The groups of a broker, for its clients. See `LocalGroups`."""
 
     # -- members --------------------------------------------------------------------------------
 
@@ -127,8 +127,8 @@ class GroupCoordinator(ForgettingGroups):
         name: str,
         beat: ConsumerHeartbeat,
         resolve: Callable[[str], Awaitable[tuple[str, ...]]],
-    ) -> Beaten:
-        """Take a ConsumerGroupHeartbeat; see `ConsumerGroup.hear`.
+    ) -> HeartbeatResponse:
+        """Take a ConsumerGroupHeartbeat; see `ConsumerGroup.on_heartbeat`.
 
         Args:
             name: the group.
@@ -151,7 +151,7 @@ class GroupCoordinator(ForgettingGroups):
                 if kept.group is not group or self.groups.get(name) is not kept:
                     raise KafkaError(Code.COORDINATOR_NOT_AVAILABLE)
             self._check_memory(name, group.growth(beat, matched))
-            group.hear(beat, matched, self._clock.seconds())
+            group.on_heartbeat(beat, matched, self._clock.seconds())
             if not beat.leaves:
                 await self._assigner.catch_up(kept, group)
             beaten = group.answer(beat, self._clock.seconds())
@@ -167,7 +167,7 @@ class GroupCoordinator(ForgettingGroups):
 
     async def _consumer_group(
         self, name: str, beat: ConsumerHeartbeat
-    ) -> tuple[KeptGroup, ConsumerGroup]:
+    ) -> tuple[GroupEntry, ConsumerGroup]:
         """The group of a heartbeat; a classic group that nobody is in becomes a consumer group."""
         joins = beat.member_epoch == JOINS
         kept = await self._find(name, make=joins)
@@ -281,7 +281,7 @@ class GroupCoordinator(ForgettingGroups):
             return Code.NONE, found
         return Code.NONE, {each: found[each] for each in places if each in found}
 
-    async def _verified(self, name: str) -> KeptGroup | None:
+    async def _verified(self, name: str) -> GroupEntry | None:
         """A group that no other broker had taken over when this was asked; None where none is.
 
         This one may not have noticed yet, or be cut off from coordination: what it has in memory

@@ -47,7 +47,7 @@ def _find(kind: int, key: str, call: Call, no_error: str) -> dict[str, Any]:
     elif not call.permits(Operation.DESCRIBE, Resource.group(key)):
         code, text = Code.GROUP_AUTHORIZATION_FAILED, "you may not describe this group"
     else:
-        home = call.server.groups.home_of(key)
+        home = call.server.groups.coordinator_for(key)
         for broker in call.server.topics.brokers(call.client.listener):
             if broker.id == home:
                 place = {"node_id": broker.id, "host": broker.host, "port": broker.port}

@@ -7,9 +7,9 @@ from twisted.internet.defer import ensureDeferred
 
 from hermes.kafka.groups.bounds import RefusedError
 from hermes.kafka.groups.expiry import expired
-from hermes.kafka.groups.kept import KeptGroup
+from hermes.kafka.groups.group_entry import GroupEntry
+from hermes.kafka.groups.local_groups import LocalGroups
 from hermes.kafka.groups.offsets import Change, Committed, TopicPartition
-from hermes.kafka.groups.own_groups import OwnGroups
 from hermes.kafka.groups.values import State
 
 #: How often it is looked whether offsets have expired; Kafka's default.
@@ -19,11 +19,11 @@ _EXPIRY_SECONDS: Final = 600.0
 _GATHER_SECONDS: Final = 1.0
 
 
-class ForgettingGroups(OwnGroups):
-    """The groups of a broker, without what is of no use any more. See `OwnGroups`."""
+class ForgettingGroups(LocalGroups):
+    """The groups of a broker, without what is of no use any more. See `LocalGroups`."""
 
     def begin(self) -> None:
-        """See `OwnGroups.begin`."""
+        """See `LocalGroups.begin`."""
         super().begin()
         self._again(self._begin_expiry, _EXPIRY_SECONDS)
 
@@ -44,7 +44,7 @@ class ForgettingGroups(OwnGroups):
             if self.groups.get(kept.group.name) is kept:
                 await self._expire(kept)
 
-    def _shown(self, kept: KeptGroup) -> dict[TopicPartition, Committed]:
+    def _shown(self, kept: GroupEntry) -> dict[TopicPartition, Committed]:
         """What a group has committed, without what is of topics that are deleted."""
         return {
             place: committed
@@ -52,7 +52,7 @@ class ForgettingGroups(OwnGroups):
             if committed.topic_id is None or not self.is_gone(place.topic, committed.topic_id)
         }
 
-    async def _expire(self, kept: KeptGroup) -> None:
+    async def _expire(self, kept: GroupEntry) -> None:
         now_ms, retention_ms = self._now_ms(), self._settings().retention_ms
         group = kept.group
         gone = set(expired(group, kept.offsets, kept.empty_ms, now_ms, retention_ms))

@@ -8,7 +8,7 @@ from hermes.kafka.errors import Code
 from hermes.kafka.groups.consumer_group import ConsumerGroup
 from hermes.kafka.groups.consumer_membership import can_be_kept
 from hermes.kafka.groups.consumer_values import ConsumerMembership
-from hermes.kafka.groups.kept import KeptGroup
+from hermes.kafka.groups.group_entry import GroupEntry
 from hermes.kafka.groups.offsets import Change, GroupRecord
 
 
@@ -23,7 +23,7 @@ class ConsumerKeeper:
 
     def __init__(
         self,
-        write: "Callable[[KeptGroup, Change], Deferred[Code]]",
+        write: "Callable[[GroupEntry, Change], Deferred[Code]]",
         now_ms: Callable[[], int],
         tell_too_many: Callable[[str], None],
     ) -> None:
@@ -31,7 +31,7 @@ class ConsumerKeeper:
         self._now_ms = now_ms
         self._tell_too_many = tell_too_many
 
-    def keep(self, kept: KeptGroup, group: ConsumerGroup) -> "Deferred[Code]":
+    def keep(self, kept: GroupEntry, group: ConsumerGroup) -> "Deferred[Code]":
         """Have a consumer group be on disk as it is now; fires with what became of it.
 
         Those who come while it is written share the next write.
@@ -45,7 +45,7 @@ class ConsumerKeeper:
             ensureDeferred(self._keep_all(kept))
         return done
 
-    async def _keep_all(self, kept: KeptGroup) -> None:
+    async def _keep_all(self, kept: GroupEntry) -> None:
         while kept.waiting:
             group, code = kept.group, Code.NOT_COORDINATOR
             is_there = isinstance(group, ConsumerGroup) and not group.is_dead
@@ -59,7 +59,7 @@ class ConsumerKeeper:
                 done.callback(code)
         kept.is_keeping = False
 
-    async def _keep_once(self, kept: KeptGroup, group: ConsumerGroup) -> Code:
+    async def _keep_once(self, kept: GroupEntry, group: ConsumerGroup) -> Code:
         revision, membership = group.revision, group.membership
         if not can_be_kept(membership):
             self._tell_too_many(group.name)

@@ -146,7 +146,7 @@ class Members:
         member.joining = answer
         self.joining += 1
 
-    def take_back(self, membership: Membership, now: float) -> None:
+    def restore(self, membership: Membership, now: float) -> None:
         """Take the members in that were kept; each has a session's time to be heard of."""
         for kept in membership.members:
             member = Member(

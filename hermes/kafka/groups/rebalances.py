@@ -41,7 +41,7 @@ class Rebalances:
         store: called with the group when a generation has an assignment, or no members, or a
             static member another id; whoever keeps it then calls what is given, too.
         new_id: a part of a member's id that nobody can guess.
-        generation, protocol_type: what is known of it from before; see `take_back`.
+        generation, protocol_type: what is known of it from before; see `restore`.
 
     Attributes:
         name: as given.
@@ -86,12 +86,12 @@ class Rebalances:
         self._sync_end: float | None = None
         self._storing: dict[str, bytes] | None = None  # the assignment that is being stored
 
-    def take_back(self, membership: Membership | None, now: float) -> None:
+    def restore(self, membership: Membership | None, now: float) -> None:
         """Be what was kept: a stable generation with its members, if there were any."""
         self.members.known_until = self.generation
         if membership is None:
             return
-        self.members.take_back(membership, now)
+        self.members.restore(membership, now)
         self.state = State.STABLE
         self.protocol_name = membership.protocol_name
         first = next(iter(self.members.by_id))

@@ -61,7 +61,7 @@ class Targets:
         name: what clients call it.
         settings: tells what bounds it now.
         topics: the topics that there are.
-        epoch: the one that it had before; see `take_back`.
+        epoch: the one that it had before; see `restore`.
 
     Attributes:
         name: as given.
@@ -279,7 +279,7 @@ class Targets:
         )
         return ConsumerMembership(self.assignment_epoch, dict(self._topics), members)
 
-    def take_back(self, membership: ConsumerMembership, now: float) -> None:
+    def restore(self, membership: ConsumerMembership, now: float) -> None:
         """Be what was kept; each member has a session's time to be heard of."""
         self.assignment_epoch = membership.assignment_epoch
         self._topics = dict(membership.topics)

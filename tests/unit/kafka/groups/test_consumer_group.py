@@ -7,10 +7,10 @@ from simulated_members import REBALANCE_MS, SESSION_MS, MemberWorld, Topics
 
 from hermes.kafka.errors import Code, KafkaError
 from hermes.kafka.groups.consumer_values import (
-    Beaten,
     ConsumerHeartbeat,
     ConsumerMembership,
     ConsumerSettings,
+    HeartbeatResponse,
     Place,
     Reconciliation,
 )
@@ -43,7 +43,7 @@ def refused(world: MemberWorld, heartbeat: ConsumerHeartbeat) -> Code:
     return caught.value.code
 
 
-def numbers(beaten: Beaten) -> list[int] | None:
+def numbers(beaten: HeartbeatResponse) -> list[int] | None:
     if beaten.assignment is None:
         return None
     return sorted(place.partition for place in beaten.assignment)

@@ -15,7 +15,7 @@ from twisted.python.failure import Failure
 from hermes.errors import CoordinationError
 from hermes.kafka.errors import Code, KafkaError
 from hermes.kafka.groups.bounds import CoordinatorSettings
-from hermes.kafka.groups.consumer_values import Beaten, ConsumerHeartbeat
+from hermes.kafka.groups.consumer_values import ConsumerHeartbeat, HeartbeatResponse
 from hermes.kafka.groups.coordinator import GroupCoordinator
 from hermes.kafka.groups.offset_file import OffsetFile
 from hermes.kafka.groups.offsets import Change, Committed, TopicPartition
@@ -327,12 +327,12 @@ def test_what_regular_expressions_find_alike_is_held_once(world: World) -> None:
     matches = tuple(f"a-topic-of-some-team-{number:04}" for number in range(5000))
     for number in range(100):
         told = beat(world, f"member {number}", 0, matches, regex=".*")
-        assert isinstance(told, Beaten)
+        assert isinstance(told, HeartbeatResponse)
     assert world.groups.held_bytes < 1 << 20
     group = world.groups.groups["g"].group
     assert group.subscribes_to("a-topic-of-some-team-0777")
     world.start()
-    assert isinstance(beat(world, "member 99", told.member_epoch, matches), Beaten)
+    assert isinstance(beat(world, "member 99", told.member_epoch, matches), HeartbeatResponse)
     assert world.groups.held_bytes < 1 << 20
     for number in range(100):
         beat(world, f"member {number}", -1)
@@ -394,7 +394,7 @@ def test_nobody_is_answered_before_it_is_on_disk(world: World) -> None:
     calls[0].callback(None)
     assert len(calls) == 2, "one write for the two that came meanwhile"
     calls[1].errback(CoordinationError("out of reach"))
-    assert [type(each) for each in answers] == [Beaten, Failure, Failure]
+    assert [type(each) for each in answers] == [HeartbeatResponse, Failure, Failure]
     assert answers[1].value.code is Code.COORDINATOR_NOT_AVAILABLE
     world.groups._queue._in_thread = maybeDeferred
     world.start()

@@ -11,7 +11,11 @@ from twisted.internet.task import Clock
 
 from hermes.kafka.errors import Code, KafkaError
 from hermes.kafka.groups.bounds import CoordinatorSettings
-from hermes.kafka.groups.consumer_values import Beaten, ConsumerHeartbeat, ConsumerSettings
+from hermes.kafka.groups.consumer_values import (
+    ConsumerHeartbeat,
+    ConsumerSettings,
+    HeartbeatResponse,
+)
 from hermes.kafka.groups.coordinator import GroupCoordinator
 from hermes.kafka.groups.offset_file import OffsetFile
 from hermes.kafka.groups.values import State
@@ -188,7 +192,7 @@ def test_who_comes_while_it_is_made_waits_and_other_groups_do_not(threads: Threa
     (other,) = threads.beat("c", group="other", topic="views")
     assert len(other.assignment) == 2
     (left,) = threads.beat("b", -1)
-    assert left == Beaten("b", -1)
+    assert left == HeartbeatResponse("b", -1)
     threads.made.pop()()
     assert len(first[0].assignment) == 40
     assert second[0].value.code is Code.UNKNOWN_MEMBER_ID

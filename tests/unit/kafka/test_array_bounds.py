@@ -8,7 +8,7 @@ from kafka_fuzz import valid_request
 
 from hermes.errors import RemoteProtocolError
 from hermes.kafka.apis import APIS, Api
-from hermes.kafka.claims import Claims, _walk
+from hermes.kafka.array_bounds import Claims, _walk
 from hermes.kafka.frames import Frame, after_tags
 from hermes.kafka.schemas import load_schema
 

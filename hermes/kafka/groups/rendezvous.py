@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from hashlib import blake2b
 
 
-def home_of(group: str, brokers: Iterable[int]) -> int | None:
+def coordinator_for(group: str, brokers: Iterable[int]) -> int | None:
     """Choose the coordinator of a group.
 
     Args:

@@ -15,7 +15,7 @@ _GROUP_BYTES = 2_000
 
 
 @dataclass(slots=True, eq=False)
-class KeptGroup:
+class GroupEntry:
     """One group.
 
     Attributes:

@@ -20,9 +20,8 @@ from hermes.kafka.groups.consumer_group import ConsumerGroup
 from hermes.kafka.groups.consumer_values import FIRST_EPOCH, ConsumerMembership, TopicView
 from hermes.kafka.groups.deadlines import Deadlines
 from hermes.kafka.groups.group import Group
-from hermes.kafka.groups.homes import home_of
+from hermes.kafka.groups.group_entry import GroupEntry
 from hermes.kafka.groups.keeping import ConsumerKeeper
-from hermes.kafka.groups.kept import KeptGroup
 from hermes.kafka.groups.offsets import (
     Change,
     GroupMovedError,
@@ -31,6 +30,7 @@ from hermes.kafka.groups.offsets import (
     StoredGroup,
 )
 from hermes.kafka.groups.rebalances import Rebalances, Stored
+from hermes.kafka.groups.rendezvous import coordinator_for
 from hermes.kafka.groups.store_queue import StoreQueue
 from hermes.kafka.groups.values import State
 from hermes.limited_log import LimitedLog
@@ -40,7 +40,7 @@ from hermes.logs import ModuleLogger
 _HOMES_SECONDS: Final = 1.0
 
 
-class OwnGroups:
+class LocalGroups:
     """The groups of a broker. Lives in the reactor's thread.
 
     Args:
@@ -73,7 +73,7 @@ class OwnGroups:
         now_ms: Callable[[], int],
         in_thread: "Callable[..., Deferred[Any]]",
     ) -> None:
-        self.groups: dict[str, KeptGroup] = {}
+        self.groups: dict[str, GroupEntry] = {}
         self.counts = Counts()
         self.is_gone: Callable[[str, UUID], bool] = lambda topic, topic_id: False
         self._queue = StoreQueue(store, in_thread)
@@ -126,14 +126,14 @@ class OwnGroups:
 
     # -- whose a group is -----------------------------------------------------------------------
 
-    def home_of(self, name: str) -> int | None:
+    def coordinator_for(self, name: str) -> int | None:
         """The broker that coordinates a group; None where nobody does now."""
-        return home_of(name, self._brokers())
+        return coordinator_for(name, self._brokers())
 
     def _check_home(self, name: str) -> None:
         if self._is_stopped:
             raise RefusedError(Code.COORDINATOR_NOT_AVAILABLE)
-        home = self.home_of(name)
+        home = self.coordinator_for(name)
         if home is None:
             raise RefusedError(Code.COORDINATOR_NOT_AVAILABLE)
         if home != self._broker_id:
@@ -143,7 +143,7 @@ class OwnGroups:
         """Give up the groups that are others' by now."""
         brokers = self._brokers()
         for name in list(self.groups):
-            home = home_of(name, brokers)
+            home = coordinator_for(name, brokers)
             if home not in (self._broker_id, None):
                 self._give_up(name)
 
@@ -165,7 +165,7 @@ class OwnGroups:
 
     # -- finding a group ------------------------------------------------------------------------
 
-    async def _find(self, name: str, *, make: bool) -> KeptGroup | None:
+    async def _find(self, name: str, *, make: bool) -> GroupEntry | None:
         """A group of this broker's; None where there is none, unless it is to be made.
 
         Raises:
@@ -184,7 +184,7 @@ class OwnGroups:
                 self._check_home(name)
         return kept
 
-    async def _load(self, name: str, make: bool) -> KeptGroup | None:
+    async def _load(self, name: str, make: bool) -> GroupEntry | None:
         waiters = self._loading[name] = []
         try:
             found = await self._loaded(name)
@@ -203,7 +203,7 @@ class OwnGroups:
                 raise RefusedError(Code.GROUP_MAX_SIZE_REACHED)
             record = None if found is None else found.record
             group = self._restored(name, record)
-            kept = self.groups[name] = KeptGroup(group, is_stored=found is not None)
+            kept = self.groups[name] = GroupEntry(group, is_stored=found is not None)
             since = -1 if record is None else record.empty_ms
             kept.empty_ms = since if since >= 0 else self._now_ms()
             if found is not None:
@@ -233,11 +233,11 @@ class OwnGroups:
         membership = None if record is None else record.membership
         if record is not None and isinstance(membership, ConsumerMembership):
             consumers = self._new_consumer_group(name, record.generation)
-            consumers.take_back(membership, self._clock.seconds())
+            consumers.restore(membership, self._clock.seconds())
             return consumers
         group = self._new_classic_group(name, record)
         if record is not None and not isinstance(membership, ConsumerMembership):
-            group.take_back(membership, self._clock.seconds())
+            group.restore(membership, self._clock.seconds())
         return group
 
     def _new_classic_group(self, name: str, record: GroupRecord | None = None) -> Group:
@@ -272,7 +272,7 @@ class OwnGroups:
             self._assigner.catch_up(kept, kept.group)
         self._changed(kept)
 
-    def _changed(self, kept: KeptGroup) -> None:
+    def _changed(self, kept: GroupEntry) -> None:
         """Look after a group with which something was done."""
         name = kept.group.name
         if self.groups.get(name) is not kept:
@@ -286,7 +286,7 @@ class OwnGroups:
         if isinstance(kept.group, ConsumerGroup):
             self._keeper.keep(kept, kept.group)
 
-    def _measure(self, kept: KeptGroup) -> None:
+    def _measure(self, kept: GroupEntry) -> None:
         name, size = kept.group.name, kept.size
         self._bytes += size - self._sizes.get(name, 0)
         self._sizes[name] = size
@@ -309,12 +309,12 @@ class OwnGroups:
 
     # -- what is kept ---------------------------------------------------------------------------
 
-    def _write(self, kept: KeptGroup, change: Change) -> "Deferred[Code]":
+    def _write(self, kept: GroupEntry, change: Change) -> "Deferred[Code]":
         """Keep a change; fires with what became of it, and never fails for a reason of ours."""
         kept.busy += 1
         return ensureDeferred(self._written(kept, change))
 
-    async def _written(self, kept: KeptGroup, change: Change) -> Code:
+    async def _written(self, kept: GroupEntry, change: Change) -> Code:
         name = change.group
         try:
             await self._queue.write(change)
@@ -358,7 +358,7 @@ class OwnGroups:
             name=name,
         )
 
-    async def _delete(self, kept: KeptGroup) -> Code:
+    async def _delete(self, kept: GroupEntry) -> Code:
         name = kept.group.name
         kept.group.end(Code.COORDINATOR_NOT_AVAILABLE)  # who joins meanwhile tries again
         code = await self._write(kept, Change(name, forget=True))
@@ -366,7 +366,7 @@ class OwnGroups:
             self._forget(name)
         return code
 
-    async def _all(self) -> list[KeptGroup]:
+    async def _all(self) -> list[GroupEntry]:
         """All groups of this broker, read where they weren't.
 
         Raises:
@@ -380,6 +380,6 @@ class OwnGroups:
             raise self._unavailable("", error) from error
         brokers = self._brokers()
         for name in names:
-            if name not in self.groups and home_of(name, brokers) == self._broker_id:
+            if name not in self.groups and coordinator_for(name, brokers) == self._broker_id:
                 await self._find(name, make=False)
         return list(self.groups.values())
