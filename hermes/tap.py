@@ -152,8 +152,8 @@ def mount_registry(reactor: Any, config: BrokerConfig, web: "WebServer", run: An
     if here is None or not config.registry:
         return
     from hermes.broker.advertising import own_host
-    from hermes.registry.home import Home
-    from hermes.registry.mounting import broker_store, serve_registry, url_of
+    from hermes.registry.home import HomeBroker
+    from hermes.registry.wiring import broker_store, serve_registry, url_of
 
     def connect() -> str | None:
         found: str | None = run.coordination.own_connect_string
@@ -164,7 +164,7 @@ def mount_registry(reactor: Any, config: BrokerConfig, web: "WebServer", run: An
         for listener, address in _reachable_ports(config, web):
             url = url_of(address, lambda: config.advertised_host or own_host(), listener)
             break
-    own = Home(config.broker_id, *here)
+    own = HomeBroker(config.broker_id, *here)
     store = broker_store(config, own, url, connect, lambda: run.coordination.security)
     served = serve_registry(web, reactor, store)
     run.on_stopping.append(served.close)
@@ -189,7 +189,7 @@ def _own_records(config: BrokerConfig, web: "WebServer", run: Any) -> "RegistryR
     if not (config.registry and ports):
         return None
     from hermes.console import RegistryRecords
-    from hermes.registry.mounting import url_of
+    from hermes.registry.wiring import url_of
 
     listener, address = ports[0]
     url = url_of(address, lambda: "::1" if address[0] == "::" else "127.0.0.1", listener)

@@ -26,10 +26,10 @@ from hermes.errors import HermesError
 from hermes.listening import Listener
 from hermes.reactors import make_reactor
 from hermes.registry.election import Leader, NodeElection, NoElection
-from hermes.registry.home import FixedHome, Home, RecordedHome
+from hermes.registry.home import FixedHome, HomeBroker, RecordedHome
 from hermes.registry.monitoring import add_resources
-from hermes.registry.mounting import NAME, make_store, serve_registry, url_of
 from hermes.registry.topic_store import TopicStore
+from hermes.registry.wiring import NAME, make_store, serve_registry, url_of
 from hermes.security import ClientSecurity
 from hermes.web import WebServer, users_guard
 
@@ -148,7 +148,7 @@ def _make_store(
 ) -> TopicStore:
     if not zookeeper:
         assert broker is not None
-        return make_store(FixedHome(Home(-1, *broker, security)), NoElection(), state_dir)
+        return make_store(FixedHome(HomeBroker(-1, *broker, security)), NoElection(), state_dir)
     election = NodeElection(lambda: zookeeper, Leader("", url), security=lambda: security)
     homes = RecordedHome(election.session, None, lambda: security)
     return make_store(homes, election, state_dir, lambda: security)

@@ -41,5 +41,5 @@ A state machine fed by events, and what asks it over HTTP in the shape of Conflu
     monitoring      `/metrics` and `/health` of a registry in a process of its own
     mounting        a registry put together and served
 
-What is above `records` knows no clock and no file, and what is above `rest` no Twisted.
+What is above `log_records` knows no clock and no file, and what is above `rest` no Twisted.
 """

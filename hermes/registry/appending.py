@@ -14,8 +14,8 @@ from typing import Any, Final, NamedTuple
 
 from hermes.registry.errors import FAILED, RegistryError, unavailable
 from hermes.registry.events import Event, event_to_json
-from hermes.registry.records import Record, encode_record
-from hermes.registry.replica import Mark
+from hermes.registry.log_records import LogRecord, encode_record
+from hermes.registry.replica import ReplicaPosition
 
 _BATCH_EVENTS: Final = 256
 _BATCH_BYTES: Final = 900_000
@@ -65,7 +65,7 @@ class Appends:
 
     def _enqueue(self, generation: int, event: Event) -> "Future[None]":
         value, done = event_to_json(event), Future[None]()
-        size = len(encode_record(Record(1, "", "", value))) + _ENVELOPE_BYTES
+        size = len(encode_record(LogRecord(1, "", "", value))) + _ENVELOPE_BYTES
         with self._changed:
             is_stale = generation != self._generation
             if not is_stale and size <= self.max_message_bytes:
@@ -86,7 +86,7 @@ class Appends:
             )
         return done
 
-    def next_batch(self, mark: Mark) -> list[bytes]:
+    def next_batch(self, mark: ReplicaPosition) -> list[bytes]:
         """Take what is to be sent next: outstanding from now on.
 
         Args:
@@ -103,7 +103,7 @@ class Appends:
                     break
                 queued = self._queue.popleft()
                 own, number = f"{self._token}-{next(self._numbers)}", number + 1
-                payloads.append(encode_record(Record(number, after, own, queued.event)))
+                payloads.append(encode_record(LogRecord(number, after, own, queued.event)))
                 self._outstanding[own] = queued.done
                 after, size = own, size + queued.size
         return payloads

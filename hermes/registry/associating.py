@@ -18,7 +18,7 @@ from hermes.registry.events import AssociationsMade, AssociationsRemoved
 from hermes.registry.lookups import check_subject
 from hermes.registry.state import RegistryState
 from hermes.registry.values import Association
-from hermes.registry.writer import Decision
+from hermes.registry.writer import MutationResult
 
 #: Where a resource may be in any namespace.
 ANY_NAMESPACE: Final = "-"
@@ -30,7 +30,7 @@ _MOST_ASSOCIATIONS: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Associate:
-    """Give kinds of a resource a subject each; see `Change`.
+    """Give kinds of a resource a subject each; see `Mutation`.
 
     Attributes:
         associations: all of one resource.
@@ -40,7 +40,7 @@ class Associate:
     associations: tuple[Association, ...]
     may_replace: bool
 
-    def decide(self, state: RegistryState) -> Decision:
+    def decide(self, state: RegistryState) -> MutationResult:
         """Make those that aren't there; a frozen one stays."""
         new = []
         for each in self.associations:
@@ -62,7 +62,7 @@ class Associate:
             "resourceType": first.resource_type,
             "associations": [_told(each) for each in self.associations],
         }
-        return Decision(AssociationsMade(tuple(new)) if new else None, answer)
+        return MutationResult(AssociationsMade(tuple(new)) if new else None, answer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Dissociate:
     kinds: tuple[str, ...]
     cascade: bool
 
-    def decide(self, state: RegistryState) -> Decision:
+    def decide(self, state: RegistryState) -> MutationResult:
         """Take what is there."""
         found = [
             each
@@ -91,7 +91,7 @@ class Dissociate:
             and (not self.kinds or each.kind in self.kinds)
         ]
         if not found:
-            return Decision(None, None)
+            return MutationResult(None, None)
         types = sorted({each.resource_type for each in found})
         if len(types) > 1:
             raise RegistryError(
@@ -108,7 +108,9 @@ class Dissociate:
         own = {each.subject for each in found if self.cascade and each.lifecycle == "STRONG"}
         subjects = tuple(sorted(each for each in own if state.is_live(each)))
         kinds = tuple(sorted(each.kind for each in found))
-        return Decision(AssociationsRemoved(self.resource_id, types[0], kinds, subjects), None)
+        return MutationResult(
+            AssociationsRemoved(self.resource_id, types[0], kinds, subjects), None
+        )
 
 
 def associated(

@@ -17,8 +17,8 @@ from hermes.registry.avro_types import (
     NAMED,
     PRIMITIVES,
     AvroField,
-    AvroSchema,
     AvroType,
+    ParsedAvroSchema,
 )
 from hermes.registry.documents import read_document
 from hermes.registry.errors import invalid_schema
@@ -38,7 +38,7 @@ _PRIMITIVE_TYPES: Final = {name: AvroType(name) for name in PRIMITIVES}
 _OF_FIELD: Final = frozenset(("name", "type", "doc", "default", "order", "aliases"))
 
 
-def read_avro(text: str, known: Mapping[str, AvroType] | None = None) -> AvroSchema:
+def read_avro(text: str, known: Mapping[str, AvroType] | None = None) -> ParsedAvroSchema:
     """Read an Avro schema.
 
     Args:
@@ -51,19 +51,19 @@ def read_avro(text: str, known: Mapping[str, AvroType] | None = None) -> AvroSch
     known = known or {}
     try:
         document = read_document(text)
-        reader = _Reader(known)
+        reader = _SchemaParser(known)
         root = reader.type(document, "", "")
         reader.defaults.check()
     except ValueError as error:
         raise invalid_schema(str(error)) from None
-    return AvroSchema(root, reader.names, normal_text(root, known))
+    return ParsedAvroSchema(root, reader.names, normal_text(root, known))
 
 
 def _fault(where: str, what: str) -> ValueError:
     return ValueError(f"at {where}: {what}" if where else what)
 
 
-class _Reader:
+class _SchemaParser:
     """Reads one document; `where` is the path of what is read, for people."""
 
     def __init__(self, known: Mapping[str, AvroType]) -> None:

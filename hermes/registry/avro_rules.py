@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from hermes.quoting import quoted
-from hermes.registry.avro_types import AvroField, AvroSchema, AvroType, decimal_of
+from hermes.registry.avro_types import AvroField, AvroType, ParsedAvroSchema, decimal_of
 from hermes.registry.limits import MAX_PAIRS, MAX_REASONS
 
 _PROMOTIONS: Final = {
@@ -32,7 +32,7 @@ _MOST_SYMBOLS: Final = 5
 _MOST_OF_A_PATH: Final = 500
 
 
-def reasons_not_to_read(reader: AvroSchema, writer: AvroSchema) -> list[str]:
+def reasons_not_to_read(reader: ParsedAvroSchema, writer: ParsedAvroSchema) -> list[str]:
     """Compare two schemas.
 
     Args:
@@ -59,7 +59,7 @@ class _TooLargeError(Exception):
 
 
 @dataclass(eq=False, slots=True)
-class _Pair:
+class _SchemaPair:
     """A reader's and a writer's type.
 
     Attributes:
@@ -73,9 +73,9 @@ class _Pair:
     reader: AvroType
     writer: AvroType
     faults: list[tuple[str, str]] = field(default_factory=list)
-    parts: "list[tuple[str, _Pair]]" = field(default_factory=list)
+    parts: "list[tuple[str, _SchemaPair]]" = field(default_factory=list)
     is_choice: bool = False
-    users: "list[_Pair]" = field(default_factory=list)
+    users: "list[_SchemaPair]" = field(default_factory=list)
     good_parts: int = 0
     is_bad: bool = False
 
@@ -84,12 +84,12 @@ class _Graph:
     """All pairs that the comparison of two schemas comes to."""
 
     def __init__(self) -> None:
-        self._pairs: dict[tuple[int, int], _Pair] = {}
-        self._to_do: deque[_Pair] = deque()
+        self._pairs: dict[tuple[int, int], _SchemaPair] = {}
+        self._to_do: deque[_SchemaPair] = deque()
         self._named_branches: dict[int, dict[str, list[AvroType]]] = {}
         self._looks = 0
 
-    def build(self, reader: AvroType, writer: AvroType) -> _Pair:
+    def build(self, reader: AvroType, writer: AvroType) -> _SchemaPair:
         root = self._pair(reader, writer)
         while self._to_do:
             pair = self._to_do.popleft()
@@ -111,7 +111,7 @@ class _Graph:
                     user.is_bad = True
                     bad.append(user)
 
-    def reasons(self, root: _Pair) -> Iterator[str]:
+    def reasons(self, root: _SchemaPair) -> Iterator[str]:
         """Why a pair is incompatible: the first reasons on the way from it, each type once."""
         to_do, seen, count = deque([(_root_path(root), root)]), {id(root)}, 0
         while to_do:
@@ -134,11 +134,11 @@ class _Graph:
                     seen.add(id(part))
                 to_do.append((_shortened(path + end), part))
 
-    def _pair(self, reader: AvroType, writer: AvroType) -> _Pair:
+    def _pair(self, reader: AvroType, writer: AvroType) -> _SchemaPair:
         self._look()
         key = id(reader), id(writer)
         if key not in self._pairs:
-            self._pairs[key] = _Pair(reader, writer)
+            self._pairs[key] = _SchemaPair(reader, writer)
             self._to_do.append(self._pairs[key])
         return self._pairs[key]
 
@@ -161,7 +161,7 @@ class _Graph:
         if self._looks > MAX_PAIRS:
             raise _TooLargeError
 
-    def _compare(self, pair: _Pair) -> None:
+    def _compare(self, pair: _SchemaPair) -> None:
         reader, writer = pair.reader, pair.writer
         self._look(len(reader.aliases))
         if writer.kind == "union":
@@ -185,7 +185,7 @@ class _Graph:
         if not pair.faults and writer.kind != "union" and reader.kind != "union":
             self._compare_decimals(pair)
 
-    def _compare_symbols(self, pair: _Pair) -> None:
+    def _compare_symbols(self, pair: _SchemaPair) -> None:
         self._look(len(pair.reader.symbols) + len(pair.writer.symbols))
         known = set(pair.reader.symbols)
         missing = [each for each in pair.writer.symbols if each not in known]
@@ -196,7 +196,7 @@ class _Graph:
                 ("", f"the symbols {shown}{more} are not known, and there is no default")
             )
 
-    def _compare_fields(self, pair: _Pair) -> None:
+    def _compare_fields(self, pair: _SchemaPair) -> None:
         self._look(len(pair.writer.fields))
         written = {each.name: each for each in pair.writer.fields}
         for each in pair.reader.fields:
@@ -209,7 +209,7 @@ class _Graph:
                     (f".{each.name}", "the field is not in what was written, and has no default")
                 )
 
-    def _compare_decimals(self, pair: _Pair) -> None:
+    def _compare_decimals(self, pair: _SchemaPair) -> None:
         ours, theirs = decimal_of(pair.reader), decimal_of(pair.writer)
         if ours and theirs and ours != theirs:
             pair.faults.append(
@@ -229,7 +229,7 @@ def _shortened(path: str) -> str:
     return f"{path[:half]}...{path[-half:]}"
 
 
-def _is_bad(pair: _Pair) -> bool:
+def _is_bad(pair: _SchemaPair) -> bool:
     return bool(pair.faults) or (pair.is_choice and not pair.parts)
 
 
@@ -259,7 +259,7 @@ def _mismatch(reader: AvroType, writer: AvroType) -> str:
     return f"{_told(reader)} can't be read from {_told(writer)}"
 
 
-def _no_branch(pair: _Pair) -> str:
+def _no_branch(pair: _SchemaPair) -> str:
     return f"no branch of the union can be read from {_told(pair.writer)}"
 
 
@@ -267,10 +267,10 @@ def _told(kind: AvroType) -> str:
     return f"{kind.kind} {quoted(kind.name)}" if kind.name else kind.kind
 
 
-def _same_shape(pair: _Pair) -> bool:
+def _same_shape(pair: _SchemaPair) -> bool:
     """Whether a union has one branch that was surely meant: of the same kind and name."""
     return len(pair.parts) == 1 and pair.parts[0][1].reader.kind == pair.writer.kind
 
 
-def _root_path(root: _Pair) -> str:
+def _root_path(root: _SchemaPair) -> str:
     return root.reader.simple_name or root.reader.kind

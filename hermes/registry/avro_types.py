@@ -92,7 +92,7 @@ class AvroType:
 
 
 @dataclass(frozen=True, slots=True)
-class AvroSchema:
+class ParsedAvroSchema:
     """A schema, read.
 
     Attributes:

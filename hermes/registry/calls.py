@@ -3,18 +3,18 @@
 from typing import Any
 
 from hermes.quoting import quoted
-from hermes.registry.asking import Ask
 from hermes.registry.documents import read_document
 from hermes.registry.errors import INVALID_REQUEST, RegistryError, invalid_schema
 from hermes.registry.limits import MAX_METADATA_LENGTH
 from hermes.registry.lookups import check_subject
+from hermes.registry.rest_messages import RestRequest
 from hermes.registry.schemas import Draft
 from hermes.registry.values import AVRO, Reference, document_text
 
 _LAST = 2**31 - 1
 
 
-class Call:
+class CallParameters:
     """One call.
 
     Args:
@@ -22,7 +22,7 @@ class Call:
         parts: the segments of its path that its route leaves open.
     """
 
-    def __init__(self, ask: Ask, parts: tuple[str, ...]) -> None:
+    def __init__(self, ask: RestRequest, parts: tuple[str, ...]) -> None:
         self.parts = parts
         self._query = ask.query
         self._body = ask.body

@@ -1,4 +1,4 @@
-"""The calls that delete, set and associate; each says what it comes to, see `Change`."""
+"""The calls that delete, set and associate; each says what it comes to, see `Mutation`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ from hermes.registry.registering import (
     not_permitted,
 )
 from hermes.registry.state import DEFAULT_LEVEL, RegistryState
-from hermes.registry.writer import Decision
+from hermes.registry.writer import MutationResult
 
 _SETTINGS = ("compatibilityLevel", "compatibilityGroup", "normalize")
 
@@ -53,7 +53,7 @@ class DeleteVersion:
     version: int
     permanent: bool = False
 
-    def decide(self, state: RegistryState) -> Decision:
+    def decide(self, state: RegistryState) -> MutationResult:
         """Delete it, unless another schema refers to it."""
         check_writable(state, self.subject)
         versions = state.versions(self.subject)
@@ -81,7 +81,7 @@ class DeleteVersion:
                 f"{what} not deleted first before being permanently deleted",
             )
         _check_unused(state, self.subject, number, self.permanent)
-        return Decision(VersionDeleted(self.subject, number, self.permanent), number)
+        return MutationResult(VersionDeleted(self.subject, number, self.permanent), number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class DeleteSubject:
     subject: str
     permanent: bool = False
 
-    def decide(self, state: RegistryState) -> Decision:
+    def decide(self, state: RegistryState) -> MutationResult:
         """Delete them, unless another schema refers to one."""
         check_writable(state, self.subject)
         versions = state.versions(self.subject)
@@ -117,7 +117,7 @@ class DeleteSubject:
         deleted = [each.number for each in (versions if self.permanent else live)]
         for number in deleted:
             _check_unused(state, self.subject, number, self.permanent, besides=self.subject)
-        return Decision(SubjectDeleted(self.subject, self.permanent), deleted)
+        return MutationResult(SubjectDeleted(self.subject, self.permanent), deleted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ class SetConfig:
     subject: str | None
     settings: Mapping[str, Any]
 
-    def decide(self, state: RegistryState) -> Decision:
+    def decide(self, state: RegistryState) -> MutationResult:
         """Set them."""
         if self.subject is not None:
             check_subject(self.subject)
@@ -148,8 +148,8 @@ class SetConfig:
             told = {"compatibility": told.pop("compatibilityLevel"), **told}
         text = write_document(kept, sort_keys=True)
         if state.configs.get(self.subject) == text:
-            return Decision(None, told)
-        return Decision(ConfigChanged(self.subject, text), told)
+            return MutationResult(None, told)
+        return MutationResult(ConfigChanged(self.subject, text), told)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,14 +158,14 @@ class DeleteConfig:
 
     subject: str | None
 
-    def decide(self, state: RegistryState) -> Decision:
+    def decide(self, state: RegistryState) -> MutationResult:
         """Remove them, and tell what they were."""
         if self.subject is None:
             event = ConfigChanged(None, None) if None in state.configs else None
-            return Decision(event, {"compatibilityLevel": DEFAULT_LEVEL})
+            return MutationResult(event, {"compatibilityLevel": DEFAULT_LEVEL})
         if self.subject not in state.configs:
             raise subject_not_found(self.subject)
-        return Decision(
+        return MutationResult(
             ConfigChanged(self.subject, None), config(state, self.subject, or_global=False)
         )
 
@@ -184,7 +184,7 @@ class SetMode:
     mode: Any
     force: bool = False
 
-    def decide(self, state: RegistryState) -> Decision:
+    def decide(self, state: RegistryState) -> MutationResult:
         """Set it; IMPORT only where no schema's id could be in the way."""
         if self.subject is not None:
             check_subject(self.subject)
@@ -198,8 +198,8 @@ class SetMode:
                     "Cannot import since found existing subjects: set force=true to import anyway"
                 )
         if state.modes.get(self.subject) == wanted:
-            return Decision(None, {"mode": wanted})
-        return Decision(ModeChanged(self.subject, wanted), {"mode": wanted})
+            return MutationResult(None, {"mode": wanted})
+        return MutationResult(ModeChanged(self.subject, wanted), {"mode": wanted})
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,14 +208,14 @@ class DeleteMode:
 
     subject: str | None
 
-    def decide(self, state: RegistryState) -> Decision:
+    def decide(self, state: RegistryState) -> MutationResult:
         """Remove it, and tell what it was."""
         if self.subject is None:
             event = ModeChanged(None, None) if None in state.modes else None
-            return Decision(event, {"mode": mode(state, None, or_global=True)})
+            return MutationResult(event, {"mode": mode(state, None, or_global=True)})
         if self.subject not in state.modes:
             raise subject_not_found(self.subject)
-        return Decision(ModeChanged(self.subject, None), {"mode": state.modes[self.subject]})
+        return MutationResult(ModeChanged(self.subject, None), {"mode": state.modes[self.subject]})
 
 
 def _check_unused(

@@ -93,7 +93,6 @@ class NoElection:
         """See `Election`."""
 
     def session(self) -> Session:
-        """See `Election`."""
         raise CoordinationError("there is no coordination")
 
     def stop(self) -> None:
@@ -135,27 +134,22 @@ class NodeElection:
 
     @property
     def is_leading(self) -> bool:
-        """See `Election`."""
         session, elected_in = self._session, self._elected_in
         return session is not None and elected_in is not None and session.holds_lease(elected_in)
 
     def start(self, may_lead: Callable[[], bool], on_change: Callable[[], None]) -> None:
-        """See `Election`."""
         self._may_lead, self._on_change = may_lead, on_change
         self._thread.start()
 
     def look(self) -> None:
-        """See `Election`."""
         self._wake.set()
 
     def session(self) -> Session:
-        """See `Election`."""
         if self._session is None:
             raise CoordinationUnavailableError(self.problem)
         return self._session
 
     def stop(self) -> None:
-        """See `Election`."""
         self._stopping = True
         self._wake.set()
         if self._starting is not None:

@@ -9,7 +9,12 @@ from typing import Any, Final
 
 from hermes.quoting import quoted
 from hermes.registry.documents import read_document, write_document
-from hermes.registry.values import Association, Schema, association_from_json, schema_from_json
+from hermes.registry.values import (
+    Association,
+    RegisteredSchema,
+    association_from_json,
+    schema_from_json,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +31,7 @@ class SchemaRegistered:
     subject: str
     version: int
     id: int
-    schema: Schema
+    schema: RegisteredSchema
 
 
 @dataclass(frozen=True, slots=True)

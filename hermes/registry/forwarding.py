@@ -11,8 +11,8 @@ from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
 from hermes.errors import HermesError
-from hermes.registry.asking import Answer, Ask
 from hermes.registry.errors import unavailable
+from hermes.registry.rest_messages import RestRequest, RestResponse
 from hermes.security import PLAIN, ClientSecurity
 
 #: Says that a call has come from another registry, which can't be sent on again.
@@ -47,7 +47,7 @@ class Forwarder:
         self._is_closed = False
         self.calls = self.failures = 0
 
-    def send(self, url: str, ask: Ask) -> Answer:
+    def send(self, url: str, ask: RestRequest) -> RestResponse:
         """Let the leader answer. Blocks.
 
         Args:
@@ -122,9 +122,9 @@ class Forwarder:
         connection: HTTPConnection,
         url: str,
         target: str,
-        ask: Ask,
+        ask: RestRequest,
         proof: dict[str, str],
-    ) -> Answer:
+    ) -> RestResponse:
         try:
             connection.connect()
             connection.sock.settimeout(self._timeout_seconds)
@@ -152,7 +152,7 @@ class Forwarder:
             raise unavailable(
                 f"what is at {url} is no registry: it has answered with status {response.status}"
             )
-        return Answer(response.status, body)
+        return RestResponse(response.status, body)
 
 
 def _is_loopback(host: str) -> bool:

@@ -25,7 +25,7 @@ class HomeError(HermesError):
     """It is known which broker the home is, or could be known, but it can't be used."""
 
 
-class Home(NamedTuple):
+class HomeBroker(NamedTuple):
     """The broker with the topic.
 
     Attributes:
@@ -46,17 +46,17 @@ class Home(NamedTuple):
         return where if self.broker_id < 0 else f"broker {self.broker_id} at {where}"
 
 
-class Homes(Protocol):
+class HomeLocator(Protocol):
     """Finds the home. Blocks; for one thread at a time."""
 
-    def find(self) -> Home | None:
+    def find(self) -> HomeBroker | None:
         """The home of now; None when there is none yet.
 
         Raises:
             HermesError: it can't be found out, or its broker isn't registered.
         """
 
-    def choose(self) -> Home:
+    def choose(self) -> HomeBroker:
         """The home, which is recorded if there was none.
 
         Raises:
@@ -74,19 +74,17 @@ class FixedHome:
         home: the broker.
     """
 
-    def __init__(self, home: Home) -> None:
+    def __init__(self, home: HomeBroker) -> None:
         self._home = home
 
-    def find(self) -> Home | None:
-        """See `Homes`."""
+    def find(self) -> HomeBroker | None:
         return self._home
 
-    def choose(self) -> Home:
-        """See `Homes`."""
+    def choose(self) -> HomeBroker:
         return self._home
 
     def remember(self, broker_id: int) -> None:
-        """See `Homes`: there is no other."""
+        """See `HomeLocator`: there is no other."""
 
 
 class RecordedHome:
@@ -101,7 +99,7 @@ class RecordedHome:
     def __init__(
         self,
         session: Callable[[], Session],
-        own: Home | None,
+        own: HomeBroker | None,
         security: Callable[[], ClientSecurity] = lambda: PLAIN,
     ) -> None:
         self._session = session
@@ -110,17 +108,14 @@ class RecordedHome:
         self._remembered: int | None = None
 
     def remember(self, broker_id: int) -> None:
-        """See `Homes`."""
         self._remembered = broker_id if broker_id >= 0 else None
 
-    def find(self) -> Home | None:
-        """See `Homes`."""
+    def find(self) -> HomeBroker | None:
         session = self._session()
         node = session.get(HOME_PATH, watch=True)
         return None if node is None else self._place(session, _parse(node.value))
 
-    def choose(self) -> Home:
-        """See `Homes`."""
+    def choose(self) -> HomeBroker:
         session = self._session()
         node = session.get(HOME_PATH)
         if node is None:
@@ -149,14 +144,14 @@ class RecordedHome:
             raise HomeError("no broker is registered that could keep the registry's topic")
         return next(iter(brokers))
 
-    def _place(self, session: Session, broker_id: int) -> Home:
+    def _place(self, session: Session, broker_id: int) -> HomeBroker:
         if self._own is not None and broker_id == self._own.broker_id:
             return self._own
         security = self._security()
         node = read_brokers(session, _ignore, security=security).get(broker_id)
         if node is None:
             raise HomeError(f"the registry's home, broker {broker_id}, does not run")
-        return Home(broker_id, node.host, node.port, security)
+        return HomeBroker(broker_id, node.host, node.port, security)
 
 
 def _parse(value: bytes) -> int:

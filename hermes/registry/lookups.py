@@ -18,7 +18,7 @@ from hermes.registry.errors import (
 )
 from hermes.registry.limits import MAX_SUBJECT_LENGTH
 from hermes.registry.state import DEFAULT_LEVEL, DEFAULT_MODE, RegistryState
-from hermes.registry.values import Schema, Version
+from hermes.registry.values import RegisteredSchema, Version
 
 _LAST_VERSION = 2**31 - 1
 
@@ -135,7 +135,7 @@ def version_to_json(state: RegistryState, subject: str, found: Version) -> dict[
     }
 
 
-def schema_of_id(state: RegistryState, schema_id: int) -> Schema:
+def schema_of_id(state: RegistryState, schema_id: int) -> RegisteredSchema:
     """The schema that has an id, of deleted versions too.
 
     Raises:
@@ -209,7 +209,7 @@ def with_metadata(
     raise RegistryError(SCHEMA_NOT_FOUND, "Schema not found")
 
 
-def properties_of(schema: Schema) -> dict[str, str]:
+def properties_of(schema: RegisteredSchema) -> dict[str, str]:
     """What a schema's metadata says in its `properties`."""
     metadata = read_document(schema.metadata) if schema.metadata else {}
     found: dict[str, str] = metadata.get("properties") or {}

@@ -20,12 +20,12 @@ def add_resources(web: WebServer, store: TopicStore, metrics: RegistryMetrics) -
         store: the registry's.
         metrics: its numbers.
     """
-    web.root.add("health", Health(_Ready(store)), any_host=True, rule=Rule(is_open=True))
+    web.root.add("health", Health(_ReadinessPage(store)), any_host=True, rule=Rule(is_open=True))
     rule = web.guard.rule(Operation.DESCRIBE, CLUSTER)
-    web.root.add("metrics", _Metrics(metrics), any_host=True, rule=rule)
+    web.root.add("metrics", _MetricsPage(metrics), any_host=True, rule=rule)
 
 
-class _Ready(Resource):
+class _ReadinessPage(Resource):
     """Ready is what can answer reads; who leads, and whether the home is there, is told as well."""
 
     isLeaf = True
@@ -40,7 +40,7 @@ class _Ready(Resource):
         return write_json(request, {"ready": is_ready, **self._store.describe()}, status)
 
 
-class _Metrics(Resource):
+class _MetricsPage(Resource):
     isLeaf = True
 
     def __init__(self, metrics: RegistryMetrics) -> None:

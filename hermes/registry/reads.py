@@ -5,14 +5,14 @@ from urllib.parse import unquote
 
 from hermes.registry import lookups
 from hermes.registry.associating import associated
-from hermes.registry.calls import Call
+from hermes.registry.calls import CallParameters
 from hermes.registry.errors import INVALID_REQUEST, RegistryError
 from hermes.registry.limits import LISTED_SCHEMAS
 from hermes.registry.state import RegistryState
-from hermes.registry.values import Schema
+from hermes.registry.values import RegisteredSchema
 
 
-def schema(state: RegistryState, call: Call) -> Any:
+def schema(state: RegistryState, call: CallParameters) -> Any:
     """The schema that has an id."""
     schema_id, subject = call.number(), call.text("subject")
     schema = lookups.schema_of_id(state, schema_id)
@@ -28,20 +28,20 @@ def schema(state: RegistryState, call: Call) -> Any:
     return found
 
 
-def schema_by_guid(state: RegistryState, call: Call) -> Any:
+def schema_by_guid(state: RegistryState, call: CallParameters) -> Any:
     """The schema that has a guid."""
     schema_id = lookups.id_of_guid(state, call.parts[0])
     return {"id": schema_id, "guid": call.parts[0].lower(), **state.schemas[schema_id].to_json()}
 
 
-def uses(state: RegistryState, call: Call) -> list[tuple[str, int]]:
+def uses(state: RegistryState, call: CallParameters) -> list[tuple[str, int]]:
     """The subjects and versions that have an id."""
     return lookups.uses(
         state, call.number(), call.text("subject") or None, deleted=call.flag("deleted")
     )
 
 
-def schemas(state: RegistryState, call: Call) -> Any:
+def schemas(state: RegistryState, call: CallParameters) -> Any:
     """Versions of many subjects, with their schemas."""
     deleted, latest = call.flag("deleted"), call.flag("latestOnly")
     names = lookups.subjects(state, call.text("subjectPrefix") or "", deleted=deleted)
@@ -55,7 +55,7 @@ def schemas(state: RegistryState, call: Call) -> Any:
     ]
 
 
-def subjects(state: RegistryState, call: Call) -> Any:
+def subjects(state: RegistryState, call: CallParameters) -> Any:
     """The names of subjects."""
     return call.page(
         lookups.subjects(
@@ -67,7 +67,7 @@ def subjects(state: RegistryState, call: Call) -> Any:
     )
 
 
-def versions(state: RegistryState, call: Call) -> Any:
+def versions(state: RegistryState, call: CallParameters) -> Any:
     """The numbers of a subject's versions."""
     return call.page(
         lookups.versions(
@@ -79,7 +79,7 @@ def versions(state: RegistryState, call: Call) -> Any:
     )
 
 
-def version(state: RegistryState, call: Call) -> Any:
+def version(state: RegistryState, call: CallParameters) -> Any:
     """One version, with its schema."""
     number = lookups.version_number(call.parts[1])
     found = lookups.version(state, call.subject, number, deleted=call.flag("deleted"))
@@ -87,13 +87,13 @@ def version(state: RegistryState, call: Call) -> Any:
     return lookups.version_to_json(state, call.subject, found)
 
 
-def referrers(state: RegistryState, call: Call) -> Any:
+def referrers(state: RegistryState, call: CallParameters) -> Any:
     """The ids of schemas that refer to a version."""
     number = lookups.version_number(call.parts[1])
     return call.page(lookups.referrer_ids(state, call.subject, number))
 
 
-def with_metadata(state: RegistryState, call: Call) -> Any:
+def with_metadata(state: RegistryState, call: CallParameters) -> Any:
     """The latest version that has certain metadata."""
     # confluent-kafka escapes them twice.
     wanted = {
@@ -109,19 +109,19 @@ def with_metadata(state: RegistryState, call: Call) -> Any:
     return lookups.with_metadata(state, call.subject, has, deleted=call.flag("deleted"))
 
 
-def config(state: RegistryState, call: Call) -> Any:
+def config(state: RegistryState, call: CallParameters) -> Any:
     """Settings of a subject, or of all."""
     subject = call.subject_or_all
     return lookups.config(state, subject, or_global=call.flag("defaultToGlobal"))
 
 
-def mode(state: RegistryState, call: Call) -> Any:
+def mode(state: RegistryState, call: CallParameters) -> Any:
     """The mode of a subject, or of all."""
     subject = call.subject_or_all
     return {"mode": lookups.mode(state, subject, or_global=call.flag("defaultToGlobal"))}
 
 
-def associations(state: RegistryState, call: Call, **wanted: str) -> Any:
+def associations(state: RegistryState, call: CallParameters, **wanted: str) -> Any:
     """Associations that have these, and what the query says."""
     return call.page(
         associated(
@@ -133,7 +133,7 @@ def associations(state: RegistryState, call: Call, **wanted: str) -> Any:
     )
 
 
-def check_format(call: Call, schema: Schema) -> None:
+def check_format(call: CallParameters, schema: RegisteredSchema) -> None:
     """Refuse a form of a schema that isn't made here.
 
     Raises:

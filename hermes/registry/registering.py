@@ -15,8 +15,8 @@ from hermes.registry.limits import MAX_COMPARED_CHARACTERS, MAX_EVENT_BYTES, MAX
 from hermes.registry.lookups import check_subject, mode, properties_of, settings_of
 from hermes.registry.schemas import Draft, read_draft, reasons_against
 from hermes.registry.state import RegistryState
-from hermes.registry.values import Schema, Version
-from hermes.registry.writer import Decision
+from hermes.registry.values import RegisteredSchema, Version
+from hermes.registry.writer import MutationResult
 
 READWRITE: Final = "READWRITE"
 READONLY: Final = "READONLY"
@@ -40,7 +40,7 @@ _LAST_ID: Final = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class RegisterSchema:
-    """Register a schema under a subject; see `Change`.
+    """Register a schema under a subject; see `Mutation`.
 
     Attributes:
         subject: the subject.
@@ -56,7 +56,7 @@ class RegisterSchema:
     id: int | None = None
     version: int | None = None
 
-    def decide(self, state: RegistryState) -> Decision:
+    def decide(self, state: RegistryState) -> MutationResult:
         """Find the schema's version, or make one."""
         check_subject(self.subject)
         schema = read_draft(self.draft, state, normalize=normalizes(state, self))
@@ -64,7 +64,7 @@ class RegisterSchema:
         if known is not None and self.id in (None, known):
             for each in reversed(state.live_versions(self.subject)):
                 if each.id == known and self.version in (None, each.number):
-                    return Decision(None, _answer(schema, each))
+                    return MutationResult(None, _answer(schema, each))
         self._check_mode(state)
         if self.id is None:
             reasons = incompatibilities(state, self.subject, schema)
@@ -73,7 +73,7 @@ class RegisterSchema:
         version = self._version(state, schema, known)
         event = SchemaRegistered(self.subject, version.number, version.id, schema)
         _check_size(event)
-        return Decision(event, _answer(schema, version))
+        return MutationResult(event, _answer(schema, version))
 
     def _check_mode(self, state: RegistryState) -> None:
         check_writable(state, self.subject)
@@ -86,7 +86,9 @@ class RegisterSchema:
                 "schema comes with its id"
             )
 
-    def _version(self, state: RegistryState, schema: Schema, known: int | None) -> Version:
+    def _version(
+        self, state: RegistryState, schema: RegisteredSchema, known: int | None
+    ) -> Version:
         """Where the schema comes to be."""
         versions = state.versions(self.subject)
         number = self.version or (versions[-1].number + 1 if versions else 1)
@@ -123,7 +125,10 @@ def check_writable(state: RegistryState, subject: str) -> None:
 
 
 def incompatibilities(
-    state: RegistryState, subject: str, schema: Schema, versions: list[Version] | None = None
+    state: RegistryState,
+    subject: str,
+    schema: RegisteredSchema,
+    versions: list[Version] | None = None,
 ) -> list[str]:
     """Why a schema isn't compatible with those that a subject has.
 
@@ -176,7 +181,10 @@ def not_permitted(reason: str) -> RegistryError:
 
 
 def _same_group(
-    state: RegistryState, versions: list[Version], schema: Schema, settings: dict[str, Any]
+    state: RegistryState,
+    versions: list[Version],
+    schema: RegisteredSchema,
+    settings: dict[str, Any],
 ) -> list[Version]:
     """The versions with which a schema must be compatible, by the `compatibilityGroup`."""
     group = settings.get("compatibilityGroup")
@@ -186,7 +194,7 @@ def _same_group(
     return [each for each in versions if properties_of(state.schemas[each.id]).get(group) == ours]
 
 
-def _answer(schema: Schema, version: Version) -> dict[str, Any]:
+def _answer(schema: RegisteredSchema, version: Version) -> dict[str, Any]:
     return {"id": version.id, "version": version.number, "guid": schema.guid}
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from hermes.errors import HermesError
 from hermes.quoting import quoted
 from hermes.registry.events import event_from_json
-from hermes.registry.records import Record, decode_record
+from hermes.registry.log_records import LogRecord, decode_record
 from hermes.registry.state import RegistryState
 
 
@@ -22,7 +22,7 @@ class UnreadableEventError(HermesError):
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class ReplicaPosition:
     """How far a copy is.
 
     Attributes:
@@ -47,7 +47,7 @@ class Replica:
     """
 
     def __init__(self) -> None:
-        self.mark = Mark()
+        self.mark = ReplicaPosition()
         self.void = 0
         self._state = RegistryState()
         self._lock = threading.Lock()
@@ -81,13 +81,13 @@ class Replica:
         mark, record = self.mark, decode_record(payload)
         if record is None or record.after != mark.last_id or record.number != mark.events + 1:
             self.void += 1
-            self.mark = Mark(next_offset, mark.events, mark.last_id, mark.last_offset)
+            self.mark = ReplicaPosition(next_offset, mark.events, mark.last_id, mark.last_offset)
             return None
         self._apply(record, offset)
-        self.mark = Mark(next_offset, record.number, record.id, offset)
+        self.mark = ReplicaPosition(next_offset, record.number, record.id, offset)
         return record.id
 
-    def _apply(self, record: Record, offset: int) -> None:
+    def _apply(self, record: LogRecord, offset: int) -> None:
         try:
             event = event_from_json(record.event)
             with self._lock:
@@ -118,7 +118,9 @@ class Replica:
             ValueError: it is something else; nothing has changed.
         """
         try:
-            mark = Mark(*(value[name] for name in ("position", "events", "last_id", "last_offset")))
+            mark = ReplicaPosition(
+                *(value[name] for name in ("position", "events", "last_id", "last_offset"))
+            )
             state = RegistryState.from_json(value["state"])
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"it is not a registry's: {error!r:.200}") from error

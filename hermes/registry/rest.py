@@ -17,11 +17,11 @@ from hermes.config import SCHEMAS_TOPIC
 from hermes.limited_log import LimitedLog
 from hermes.logs import ModuleLogger
 from hermes.quoting import quoted
-from hermes.registry.asking import Answer, Ask, answer_of_error
 from hermes.registry.errors import FAILED, INVALID_REQUEST, RegistryError, unavailable
 from hermes.registry.limits import MAX_BODY_BYTES
+from hermes.registry.rest_messages import RestRequest, RestResponse, error_response
 from hermes.registry.service import RegistryService, changes, kind_of
-from hermes.registry.store import Store
+from hermes.registry.store import RegistryStore
 from hermes.security import Operation, Rights
 from hermes.security import Resource as Topic
 from hermes.web import AcceptedHosts
@@ -58,7 +58,7 @@ class RegistryResource(Resource):
     def __init__(
         self,
         reactor: Any,
-        store: Store,
+        store: RegistryStore,
         hosts: AcceptedHosts,
         *,
         prefix: str = "",
@@ -100,10 +100,10 @@ class RegistryResource(Resource):
         try:
             ask = self._ask(request)
         except RegistryError as error:
-            self._respond(request, answer_of_error(error))
+            self._respond(request, error_response(error))
             return int(NOT_DONE_YET)
 
-        def answered(answer: Answer) -> None:
+        def answered(answer: RestResponse) -> None:
             self._on_answered(kind_of(ask), answer.status, perf_counter() - began)
             self._respond(request, answer)
 
@@ -115,7 +115,7 @@ class RegistryResource(Resource):
         found.addCallback(answered)
         return int(NOT_DONE_YET)
 
-    def _ask(self, request: Any) -> Ask:
+    def _ask(self, request: Any) -> RestRequest:
         """A request as the service understands it.
 
         Raises:
@@ -147,7 +147,7 @@ class RegistryResource(Resource):
                 max_num_fields=_MOST_FIELDS,
             )
             target = b"/".join(raw) + (b"?" + raw_query if raw_query else b"")
-            ask = Ask(
+            ask = RestRequest(
                 "GET" if request.method == b"HEAD" else request.method.decode(),
                 tuple(path),
                 query,
@@ -162,7 +162,7 @@ class RegistryResource(Resource):
         self._check_right(request.principal, ask)
         return ask
 
-    def _check_right(self, principal: str | None, ask: Ask) -> None:
+    def _check_right(self, principal: str | None, ask: RestRequest) -> None:
         """Refuse a call that somebody may not make.
 
         Raises:
@@ -182,7 +182,7 @@ class RegistryResource(Resource):
     @staticmethod
     def error_page(status: int, text: str) -> Resource:
         """What is answered in place of this resource, as its clients understand it."""
-        return _Refused(answer_of_error(RegistryError(status, text)))
+        return _Refused(error_response(RegistryError(status, text)))
 
     def _may_ask(self, request: Any) -> bool:
         """Whether a request is a program's, or a browser's for a page of this server.
@@ -200,11 +200,11 @@ class RegistryResource(Resource):
             return False
         return origin is None or origin.partition(b"://")[2].lower() == hosts[0].lower()
 
-    def _result_of(self, future: "Future[Answer]") -> "Answer | Deferred[Answer]":
+    def _result_of(self, future: "Future[RestResponse]") -> "RestResponse | Deferred[RestResponse]":
         """What a future has, once it has it, in the reactor's thread."""
         if future.done():
             return future.result()
-        found: Deferred[Answer] = Deferred()
+        found: Deferred[RestResponse] = Deferred()
 
         def pass_on() -> None:
             error = future.exception()
@@ -216,13 +216,13 @@ class RegistryResource(Resource):
         future.add_done_callback(lambda _: self._reactor.callFromThread(pass_on))
         return found
 
-    def _fault(self, failure: Failure, ask: Ask) -> Answer:
+    def _fault(self, failure: Failure, ask: RestRequest) -> RestResponse:
         self._lines.failure(
             "failed", "a call of the registry failed: {path}", failure, path=ask.target
         )
-        return answer_of_error(RegistryError(FAILED, "a fault: the registry's log says more"))
+        return error_response(RegistryError(FAILED, "a fault: the registry's log says more"))
 
-    def _respond(self, request: Any, answer: Answer) -> None:
+    def _respond(self, request: Any, answer: RestResponse) -> None:
         if request._disconnected or request.finished:
             return
         request.setResponseCode(answer.status)
@@ -240,7 +240,7 @@ class _Refused(Resource):
 
     isLeaf = True
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: RestResponse) -> None:
         super().__init__()
         self._answer = answer
 

@@ -16,7 +16,7 @@ from hermes.registry.associating import (
     only_if_any,
     read_associations,
 )
-from hermes.registry.calls import Call, optional_number, read_body_draft
+from hermes.registry.calls import CallParameters, optional_number, read_body_draft
 from hermes.registry.changes import (
     DeleteConfig,
     DeleteMode,
@@ -29,7 +29,7 @@ from hermes.registry.registering import RegisterSchema
 from hermes.registry.state import RegistryState
 from hermes.registry.trying import Comparison, Lookup
 from hermes.registry.values import SCHEMA_TYPES
-from hermes.registry.writer import Change
+from hermes.registry.writer import Mutation
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Raw:
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class RestRoute:
     """One kind of call.
 
     Attributes:
@@ -55,9 +55,9 @@ class Route:
     method: str
     pattern: tuple[str, ...]
     kind: str
-    read: Callable[[RegistryState, Call], Any] | None = None
-    change: Callable[[Call], Change] | None = None
-    study: Callable[[Call], "Lookup | Comparison"] | None = None
+    read: Callable[[RegistryState, CallParameters], Any] | None = None
+    change: Callable[[CallParameters], Mutation] | None = None
+    study: Callable[[CallParameters], "Lookup | Comparison"] | None = None
 
     def parts(self, path: tuple[str, ...]) -> tuple[str, ...] | None:
         """The open segments, if a path is of this pattern; None if it isn't."""
@@ -69,7 +69,7 @@ class Route:
         return tuple(given for each, given in pairs if each == "*")
 
 
-def _register(call: Call) -> Change:
+def _register(call: CallParameters) -> Mutation:
     body = call.body()
     return RegisterSchema(
         call.subject,
@@ -80,23 +80,23 @@ def _register(call: Call) -> Change:
     )
 
 
-def _lookup(call: Call) -> Lookup:
+def _lookup(call: CallParameters) -> Lookup:
     draft = read_body_draft(call.body())
     return Lookup(call.subject, draft, call.flag("normalize"), call.flag("deleted"))
 
 
-def _compare(call: Call) -> Comparison:
+def _compare(call: CallParameters) -> Comparison:
     number = lookups.version_number(call.parts[1]) if len(call.parts) > 1 else None
     draft = read_body_draft(call.body())
     normalize, verbose = call.flag("normalize"), call.flag("verbose")
     return Comparison(call.subject, draft, normalize, number, verbose)
 
 
-def _set_mode(call: Call) -> Change:
+def _set_mode(call: CallParameters) -> Mutation:
     return SetMode(call.subject_or_all, call.body().get("mode"), call.flag("force"))
 
 
-def _dissociate(call: Call) -> Change:
+def _dissociate(call: CallParameters) -> Mutation:
     return Dissociate(
         call.parts[0],
         call.text("resourceType"),
@@ -112,30 +112,30 @@ _ID = ("schemas", "ids", "*")
 _RESOURCES = ("associations", "resources")
 
 ROUTES = (
-    Route("GET", (), "other", read=lambda state, call: {}),
-    Route("GET", ("contexts",), "other", read=lambda state, call: call.page(["."])),
-    Route(
+    RestRoute("GET", (), "other", read=lambda state, call: {}),
+    RestRoute("GET", ("contexts",), "other", read=lambda state, call: call.page(["."])),
+    RestRoute(
         "GET",
         ("v1", "metadata", "version"),
         "other",
         read=lambda state, call: {"version": __version__, "commitId": ""},
     ),
-    Route("GET", ("schemas",), "subjects", read=reads.schemas),
-    Route("GET", ("schemas", "types"), "other", read=lambda state, call: list(SCHEMA_TYPES)),
-    Route("GET", _ID, "schema", read=reads.schema),
-    Route(
+    RestRoute("GET", ("schemas",), "subjects", read=reads.schemas),
+    RestRoute("GET", ("schemas", "types"), "other", read=lambda state, call: list(SCHEMA_TYPES)),
+    RestRoute("GET", _ID, "schema", read=reads.schema),
+    RestRoute(
         "GET",
         (*_ID, "schema"),
         "schema",
         read=lambda state, call: Raw(lookups.schema_of_id(state, call.number()).text),
     ),
-    Route(
+    RestRoute(
         "GET",
         (*_ID, "subjects"),
         "schema",
         read=lambda state, call: call.page(sorted({name for name, _ in reads.uses(state, call)})),
     ),
-    Route(
+    RestRoute(
         "GET",
         (*_ID, "versions"),
         "schema",
@@ -143,27 +143,27 @@ ROUTES = (
             [{"subject": name, "version": number} for name, number in reads.uses(state, call)]
         ),
     ),
-    Route("GET", ("schemas", "guids", "*"), "schema", read=reads.schema_by_guid),
-    Route("GET", ("subjects",), "subjects", read=reads.subjects),
-    Route("POST", _SUBJECT, "lookup", study=_lookup),
-    Route(
+    RestRoute("GET", ("schemas", "guids", "*"), "schema", read=reads.schema_by_guid),
+    RestRoute("GET", ("subjects",), "subjects", read=reads.subjects),
+    RestRoute("POST", _SUBJECT, "lookup", study=_lookup),
+    RestRoute(
         "DELETE",
         _SUBJECT,
         "delete",
         change=lambda call: DeleteSubject(call.subject, call.flag("permanent")),
     ),
-    Route("GET", (*_SUBJECT, "metadata"), "versions", read=reads.with_metadata),
-    Route("GET", _VERSIONS, "versions", read=reads.versions),
-    Route("POST", _VERSIONS, "register", change=_register),
-    Route("GET", _VERSION, "versions", read=reads.version),
-    Route(
+    RestRoute("GET", (*_SUBJECT, "metadata"), "versions", read=reads.with_metadata),
+    RestRoute("GET", _VERSIONS, "versions", read=reads.versions),
+    RestRoute("POST", _VERSIONS, "register", change=_register),
+    RestRoute("GET", _VERSION, "versions", read=reads.version),
+    RestRoute(
         "GET",
         (*_VERSION, "schema"),
         "versions",
         read=lambda state, call: Raw(reads.version(state, call)["schema"]),
     ),
-    Route("GET", (*_VERSION, "referencedby"), "versions", read=reads.referrers),
-    Route(
+    RestRoute("GET", (*_VERSION, "referencedby"), "versions", read=reads.referrers),
+    RestRoute(
         "DELETE",
         _VERSION,
         "delete",
@@ -171,20 +171,20 @@ ROUTES = (
             call.subject, lookups.version_number(call.parts[1]), call.flag("permanent")
         ),
     ),
-    Route("POST", ("compatibility", *_VERSIONS), "compatibility", study=_compare),
-    Route("POST", ("compatibility", *_VERSION), "compatibility", study=_compare),
+    RestRoute("POST", ("compatibility", *_VERSIONS), "compatibility", study=_compare),
+    RestRoute("POST", ("compatibility", *_VERSION), "compatibility", study=_compare),
     *(
         route
         for path in (("config",), ("config", "*"))
         for route in (
-            Route("GET", path, "config", read=reads.config),
-            Route(
+            RestRoute("GET", path, "config", read=reads.config),
+            RestRoute(
                 "PUT",
                 path,
                 "config",
                 change=lambda call: SetConfig(call.subject_or_all, call.body()),
             ),
-            Route(
+            RestRoute(
                 "DELETE",
                 path,
                 "config",
@@ -196,24 +196,24 @@ ROUTES = (
         route
         for path in (("mode",), ("mode", "*"))
         for route in (
-            Route("GET", path, "mode", read=reads.mode),
-            Route("PUT", path, "mode", change=_set_mode),
-            Route("DELETE", path, "mode", change=lambda call: DeleteMode(call.subject_or_all)),
+            RestRoute("GET", path, "mode", read=reads.mode),
+            RestRoute("PUT", path, "mode", change=_set_mode),
+            RestRoute("DELETE", path, "mode", change=lambda call: DeleteMode(call.subject_or_all)),
         )
     ),
-    Route(
+    RestRoute(
         "POST",
         ("associations",),
         "associations",
         change=lambda call: Associate(read_associations(call.body()), False),
     ),
-    Route(
+    RestRoute(
         "PUT",
         ("associations",),
         "associations",
         change=lambda call: Associate(read_associations(call.body()), True),
     ),
-    Route(
+    RestRoute(
         "GET",
         (*_RESOURCES, "*"),
         "associations",
@@ -221,7 +221,7 @@ ROUTES = (
             reads.associations(state, call, resource_id=call.parts[0]), call.parts[0]
         ),
     ),
-    Route(
+    RestRoute(
         "GET",
         (*_RESOURCES, "*", "*"),
         "associations",
@@ -229,11 +229,11 @@ ROUTES = (
             state, call, namespace=call.parts[0], name=call.parts[1]
         ),
     ),
-    Route(
+    RestRoute(
         "GET",
         ("associations", "subjects", "*"),
         "associations",
         read=lambda state, call: reads.associations(state, call, subject=call.subject),
     ),
-    Route("DELETE", (*_RESOURCES, "*"), "associations", change=_dissociate),
+    RestRoute("DELETE", (*_RESOURCES, "*"), "associations", change=_dissociate),
 )

@@ -9,12 +9,12 @@ from typing import Any, Final, TypeVar
 from hermes.quoting import quoted
 from hermes.registry.avro_reading import read_avro
 from hermes.registry.avro_rules import reasons_not_to_read
-from hermes.registry.avro_types import AvroSchema, AvroType
+from hermes.registry.avro_types import AvroType, ParsedAvroSchema
 from hermes.registry.documents import read_document, write_document
 from hermes.registry.errors import invalid_schema
 from hermes.registry.limits import MAX_REFERENCES
 from hermes.registry.state import RegistryState
-from hermes.registry.values import AVRO, JSON, SCHEMA_TYPES, Reference, Schema
+from hermes.registry.values import AVRO, JSON, SCHEMA_TYPES, Reference, RegisteredSchema
 
 _T = TypeVar("_T")
 
@@ -31,7 +31,7 @@ class Draft:
         type: as it was named.
         text: as it came.
         references: as they came; a version of -1 means the latest.
-        metadata: as `Schema` has it.
+        metadata: as `RegisteredSchema` has it.
         rule_set: likewise.
     """
 
@@ -42,7 +42,7 @@ class Draft:
     rule_set: str = ""
 
 
-def read_draft(draft: Draft, state: RegistryState, *, normalize: bool = False) -> Schema:
+def read_draft(draft: Draft, state: RegistryState, *, normalize: bool = False) -> RegisteredSchema:
     """Read a schema with the schemas that it refers to.
 
     Args:
@@ -59,11 +59,11 @@ def read_draft(draft: Draft, state: RegistryState, *, normalize: bool = False) -
         raise invalid_schema(f"the type {quoted(draft.type, 40)} is not served here, but {known}")
     referred = _referred(references, state)
 
-    def read() -> Schema:
+    def read() -> RegisteredSchema:
         if draft.type == JSON:
             return _read_json(draft, references, normalize)
         text = _read_avro_text(draft.text, referred).text
-        return Schema(AVRO, text, references, draft.metadata, draft.rule_set)
+        return RegisteredSchema(AVRO, text, references, draft.metadata, draft.rule_set)
 
     # Each is looked at twice: ahead of the writer, and by it.
     key = draft, references, normalize, _key("", referred)
@@ -71,7 +71,12 @@ def read_draft(draft: Draft, state: RegistryState, *, normalize: bool = False) -
 
 
 def reasons_against(
-    new: Schema, old: Schema, state: RegistryState, *, new_reads: bool, old_reads: bool
+    new: RegisteredSchema,
+    old: RegisteredSchema,
+    state: RegistryState,
+    *,
+    new_reads: bool,
+    old_reads: bool,
 ) -> list[str]:
     """Why a new schema isn't compatible with an older one.
 
@@ -120,7 +125,9 @@ def _found(reference: Reference, state: RegistryState) -> Reference:
     return Reference(reference.name, reference.subject, number)
 
 
-def _read_json(draft: Draft, references: tuple[Reference, ...], normalize: bool) -> Schema:
+def _read_json(
+    draft: Draft, references: tuple[Reference, ...], normalize: bool
+) -> RegisteredSchema:
     try:
         document = read_document(draft.text)
     except ValueError as error:
@@ -128,10 +135,12 @@ def _read_json(draft: Draft, references: tuple[Reference, ...], normalize: bool)
     if not isinstance(document, dict | bool):
         raise invalid_schema("a JSON Schema is an object, or true or false")
     text = write_document(document, sort_keys=True) if normalize else draft.text
-    return Schema(JSON, text, references, draft.metadata, draft.rule_set)
+    return RegisteredSchema(JSON, text, references, draft.metadata, draft.rule_set)
 
 
-def _compared(reader: Schema, writer: Schema, state: RegistryState) -> list[str]:
+def _compared(
+    reader: RegisteredSchema, writer: RegisteredSchema, state: RegistryState
+) -> list[str]:
     referred = [_referred(each.references, state) for each in (reader, writer)]
 
     def compare() -> list[str]:
@@ -145,8 +154,8 @@ def _compared(reader: Schema, writer: Schema, state: RegistryState) -> list[str]
     return _COMPARED.get(key, len(reader.text) + len(writer.text), compare)
 
 
-def _read_avro_text(text: str, referred: list[tuple[str, Schema]]) -> AvroSchema:
-    def read() -> AvroSchema:
+def _read_avro_text(text: str, referred: list[tuple[str, RegisteredSchema]]) -> ParsedAvroSchema:
+    def read() -> ParsedAvroSchema:
         found = read_avro(text, _known_names(referred))
         # It is registered, and compared later, by its normal form.
         return _READ.get(_key(found.text, referred), len(found.text), lambda: found)
@@ -154,7 +163,7 @@ def _read_avro_text(text: str, referred: list[tuple[str, Schema]]) -> AvroSchema
     return _READ.get(_key(text, referred), len(text), read)
 
 
-def _key(text: str, referred: list[tuple[str, Schema]]) -> Any:
+def _key(text: str, referred: list[tuple[str, RegisteredSchema]]) -> Any:
     """What a text means depends on what it refers to.
 
     Not by their ids: one that was never made durable is given out again.
@@ -162,7 +171,7 @@ def _key(text: str, referred: list[tuple[str, Schema]]) -> Any:
     return text, tuple(schema.identity for _, schema in referred)
 
 
-def _known_names(referred: list[tuple[str, Schema]]) -> Mapping[str, AvroType]:
+def _known_names(referred: list[tuple[str, RegisteredSchema]]) -> Mapping[str, AvroType]:
     """The named types of what is referred to, what that refers to included."""
     known: dict[str, AvroType] = {}
     for place, schema in referred:
@@ -173,9 +182,11 @@ def _known_names(referred: list[tuple[str, Schema]]) -> Mapping[str, AvroType]:
     return known
 
 
-def _referred(references: Iterable[Reference], state: RegistryState) -> list[tuple[str, Schema]]:
+def _referred(
+    references: Iterable[Reference], state: RegistryState
+) -> list[tuple[str, RegisteredSchema]]:
     """All schemas that references lead to, those first that others refer to."""
-    found: dict[tuple[str, int], Schema] = {}
+    found: dict[tuple[str, int], RegisteredSchema] = {}
     to_do = [(each.subject, each.version) for each in reversed(list(references))]
     while to_do:
         place = to_do.pop()
@@ -201,7 +212,7 @@ def _referred(references: Iterable[Reference], state: RegistryState) -> list[tup
     ]
 
 
-class _Kept:
+class _ParsedSchemas:
     """What was read lately. Thread-safe."""
 
     def __init__(self, most_characters: int) -> None:
@@ -228,6 +239,6 @@ class _Kept:
         return made
 
 
-_DRAFTS: Final = _Kept(_MOST_KEPT_CHARACTERS)
-_READ: Final = _Kept(_MOST_KEPT_CHARACTERS)
-_COMPARED: Final = _Kept(_MOST_KEPT_CHARACTERS)
+_DRAFTS: Final = _ParsedSchemas(_MOST_KEPT_CHARACTERS)
+_READ: Final = _ParsedSchemas(_MOST_KEPT_CHARACTERS)
+_COMPARED: Final = _ParsedSchemas(_MOST_KEPT_CHARACTERS)

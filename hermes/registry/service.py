@@ -6,13 +6,13 @@ from concurrent.futures import Future
 from typing import Any
 
 from hermes.quoting import quoted
-from hermes.registry.asking import Answer, Ask, answer_of, answer_of_error
-from hermes.registry.calls import Call
+from hermes.registry.calls import CallParameters
 from hermes.registry.errors import RegistryError
 from hermes.registry.registering import RegisterSchema
-from hermes.registry.routes import ROUTES, Raw, Route
-from hermes.registry.store import Store, finished
-from hermes.registry.writer import Change
+from hermes.registry.rest_messages import RestRequest, RestResponse, error_response, json_response
+from hermes.registry.routes import ROUTES, Raw, RestRoute
+from hermes.registry.store import RegistryStore, finished
+from hermes.registry.writer import Mutation
 
 #: Where a registry tells who leads, and how far it is: Hermes' own call.
 DESCRIPTION = ("hermes",)
@@ -27,10 +27,10 @@ class RegistryService:
         store: what the answers stand on.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: RegistryStore) -> None:
         self._store = store
 
-    def answer(self, ask: Ask) -> "Future[Answer]":
+    def answer(self, ask: RestRequest) -> "Future[RestResponse]":
         """Answer a call; what takes longer than a moment is waited for by the future.
 
         Returns:
@@ -39,39 +39,43 @@ class RegistryService:
         try:
             return self._route(ask)
         except RegistryError as error:
-            return finished(answer_of_error(error))
+            return finished(error_response(error))
 
-    def _route(self, ask: Ask) -> "Future[Answer]":
+    def _route(self, ask: RestRequest) -> "Future[RestResponse]":
         if (ask.method, ask.path) == ("GET", DESCRIPTION):
-            return finished(answer_of(self._store.describe()))
+            return finished(json_response(self._store.describe()))
         route, parts = _find(ask)
-        call = Call(ask, parts)
+        call = CallParameters(ask, parts)
         if route.change is not None:
             change = route.change(call)
             self._read_ahead(change)
             return _refusals(self._store.write(change, ask))
         return self._read(lambda: self._look(route, call))
 
-    def _look(self, route: Route, call: Call) -> Answer:
+    def _look(self, route: RestRoute, call: CallParameters) -> RestResponse:
         try:
             if route.study is not None:
                 study = route.study(call)
                 with self._store.reading() as state:
                     state = state.excerpt(study.subject, study.draft.references)
-                return answer_of(study.answer(state))
+                return json_response(study.answer(state))
             assert route.read is not None
             with self._store.reading() as state:
                 found = route.read(state, call)
-            return Answer(200, found.text.encode()) if isinstance(found, Raw) else answer_of(found)
+            return (
+                RestResponse(200, found.text.encode())
+                if isinstance(found, Raw)
+                else json_response(found)
+            )
         except RegistryError as error:
-            return answer_of_error(error)
+            return error_response(error)
 
-    def _read(self, look: Callable[[], Answer]) -> "Future[Answer]":
+    def _read(self, look: Callable[[], RestResponse]) -> "Future[RestResponse]":
         """Answer from what is here; look once more if others have written what isn't here yet."""
         answer = look()
         if answer.status != _NOT_FOUND:
             return finished(answer)
-        answered: Future[Answer] = Future()
+        answered: Future[RestResponse] = Future()
 
         def again(refreshed: "Future[bool]") -> None:
             try:
@@ -83,7 +87,7 @@ class RegistryService:
         self._store.refresh().add_done_callback(again)
         return answered
 
-    def _read_ahead(self, change: Change) -> None:
+    def _read_ahead(self, change: Mutation) -> None:
         """Read and compare what a change brings, so that the writer finds that done.
 
         The writer takes one change at a time. What it finds may differ: it decides, not this.
@@ -95,7 +99,7 @@ class RegistryService:
                 change.decide(state)
 
 
-def kind_of(ask: Ask) -> str:
+def kind_of(ask: RestRequest) -> str:
     """What metrics count a call as: one of a few words."""
     for route in ROUTES:
         if route.method == ask.method and route.parts(ask.path) is not None:
@@ -103,7 +107,7 @@ def kind_of(ask: Ask) -> str:
     return "other"
 
 
-def changes(ask: Ask) -> bool:
+def changes(ask: RestRequest) -> bool:
     """Whether a call may alter the state."""
     return any(
         route.change is not None and route.method == ask.method
@@ -112,7 +116,7 @@ def changes(ask: Ask) -> bool:
     )
 
 
-def _find(ask: Ask) -> tuple[Route, tuple[str, ...]]:
+def _find(ask: RestRequest) -> tuple[RestRoute, tuple[str, ...]]:
     others = []
     for route in ROUTES:
         parts = route.parts(ask.path)
@@ -127,16 +131,16 @@ def _find(ask: Ask) -> tuple[Route, tuple[str, ...]]:
     raise RegistryError(_NOT_FOUND, f"HTTP 404 Not Found: nothing is served at {quoted(shown)}")
 
 
-def _refusals(written: "Future[Answer]") -> "Future[Answer]":
+def _refusals(written: "Future[RestResponse]") -> "Future[RestResponse]":
     """A RegistryError becomes its answer."""
-    answered: Future[Answer] = Future()
+    answered: Future[RestResponse] = Future()
 
-    def done(written: "Future[Answer]") -> None:
+    def done(written: "Future[RestResponse]") -> None:
         error: Any = written.exception()
         if error is None:
             answered.set_result(written.result())
         elif isinstance(error, RegistryError):
-            answered.set_result(answer_of_error(error))
+            answered.set_result(error_response(error))
         else:
             answered.set_exception(error)
 

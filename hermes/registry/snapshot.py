@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hermes.errors import StorageError
-from hermes.registry.home import Home
+from hermes.registry.home import HomeBroker
 from hermes.registry.replica import Replica
 
 _log = logging.getLogger(__name__)
@@ -153,13 +153,13 @@ class Snapshots:
         home = value.get("home")
         return home if type(home) is int else -1
 
-    def look(self, home: Home | None) -> None:
+    def look(self, home: HomeBroker | None) -> None:
         """Write one if much has come since the last: then a start would take long."""
         events = self._replica.mark.events
         if events - self._written > max(_LEAST_NEW_EVENTS, events // 4):
             self.write(home)
 
-    def write(self, home: Home | None) -> None:
+    def write(self, home: HomeBroker | None) -> None:
         """Write one unless nothing has come since the last; a failure is logged."""
         events = self._replica.mark.events
         if self.file is None or events == self._written:

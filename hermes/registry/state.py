@@ -20,7 +20,7 @@ from hermes.registry.events import (
 from hermes.registry.values import (
     Association,
     Reference,
-    Schema,
+    RegisteredSchema,
     Version,
     association_from_json,
     schema_from_json,
@@ -45,7 +45,7 @@ class RegistryState:
 
     def __init__(self) -> None:
         self.last_id = 0
-        self.schemas: dict[int, Schema] = {}
+        self.schemas: dict[int, RegisteredSchema] = {}
         self.configs: dict[str | None, str] = {}
         self.modes: dict[str | None, str] = {}
         self.associations: dict[tuple[str, str, str], Association] = {}
@@ -67,7 +67,7 @@ class RegistryState:
     # -- looking things up ----------------------------------------------------------------------
 
     def id_of(self, identity: bytes) -> int | None:
-        """The id of the schema with this `Schema.identity`; None if no version has it."""
+        """The id of the schema with this `RegisteredSchema.identity`; None if no version has it."""
         return self._ids.get(identity)
 
     def subjects(self) -> Iterator[str]:

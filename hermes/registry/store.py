@@ -6,15 +6,15 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol, TypeVar
 
-from hermes.registry.asking import Answer, Ask, answer_of
 from hermes.registry.events import Event
+from hermes.registry.rest_messages import RestRequest, RestResponse, json_response
 from hermes.registry.state import RegistryState
-from hermes.registry.writer import Change, Writer
+from hermes.registry.writer import Mutation, Writer
 
 T = TypeVar("T")
 
 
-class Store(Protocol):
+class RegistryStore(Protocol):
     """Keeps a registry. Thread-safe."""
 
     def reading(self) -> AbstractContextManager[RegistryState]:
@@ -24,7 +24,7 @@ class Store(Protocol):
             RegistryError: 50003, nothing has been read yet.
         """
 
-    def write(self, change: Change, ask: Ask) -> "Future[Answer]":
+    def write(self, change: Mutation, ask: RestRequest) -> "Future[RestResponse]":
         """Change the state, here or where the leader is. Doesn't block.
 
         Args:
@@ -68,24 +68,20 @@ class MemoryStore:
 
     @contextmanager
     def reading(self) -> Iterator[RegistryState]:
-        """See `Store`."""
         with self._lock:
             yield self._state
 
-    def write(self, change: Change, ask: Ask) -> "Future[Answer]":
-        """See `Store`."""
-        return then(self._writer.write(change), answer_of)
+    def write(self, change: Mutation, ask: RestRequest) -> "Future[RestResponse]":
+        return then(self._writer.write(change), json_response)
 
     def refresh(self) -> "Future[bool]":
-        """See `Store`."""
         return finished(False)
 
     def describe(self) -> dict[str, Any]:
-        """See `Store`."""
         return {"kept": "in memory", "leads": True, "lastId": self._state.last_id}
 
     def close(self) -> None:
-        """See `Store`."""
+        """See `RegistryStore`."""
 
 
 def finished(result: T) -> "Future[T]":

@@ -16,9 +16,9 @@ from hermes.protocol import (
     ProduceRequest,
     encode_message_set,
 )
-from hermes.registry.home import Home, HomeError
-from hermes.registry.records import decode_record
-from hermes.registry.replica import Mark
+from hermes.registry.home import HomeBroker, HomeError
+from hermes.registry.log_records import decode_record
+from hermes.registry.replica import ReplicaPosition
 from hermes.registry.snapshot import SnapshotFile
 
 _PARTITION: Final = 0
@@ -31,7 +31,7 @@ class WrongTopicError(HomeError):
     """The home's topic isn't the one that was read so far; somebody has to do something."""
 
 
-class Stored(NamedTuple):
+class TopicMessage(NamedTuple):
     """A message of the topic.
 
     Attributes:
@@ -54,7 +54,7 @@ class HomeTopic:
         home: the broker.
     """
 
-    def __init__(self, home: Home) -> None:
+    def __init__(self, home: HomeBroker) -> None:
         self.home = home
         settings: dict[str, Any] = {
             "timeout_seconds": _TIMEOUT_SECONDS,
@@ -77,7 +77,7 @@ class HomeTopic:
         (end,) = self._looker.get_offsets_before(SCHEMAS_TOPIC, _PARTITION, LATEST)
         return end
 
-    def check_follows(self, mark: Mark, snapshot: SnapshotFile | None) -> None:
+    def check_follows(self, mark: ReplicaPosition, snapshot: SnapshotFile | None) -> None:
         """Refuse a topic that isn't the one that a copy has read so far.
 
         Args:
@@ -113,7 +113,7 @@ class HomeTopic:
         """The largest payload that the broker takes."""
         return self._consumer.metadata(()).max_message_bytes
 
-    def read(self, position: int, wait_ms: int = 0) -> list[Stored]:
+    def read(self, position: int, wait_ms: int = 0) -> list[TopicMessage]:
         """Read on.
 
         Args:
@@ -137,10 +137,10 @@ class HomeTopic:
                 messages = self._consumer.fetch(request)
         except UnknownTopicError:
             return []  # the first schema creates it
-        found: list[Stored] = []
+        found: list[TopicMessage] = []
         try:
             for message, next_offset in messages.iterate(deep=False):
-                found.append(Stored(position, next_offset, bytes(message.payload)))
+                found.append(TopicMessage(position, next_offset, bytes(message.payload)))
                 position = next_offset
         except InvalidMessageError as error:
             if not found:
@@ -150,7 +150,7 @@ class HomeTopic:
                 ) from error
         return found
 
-    def append(self, payloads: Sequence[bytes]) -> list[Stored]:
+    def append(self, payloads: Sequence[bytes]) -> list[TopicMessage]:
         """Append messages, all at once, and wait until they are on disk.
 
         Returns:
@@ -167,7 +167,7 @@ class HomeTopic:
         assert outcome.offset is not None
         stored, offset = [], outcome.offset
         for payload, encoded in zip(payloads, sets, strict=True):
-            stored.append(Stored(offset, offset + len(encoded), payload))
+            stored.append(TopicMessage(offset, offset + len(encoded), payload))
             offset += len(encoded)
         return stored
 

@@ -7,7 +7,7 @@ one message set, so that a flush carries many.
 
 What an append has come to is known from the topic alone. If a connection breaks before the answer,
 the next one reads on: an event that is there has been decided. One that isn't may still arrive, but
-by then it follows a state that is gone, and is void (see `records`).
+by then it follows a state that is gone, and is void (see `log_records`).
 """
 
 import logging
@@ -23,10 +23,10 @@ from hermes.errors import BrokerError, BrokerStoppingError, HermesError, Outcome
 from hermes.registry.appending import Appends, dropped
 from hermes.registry.election import Election
 from hermes.registry.errors import FAILED, UNAVAILABLE, RegistryError
-from hermes.registry.home import Home, Homes
+from hermes.registry.home import HomeBroker, HomeLocator
 from hermes.registry.replica import Replica
 from hermes.registry.snapshot import SnapshotFile, Snapshots
-from hermes.registry.topic import HomeTopic, Stored, WrongTopicError
+from hermes.registry.topic import HomeTopic, TopicMessage, WrongTopicError
 from hermes.registry.writer import Writer
 
 _log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ PATIENCE_SECONDS: Final = 5.0
 _WAIT_MS: Final = 250
 # How often a leader to whom nobody comes looks whether another has written.
 _IDLE_SECONDS: Final = 1.0
-# How often it is looked whether the home is still the recorded one.
+# How often to check that the home is still the recorded one.
 _HOME_SECONDS: Final = 5.0
 # How long a stop lets the last append take.
 _LAST_SECONDS: Final = 2.0
@@ -70,7 +70,7 @@ class TopicLog:
 
     def __init__(
         self,
-        homes: Homes,
+        homes: HomeLocator,
         election: Election,
         snapshot: SnapshotFile | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -83,7 +83,7 @@ class TopicLog:
         self.changed = threading.Condition()
         self.is_readable = False
         self.problem = "the registry's topic has not been read yet"
-        self.home: Home | None = None
+        self.home: HomeBroker | None = None
         self.writer: Writer | None = None
         self.appends = self.appended = self.conflicts = 0
         self._topic: HomeTopic | None = None
@@ -205,7 +205,7 @@ class TopicLog:
             finally:
                 self._topic = None
 
-    def _find(self) -> Home | None:
+    def _find(self) -> HomeBroker | None:
         """The home; the known one as long as coordination doesn't answer."""
         try:
             home = self._homes.find()
@@ -234,7 +234,7 @@ class TopicLog:
             self._make_writer()
         self._snapshots.look(self.home)
 
-    def _take(self, stored: Stored) -> None:
+    def _take(self, stored: TopicMessage) -> None:
         applied = self.replica.take(*stored)
         if applied is not None and self._appends.settle(applied):
             self.appended += 1

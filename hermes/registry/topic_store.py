@@ -11,15 +11,15 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, Final
 
-from hermes.registry.asking import Answer, Ask, answer_of
 from hermes.registry.election import Election
 from hermes.registry.errors import FAILED, UNAVAILABLE, RegistryError, unavailable
 from hermes.registry.forwarding import Forwarder
 from hermes.registry.registering import RegisterSchema
+from hermes.registry.rest_messages import RestRequest, RestResponse, json_response
 from hermes.registry.state import RegistryState
 from hermes.registry.store import then
 from hermes.registry.topic_log import PATIENCE_SECONDS, TopicLog
-from hermes.registry.writer import Change
+from hermes.registry.writer import Mutation
 from hermes.security import PLAIN, ClientSecurity
 
 _THREADS: Final = 32
@@ -32,7 +32,7 @@ _LOOK_SECONDS: Final = 0.5
 
 
 class TopicStore:
-    """A registry's store; see `hermes.registry.store.Store`. Thread-safe.
+    """A registry's store; see `hermes.registry.store.RegistryStore`. Thread-safe.
 
     Args:
         log: the topic.
@@ -82,7 +82,6 @@ class TopicStore:
 
     @contextmanager
     def reading(self) -> Iterator[RegistryState]:
-        """See `Store`."""
         log = self.log
         if not (log.is_readable or log.is_lost or self._is_closed):  # right after a start
             with log.changed:
@@ -95,18 +94,16 @@ class TopicStore:
             yield state
 
     def refresh(self) -> "Future[bool]":
-        """See `Store`."""
         return self._in_pool(self.log.refresh, _REFRESH_SECONDS)
 
-    def write(self, change: Change, ask: Ask) -> "Future[Answer]":
-        """See `Store`."""
+    def write(self, change: Mutation, ask: RestRequest) -> "Future[RestResponse]":
         until = self._clock() + _PATIENCE_SECONDS
         decided = self._decide(change)
         if decided is None:
             return self._in_pool(self._write_patiently, change, ask, until)
-        answered: Future[Answer] = Future()
+        answered: Future[RestResponse] = Future()
 
-        def done(first: "Future[Answer]") -> None:
+        def done(first: "Future[RestResponse]") -> None:
             error = first.exception()
             if error is None:
                 answered.set_result(first.result())
@@ -120,7 +117,6 @@ class TopicStore:
         return answered
 
     def describe(self) -> dict[str, Any]:
-        """See `Store`."""
         mark, leader = self.log.replica.mark, self.election.leader
         leads = self.election.is_leading
         return {
@@ -143,14 +139,14 @@ class TopicStore:
             failed.set_exception(unavailable("the registry is being stopped"))
             return failed
 
-    def _decide(self, change: Change) -> "Future[Answer] | None":
+    def _decide(self, change: Mutation) -> "Future[RestResponse] | None":
         """Decide a change if this one leads."""
         writer = self.log.writer
         if writer is None or not self.election.is_leading:
             return None
-        return then(writer.write(change), answer_of)
+        return then(writer.write(change), json_response)
 
-    def _write_patiently(self, change: Change, ask: Ask, until: float) -> Answer:
+    def _write_patiently(self, change: Mutation, ask: RestRequest, until: float) -> RestResponse:
         """Write here, or let the leader do it, once it is known who that is."""
         reason = ""
         while not self._is_closed:
@@ -176,14 +172,14 @@ class TopicStore:
         problem = self._problem() or reason or "no registry leads at the moment; try again"
         raise unavailable(f"nothing can be changed now: {problem}")
 
-    def _known_answer(self, change: Change) -> Answer | None:
+    def _known_answer(self, change: Mutation) -> RestResponse | None:
         """The answer to a registration that needn't write anything, when nobody can."""
         if not (isinstance(change, RegisterSchema) and self.log.is_readable):
             return None
         decision = change.decide(self.log.replica.copy())
-        return answer_of(decision.answer) if decision.event is None else None
+        return json_response(decision.answer) if decision.event is None else None
 
-    def _forward(self, url: str, ask: Ask) -> Answer:
+    def _forward(self, url: str, ask: RestRequest) -> RestResponse:
         if ask.was_forwarded:
             raise unavailable(f"this registry does not lead; {url} does, as far as it knows")
         answer = self.forwarder.send(url, ask)
@@ -198,7 +194,7 @@ class TopicStore:
         return self.log.problem or self.election.problem
 
 
-def _error_of(answer: Answer) -> RegistryError:
+def _error_of(answer: RestResponse) -> RegistryError:
     """What a leader that couldn't do something has said."""
     try:
         found = json.loads(answer.body)

@@ -37,7 +37,7 @@ class Reference:
 
 
 @dataclass(frozen=True)
-class Schema:
+class RegisteredSchema:
     """A schema as it is registered; two that are equal get one id.
 
     Attributes:
@@ -81,13 +81,13 @@ class Schema:
         return found
 
 
-def schema_from_json(found: dict[str, Any]) -> Schema:
-    """The opposite of `Schema.to_json`.
+def schema_from_json(found: dict[str, Any]) -> RegisteredSchema:
+    """The opposite of `RegisteredSchema.to_json`.
 
     Raises:
         KeyError, TypeError, ValueError: it isn't what that makes.
     """
-    return Schema(
+    return RegisteredSchema(
         found.get("schemaType", AVRO),
         found["schema"],
         references_from_json(found.get("references", ())),

@@ -17,7 +17,7 @@ from hermes.registry.state import RegistryState
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class MutationResult:
     """What a call comes to.
 
     Attributes:
@@ -29,10 +29,10 @@ class Decision:
     answer: Any
 
 
-class Change(Protocol):
+class Mutation(Protocol):
     """A call that may change the state."""
 
-    def decide(self, state: RegistryState) -> Decision:
+    def decide(self, state: RegistryState) -> MutationResult:
         """Say what the call comes to in a state, which isn't changed; may be called again.
 
         Raises:
@@ -63,7 +63,7 @@ class Writer:
         self._last.set_result(None)
         self.failed = False
 
-    def write(self, change: Change) -> "Future[Any]":
+    def write(self, change: Mutation) -> "Future[Any]":
         """Decide a change.
 
         Returns:

@@ -19,11 +19,11 @@ from hermes.coordination.embedded.snapshots import restore
 from hermes.coordination.embedded.store import FILE_NAME, Store, snapshot_path
 from hermes.errors import ConfigError, StorageError
 from hermes.protocol.records import encode_batch
-from hermes.registry.home import Home
-from hermes.registry.mounting import SNAPSHOT_NAME
-from hermes.registry.records import Record, encode_record
+from hermes.registry.home import HomeBroker
+from hermes.registry.log_records import LogRecord, encode_record
 from hermes.registry.replica import Replica
 from hermes.registry.snapshot import SnapshotFile, Snapshots
+from hermes.registry.wiring import SNAPSHOT_NAME
 from hermes.security.passwords import LEAST_ITERATIONS, verify_password
 from hermes.security.users import Users
 from hermes.security.users_file import read_users
@@ -90,8 +90,10 @@ def _make_registry(path: Path) -> None:
     for number in range(1, 4):
         event = {"event": "mode-changed", "subject": f"s{number}", "mode": "READONLY"}
         after = f"r{number - 1}" if number > 1 else ""
-        replica.take(number, number + 1, encode_record(Record(number, after, f"r{number}", event)))
-    Snapshots(SnapshotFile(path / SNAPSHOT_NAME), replica).write(Home(2, "localhost", 9092))
+        replica.take(
+            number, number + 1, encode_record(LogRecord(number, after, f"r{number}", event))
+        )
+    Snapshots(SnapshotFile(path / SNAPSHOT_NAME), replica).write(HomeBroker(2, "localhost", 9092))
 
 
 def _look_at_registry(path: Path) -> Seen:

@@ -9,14 +9,14 @@ from hermes.config import ListenerConfig
 from hermes.listening import Listener
 from hermes.reactors import make_reactor, release_reactor
 from hermes.registry.rest import RegistryResource
-from hermes.registry.store import MemoryStore, Store
+from hermes.registry.store import MemoryStore, RegistryStore
 from hermes.web import WebServer
 
 __all__ = ["served_registry"]
 
 
 @contextmanager
-def served_registry(store: Store | None = None) -> Iterator[str]:
+def served_registry(store: RegistryStore | None = None) -> Iterator[str]:
     """Serve a registry.
 
     Args:

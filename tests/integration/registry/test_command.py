@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from registry_cluster import schema
 
-from hermes.registry.mounting import SNAPSHOT_NAME
+from hermes.registry.wiring import SNAPSHOT_NAME
 from hermes.testing import RunningBroker, running_broker
 
 

@@ -14,23 +14,23 @@ from registry_cluster import schema, until
 from hermes import SimpleConsumer
 from hermes.client.sync_producer import SyncProducer
 from hermes.protocol import Acks, ProduceRequest, encode_message_set
-from hermes.registry.asking import Ask
 from hermes.registry.election import NoElection
 from hermes.registry.errors import RegistryError
-from hermes.registry.home import FixedHome, Home
-from hermes.registry.mounting import SNAPSHOT_NAME, make_store
+from hermes.registry.home import FixedHome, HomeBroker
 from hermes.registry.registering import RegisterSchema
+from hermes.registry.rest_messages import RestRequest
 from hermes.registry.schemas import Draft
 from hermes.registry.topic_store import TopicStore
+from hermes.registry.wiring import SNAPSHOT_NAME, make_store
 from hermes.testing import RunningBroker, running_broker
 
 TOPIC = "hermes-schemas"
-ASK = Ask("POST", ("subjects", "s", "versions"))
+ASK = RestRequest("POST", ("subjects", "s", "versions"))
 
 
 @contextmanager
 def serving(broker: RunningBroker, directory: Path | None = None) -> Iterator[TopicStore]:
-    home = FixedHome(Home(-1, broker.host, broker.port))
+    home = FixedHome(HomeBroker(-1, broker.host, broker.port))
     store = make_store(home, NoElection(), directory)
     store.start()
     try:
@@ -184,7 +184,7 @@ def test_a_home_that_comes_back_ends_the_wait_of_those_who_write(tmp_path: Path)
     data = tmp_path / "log"
     with running_broker(data) as broker:
         port = broker.port
-        store = make_store(FixedHome(Home(-1, broker.host, port)), NoElection(), None)
+        store = make_store(FixedHome(HomeBroker(-1, broker.host, port)), NoElection(), None)
         store.start()
         assert register(store, "A") == 1
     try:

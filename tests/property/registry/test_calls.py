@@ -5,7 +5,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.registry.asking import Ask
+from hermes.registry.rest_messages import RestRequest
 from hermes.registry.service import RegistryService, kind_of
 from hermes.registry.store import MemoryStore
 
@@ -74,7 +74,7 @@ def bodies(draw):
 
 
 ASKS = st.builds(
-    Ask,
+    RestRequest,
     st.sampled_from(["GET", "POST", "PUT", "DELETE"]),
     PATHS,
     QUERIES,

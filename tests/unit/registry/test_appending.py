@@ -8,8 +8,8 @@ import pytest
 from hermes.registry.appending import Appends, dropped
 from hermes.registry.errors import RegistryError
 from hermes.registry.events import ModeChanged
-from hermes.registry.records import decode_record
-from hermes.registry.replica import Mark
+from hermes.registry.log_records import decode_record
+from hermes.registry.replica import ReplicaPosition
 
 EVENT = ModeChanged("s", "READONLY")
 
@@ -28,7 +28,9 @@ def code(future: "Future[None]") -> int:
 def test_a_batch_is_a_chain_behind_what_was_known(appends: Appends) -> None:
     append = appends.for_new_writer()
     futures = [append(EVENT) for _ in range(3)]
-    records = [decode_record(each) for each in appends.next_batch(Mark(70, 5, "before", 60))]
+    records = [
+        decode_record(each) for each in appends.next_batch(ReplicaPosition(70, 5, "before", 60))
+    ]
     assert [each.number for each in records if each] == [6, 7, 8]
     chain = [each.after for each in records if each]
     assert chain == ["before", *(each.id for each in records[:2] if each)]
@@ -45,11 +47,11 @@ def test_a_batch_is_bounded(appends: Appends) -> None:
     append = appends.for_new_writer()
     for _ in range(3):
         append(ModeChanged("s" * 400_000, "READONLY"))
-    assert len(appends.next_batch(Mark())) == 2
-    assert len(appends.next_batch(Mark())) == 1
+    assert len(appends.next_batch(ReplicaPosition())) == 2
+    assert len(appends.next_batch(ReplicaPosition())) == 1
     for _ in range(300):
         append(EVENT)
-    assert len(appends.next_batch(Mark())) == 256
+    assert len(appends.next_batch(ReplicaPosition())) == 256
 
 
 def test_only_the_latest_writer_appends(appends: Appends) -> None:
@@ -59,13 +61,13 @@ def test_only_the_latest_writer_appends(appends: Appends) -> None:
     assert code(old(EVENT)) == 50003
     assert not queued.done()  # it was decided before, and is still to be written
     assert not new(EVENT).done()
-    assert len(appends.next_batch(Mark())) == 2
+    assert len(appends.next_batch(ReplicaPosition())) == 2
 
 
 def test_what_is_given_up_fails_all_of_it(appends: Appends) -> None:
     append = appends.for_new_writer()
     sent = append(EVENT)
-    appends.next_batch(Mark())
+    appends.next_batch(ReplicaPosition())
     queued = append(EVENT)
     appends.give_up(dropped("the home is gone"))
     assert (code(sent), code(queued), code(append(EVENT))) == (50003, 50003, 50003)
@@ -79,4 +81,4 @@ def test_what_no_message_can_hold_is_refused_with_all_that_stands_on_it(appends:
     assert code(append(ModeChanged("s" * 1000, "READONLY"))) == 50001
     assert code(append(EVENT)) == 50003
     assert not before.done()
-    assert len(appends.next_batch(Mark())) == 1
+    assert len(appends.next_batch(ReplicaPosition())) == 1

@@ -9,11 +9,11 @@ from typing import ClassVar
 
 import pytest
 
-from hermes.registry.asking import Answer, Ask
 from hermes.registry.errors import RegistryError
 from hermes.registry.forwarding import Forwarder
+from hermes.registry.rest_messages import RestRequest, RestResponse
 
-ASK = Ask(
+ASK = RestRequest(
     "POST", ("subjects", "a/b", "versions"), {}, b"{}", "subjects/a%2Fb/versions?normalize=true"
 )
 
@@ -49,7 +49,7 @@ def url() -> Iterator[str]:
 def test_a_call_goes_on_as_it_came_and_its_answer_comes_back(url: str) -> None:
     Leader.kind = "application/vnd.schemaregistry.v1+json"
     forwarder = Forwarder(60)
-    assert forwarder.send(url, ASK) == Answer(422, b'{"error_code":42201}')
+    assert forwarder.send(url, ASK) == RestResponse(422, b'{"error_code":42201}')
     path = "/registry/subjects/a%2Fb/versions?normalize=true"
     assert Leader.seen.pop() == ("POST", path, b"{}", "1")
     assert (forwarder.calls, forwarder.failures) == (1, 0)

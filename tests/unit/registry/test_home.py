@@ -6,9 +6,9 @@ import pytest
 
 from hermes.coordination.sessions import Node
 from hermes.errors import InvalidNodeError
-from hermes.registry.home import HOME_PATH, Home, HomeError, RecordedHome
+from hermes.registry.home import HOME_PATH, HomeBroker, HomeError, RecordedHome
 
-OWN = Home(3, "own", 9092)
+OWN = HomeBroker(3, "own", 9092)
 
 
 class Tree:
@@ -33,7 +33,7 @@ def brokers(*ids: int) -> dict[str, bytes]:
     return {f"/brokers/ids/{each}": f"c:host{each}:909{each}".encode() for each in ids}
 
 
-def recorded(nodes: dict[str, bytes], own: Home | None = OWN) -> tuple[RecordedHome, Tree]:
+def recorded(nodes: dict[str, bytes], own: HomeBroker | None = OWN) -> tuple[RecordedHome, Tree]:
     tree: Any = Tree(nodes)
     return RecordedHome(lambda: tree, own), tree
 
@@ -43,18 +43,20 @@ def test_the_first_to_write_is_the_home() -> None:
     assert homes.find() is None
     assert homes.choose() == homes.find() == OWN
     assert tree.nodes[HOME_PATH] == b'{"broker": 3}'
-    assert recorded(tree.nodes, Home(1, "one", 9092))[0].choose() == Home(3, "host3", 9093)
+    assert recorded(tree.nodes, HomeBroker(1, "one", 9092))[0].choose() == HomeBroker(
+        3, "host3", 9093
+    )
 
 
 def test_a_process_without_a_broker_chooses_one_that_runs() -> None:
-    assert recorded(brokers(4, 2), None)[0].choose() == Home(2, "host2", 9092)
+    assert recorded(brokers(4, 2), None)[0].choose() == HomeBroker(2, "host2", 9092)
     with pytest.raises(HomeError, match="no broker is registered"):
         recorded({}, None)[0].choose()
 
 
 def test_where_the_topic_is_already_it_stays() -> None:
     nodes = {**brokers(1, 3), "/brokers/topics/hermes-schemas/1": b"1"}
-    assert recorded({**nodes})[0].choose() == Home(1, "host1", 9091)
+    assert recorded({**nodes})[0].choose() == HomeBroker(1, "host1", 9091)
     two = {**nodes, "/brokers/topics/hermes-schemas/3": b"1"}
     homes, tree = recorded(two)
     with pytest.raises(HomeError, match="brokers 1, 3 all have a topic"):

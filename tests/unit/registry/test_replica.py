@@ -5,18 +5,20 @@ import json
 import pytest
 
 from hermes.registry.events import SchemaRegistered, event_to_json
-from hermes.registry.records import Record, decode_record, encode_record
+from hermes.registry.log_records import LogRecord, decode_record, encode_record
 from hermes.registry.replica import Replica, UnreadableEventError
-from hermes.registry.values import AVRO, Schema
+from hermes.registry.values import AVRO, RegisteredSchema
 
 
 def registered(schema_id: int) -> dict[str, object]:
     text = json.dumps({"type": "record", "name": f"R{schema_id}", "fields": []})
-    return event_to_json(SchemaRegistered(f"s{schema_id}", 1, schema_id, Schema(AVRO, text)))
+    return event_to_json(
+        SchemaRegistered(f"s{schema_id}", 1, schema_id, RegisteredSchema(AVRO, text))
+    )
 
 
 def record(number: int, after: str, own: str, event: dict[str, object] | None = None) -> bytes:
-    return encode_record(Record(number, after, own, event or registered(number)))
+    return encode_record(LogRecord(number, after, own, event or registered(number)))
 
 
 class Topic:
@@ -121,5 +123,5 @@ def test_nothing_else_is_taken_for_a_copy(change: dict[str, object]) -> None:
 
 def test_a_record_survives_any_text() -> None:
     event = {"event": "config-changed", "subject": "\ud800 \u2028 ☃", "config": '{"a":"\\ud800"}'}
-    made = Record(1, "", "a", event)
+    made = LogRecord(1, "", "a", event)
     assert decode_record(encode_record(made)) == made

@@ -7,20 +7,20 @@ from pathlib import Path
 import pytest
 
 from hermes.errors import StorageError
-from hermes.registry.home import Home
-from hermes.registry.records import Record, encode_record
+from hermes.registry.home import HomeBroker
+from hermes.registry.log_records import LogRecord, encode_record
 from hermes.registry.replica import Replica
 from hermes.registry.snapshot import SnapshotFile, Snapshots
 
 EVENT = {"event": "mode-changed", "subject": None, "mode": "READONLY"}
-HOME = Home(2, "localhost", 9092)
+HOME = HomeBroker(2, "localhost", 9092)
 
 
 def fed(count: int) -> Replica:
     replica = Replica()
     for number in range(1, count + 1):
         after = f"r{number - 1}" if number > 1 else ""
-        payload = encode_record(Record(number, after, f"r{number}", EVENT))
+        payload = encode_record(LogRecord(number, after, f"r{number}", EVENT))
         assert replica.take(number * 100, number * 100 + 100, payload)
     return replica
 

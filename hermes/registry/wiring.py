@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred
 from hermes.config import BrokerConfig, ListenerConfig
 from hermes.listening import Address
 from hermes.registry.election import Election, Leader, NodeElection, NoElection
-from hermes.registry.home import FixedHome, Home, Homes, RecordedHome
+from hermes.registry.home import FixedHome, HomeBroker, HomeLocator, RecordedHome
 from hermes.registry.metrics import RegistryMetrics
 from hermes.registry.rest import RegistryResource
 from hermes.registry.snapshot import SnapshotFile
@@ -79,7 +79,7 @@ def serve_registry(web: WebServer, reactor: Any, store: TopicStore) -> ServedReg
 
 def broker_store(
     config: BrokerConfig,
-    own: Home,
+    own: HomeBroker,
     url: str,
     connect: Callable[[], str | None],
     coordination_security: Callable[[], ClientSecurity] = lambda: PLAIN,
@@ -111,7 +111,7 @@ def broker_store(
 
 
 def make_store(
-    homes: Homes,
+    homes: HomeLocator,
     election: Election,
     directory: Path | None,
     security: Callable[[], ClientSecurity] = lambda: PLAIN,

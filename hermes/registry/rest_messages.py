@@ -9,7 +9,7 @@ from hermes.registry.errors import RegistryError
 
 
 @dataclass(frozen=True)
-class Ask:
+class RestRequest:
     """A call.
 
     Attributes:
@@ -31,7 +31,7 @@ class Ask:
 
 
 @dataclass(frozen=True)
-class Answer:
+class RestResponse:
     """What comes back.
 
     Attributes:
@@ -43,14 +43,14 @@ class Answer:
     body: bytes
 
 
-def answer_of(value: Any) -> Answer:
+def json_response(value: Any) -> RestResponse:
     """The answer that has a JSON value; None for an empty one (204)."""
     if value is None:
-        return Answer(204, b"")
-    return Answer(200, write_document(value).encode())
+        return RestResponse(204, b"")
+    return RestResponse(200, write_document(value).encode())
 
 
-def answer_of_error(error: RegistryError) -> Answer:
+def error_response(error: RegistryError) -> RestResponse:
     """The answer that says why there is none."""
     body = {"error_code": error.code, "message": error.message}
-    return Answer(error.status, write_document(body).encode())
+    return RestResponse(error.status, write_document(body).encode())

@@ -22,7 +22,7 @@ _MOST_ID: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class LogRecord:
     """One event with its place in the chain.
 
     Attributes:
@@ -38,7 +38,7 @@ class Record:
     event: dict[str, Any]
 
 
-def encode_record(record: Record) -> bytes:
+def encode_record(record: LogRecord) -> bytes:
     """Write a record as a message's payload."""
     value = {
         "n": record.number,
@@ -50,7 +50,7 @@ def encode_record(record: Record) -> bytes:
     return text.encode(errors="surrogatepass")  # which `json.loads` undoes
 
 
-def decode_record(payload: bytes) -> Record | None:
+def decode_record(payload: bytes) -> LogRecord | None:
     """Read a message's payload; None when it is something else."""
     try:
         value = json.loads(payload)
@@ -64,4 +64,4 @@ def decode_record(payload: bytes) -> Record | None:
         return None
     if not (isinstance(after, str) and isinstance(own, str) and 0 < len(own) <= _MOST_ID):
         return None
-    return Record(number, after, own, event)
+    return LogRecord(number, after, own, event)
