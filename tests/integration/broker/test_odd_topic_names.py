@@ -6,7 +6,9 @@ They stand in the data directory before the broker starts, as those of older ver
 import html
 import json
 import re
+import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -20,8 +22,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from storage_logs import write_segment
 
 from hermes.cli import program
-from hermes.client import FetchRequest, SimpleConsumer, SyncProducer
+from hermes.client import FetchRequest, Producer, ProducerConfig, SimpleConsumer, SyncProducer
+from hermes.errors import SchemaRegistryError, UnknownTopicError
 from hermes.protocol import ProduceRequest, encode_message_set
+from hermes.schemas import RegistryClient
 
 #: Which 0.7 registers consumers of, and which it has no JSON for.
 REGISTERED = ["bad topic!", "a%20b", "<script>alert(1)<x>", "a&b;c=d?e#f", "tö\u202epic", " *:+,"]
@@ -177,6 +181,58 @@ def test_a_backup_has_them(broker: BrokerProcess, run: Run, tmp_path: Path) -> N
         run(*line)
         assert run("consume", "-t", into, "-o", "beginning", "-c", "2", "-q").stdout == "one\ntwo\n"
         run("topics", "delete", "--yes", into)
+
+
+def test_a_mirror_copies_them(broker: BrokerProcess, tmp_path: Path) -> None:
+    source = {"name": "odd", "brokers": [f"127.0.0.1:{broker.port}"]}
+    mirror = {"name": "m", "sources": [source], "whitelist": ".*"}
+    settings = {"log_dir": str(tmp_path / "logs"), "coordination": "embedded"}
+    listeners = {"coordination_listen": LOOPBACK}
+    target = BrokerProcess(tmp_path / "target", {**settings, **listeners, "mirror": mirror})
+    try:
+        with SimpleConsumer("127.0.0.1", target.port) as consumer:
+            for name in NAMES:
+                found: list[bytes] = []
+                end = time.monotonic() + SECONDS
+                while found[:2] != PAYLOADS:
+                    assert time.monotonic() < end, (name, found)
+                    try:
+                        found = [
+                            each.payload
+                            for each, *_ in consumer.fetch(FetchRequest(name, 0, 0, 1000))
+                        ]
+                    except UnknownTopicError:
+                        continue
+    finally:
+        assert target.stop() == 0
+
+
+def test_an_audit_counts_them(broker: BrokerProcess, run: Run) -> None:
+    settings = {"callback_handler": "audit", "callback_handler_options": {"window": 0.5}}
+    servers = f"0:127.0.0.1:{broker.port}"
+    for name in NAMES:
+        with Producer(
+            ProducerConfig(broker_list=servers, producer_type="async", **settings)
+        ) as producer:
+            producer.send(name, b"audited")
+    ran = run("audit", "--window", "0.5", "--grace", "0", "--json", "--all")
+    shown = [json.loads(line) for line in ran.stdout.split("\n") if line]
+    counted = {each["topic"] for each in shown if each["kind"] == "window"}
+    assert counted == {*NAMES}
+
+
+def test_the_registry_takes_those_as_subjects_that_can_be_printed(broker: BrokerProcess) -> None:
+    printed = [each for each in NAMES if each.isprintable()]
+    with closing(RegistryClient(f"http://{place(broker, 'HTTP')}/registry")) as client:
+        for size, name in enumerate(printed, 1):
+            schema = {"type": "fixed", "name": "Key", "size": size}
+            number = client.register(f"{name}-value", schema)
+            assert client.latest(f"{name}-value").schema_id == number
+            assert json.loads(client.by_id(number).text) == schema
+        assert set(client.subjects()) == {f"{name}-value" for name in printed}
+        for name in set(NAMES) - {*printed}:
+            with pytest.raises(SchemaRegistryError, match="can't be printed"):
+                client.register(f"{name}-value", schema)
 
 
 def test_they_can_be_deleted(tmp_path: Path) -> None:
