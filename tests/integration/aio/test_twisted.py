@@ -84,6 +84,26 @@ def test_a_round_trip(tmp_path) -> None:
         run(tmp_path, program, broker.port)
 
 
+def test_a_group_is_found_by_the_address_of_a_broker(tmp_path: Path) -> None:
+    program = """
+    from hermes.aio.twisted import Consumer
+    from hermes.client.groups import ConsumerConfig
+
+    async def main(reactor, address):
+        async with Producer(reactor, ProducerConfig(broker_list=address)) as producer:
+            await producer.send("clicks", b"one")
+        config = ConsumerConfig(group="g", brokers=address)
+        async with Consumer(reactor, config) as connector:
+            (stream,) = (await connector.create_message_streams({"clicks": 1}))["clicks"]
+            assert (await anext(stream)).message == b"one"
+            await connector.commit_offsets()
+        lost = ConsumerConfig(group="g", brokers=address.rpartition(":")[0] + ":1")
+        assert ":1" in await fails(errors.BrokerUnavailableError, Consumer(reactor, lost).start())
+    """
+    with running_broker(settings={"coordination": "embedded"}) as broker:
+        run(tmp_path, program, broker.address)
+
+
 def test_silence_garbage_and_closing_are_errors_and_repaired(tmp_path) -> None:
     program = """
     ANSWERS = [
