@@ -660,6 +660,8 @@ class ServingBroker:
                 partition=partition,
                 lost=lost,
             )
+        for text in report.foreign:
+            self._log.error("{text}: move the directory away that is not this topic's", text=text)
         for text in report.healed:
             self._log.warn("mended {text}", text=text)
         for name in report.strange:

@@ -15,7 +15,7 @@ empty file); `open`, `delete_topic`, `close` block and belong into a worker thre
 
 import os
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -81,6 +81,8 @@ class OpenReport:
             were left alone.
         healed: small files that were damaged, with what was believed instead.
         lost: what partitions had before and have no more, in words, by (topic, partition).
+        foreign: partitions whose topic's id isn't that of the topic's first, with both ids, in
+            words.
     """
 
     was_clean: bool
@@ -89,6 +91,7 @@ class OpenReport:
     strange: tuple[str, ...] = ()
     healed: tuple[str, ...] = ()
     lost: Mapping[TopicPartition, str] = field(default_factory=dict)
+    foreign: tuple[str, ...] = ()
 
     @property
     def dropped_bytes(self) -> int:
@@ -423,6 +426,7 @@ class DataDirectory:
             strange=tuple(strange),
             healed=tuple(filter(None, healed)),
             lost={key: log.lost for key, log in self._logs.items() if log.lost},
+            foreign=tuple(_foreign(sorted(logs, key=lambda log: (log.topic, log.partition)))),
         )
 
     def _is_file(self, name: str) -> bool:
@@ -624,3 +628,16 @@ def _uuid(data: bytes) -> str | None:
 def _is_cluster_id(line: bytes, copy: bytes | None) -> bool:
     """See `mend_with_copy`: what was given once never changes."""
     return _uuid(line) is not None and copy in (None, line)
+
+
+def _foreign(logs: Sequence[Log]) -> Iterator[str]:
+    """Describe logs, given in order, whose topic id differs from that of their topic's first."""
+    first: dict[str, Log] = {}
+    for log in logs:
+        if log.topic_id is None:
+            continue
+        known = first.setdefault(log.topic, log)
+        if known.topic_id != log.topic_id:
+            yield (
+                f"{log.name} has the topic id {log.topic_id}, and {known.name} has {known.topic_id}"
+            )

@@ -1,6 +1,7 @@
 """What Hermes keeps beside Kafka's small files: damage is mended or stops, and is said."""
 
 import re
+import shutil
 from collections.abc import Callable
 from errno import ENOSPC
 from pathlib import Path
@@ -60,6 +61,28 @@ def data(tmp_path: Path, is_clean: bool) -> Path:
 
 def segments(data: Path) -> list[Path]:
     return sorted((data / "k-0").glob("*.log"))
+
+
+# -- a partition of another topic ----------------------------------------------------------------
+
+
+def test_a_partition_of_another_topic_with_its_name_is_told(tmp_path: Path) -> None:
+    ids = []
+    for place in ("here", "elsewhere"):
+        directory, _ = opened(tmp_path / place)
+        ids.append(directory.create("k", 0).topic_id)
+        directory.create("k", 1)
+        directory.create("other", 0)
+        ended(directory)
+        directory, report = opened(tmp_path / place)
+        assert report.foreign == ()
+        ended(directory)
+    shutil.rmtree(tmp_path / "here" / "k-1")
+    shutil.copytree(tmp_path / "elsewhere" / "k-1", tmp_path / "here" / "k-1")
+    for _ in range(2):
+        directory, report = opened(tmp_path / "here")
+        assert report.foreign == (f"k-1 has the topic id {ids[1]}, and k-0 has {ids[0]}",)
+        ended(directory)
 
 
 # -- a missing segment --------------------------------------------------------------------------
