@@ -37,7 +37,7 @@ from hermes.coordination.sessions import Session
 from hermes.coordination.topic_tree import TopicTree
 from hermes.errors import RoutingError, SettingRefusedError, TopicExistsError
 from hermes.protocol import encode_message_set
-from hermes.spark.cluster import ClusterClient as SparkCluster
+from hermes.spark.cluster import Cluster as SparkCluster
 from hermes.spark.contents import EMPTY
 from hermes.spark.options import ClusterAddress, Retries, Selection
 from hermes.spark.planning import selected_partitions
