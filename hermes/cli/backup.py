@@ -9,7 +9,6 @@ from typing import Any, Final
 import click
 
 from hermes import __version__
-from hermes.backup import BackupSource, Manifest, Repository, take_backup, verify
 from hermes.cli.exits import EXIT_DAMAGED, fail_for
 from hermes.cli.options import (
     JSON_OPTION,
@@ -33,10 +32,11 @@ from hermes.cli.terminal import (
 from hermes.client import SimpleConsumer
 from hermes.coordination.embedded.store import BESIDE, FILE_NAME
 from hermes.errors import BrokerError, ClientError
+from hermes.offline.backup import BackupSource, Manifest, Repository, take_backup, verify
+from hermes.offline.verification import data_bytes
 from hermes.protocol import ErrorCode, MetadataRequest, error_for
 from hermes.security import ClientSecurity
 from hermes.storage import LogSettings
-from hermes.storage.verification import data_bytes
 
 _PAUSE_SECONDS: Final = 0.2
 

@@ -10,8 +10,8 @@ import click
 from hermes.cli.exits import EXIT_FAILURE
 from hermes.cli.options import JSON_OPTION, MAX_EXPANDED_OPTION, MAX_MESSAGE_OPTION
 from hermes.cli.terminal import format_bytes, progress, write_json, write_line
-from hermes.storage.inspection import Limits
-from hermes.storage.verification import DirectoryCheck, Finding, Totals, data_bytes
+from hermes.offline.inspection import Limits
+from hermes.offline.verification import DirectoryCheck, Finding, Totals, data_bytes
 
 _APPEND_CHECK_SECONDS = 0.05
 

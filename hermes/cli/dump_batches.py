@@ -7,10 +7,10 @@ from typing import Any
 from hermes.cli.formats import payload_json
 from hermes.cli.terminal import write_json, write_line
 from hermes.errors import InvalidMessageError
+from hermes.offline.batch_inspection import BadBytes, BatchFile, StoredBatch
+from hermes.offline.inspection import Limits
 from hermes.protocol.record_compression import RecordCodec
 from hermes.protocol.records import Record
-from hermes.storage.batch_inspection import BadBytes, BatchFile, StoredBatch
-from hermes.storage.inspection import Limits
 
 _HEADINGS = f"{'OFFSET':>12} {'SIZE':>9} {'COUNT':>7} {'CODEC':<7} {'CRC':<10}  STATE"
 

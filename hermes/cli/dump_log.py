@@ -11,11 +11,11 @@ from hermes.cli.exits import EXIT_FAILURE
 from hermes.cli.formats import payload_json
 from hermes.cli.options import JSON_OPTION, MAX_EXPANDED_OPTION, MAX_MESSAGE_OPTION
 from hermes.cli.terminal import note, write_json, write_line
+from hermes.offline.batch_inspection import is_kafka_segment
+from hermes.offline.inspection import BadRange, Limits, SegmentFile, StoredMessage
 from hermes.protocol import Codec, Message
 from hermes.protocol.expansion import Expansion
 from hermes.protocol.messages import CODEC_MASK
-from hermes.storage.batch_inspection import is_kafka_segment
-from hermes.storage.inspection import BadRange, Limits, SegmentFile, StoredMessage
 from hermes.storage.segment import BESIDE
 
 # By the two bits of the attributes.

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import click
 
-from hermes.backup import Repository, restore
 from hermes.cli.backup import REPOSITORY_ARGUMENT
 from hermes.cli.options import JSON_OPTION, QUIET_OPTION
 from hermes.cli.terminal import (
@@ -17,6 +16,7 @@ from hermes.cli.terminal import (
 )
 from hermes.coordination.embedded import snapshots
 from hermes.coordination.embedded.store import FILE_NAME
+from hermes.offline.backup import Repository, restore
 
 
 @click.command("restore", short_help="Restore a data directory from a backup.")

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from hermes.backup.extents import LogExtent, open_segment, stopped_extent
 from hermes.client import AppendTime, FetchRequest, FetchResult
 from hermes.config.origins import ALTERED
 from hermes.errors import ClientError, InvalidMessageError, OffsetOutOfRangeBrokerError
+from hermes.offline.backup.extents import LogExtent, open_segment, stopped_extent
 from hermes.protocol import (
     EARLIEST,
     LATEST,

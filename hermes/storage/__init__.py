@@ -21,15 +21,13 @@ A newcomer reads in this order:
     retention    what may go
     source_positions
                  what a mirror has appended, so that nothing is stored twice; source_spans: the
-                 value of it; source_records: its bytes; source_check: whether they are right
+                 value of it; source_records: its bytes
     producer_states
                  what a log knows of idempotent producers; producer_snapshots: the files of it;
                  producer_ids: which of them were given out
     layout       the names in a data directory; directory: all logs of a broker; lock: only one;
                  owner: whose it is; topic_entries: what was set for single topics; whole_files:
                  how such are written
-    inspection   a segment as the tools see it, read-only; verification: a whole data directory;
-                 batch_inspection, batch_verification: the same of record batches
 
 docs/log-format.md has the byte tables.
 """

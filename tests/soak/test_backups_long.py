@@ -11,12 +11,12 @@ import pytest
 from hermes_testkit import BrokerProcess
 from soak import report, seed, times
 
-from hermes.backup import Repository, restore, verify
 from hermes.client import FetchRequest, SimpleConsumer, SyncProducer
 from hermes.errors import HermesError
+from hermes.offline.backup import Repository, restore, verify
+from hermes.offline.inspection import Limits
+from hermes.offline.verification import DirectoryCheck
 from hermes.protocol import Acks, ProduceRequest, encode_message_set
-from hermes.storage.inspection import Limits
-from hermes.storage.verification import DirectoryCheck
 
 _BACKUPS = 20
 _HERMES = str(Path(sys.executable).with_name("hermes"))

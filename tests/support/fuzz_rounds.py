@@ -16,9 +16,9 @@ from typing import Protocol
 from hermes_testkit import BrokerProcess
 from witness import Witness
 
+from hermes.offline.inspection import Limits
+from hermes.offline.verification import DirectoryCheck
 from hermes.protocol.record_batches import next_in
-from hermes.storage.inspection import Limits
-from hermes.storage.verification import DirectoryCheck
 
 __all__ = ["Frames", "check_aftermath", "connections_to", "fuzz", "log_bytes", "open_sockets"]
 

@@ -48,10 +48,10 @@ from server_process import free_ports
 from traced_files import Node, Trace
 
 from hermes.client.mirrored import MirroredPartitions
+from hermes.offline.inspection import Limits
+from hermes.offline.verification import DirectoryCheck
 from hermes.protocol import find_valid_message
-from hermes.storage.inspection import Limits
 from hermes.storage.source_records import HEADER, Opened, encode_record, parse_records
-from hermes.storage.verification import DirectoryCheck
 
 __all__ = ["Recording", "answered"]
 

@@ -8,10 +8,10 @@ import pytest
 from storage_fakes import Crash, WatchedFiles
 
 from hermes.errors import CorruptEntriesError, DiskFullError, StorageError
+from hermes.offline.inspection import Limits
+from hermes.offline.verification import DirectoryCheck
 from hermes.storage.files import FileLayer
-from hermes.storage.inspection import Limits
 from hermes.storage.topic_entries import ENTRIES_NAME, EntryLines, read_entries, write_entries
-from hermes.storage.verification import DirectoryCheck
 
 OLD = {"clicks": {"partitions": "8", "retention_time": "30d"}, "\u00e9": {}}
 NEW = {"clicks": {"flush_messages": "10"}}

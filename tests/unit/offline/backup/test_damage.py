@@ -12,9 +12,9 @@ from kafka_logs import append_values
 from storage_fakes import UnsyncedFiles, WatchedFiles
 from storage_logs import NOW_MS, append, message, settings
 
-from hermes.backup import BackupSource, Repository, take_backup
-from hermes.backup.manifest import DamagedRange, Manifest
-from hermes.backup.taking import CompletedBackup
+from hermes.offline.backup import BackupSource, Repository, take_backup
+from hermes.offline.backup.manifest import DamagedRange, Manifest
+from hermes.offline.backup.taking import CompletedBackup
 from hermes.storage import DataDirectory
 from hermes.storage.damage import MOST_RANGES
 
@@ -116,7 +116,7 @@ def test_nothing_is_read_twice_for_it(
     filled(tmp_path / "data", log_format)
     looking, blind = WatchedFiles(), WatchedFiles()
     take(tmp_path, files=looking)
-    monkeypatch.setattr("hermes.backup.partition.damage_of", lambda *arguments: [])
+    monkeypatch.setattr("hermes.offline.backup.partition.damage_of", lambda *arguments: [])
     shutil.rmtree(tmp_path / "backups")
     take(tmp_path, files=blind)
     assert looking.bytes_read == blind.bytes_read

@@ -19,11 +19,12 @@ from stat import S_ISREG
 from typing import Final
 
 from hermes.errors import CorruptEntriesError, ProtocolError
+from hermes.offline.batch_verification import BatchesCheck
+from hermes.offline.inspection import BadRange, Limits, SegmentFile, StoredMessage, index_faults
+from hermes.offline.source_check import set_aside_fault, source_faults
 from hermes.protocol import check_message_set, check_topic_name
-from hermes.storage.batch_verification import BatchesCheck
 from hermes.storage.checkpoints import METADATA_NAME
 from hermes.storage.files import FileLayer, read_exactly
-from hermes.storage.inspection import BadRange, Limits, SegmentFile, StoredMessage, index_faults
 from hermes.storage.kafka_format import SEGMENT_SUFFIX as KAFKA_SUFFIX
 from hermes.storage.layout import (
     CLEAN_SHUTDOWN_MARKER,
@@ -43,7 +44,6 @@ from hermes.storage.segment import (
     segment_name,
 )
 from hermes.storage.segment_files import with_torn_index
-from hermes.storage.source_check import set_aside_fault, source_faults
 from hermes.storage.source_positions import DAMAGED_NAME, POSITIONS_NAME, POSITIONS_NAMES
 from hermes.storage.time_index import TimeIndex
 from hermes.storage.topic_entries import ENTRIES_NAME, read_entries

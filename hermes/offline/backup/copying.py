@@ -11,8 +11,8 @@ from contextlib import suppress
 from stat import S_IMODE, S_ISREG
 from typing import Any, Final, Protocol
 
-from hermes.backup.manifest import DamagedRange, FileIdentity, Manifest, ManifestFile
 from hermes.errors import StorageError
+from hermes.offline.backup.manifest import DamagedRange, FileIdentity, Manifest, ManifestFile
 from hermes.storage.damage import BlockReads, read_or_zeros
 from hermes.storage.files import FileLayer, read_exactly, write_all
 

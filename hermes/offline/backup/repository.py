@@ -17,8 +17,8 @@ from datetime import UTC, datetime
 from stat import S_ISDIR
 from typing import Final
 
-from hermes.backup.manifest import MANIFEST_NAME, Manifest
 from hermes.errors import StorageError
+from hermes.offline.backup.manifest import MANIFEST_NAME, Manifest
 from hermes.quoting import quoted
 from hermes.storage.files import FileLayer, exists, read_exactly, storage_error, write_all
 from hermes.storage.lock import DirectoryLock

@@ -10,8 +10,8 @@ import pytest
 from storage_fakes import Crash, ForgetfulFiles, UnsyncedFiles
 from storage_logs import NOW_MS, all_files, append, message, open_log, read_all, settings
 
-from hermes.backup import BackupSource, Repository, restore, take_backup, verify
 from hermes.errors import StorageError
+from hermes.offline.backup import BackupSource, Repository, restore, take_backup, verify
 from hermes.storage import DataDirectory, FileLayer
 from hermes.storage.layout import RESTORE_MARKER
 

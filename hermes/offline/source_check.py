@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from hermes.storage.inspection import IndexFault
+from hermes.offline.inspection import IndexFault
 from hermes.storage.source_positions import POSITIONS_NAME
 from hermes.storage.source_records import HEADER, Copied, Named, parse_records
 

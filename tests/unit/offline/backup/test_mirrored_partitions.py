@@ -8,10 +8,10 @@ from mirrored_logs import SIZE, MirroredLog, SourceCopy
 from storage_fakes import UnsyncedFiles
 from storage_logs import NOW_MS, settings
 
-from hermes.backup import BackupSource, Repository, restore, take_backup
-from hermes.storage.inspection import Limits
+from hermes.offline.backup import BackupSource, Repository, restore, take_backup
+from hermes.offline.inspection import Limits
+from hermes.offline.verification import DirectoryCheck, Finding
 from hermes.storage.lock import DirectoryLock
-from hermes.storage.verification import DirectoryCheck, Finding
 
 
 @pytest.fixture

@@ -5,12 +5,12 @@ from zlib import crc32
 import pytest
 from storage_logs import read_all, write_segment
 
+from hermes.offline.inspection import Limits
+from hermes.offline.verification import DirectoryCheck, Totals, data_bytes
 from hermes.protocol import Codec, encode_message_set
 from hermes.storage import DataDirectory, LogSettings
 from hermes.storage.index_entries import IndexEntry, encode_entry
-from hermes.storage.inspection import Limits
 from hermes.storage.time_index import SYNC_EVERY_BYTES
-from hermes.storage.verification import DirectoryCheck, Totals, data_bytes
 
 PAYLOADS = [b"payload %d" % number for number in range(50)]
 DATA = encode_message_set(PAYLOADS)

@@ -24,12 +24,18 @@ from itertools import groupby
 from stat import S_IMODE, S_ISDIR, S_ISREG
 from typing import Final, NamedTuple
 
-from hermes.backup.copying import Copier
-from hermes.backup.extents import LogExtent, flushed_extent, stopped_extent
-from hermes.backup.manifest import DATA, DamagedRange, Manifest, ManifestFile, PartitionExtent
-from hermes.backup.partition import ChangedError, PartitionCopy
-from hermes.backup.repository import Repository, remove_tree
 from hermes.errors import CorruptLogError, DataDirectoryLockedError, StorageError
+from hermes.offline.backup.copying import Copier
+from hermes.offline.backup.extents import LogExtent, flushed_extent, stopped_extent
+from hermes.offline.backup.manifest import (
+    DATA,
+    DamagedRange,
+    Manifest,
+    ManifestFile,
+    PartitionExtent,
+)
+from hermes.offline.backup.partition import ChangedError, PartitionCopy
+from hermes.offline.backup.repository import Repository, remove_tree
 from hermes.quoting import quoted
 from hermes.storage.checkpoints import STARTS_NAME
 from hermes.storage.descriptors import DescriptorCache

@@ -14,10 +14,10 @@ Neither sockets nor clocks: who knows the broker and the time passes them in. do
 says what a backup promises.
 """
 
-from hermes.backup.manifest import Manifest, ManifestFile, PartitionExtent
-from hermes.backup.repository import Repository
-from hermes.backup.restoring import restore, verify
-from hermes.backup.taking import BackupSource, take_backup
+from hermes.offline.backup.manifest import Manifest, ManifestFile, PartitionExtent
+from hermes.offline.backup.repository import Repository
+from hermes.offline.backup.restoring import restore, verify
+from hermes.offline.backup.taking import BackupSource, take_backup
 
 __all__ = [
     "BackupSource",

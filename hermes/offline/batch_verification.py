@@ -1,6 +1,6 @@
 """Verifies a partition of Kafka's format without changing it, even while a broker is using it.
 
-It is for record batches what `hermes.storage.verification` is for Kafka 0.7's messages, and finds
+It is for record batches what `hermes.offline.verification` is for Kafka 0.7's messages, and finds
 the same kinds of things. What Kafka keeps beside segments is checked entry by entry, as Kafka's own
 DumpLogSegments does; a fault there costs time and no message, so it is a notice.
 """
@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from hermes.errors import CorruptLogError
-from hermes.storage.batch_inspection import BadBytes, BatchFile, StoredBatch
+from hermes.offline.batch_inspection import BadBytes, BatchFile, StoredBatch
+from hermes.offline.inspection import Limits
 from hermes.storage.checkpoints import (
     CLEANED_SUFFIX,
     KAFKA_NAMES,
@@ -22,7 +23,6 @@ from hermes.storage.checkpoints import (
     read_topic_id,
 )
 from hermes.storage.files import FileLayer
-from hermes.storage.inspection import Limits
 from hermes.storage.kafka_format import KAFKA
 from hermes.storage.kafka_index import (
     OFFSET_ENTRY,

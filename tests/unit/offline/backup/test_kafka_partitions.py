@@ -7,7 +7,7 @@ from kafka_logs import append_values, check_indexes, read_records
 from storage_fakes import UnsyncedFiles
 from storage_logs import NOW_MS, settings
 
-from hermes.backup import BackupSource, Repository, restore, take_backup, verify
+from hermes.offline.backup import BackupSource, Repository, restore, take_backup, verify
 from hermes.storage import DataDirectory, Log
 
 SMALL = settings(segment_bytes=3000, format="kafka")

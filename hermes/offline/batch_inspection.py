@@ -1,6 +1,6 @@
 """One segment of record batches, read-only: its batches, one by one, and what is wrong.
 
-It is for record batches what `hermes.storage.inspection` is for Kafka 0.7's messages: what
+It is for record batches what `hermes.offline.inspection` is for Kafka 0.7's messages: what
 `dump-log` shows and `check-log` judges. Which bytes are batches is decided by
 `hermes.storage.batch_walk`, as in recovery. Added to that is what a CRC can't see: whether a batch
 holds the messages that its header says.
@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Final, Self
 
 from hermes.errors import InvalidBatchError, InvalidMessageError
+from hermes.offline.inspection import Limits
 from hermes.protocol.record_batches import HEADER_BYTES, BatchHeader, decode_header
 from hermes.protocol.records import Record, iterate_records
 from hermes.storage.batch_walk import BatchReader, Place, next_valid
 from hermes.storage.checkpoints import METADATA_NAME
 from hermes.storage.files import FileLayer
-from hermes.storage.inspection import Limits
 from hermes.storage.kafka_format import SEGMENT_SUFFIX
 
 _NAME: Final = re.compile(r"([0-9]{1,20})\.[a-z]+")

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import PurePosixPath
 
-from hermes.backup.copying import Copier
-from hermes.backup.manifest import DATA, Manifest, ManifestFile
 from hermes.errors import StorageError
+from hermes.offline.backup.copying import Copier
+from hermes.offline.backup.manifest import DATA, Manifest, ManifestFile
 from hermes.storage.files import FileLayer, storage_error
 from hermes.storage.layout import LOCK_NAME, RESTORE_MARKER, partition_directory
 from hermes.storage.lock import DirectoryLock

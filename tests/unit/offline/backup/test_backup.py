@@ -10,12 +10,12 @@ import pytest
 from storage_fakes import FaultyFiles, UnsyncedFiles, WatchedFiles
 from storage_logs import NOW_MS, all_files, append, message, open_log, read_all, settings
 
-from hermes.backup import BackupSource, Repository, restore, take_backup, verify
 from hermes.errors import DataDirectoryLockedError, DiskFullError, StorageError
+from hermes.offline.backup import BackupSource, Repository, restore, take_backup, verify
+from hermes.offline.inspection import Limits
+from hermes.offline.verification import DirectoryCheck
 from hermes.storage import DataDirectory
-from hermes.storage.inspection import Limits
 from hermes.storage.lock import DirectoryLock
-from hermes.storage.verification import DirectoryCheck
 
 SMALL = settings(segment_bytes=200)
 

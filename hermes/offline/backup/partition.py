@@ -1,13 +1,13 @@
-"""Copies one partition, the newest segment first: `hermes.backup.taking` says why."""
+"""Copies one partition, the newest segment first: `hermes.offline.backup.taking` says why."""
 
 import os
 from collections.abc import Sequence
 from contextlib import ExitStack
 
-from hermes.backup.copying import Copier, FileInspection
-from hermes.backup.extents import LogExtent, open_segment
-from hermes.backup.manifest import DATA, DamagedRange, ManifestFile
 from hermes.errors import StorageError
+from hermes.offline.backup.copying import Copier, FileInspection
+from hermes.offline.backup.extents import LogExtent, open_segment
+from hermes.offline.backup.manifest import DATA, DamagedRange, ManifestFile
 from hermes.storage.checkpoints import EPOCHS_NAME, METADATA_NAME
 from hermes.storage.damage import Damage, damage_of
 from hermes.storage.files import FileLayer, Identity, identity, read_exactly

@@ -8,12 +8,12 @@ from kafka_logs import append_batch, append_values, batches_in, open_kafka_log, 
 from storage_fakes import UnsyncedFiles
 from storage_logs import NOW_MS, all_files, settings, write_segment
 
+from hermes.offline.inspection import Limits
+from hermes.offline.verification import DirectoryCheck, Finding, Totals, data_bytes
 from hermes.protocol.record_batches import HEADER_BYTES, decode_header, with_crc
 from hermes.protocol.record_compression import RecordCodec
 from hermes.storage import DataDirectory
 from hermes.storage.checkpoints import write_topic_id
-from hermes.storage.inspection import Limits
-from hermes.storage.verification import DirectoryCheck, Finding, Totals, data_bytes
 
 
 def checked(root: Path) -> tuple[list[Finding], Totals]:
