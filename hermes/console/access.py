@@ -1,13 +1,13 @@
-"""Who looks, and what a form must carry to change anything: passwords, sessions, tokens.
+"""Login, sessions and CSRF tokens.
 
-Every browser has a session, a random cookie. A form that changes something carries a token that is
-computed from the cookie with a secret of this process, so that no other site, which can make a
-browser send the cookie but not read a page, can forge one (CSRF).
+Every browser has a session, a random cookie. A form that changes something carries a token, an HMAC
+of that cookie by a secret of this process: another site can make a browser send the cookie, but
+can't compute the token.
 
-Who looks is what the listener says. Where that authenticates users and a request brings none, there
-is nothing but the page that asks for a name and a password; the session is that user's then, for as
-long as the user has that password. Where a listener authenticates nobody, the console's own
-password, if it has one, is what that page asks for; whoever gives it stays `anonymous`.
+Where a listener authenticates users and a request brings none, the only page is the login; the
+session is then that user's for as long as the password stays the same. Where a listener
+authenticates nobody, the login asks for the console's own password, if it has one; whoever gives
+it stays `anonymous`.
 """
 
 import hashlib
@@ -64,13 +64,10 @@ def _scrypt(password: str, salt: bytes, n: int, r: int, p: int) -> bytes:
 
 
 class Password:
-    """A password as its file has it.
-
-    Args:
-        path: the file, which `hermes console --write-password` makes.
+    """A scrypt hash from a password file, as `hermes console --write-password` makes it.
 
     Raises:
-        ConfigError: it can't be read or understood, or others than its owner may read it.
+        ConfigError: the file can't be read or parsed, or others than its owner may read it.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -99,23 +96,23 @@ class Password:
             )
 
     def is_right(self, password: str) -> bool:
-        """Whether this is the password. Takes a tenth of a second, on purpose."""
+        """Takes a tenth of a second, on purpose."""
         found = _scrypt(password, self._salt, self._n, self._r, self._p)
         return hmac.compare_digest(found, self._digest)
 
 
 class UserStore(Protocol):
-    """Knows users and their passwords. Every method may block; any thread may ask."""
+    """Checks users' passwords. Methods may block, and may be called in any thread."""
 
     def log_in(self, address: str, user: str, password: str) -> object | None:
-        """What proves that this is the user's password; None if it isn't. Slow for guessers."""
+        """Proof that the password is right, or None. Slow for guessers."""
 
     def proof_of(self, user: str) -> object | None:
         """What `log_in` would return now for the right password; None for an unknown user."""
 
 
 class _Session(NamedTuple):
-    """A session that has given a password: as whom, what proved it, and when it was last used."""
+    """An authenticated session; `user` is None where the console's own password was given."""
 
     user: str | None
     proof: object
@@ -123,12 +120,12 @@ class _Session(NamedTuple):
 
 
 class Access:
-    """Decides about requests before they reach a page; threads may share it.
+    """Checks requests before they reach a page. Thread-safe.
 
     Args:
-        password: what must be given where a listener authenticates nobody; None if looking is free.
+        password: required where a listener authenticates nobody; None to require none.
         users: those who may log in where a listener authenticates users.
-        rights: what everybody may do; None where everybody may do everything.
+        rights: None where everybody may do everything.
         clock: monotonic, in seconds.
     """
 
@@ -150,14 +147,10 @@ class Access:
         self._known: OrderedDict[str, _Session] = OrderedDict()
 
     def check(self, ask: PageRequest, sources: Sources) -> tuple[PageRequest, PageResponse | None]:
-        """Check a request.
-
-        Args:
-            ask: the request.
-            sources: render the page that asks for the password, or refuses.
+        """Authenticate a request and check its CSRF token.
 
         Returns:
-            The request with its session's token; and the answer, or None if a page is to give it.
+            The request with its session's token, and a response: None if a page is to make it.
         """
         session = ask.cookies.get(SESSION_COOKIE, "")
         if not _SESSION.fullmatch(session):
@@ -192,7 +185,6 @@ class Access:
         return ask, self._only_with_actions(ask, sources)
 
     def with_session(self, ask: PageRequest, answer: PageResponse) -> PageResponse:
-        """Let an answer set the session's cookie, unless it sets another."""
         if SESSION_COOKIE in answer.cookies:
             return answer
         return replace(
@@ -200,7 +192,7 @@ class Access:
         )
 
     def token(self, session: str) -> str:
-        """What the forms of a session carry."""
+        """The CSRF token of a session."""
         return hmac.new(self._secret, session.encode(), hashlib.sha256).hexdigest()
 
     # -- passwords ------------------------------------------------------------------------------
@@ -240,7 +232,7 @@ class Access:
         return redirect(back, cookies={SESSION_COOKIE: session})
 
     def _given(self, ask: PageRequest) -> _Session | None:
-        """What a form with a password opens; None if the password is wrong."""
+        """The session that a login form opens; None if the password is wrong."""
         password, given = self._password, ask.form.get("password", "")
         if len(given) > _MOST_PASSWORD_CHARACTERS:
             return None
@@ -254,7 +246,7 @@ class Access:
         return _Session(None, None, self._clock()) if is_right else None
 
     def _known_as(self, session: str, ask: PageRequest) -> _Session | None:
-        """The session, if it has given the password that is asked for where it is used."""
+        """The session, if it is authenticated in the way that this listener asks for."""
         now = self._clock()
         with self._lock:
             known = self._known.get(session)
@@ -300,15 +292,11 @@ class Access:
 
 
 def check_exposure(setting: str, addresses: Iterable[object], *, has_password: bool) -> None:
-    """Refuse to serve others than this machine's users without a password.
+    """Refuse to serve without a password where other machines can connect.
 
     Args:
         setting: where the addresses come from, for the error.
         addresses: what the ports are bound to: pairs of host and port, or paths.
-        has_password: whether one must be given.
-
-    Raises:
-        ConfigError: an address can be reached from elsewhere, and there is no password.
     """
     for address in addresses:
         if has_password or not isinstance(address, tuple):

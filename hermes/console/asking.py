@@ -1,4 +1,4 @@
-"""A request for a page and its answer as plain values: what pages are written and tested with."""
+"""HTTP requests and responses of pages as plain values, and the routes between them."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -15,28 +15,25 @@ _MOST_NUMBER: Final = 2**63 - 1
 
 
 class InputError(HermesError):
-    """What was asked for makes no sense; the text says what would."""
+    """A parameter that makes no sense; the text says what would."""
 
 
 class NoSuchPageError(HermesError):
-    """There is no such page, or nothing that it would be about."""
+    """There is no such page, or nothing for it to show."""
 
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-    """A request for a page.
+    """An HTTP request for a page.
 
     Attributes:
-        method: GET or POST.
         path: the parts between the slashes, unquoted.
-        query: the parameters in the address; of those given twice the last.
-        form: the fields of a form that was sent.
-        cookies: the cookies.
-        here: the address within the site, with its query: where to come back to.
-        client: the IP address that it comes from; empty where there is none.
-        csrf: what a form of this session must carry to change anything.
-        may_log_out: whether this session has given a password.
-        principal: who asks, as far as the listener knows; None if they are to log in.
+        query: the parameters in the address; of a repeated one the last.
+        here: path and query, to come back to.
+        client: the IP address; empty where there is none.
+        csrf: the token that a form must carry.
+        may_log_out: whether the session has given a password.
+        principal: who asks, as far as the listener knows; None if they must log in.
         viewer: who asks, once that is known.
     """
 
@@ -54,15 +51,15 @@ class PageRequest:
 
     @property
     def theme(self) -> str:
-        """The colours that were chosen: light or dark; empty to follow the system."""
+        """Either `light` or `dark`; empty to follow the system."""
         theme = self.cookies.get(THEME_COOKIE, "")
         return theme if theme in ("light", "dark") else ""
 
     def text(self, name: str, default: str = "") -> str:
-        """A parameter of the address, without the spaces around it.
+        """A query parameter, stripped.
 
         Raises:
-            InputError: it is longer than any that makes sense.
+            InputError: it is too long.
         """
         value = self.query.get(name, default).strip()
         if len(value) > _MOST_TEXT:
@@ -70,7 +67,7 @@ class PageRequest:
         return value
 
     def number(self, name: str, default: int, least: int = 0, most: int = _MOST_NUMBER) -> int:
-        """A whole number among the parameters.
+        """A whole number among the query parameters.
 
         Raises:
             InputError: it is none, or out of bounds.
@@ -86,14 +83,11 @@ class PageRequest:
 
 @dataclass(frozen=True, slots=True)
 class PageResponse:
-    """What is sent back.
+    """An HTTP response.
 
     Attributes:
         body: all of it, or pieces that are made while they are sent, each in a worker thread.
-        status: of HTTP.
-        content_type: of HTTP.
-        headers: further ones.
-        cookies: to be set: name, and value; an empty value deletes it.
+        cookies: to be set; an empty value deletes one.
     """
 
     body: bytes | Iterator[bytes]
@@ -104,9 +98,9 @@ class PageResponse:
 
 
 class Permission(Enum):
-    """What a viewer must be allowed to be given a page; the first `*` of its address is the name.
+    """What a page requires of its viewer; the first `*` of its address names the topic or group.
 
-    OWN_CHOICE    nothing: the page takes out itself what may not be shown, or shows nothing
+    OWN_CHOICE    nothing: the page itself leaves out what may not be shown
     CLUSTER       to describe the cluster
     TOPIC         to describe the topic
     MESSAGES      to consume from the topic
@@ -130,16 +124,12 @@ class Permission(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PageRoute:
-    """An address and the function that answers it.
+    """An address and the function that serves it.
 
     Attributes:
-        method: GET or POST.
-        pattern: the parts of the path; `*` stands for any, which is passed to the function.
-        serve: called in a worker thread with the console, the `PageRequest` and the parts for `*`;
-            a HermesError that it raises becomes a page that says it.
-        needs: who may ask.
-        acts: whether the page is there for changing something: nobody is given it unless
-            `console_actions` is set.
+        pattern: the parts of the path; `*` matches any, and is passed to the function.
+        serve: called in a worker thread with the `Sources`, the request and the parts for `*`; a
+        acts: whether the page changes something: hidden unless `console_actions` is set.
     """
 
     method: str
@@ -149,7 +139,7 @@ class PageRoute:
     acts: bool = False
 
     def match(self, ask: PageRequest) -> tuple[str, ...] | None:
-        """The parts that stand for `*`; None if this isn't the route."""
+        """The parts that `*` matched; None if this isn't the route."""
         if ask.method != self.method or len(ask.path) != len(self.pattern):
             return None
         pairs = list(zip(self.pattern, ask.path, strict=True))
@@ -161,9 +151,7 @@ class PageRoute:
 def redirect(path: str, **more: Any) -> PageResponse:
     """Send the browser to another page of this site.
 
-    Args:
-        path: as `PageRequest.here`; anything that could lead to another site leads to the overview.
-        more: further attributes of the answer.
+    A path that could lead to another site is replaced by the overview's.
     """
     is_here = path.startswith("/") and not path.startswith(("//", "/\\"))
     if not is_here or not path.isprintable():

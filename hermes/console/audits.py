@@ -1,4 +1,4 @@
-"""What the page about the audit shows: what the tiers have reported to this cluster, compared."""
+"""The audit page's data: what the tiers have reported to this cluster, compared."""
 
 import threading
 import time
@@ -30,14 +30,11 @@ class TierRow:
     """One topic in one tier.
 
     Attributes:
-        topic: its name.
         tier: who counted.
-        against: what that is compared with.
+        against: the tier that it is compared with.
         states: how many windows are in which state.
-        messages: how many messages the tier has.
-        missing: how many are missing for certain.
-        doubled: how many are there once too often.
-        late: how many came late.
+        missing: for certain.
+        doubled: messages that are there once too often.
         since_ms: the first window that differs; None if none does.
     """
 
@@ -57,13 +54,12 @@ class AuditView:
     """The audit at one moment.
 
     Attributes:
-        rows: topics and tiers.
-        windows: those that aren't complete, the newest first.
-        hidden: how many more there are.
+        windows: those that aren't complete, newest first.
+        hidden: how many more windows there are.
         losses: ranges that can't be counted.
         totals: of messages without a stamp.
         unavailable: what couldn't be read.
-        is_reading: whether there is more to read than this look has taken.
+        is_reading: whether more is left to read.
     """
 
     rows: tuple[TierRow, ...]
@@ -76,13 +72,7 @@ class AuditView:
 
 
 class AuditReader:
-    """Reads and compares reports; threads may share it. Counts nothing itself.
-
-    Args:
-        cluster: has the coordination.
-        recent: remembers what was read.
-        clock: seconds since 1970.
-    """
+    """Reads and compares reports. Thread-safe. Counts nothing itself."""
 
     def __init__(
         self, cluster: ClusterClient, recent: ReadCache, clock: Callable[[], float] = time.time
@@ -98,11 +88,10 @@ class AuditReader:
         self._began = 0.0
 
     def view(self) -> AuditView:
-        """Read what is new, for a while, and compare. Raises HermesError without coordination."""
+        """Read for a limited time, and compare. Raises HermesError without coordination."""
         return self._recent.get("audit", self._read)
 
     def close(self) -> None:
-        """Close the connections. Idempotent."""
         with self._lock:
             if self._reader is not None:
                 self._reader.close()
@@ -142,7 +131,7 @@ class AuditReader:
         self._began = now
 
     def _take(self, reader: EventReader) -> bool:
-        """Read for a while; returns whether there is more."""
+        """Read for a limited time; returns whether more is left."""
         deadline = time.monotonic() + _SECONDS
         for event in reader.read():
             window_ms = event.window_ms

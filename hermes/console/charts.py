@@ -1,4 +1,4 @@
-"""Charts as the paths of an SVG: drawn here, so that they are there without script as well."""
+"""Charts as SVG paths, drawn here so that pages work without script."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,13 +17,7 @@ _STEPS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
 @dataclass(frozen=True, slots=True)
 class ChartMark:
-    """A place of a chart that says its value when pointed at.
-
-    Attributes:
-        x: its left edge.
-        width: how wide.
-        text: the value and how long ago it was.
-    """
+    """A strip of a chart that shows its value, and how long ago it was, when pointed at."""
 
     x: float
     width: float
@@ -32,17 +26,15 @@ class ChartMark:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """One number over the last minutes: five at most, and one at least.
+    """One number over the last one to five minutes.
 
     Attributes:
-        key: names the chart within its page.
-        title: what is shown.
+        key: unique within its page.
         now: the last value, for people; a dash before there is one.
         top: the value at the upper edge.
         since: how long ago the left edge is.
-        line: the path of the line; empty before there are two points.
-        area: the path of what is under it.
-        marks: the values to be pointed at.
+        line: an SVG path; empty before there are two points.
+        area: the path of the area below it.
     """
 
     key: str
@@ -65,11 +57,9 @@ def draw(
     """Draw a number's history.
 
     Args:
-        key: names the chart within its page.
-        title: what is shown.
-        history: the values.
+        key: unique within the page.
         at: the time of the right edge, monotonic, in seconds.
-        text: shows a value to people.
+        text: formats a value.
     """
     runs = _runs(history, at)
     first = runs[0][0][0] if runs else at
@@ -93,7 +83,7 @@ def draw(
 
 
 def _runs(history: History, at: float) -> list[list[tuple[float, float]]]:
-    """The points that are in the picture, in pieces without gaps."""
+    """The visible points, split at gaps."""
     runs: list[list[tuple[float, float]]] = [[]]
     for when, value in history.points:
         if value is None:
@@ -104,7 +94,7 @@ def _runs(history: History, at: float) -> list[list[tuple[float, float]]]:
 
 
 def _round_up(value: float) -> float:
-    """A round value at or above another: 1, 2, 5, 10, ... of a power of 1024."""
+    """The next round value: 1, 2, 5, 10, ... of a power of 1024."""
     unit = 1.0
     while value > unit * _STEPS[-1]:
         unit *= 1024

@@ -1,8 +1,7 @@
-"""The brokers and the coordination that the console looks at.
+"""Connections of the console to brokers and coordination.
 
-Connections are made when they are first needed and shared by the console's threads. A broker that
-could not be reached is left alone for a moment, so that it doesn't hold up every page. Knows
-nothing of pages; `ReadCache` remembers what was read.
+Made when first needed, shared by the console's threads. A broker that could not be reached is left
+alone for a moment, so that it doesn't hold up every page.
 """
 
 import logging
@@ -35,13 +34,11 @@ _THREADS: Final = 8
 
 
 class ListenAddress(NamedTuple):
-    """Where a broker listens."""
-
     host: str
     port: int
 
     def __str__(self) -> str:
-        """`host:port`, an IPv6 address in brackets: as the commands take it."""
+        """`host:port` as the commands take it: an IPv6 address in brackets."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}"
 
@@ -51,10 +48,8 @@ class BrokerState:
     """What one broker answered, or why it didn't.
 
     Attributes:
-        broker_id: its number; -1 while nobody has said it.
-        address: where it was asked.
-        metadata: the answer; None when there is none.
-        error: why there is none; empty when there is.
+        broker_id: -1 while it isn't known.
+        metadata: None if there was an error.
         is_registered: whether coordination lists it.
     """
 
@@ -66,12 +61,10 @@ class BrokerState:
 
     @property
     def size_bytes(self) -> int:
-        """What its logs hold, as far as it said."""
         topics = self.metadata.topics if self.metadata else ()
         return sum(each.size_bytes for topic in topics for each in topic.partitions)
 
     def supports(self, request_type: int) -> bool:
-        """Whether the broker answers a type of request."""
         versions = self.metadata.request_versions if self.metadata else ()
         return any(number == request_type for number, _ in versions)
 
@@ -82,23 +75,21 @@ class _Failure(NamedTuple):
 
 
 class ClusterClient:
-    """One broker and all that are registered where it is, or all of a ZooKeeper's.
+    """A broker and those registered beside it, or all brokers of a ZooKeeper.
 
-    Every method may block, and may be called in any thread.
+    Methods may block, and may be called in any thread.
 
     Args:
-        broker: the address of a broker; None if `zookeeper` is given.
+        broker: a broker's address; None if `zookeeper` is given.
         zookeeper: where brokers register; empty to ask the broker.
         clock: monotonic, in seconds.
-        security: what a client brings to the broker that is given, and to all else unless the next
-            two say otherwise.
-        elsewhere: says what a client brings to other brokers; may block, and raise HermesError.
-        coordination: says where brokers register, and what a client brings there; empty and
-            whatever where there is no coordination. Likewise.
-        broker_id: of the broker that is given, where that is known: it is asked at that address
-            alone, however it is registered.
-        kafka: where that broker serves Kafka's clients, and what a client brings there; None where
-            coordination is to tell.
+        security: for the given broker, and for all else unless the next two say otherwise.
+        elsewhere: makes the security for other brokers; may block, and raise HermesError.
+        coordination: makes the ZooKeeper address (empty for none) and its security; likewise.
+        broker_id: of the given broker, if known: it is then asked at that address alone, however
+            it is registered.
+        kafka: where that broker serves Kafka's clients, and the security for that; None to look it
+            up in coordination.
     """
 
     def __init__(
@@ -133,19 +124,18 @@ class ClusterClient:
 
     @property
     def name(self) -> str:
-        """What is looked at, for people."""
         return str(self._broker) if self._broker else self._zookeeper
 
     # -- brokers --------------------------------------------------------------------------------
 
     def read(self, topics: Sequence[str] | None = None) -> list[BrokerState]:
-        """Ask every broker for its metadata, side by side.
+        """Ask all brokers for their metadata, in parallel.
 
         Args:
             topics: which to describe; None for all.
 
         Returns:
-            A state for each broker, by id; never raises for a broker that doesn't answer.
+            A state for each broker, by id, also for those that don't answer.
         """
         registered = self._registered_brokers()
         addresses = dict.fromkeys(registered.values())
@@ -168,7 +158,7 @@ class ClusterClient:
         return [replace(each, is_registered=each.broker_id in registered) for each in found]
 
     def consumer(self, address: ListenAddress) -> SimpleConsumer:
-        """The connection to a broker that everybody shares; short requests only."""
+        """The shared connection to a broker; short requests only."""
         with self._lock:
             self._check_open()
             if address not in self._consumers:
@@ -176,7 +166,7 @@ class ClusterClient:
             return self._consumers[address]
 
     def own_consumer(self, address: ListenAddress) -> SimpleConsumer:
-        """A new connection to a broker, which the caller closes; for what takes long."""
+        """A new connection for long requests, which the caller closes."""
         security = self._security if address == self._broker else self._elsewhere()
         return SimpleConsumer(
             *address,
@@ -186,7 +176,7 @@ class ClusterClient:
         )
 
     def own_producer(self, address: ListenAddress) -> SyncProducer:
-        """A new connection to a broker for messages, which the caller closes."""
+        """A new connection for messages, which the caller closes."""
         security = self._security if address == self._broker else self._elsewhere()
         return SyncProducer(
             *address,
@@ -196,11 +186,7 @@ class ClusterClient:
         )
 
     def ask(self, address: ListenAddress, question: Callable[[SimpleConsumer], _T]) -> _T:
-        """Ask a broker something, unless it has failed a moment ago.
-
-        Raises:
-            HermesError: what the question raises, or raised then.
-        """
+        """Ask a broker something, unless it failed a moment ago: that error is raised again."""
         return self._sparing(address, lambda: question(self.consumer(address)))
 
     def _ask(
@@ -225,7 +211,7 @@ class ClusterClient:
         return list(pool.map(ask, addresses))
 
     def _registered_brokers(self) -> dict[int, ListenAddress]:
-        """The brokers that coordination lists; what was known, or none, while it doesn't answer."""
+        """The brokers that coordination lists; while it doesn't answer, what was known, or none."""
         read_at, known = self._registered
         if self._clock() - read_at < _REGISTERED_SECONDS:
             return known
@@ -246,12 +232,12 @@ class ClusterClient:
         return found
 
     def elsewhere(self) -> ClientSecurity:
-        """What a client brings to brokers other than the one that was given."""
+        """The security for brokers other than the given one."""
         return self._elsewhere()
 
     @property
     def own(self) -> tuple[int, tuple[str, int], ClientSecurity] | None:
-        """The id of the broker that was given, where it is, and what a client brings there."""
+        """The given broker's id and address, and the security for it."""
         if self._broker is None or self._broker_id is None:
             return None
         return self._broker_id, (self._broker.host, self._broker.port), self._security
@@ -259,7 +245,7 @@ class ClusterClient:
     # -- coordination ---------------------------------------------------------------------------
 
     def session(self) -> Session:
-        """The session with ZooKeeper, started when it is first needed.
+        """The session with ZooKeeper, started when first needed.
 
         Raises:
             HermesError: there is no coordination, or it can't be reached.
@@ -302,11 +288,11 @@ class ClusterClient:
     # -- groups of Kafka's clients --------------------------------------------------------------
 
     def with_kafka_groups(self, work: Callable[[KafkaGroups], _T]) -> _T:
-        """Have something done with the coordinators of groups of Kafka's clients.
+        """Do something with the coordinators of groups of Kafka's clients.
 
         Args:
-            work: asks them; called a second time where the broker that was given doesn't have
-                what it asks for, and others may. It changes nothing before that turns out.
+            work: called a second time where the given broker doesn't have what it asks for and
+                others may. It must change nothing before that turns out.
 
         Raises:
             HermesError: what `work` raises; or no coordinator can be reached.

@@ -99,7 +99,7 @@ def _broker(sources: Sources, ask: PageRequest, name: str) -> PageResponse:
 def _only_its_own(
     sources: Sources, broker: BrokerState
 ) -> tuple[list[SettingDescription], list[LogLine] | None, list[str]]:
-    """What only a broker knows: its settings and its log, newest first; and what failed."""
+    """A broker's settings, its log (newest first), and what failed."""
     settings: list[SettingDescription] = []
     lines: list[LogLine] | None = None
     try:
@@ -116,7 +116,7 @@ def _only_its_own(
 
 
 def _theme(_: Sources, ask: PageRequest) -> PageResponse:
-    """Remember the colours; nothing but a taste, so a link may do it."""
+    """Remember the colours. A harmless preference, so a GET may set it."""
     wanted = ask.text("to")
     cookie = wanted if wanted in ("light", "dark") else ""
     return redirect(ask.text("back", "/"), cookies={THEME_COOKIE: cookie})

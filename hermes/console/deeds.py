@@ -1,4 +1,4 @@
-"""Who has changed what from the console: one line in the log for each change."""
+"""Logs who changed what from the console: one line for each change."""
 
 import logging
 from typing import Final
@@ -15,12 +15,7 @@ _MOST_SHOWN: Final = 2000
 
 
 def note_deed(ask: PageRequest, what: str) -> None:
-    """Log what was changed.
-
-    Args:
-        ask: the request that changed it.
-        what: for people, such as `deleted topic 'clicks'`; names in it are quoted.
-    """
+    """Log a change, such as `deleted topic 'clicks'`; names in it are quoted."""
     place = f" at {ask.client}" if ask.client else ""
     who = quoted(ask.viewer.principal)
     _log.info("console: %s%s %s", who, place, printable(what, _MOST_SHOWN))

@@ -1,7 +1,7 @@
-"""Which messages a search is for: by what is in the payload, a field of it, the key or a header.
+"""Filters of a message search: by payload, a field of it, the key or a header.
 
-A text is looked for byte for byte anywhere in a key or in a header's value; after an equals sign it
-must be all of it. Keys that carry the id of a schema are looked at as what they stand for.
+A text matches byte for byte anywhere in a key or a header's value; after an equals sign it
+must be all of it. Keys that carry a schema's id are decoded first.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,12 +16,11 @@ Test = Callable[[FoundMessage], bool]
 def message_filter(
     params: Mapping[str, str], reader: ValueReader, *, holds_records: bool
 ) -> Test | None:
-    """What chooses among messages; None takes all.
+    """Compile the filters of a search; None if all messages match.
 
     Args:
         params: `q` is a text in the payload, or with `field` that field's value; `key` and `header`
             as above, a header as `NAME`, `NAME: TEXT` or `NAME: =TEXT`.
-        reader: reads the payloads.
         holds_records: whether the topic's messages have keys and headers.
 
     Raises:

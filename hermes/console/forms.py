@@ -1,4 +1,4 @@
-"""Forms that change something: what was typed, and what is wrong with it, beside the field."""
+"""Forms that change something: what was typed, and errors beside the fields."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,12 +11,7 @@ WHOLE: Final = ""
 
 
 class FieldError(InputError):
-    """What was typed into a field makes no sense; the text says what would.
-
-    Args:
-        name: the field's.
-        text: for people.
-    """
+    """An invalid field; the text says what would be valid."""
 
     def __init__(self, name: str, text: str) -> None:
         super().__init__(text)
@@ -25,36 +20,34 @@ class FieldError(InputError):
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A form as it is shown.
+    """A form as shown.
 
     Attributes:
-        values: what its fields hold, by their names.
-        errors: what is wrong, by the field's name; `WHOLE` for what is no field's.
+        values: by the fields' names.
+        errors: likewise; `WHOLE` for what is about no field.
     """
 
     values: Mapping[str, str] = field(default_factory=dict)
     errors: Mapping[str, str] = field(default_factory=dict)
 
     def text(self, name: str) -> str:
-        """What a field holds."""
         return self.values.get(name, "")
 
     def error(self, name: str = WHOLE) -> str:
-        """What is wrong with a field; empty if nothing is."""
         return self.errors.get(name, "")
 
     @classmethod
     def refused(cls, ask: PageRequest, error: Exception) -> "Form":
-        """The form that was sent, with what is wrong with it."""
+        """The form as it was sent, with an error."""
         name = error.name if isinstance(error, FieldError) else WHOLE
         return cls(ask.form, {name: str(error)})
 
 
 def typed(ask: PageRequest, name: str, most: int = 1000) -> str:
-    """What was typed into a field, without the spaces around it.
+    """A field, stripped.
 
     Raises:
-        FieldError: it is longer than any that makes sense.
+        FieldError: it is too long.
     """
     text = ask.form.get(name, "").strip()
     if len(text) > most:
@@ -63,7 +56,7 @@ def typed(ask: PageRequest, name: str, most: int = 1000) -> str:
 
 
 def typed_number(ask: PageRequest, name: str, least: int, most: int) -> int | None:
-    """A whole number that was typed into a field; None for an empty one.
+    """A field's whole number; None if it is empty.
 
     Raises:
         FieldError: it is none, or out of bounds.

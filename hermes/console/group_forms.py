@@ -1,4 +1,4 @@
-"""The pages that change consumer groups of either kind: where they continue, and their end."""
+"""The pages that reset and delete consumer groups."""
 
 import json
 from typing import Final
@@ -32,7 +32,7 @@ _CONFIRM: Final = "confirm"
 
 
 def _preview(sources: Sources, ask: PageRequest, name: str) -> PageResponse:
-    """What a reset would do. It changes nothing, and so it is a GET."""
+    """What a reset would do: changes nothing, so it is a GET."""
     reader = _reader(sources, ask, name)
     topic, to, value = ask.text("topic"), ask.text("to"), ask.text(_VALUE)
     changes: list[OffsetChange] = []
@@ -82,7 +82,7 @@ def _reset(sources: Sources, ask: PageRequest, name: str) -> PageResponse:
 
 
 def _shown_changes(text: str) -> list[OffsetChange]:
-    """The changes that a preview has shown, as its form carries them."""
+    """The changes that a preview has shown, from the form."""
     try:
         given = json.loads(text)
         changes = [
@@ -159,7 +159,7 @@ def _delete(sources: Sources, ask: PageRequest, name: str) -> PageResponse:
 
 
 def _reader(sources: Sources, ask: PageRequest, name: str) -> GroupReader:
-    """What reads the group that is meant.
+    """The reader of the group that is meant.
 
     Raises:
         InputError: there are two of this name, and the address doesn't say which.

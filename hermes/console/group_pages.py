@@ -42,7 +42,7 @@ def _group(sources: Sources, ask: PageRequest, name: str) -> PageResponse:
 
 
 def readers_of(sources: Sources, word: str, name: str) -> Sequence[GroupReader]:
-    """What reads the group of a name: two readers where both kinds have one and none is chosen."""
+    """The readers of a group: both where both kinds have one of this name and none is chosen."""
     chosen = [each for each in sources.all_groups if KIND_WORDS[each.kind] == word]
     having = [each for each in sources.all_groups if name in each.names()]
     return chosen or having or sources.all_groups[:1]  # whose page says that there is none

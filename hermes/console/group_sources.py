@@ -1,4 +1,4 @@
-"""What coordination has about groups: of Hermes' own clients and Kafka 0.7's, and of Kafka's."""
+"""Reads groups from coordination: of Hermes' own and Kafka 0.7's clients, and of Kafka's."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,12 +27,11 @@ class GroupPartition:
     """A partition that a group reads, or has read.
 
     Attributes:
-        topic: the topic.
-        place: where it is; None where nobody knows.
-        name: what it is called: `BROKER-NUMBER`, or Kafka's number where nobody knows its place.
-        offset: what the group has stored; None where it has stored none that can be understood.
+        place: None where it isn't known.
+        name: `BROKER-NUMBER`, or Kafka's number where the place isn't known.
+        offset: what is stored; None if nothing is, or nothing that can be parsed.
         owner: the stream, or the member, that owns it; empty for none.
-        member: the name of the member that owns it.
+        member: the name of the owning member.
         number: Kafka's number, of groups of Kafka's clients.
     """
 
@@ -45,11 +44,7 @@ class GroupPartition:
     number: int | None = None
 
     def label(self, is_numbered: bool) -> str:
-        """What people read for it.
-
-        Args:
-            is_numbered: whether its number on its broker is its name.
-        """
+        """What people read; the number alone if that identifies the partition."""
         if is_numbered and self.place is not None:
             return str(self.place.partition)
         if self.number is None or self.place is None:
@@ -62,11 +57,10 @@ class GroupContent:
     """A group.
 
     Attributes:
-        members: its members.
         partitions: what it reads, or has read.
-        faults: what can't be understood.
+        faults: what can't be parsed.
         protocol: of Kafka's groups, `classic` or `consumer`.
-        topics: those that somebody should read; None for all of which it has offsets.
+        topics: those that should have an owner; None for all of which it has offsets.
     """
 
     members: tuple[MemberRow, ...]
@@ -77,15 +71,13 @@ class GroupContent:
 
 
 class GroupSource(Protocol):
-    """Reads groups of one kind. Every method may block, and raises HermesError."""
+    """Reads groups of one kind. Methods may block, and raise HermesError."""
 
     kind: str
 
-    def names(self, session: Session) -> list[str]:
-        """All groups."""
+    def names(self, session: Session) -> list[str]: ...
 
-    def count_members(self, session: Session, name: str) -> int:
-        """How many members a group has."""
+    def count_members(self, session: Session, name: str) -> int: ...
 
     def check_name(self, name: str) -> None:
         """Raise NoSuchPageError for what can't be a group's name."""
@@ -95,27 +87,23 @@ class GroupSource(Protocol):
 
 
 class OwnGroupSource:
-    """Those of Hermes' own clients, and of Kafka 0.7's; see `GroupSource`."""
+    """Groups of Hermes' own clients, and of Kafka 0.7's."""
 
     kind = OWN
 
     def names(self, session: Session) -> list[str]:
-        """See `GroupSource`."""
         return list_groups(session)
 
     def count_members(self, session: Session, name: str) -> int:
-        """See `GroupSource`."""
         return len(read_members(session, name))
 
     def check_name(self, name: str) -> None:
-        """See `GroupSource`."""
         try:
             check_node_name("group", name)
         except ConfigError as error:
             raise NoSuchPageError(str(error)) from error
 
     def read(self, session: Session, name: str) -> GroupContent:
-        """See `GroupSource`."""
         state = read_group(session, name)
         partitions = tuple(_own_partitions(state))
         members = tuple(
@@ -133,7 +121,7 @@ def _own_partitions(state: GroupState) -> Iterator[GroupPartition]:
 
 
 def stored_number(value: object) -> int | None:
-    """A stored offset; None for what can't be understood as one."""
+    """A stored offset; None if it isn't a number."""
     return value if isinstance(value, int) else None
 
 
@@ -157,23 +145,20 @@ def _wants(wanted: Subscription) -> str:
 
 
 class KafkaGroupSource:
-    """Those of Kafka's current clients, as their coordinators keep them; see `GroupSource`."""
+    """Groups of Kafka's current clients, as their coordinators store them."""
 
     kind = KAFKA
 
     def names(self, session: Session) -> list[str]:
-        """See `GroupSource`."""
         return list_kafka_groups(session)
 
     def count_members(self, session: Session, name: str) -> int:
-        """See `GroupSource`."""
         return count_members(session, name)
 
     def check_name(self, name: str) -> None:
-        """See `GroupSource`: it may be called anything."""
+        """Any name is allowed."""
 
     def read(self, session: Session, name: str) -> GroupContent:
-        """See `GroupSource`."""
         state = read_kafka_group(session, name)
         topics = {topic for each in state.members for topic in each.topics}
         topics |= {topic for each in state.members for topic, _ in each.partitions}

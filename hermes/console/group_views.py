@@ -1,4 +1,4 @@
-"""What the pages about groups show, as plain values: lists of groups, members, partitions, lag."""
+"""Groups as pages show them: lists, members, partitions, lag."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +22,6 @@ TopicPlace = tuple[str, BrokerPartition]
 
 
 def group_path(name: str, kind: str) -> str:
-    """The address of the page of a group of a kind."""
     return f"/groups/{quote(name, safe='')}?kind={KIND_WORDS[kind]}"
 
 
@@ -30,10 +29,9 @@ class Ends(NamedTuple):
     """Where a partition begins and ends; None where that isn't known.
 
     Attributes:
-        earliest: its earliest offset.
         end: up to where it can be read.
-        counts_messages: whether its offsets do, not bytes.
-        is_numbered: whether the partition's number is its name.
+        counts_messages: whether offsets do, not bytes.
+        is_numbered: whether its number identifies it; see `is_numbered`.
     """
 
     earliest: int | None
@@ -55,10 +53,8 @@ class GroupRow:
     """A group in the list.
 
     Attributes:
-        name: its name.
-        members: how many it has.
-        kind: whose clients it is of; see `KINDS`.
-        lag: what it has yet to read; None while nobody has looked at it.
+        kind: one of `KINDS`.
+        lag: None before it was first read.
     """
 
     name: str
@@ -68,7 +64,6 @@ class GroupRow:
 
     @property
     def path(self) -> str:
-        """The address of its page."""
         return group_path(self.name, self.kind)
 
 
@@ -77,15 +72,13 @@ class GroupList:
     """One page of the list of groups.
 
     Attributes:
-        rows: the groups of the page.
         found: how many match.
         total: how many there are.
-        page: the page's number, from 1.
-        pages: how many there are.
+        page: from 1.
         search, sort, is_descending: as asked for.
-        unknown: of how many of those that match nobody knows the lag yet, where the order, or
-            the page, depends on it.
-        has_kafka: whether there are groups of Kafka's clients among all.
+        unknown: of how many matching groups the lag isn't known yet, if the order or the page
+            depends on it.
+        has_kafka: whether any group is of Kafka's clients.
     """
 
     rows: tuple[GroupRow, ...]
@@ -106,10 +99,10 @@ class MemberRow:
 
     Attributes:
         name: its consumer id.
-        wants: what it subscribes to, for people.
+        wants: its subscription, for people.
         owns: how many partitions it owns.
-        topics: the topics that it names.
-        has_filter: whether it chooses topics by a pattern.
+        topics: those that it names.
+        has_filter: whether it subscribes by a pattern.
     """
 
     name: str
@@ -124,15 +117,13 @@ class LagRow:
     """A partition that a group reads.
 
     Attributes:
-        topic: the topic.
-        partition: `BROKER-NUMBER`, which links carry.
-        offset: what the group has stored; None where it has stored none that can be understood.
-        earliest: the partition's earliest offset; None where that isn't known.
-        end: up to where it can be read; None where that isn't known.
+        partition: `BROKER-NUMBER`, for links.
+        offset: what is stored; None if nothing is, or nothing that can be parsed.
+        earliest, end: None where they aren't known.
         owner: the stream, or the member, that owns it; empty for none.
-        member: the name of the member that owns it.
-        counts_messages: whether its offsets do, not bytes.
-        label: what people read for the partition.
+        member: the name of the owning member.
+        counts_messages: whether offsets do, not bytes.
+        label: the partition for people.
     """
 
     topic: str
@@ -147,7 +138,7 @@ class LagRow:
 
     @property
     def lag(self) -> int | None:
-        """How many bytes or messages the group has yet to read; None where that isn't known."""
+        """In bytes or messages; None where it isn't known."""
         return lag_between(self.offset, self.end)
 
     @property
@@ -169,13 +160,11 @@ class GroupView:
     """A group.
 
     Attributes:
-        name: its name.
-        members: its members.
         rows: the partitions that it reads, or has read.
-        charts: its lag while somebody looked, in bytes and in messages, as far as it has either;
-            none where that may not be shown.
-        faults: what can't be understood, or found out.
-        kind: whose clients it is of; see `KINDS`.
+        charts: its lag while somebody watched, in bytes and in messages; empty where it may not be
+            shown.
+        faults: what can't be parsed or found out.
+        kind: one of `KINDS`.
         protocol: of Kafka's groups, `classic` or `consumer`.
     """
 
@@ -189,12 +178,11 @@ class GroupView:
 
     @property
     def lag(self) -> "Lag":
-        """What it has yet to read."""
         return Lag.of(self.rows)
 
     @property
     def largest_lags(self) -> dict[bool, int]:
-        """The lag of the partition that is furthest behind, by whether it is one in messages."""
+        """The largest lag of a partition, by whether it counts messages."""
         largest = {False: 0, True: 0}
         for row in self.rows:
             largest[row.counts_messages] = max(largest[row.counts_messages], row.lag or 0)
@@ -202,19 +190,18 @@ class GroupView:
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """The topics of its partitions."""
         return tuple(dict.fromkeys(row.topic for row in self.rows))
 
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """What is yet to be read of some partitions.
+    """The sum of some partitions' lags.
 
     Attributes:
-        by_unit: how much, by whether it is counted in messages, as far as it is known.
-        partitions: how many partitions there are.
-        uncommitted: of how many of them nothing is committed.
-        unknown: of how many others it isn't known.
+        by_unit: the known lags, by whether they count messages.
+        partitions: how many there are.
+        uncommitted: how many have no committed offset.
+        unknown: how many others have no known lag.
     """
 
     by_unit: Mapping[bool, int]
@@ -224,13 +211,11 @@ class Lag:
 
     @staticmethod
     def of(rows: "Sequence[LagRow]") -> "Lag":
-        """Add up the lags of partitions."""
         uncommitted = sum(row.offset is None for row in rows)
         unknown = sum(row.lag is None for row in rows) - uncommitted
         return Lag(lags_by_unit(rows), len(rows), uncommitted, unknown)
 
     def __add__(self, other: "Lag") -> "Lag":
-        """That of the partitions of both."""
         units = sorted({*self.by_unit, *other.by_unit})
         return Lag(
             {each: self.by_unit.get(each, 0) + other.by_unit.get(each, 0) for each in units},
@@ -241,13 +226,13 @@ class Lag:
 
     @property
     def text(self) -> str:
-        """How much, for people; a dash where nothing is known."""
+        """The lag for people; a dash where nothing is known."""
         known = " and ".join(amount_text(lag, unit) for unit, lag in self.by_unit.items())
         return known or bytes_text(None if self.partitions else 0)
 
     @property
     def note(self) -> str:
-        """Of how many partitions it isn't known, and why; empty where it is of all."""
+        """Of how many partitions the lag isn't known, and why; empty if of none."""
         parts = []
         for count, what in ((self.uncommitted, "nothing committed"), (self.unknown, "unknown")):
             if count == self.partitions > 0:
@@ -258,18 +243,16 @@ class Lag:
 
     @property
     def order(self) -> tuple[int, int]:
-        """What lists are sorted by: lags in messages above those in bytes."""
+        """The sort key: lags in messages rank above those in bytes."""
         return self.by_unit.get(True, 0), self.by_unit.get(False, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class TopicLag:
-    """What a group has yet to read of a topic.
+    """A group's lag in one topic.
 
     Attributes:
-        group: the group.
-        lag: of the topic's partitions that it reads.
-        kind: whose clients the group is of; see `KINDS`.
+        kind: one of `KINDS`.
     """
 
     group: str
@@ -278,12 +261,11 @@ class TopicLag:
 
     @property
     def path(self) -> str:
-        """The address of the group's page."""
         return group_path(self.group, self.kind)
 
 
 def lags_by_unit(rows: Iterable[LagRow]) -> dict[bool, int]:
-    """What is yet to be read, by whether offsets count messages; without what isn't known."""
+    """The sums of the known lags, by whether offsets count messages."""
     lags: dict[bool, int] = {}
     for row in sorted(rows, key=lambda row: row.counts_messages):
         if row.lag is not None:

@@ -1,4 +1,4 @@
-"""Reads groups for the pages: lists of them, one with its lag, and what needs attention."""
+"""Reads groups for the pages: lists, single groups with their lag, and problems."""
 
 import threading
 import time
@@ -45,24 +45,22 @@ _PAGE_SECONDS: Final = 0.25
 
 @dataclass(frozen=True, slots=True)
 class _Watched:
-    """What was found when a group was last looked at."""
+    """What the last look at a group found."""
 
     concerns: tuple[str, ...] = ()
     lags: Mapping[str, Lag] = field(default_factory=dict)
     members: int = 0
 
     def lag(self, sees: Callable[[str], bool]) -> Lag:
-        """Its lag in the topics that somebody may see."""
+        """Its lag in the visible topics."""
         return sum((lag for topic, lag in self.lags.items() if sees(topic)), Lag({}))
 
 
 class GroupReader:
-    """Reads groups of one kind. Every method may block, and may be called in any thread.
+    """Reads groups of one kind. Methods may block, and may be called in any thread.
 
     Args:
-        cluster: has the coordination and the brokers.
-        recent: remembers what was read.
-        source: reads what coordination has about them.
+        source: reads what coordination has.
         clock: monotonic, in seconds.
     """
 
@@ -83,17 +81,14 @@ class GroupReader:
 
     @property
     def kind(self) -> str:
-        """Whose clients the groups are of."""
         return self._source.kind
 
     def names(self) -> list[str]:
-        """All groups. Raises HermesError without coordination."""
         return self._recent.get(
             ("groups", self.kind), lambda: self._source.names(self._cluster.session())
         )
 
     def row(self, name: str) -> GroupRow:
-        """A group's row in a list."""
         count = self._source.count_members(self._cluster.session(), name)
         return GroupRow(name, count, self.kind)
 
@@ -132,7 +127,7 @@ class GroupReader:
         return tuple(charts)
 
     def state(self, name: str) -> GroupState:
-        """What coordination has about a group of Hermes' own clients, at this moment.
+        """A group of Hermes' own clients as coordination has it now.
 
         Raises:
             NoSuchPageError: there is none.
@@ -177,13 +172,13 @@ class GroupReader:
     # -- all groups, a few at a time ------------------------------------------------------------
 
     def concerns(self) -> list[tuple[str, str, Iterable[str]]]:
-        """Groups in trouble, each with what it is and its topics; as far as is known by now."""
+        """Groups with a problem: name, problem and topics; as far as is known."""
         return [
             (name, text, each.lags.keys()) for name, each in self._watch() for text in each.concerns
         ]
 
     def of_topic(self, topic: str) -> list[TopicLag]:
-        """The groups that read a topic, the one furthest behind first; as far as is known."""
+        """The groups that read a topic, the furthest behind first; as far as is known."""
         found = [
             TopicLag(name, each.lags[topic], self.kind)
             for name, each in self._watch()
@@ -192,11 +187,10 @@ class GroupReader:
         return sorted(found, key=lambda each: each.lag.order, reverse=True)
 
     def known(self, first: Sequence[str]) -> dict[str, _Watched]:
-        """What is known of groups by now.
+        """What is known of groups.
 
         Args:
-            first: those that a page is about to show: they are looked at now, as far as the time
-                that a page may take for it goes.
+            first: those about to be shown: read now, as far as the time for it allows.
         """
         return dict(self._watched.look(self.names(), first, _PAGE_SECONDS))
 
@@ -225,20 +219,19 @@ def group_list(
     order: str = "",
     page: int = 1,
 ) -> GroupList:
-    """A page of the list of all groups.
+    """One page of the list of all groups.
 
-    Lags are those of the last look at a group, which is some seconds old. A page looks at those
-    that it needs, the ones that it shows or, to sort them, all, for a moment: of very many groups
-    it takes several until all are known.
+    Lags are some seconds old. A page refreshes for a moment those that it needs: the ones on the
+    page, or all when not sorted by name. Of very many groups it takes several pages until all are
+    known.
 
     Args:
-        readers: each of one kind of groups.
-        recent: remembers what was read.
-        viewer: sees the groups, and of each the topics, that are shown and counted.
+        readers: one for each kind of group.
+        viewer: only visible groups and topics are listed and counted.
         search: part of a name, in any case; empty for all.
         sort: one of `GROUP_SORTS`; anything else means the name.
-        order: `desc`, `asc`, or empty for what is usual: names upwards, the others downwards.
-        page: which page; the last one if there are fewer.
+        order: `desc`, `asc`, or empty for the default: names ascending, others descending.
+        page: from 1; clamped.
 
     Raises:
         HermesError: coordination doesn't answer, or there is none.
@@ -288,7 +281,7 @@ def group_list(
 def _known(
     readers: Sequence[GroupReader], wanted: Sequence[tuple[str, int]]
 ) -> dict[tuple[str, int], _Watched]:
-    """What is known of groups, each named with the number of its reader."""
+    """What is known of groups, each given as its name and its reader's index."""
     return {
         (name, number): watched
         for number, reader in enumerate(readers)
@@ -303,7 +296,7 @@ def _sorted(
     is_descending: bool,
     viewer: Viewer,
 ) -> list[tuple[str, int]]:
-    """Sort groups, which are sorted by name, by something else; those not looked at come last."""
+    """Sort groups; those not looked at yet come last, by name."""
     keys: dict[str, Callable[[_Watched], tuple[int, ...]]] = {
         "state": lambda each: (min(each.members, 1),),
         "members": lambda each: (each.members,),

@@ -1,7 +1,7 @@
-"""What a viewer may not describe, taken out of what pages show.
+"""Takes what a viewer may not describe out of what pages show.
 
-It isn't there for them: it is in no list, no count and no sum, and its own page says what it says
-of things that don't exist. Views are made once for everybody; these are copies.
+It is in no list, count or sum, and its own page is the one for things that don't exist. The views
+are made once for everybody; these are copies.
 """
 
 from dataclasses import replace
@@ -16,7 +16,7 @@ _NOT_SHOWN: Final = "what may not be shown"
 
 
 def seen_cluster(view: ClusterView, viewer: Viewer) -> ClusterView:
-    """A cluster as somebody may see it; what is summed up over all topics only whoever sees all."""
+    """The visible part; sums over all topics only for those who see all."""
     topics = {name: row for name, row in view.topics.items() if viewer.sees_topic(name)}
     faults = view.faults if viewer.sees_cluster else ()
     if len(topics) == len(view.topics):
@@ -39,7 +39,6 @@ def seen_cluster(view: ClusterView, viewer: Viewer) -> ClusterView:
 
 
 def seen_group(view: GroupView, viewer: Viewer) -> GroupView:
-    """A group as somebody may see it: with the topics that they may see."""
     names = {row.topic for row in view.rows}
     for member in view.members:
         names |= member.topics
@@ -68,12 +67,10 @@ def seen_group(view: GroupView, viewer: Viewer) -> GroupView:
 
 
 def seen_lags(lags: list[TopicLag], viewer: Viewer) -> list[TopicLag]:
-    """Of the groups that read a topic those that somebody may see."""
     return [each for each in lags if viewer.sees_group(each.group)]
 
 
 def seen_audit(view: AuditView, viewer: Viewer) -> AuditView:
-    """The audit of the topics that somebody may see."""
     if viewer.rights is None:
         return view
     rows = tuple(row for row in view.rows if viewer.sees_topic(row.topic))

@@ -1,4 +1,4 @@
-"""Groups of Kafka's clients moved and deleted, by asking the brokers that coordinate them."""
+"""Resets and deletes groups of Kafka's clients, by asking their coordinators."""
 
 from collections.abc import Callable
 
@@ -11,12 +11,7 @@ from hermes.errors import HermesError
 
 
 class KafkaGroupChanger:
-    """Changes groups of Kafka's current clients; see `GroupChanger`.
-
-    Args:
-        cluster: has the brokers that coordinate them.
-        recent: forgets what was read, once it has been changed.
-    """
+    """Changes groups of Kafka's current clients."""
 
     def __init__(self, cluster: ClusterClient, recent: ReadCache) -> None:
         self._cluster = cluster
@@ -25,8 +20,6 @@ class KafkaGroupChanger:
     def preview(
         self, name: str, topic: str, place: Place, sees: Callable[[str], bool] = lambda topic: True
     ) -> list[OffsetChange]:
-        """See `GroupChanger`."""
-
         def find(groups: KafkaGroups) -> list[OffsetChange]:
             check_inactive(each.name for each in groups.members(name))
             stored = {
@@ -42,7 +35,7 @@ class KafkaGroupChanger:
         return self._cluster.with_kafka_groups(find)
 
     def _count_messages(self, topics: set[str]) -> set[str]:
-        """Those of some topics whose offsets count messages."""
+        """The topics whose offsets count messages."""
         return {
             topic.topic
             for state in self._cluster.read(sorted(topics))
@@ -51,8 +44,6 @@ class KafkaGroupChanger:
         }
 
     def reset(self, name: str, changes: list[OffsetChange]) -> None:
-        """See `GroupChanger`."""
-
         def store(groups: KafkaGroups) -> None:
             check_inactive(each.name for each in groups.members(name))
             known = {
@@ -70,8 +61,6 @@ class KafkaGroupChanger:
         self._change(store)
 
     def delete(self, name: str) -> None:
-        """See `GroupChanger`."""
-
         def delete(groups: KafkaGroups) -> None:
             check_inactive(each.name for each in groups.members(name))
             groups.delete(name)

@@ -1,7 +1,7 @@
-"""How often a password may be tried: by whom, and by how many at once.
+"""Limits password checks, by client and in parallel.
 
-To check a password costs memory and processor time on purpose. What one visitor tries, or how fast,
-must neither lock out another nor take the threads that pages are made in.
+Checking a password costs memory and processor time on purpose. One visitor's tries must neither
+lock out another nor occupy the threads that make pages.
 """
 
 import threading
@@ -22,11 +22,7 @@ _MOST_WAITING: Final = 2
 
 
 class TooManyTriesError(Exception):
-    """A password was not even looked at; the text says why, and when to try again.
-
-    Attributes:
-        retry_after_seconds: when.
-    """
+    """A password was not even checked; the text says why."""
 
     def __init__(self, reason: str, retry_after_seconds: int) -> None:
         unit = "second" if retry_after_seconds == 1 else "seconds"
@@ -35,7 +31,7 @@ class TooManyTriesError(Exception):
 
 
 class LoginLimit:
-    """Limits the tries of a password; threads may share it.
+    """Limits the tries of a password. Thread-safe.
 
     Args:
         clock: monotonic, in seconds.
@@ -58,11 +54,11 @@ class LoginLimit:
         self._failures: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def check(self, address: str, is_right: Callable[[], bool]) -> bool:
-        """Check a password, perhaps after others. Blocks.
+        """Check a password; blocks while others are checked.
 
         Args:
-            address: the IP address that it comes from; everything else counts as one client.
-            is_right: whether it is the password.
+            address: the IP address; everything else counts as one client.
+            is_right: does the check.
 
         Raises:
             TooManyTriesError: not now.
@@ -95,7 +91,7 @@ class LoginLimit:
             raise TooManyTriesError("Too many passwords are being checked.", 1)
 
     def _remembered(self, client: str) -> float:
-        """How many failures count; they are forgotten bit by bit."""
+        """How many failures count; they decay."""
         count, at = self._failures.get(client, (0.0, 0.0))
         return max(0.0, count - (self._clock() - at) / _FORGOTTEN_AFTER_SECONDS)
 
@@ -107,7 +103,7 @@ class LoginLimit:
 
 
 def _client(address: str) -> str:
-    """Who has an address: of IPv6 any host may take billions that begin with the same 64 bits."""
+    """Who has an address. Any host can use all IPv6 addresses with its 64-bit prefix."""
     try:
         found = ip_address(address)
     except ValueError:

@@ -58,7 +58,7 @@ def _is_offered(value: str, topic: TopicView, records: RegistryRecords | None) -
 
 
 def _records(sources: Sources, ask: PageRequest) -> RegistryRecords | None:
-    """What encodes records; not for those who may not see the registry's schemas."""
+    """The registry, unless the viewer may not see its schemas."""
     return sources.records if ask.viewer.sees_schemas else None
 
 
@@ -89,7 +89,6 @@ def _produce(sources: Sources, ask: PageRequest, name: str) -> PageResponse:
 
 
 def _typed(sources: Sources, ask: PageRequest, topic: TopicView) -> TypedMessage:
-    """The message that a form asks for."""
     kind = typed(ask, "value")
     if kind not in VALUES or not _is_offered(kind, topic, _records(sources, ask)):
         raise FieldError("value", "Choose one of these.")

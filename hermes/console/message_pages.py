@@ -1,4 +1,4 @@
-"""The pages with messages: a search, one message, downloads, and the live tail."""
+"""The pages with messages: search, single messages, downloads, live tail."""
 
 import json
 import re
@@ -77,7 +77,7 @@ def _messages(sources: Sources, ask: PageRequest, name: str) -> PageResponse:
 
 
 def _download(sources: Sources, ask: PageRequest, name: str) -> PageResponse:
-    """The messages of a search as JSON lines, whole payloads among them."""
+    """The messages of a search as JSON lines, payloads uncut."""
     topic = sources.topics.topic(name)
     params = _params(ask)
     partitions = _partitions(topic, params["partition"])
@@ -117,7 +117,7 @@ def _one(sources: Sources, ask: PageRequest, name: str) -> PageResponse:
 
 
 def _raw(sources: Sources, ask: PageRequest, name: str) -> PageResponse:
-    """A payload as a file; never as something that a browser would show."""
+    """A payload as a file; never as something that a browser would display."""
     topic, row, offset, index = _place(sources, ask, name)
     message, _, _ = read_one(sources.cluster, topic, row, offset, index)
     file_name = f"{name}-{row.label}-{offset}{f'-{index}' if index else ''}.bin"
@@ -163,7 +163,7 @@ def _tail(sources: Sources, ask: PageRequest, name: str) -> PageResponse:
 
 
 def _params(ask: PageRequest) -> dict[str, str]:
-    """The parameters of a search as they were given, for forms and links."""
+    """The parameters of a search as given, for forms and links."""
     defaults = {"start": "last", "count": "50", "scan": "10000", "as": "auto"}
     return {name: ask.text(name) or defaults.get(name, "") for name in _PARAMS}
 
@@ -190,7 +190,7 @@ def _reader(sources: Sources, ask: PageRequest, params: dict[str, str]) -> Value
 
 
 def _records(sources: Sources, ask: PageRequest) -> RegistryRecords | None:
-    """What reads records; not for those who may not see the registry's schemas."""
+    """The registry, unless the viewer may not see its schemas."""
     return sources.records if ask.viewer.sees_topic(SCHEMAS_TOPIC) else None
 
 
@@ -223,7 +223,7 @@ def _value(start: str, params: dict[str, str]) -> int:
 
 
 def _for_form(params: dict[str, str]) -> dict[str, str]:
-    """A search as its form shows it: a time that can be read is in the picker, to the second."""
+    """The parameters for the form: a valid time is shown in the picker, to the second."""
     if params["start"] != "time" or params["at"]:
         return params
     try:
@@ -265,7 +265,7 @@ def _commands(
     params: dict[str, str],
     registry: str,
 ) -> list[str]:
-    """What reads the same on the command line, once for each broker."""
+    """The command lines that read the same, one for each broker."""
     where = {
         "last": [f"-{wanted.count}", "-e"],
         "beginning": ["beginning", "-c", str(wanted.count), "-e"],
@@ -317,7 +317,7 @@ def _json_lines(
 
 
 def _record(each: FoundMessage) -> dict[str, object]:
-    """What only records have: key and headers. What isn't text is in hex, as a payload is."""
+    """A record's key and headers, in hex where they aren't text."""
     shown: dict[str, object] = {}
     if each.key is not None:
         shown |= _text_or_hex("key", each.key)

@@ -1,4 +1,4 @@
-"""What the pages with messages show, as values: what is looked for, and what a search finds."""
+"""What a message search looks for, and what it finds, as values."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -14,7 +14,7 @@ _PROGRESS_SECONDS: Final = 0.25
 
 @dataclass(frozen=True, slots=True)
 class MessageQuery:
-    """What is looked for.
+    """What a search looks for.
 
     Attributes:
         start: one of `STARTS`.
@@ -22,8 +22,7 @@ class MessageQuery:
             before, or -1 for the end.
         count: how many messages to show.
         scan: how many to look at.
-        matches: chooses; None takes all.
-        reader: shows the payloads.
+        matches: None for all.
     """
 
     start: str
@@ -39,21 +38,18 @@ class FoundMessage:
     """A message.
 
     Attributes:
-        partition: the partition's name, `BROKER-NUMBER`, which links carry.
-        offset: where it starts; inside a compressed set, where that starts.
+        partition: `BROKER-NUMBER`, for links.
+        offset: where it starts; in a compressed set, where that starts.
         next_offset: where what follows it, or its set, starts.
         size_bytes: of its payload.
         time_ms: when it was appended, in ms since 1970; None where that isn't known.
-        payload: its bytes.
-        reader: makes them readable.
-        codec: the codec of the compressed set that it is in; empty if it is in none.
-        index: its place within that, from 0.
-        set_count: how many messages that holds.
-        set_bytes: how many bytes that takes.
-        key: a record's; None if it has none.
-        headers: a record's.
-        is_tombstone: whether it is a record without a value; its payload is empty then.
-        label: what people read for its partition.
+        codec: of the compressed set that it is in; empty if it is in none.
+        index: its position within the set, from 0.
+        set_count: how many messages the set holds.
+        set_bytes: the set's size.
+        key, headers: a record's.
+        is_tombstone: whether it is a record without a value; the payload is empty then.
+        label: the partition for people.
     """
 
     kind: ClassVar[str] = "message"
@@ -76,25 +72,23 @@ class FoundMessage:
 
     @property
     def shown_key(self) -> bytes | None:
-        """Its key, or the JSON of the record that this is."""
+        """The key, or the JSON of the record that it is."""
         return None if self.key is None else self.reader.shown_key(self.key)
 
     @property
     def value(self) -> DisplayedValue:
-        """Its payload made readable, when somebody looks: few of those found are shown."""
+        """The payload for people. Computed on demand: few of the messages found are shown."""
         return self.reader.show(self.payload)
 
 
 @dataclass(frozen=True, slots=True)
 class UnreadableRange:
-    """A place of a partition that can't be read.
+    """A damaged part of a partition.
 
     Attributes:
-        partition: the partition's name.
-        offset: where it starts.
+        partition: `BROKER-NUMBER`, for links.
         next_offset: where the next good message starts; None if none was found.
-        reason: what is wrong.
-        label: what people read for its partition.
+        label: the partition for people.
     """
 
     kind: ClassVar[str] = "damage"
@@ -112,9 +106,8 @@ class SearchProgress:
 
     Attributes:
         scanned: how many messages it has looked at.
-        found: how many of them are wanted.
-        scanned_bytes: how far it has come; in messages where offsets count these.
-        total_bytes: how far it would have to go.
+        found: how many of them match.
+        scanned_bytes, total_bytes: in messages where offsets count these.
     """
 
     kind: ClassVar[str] = "progress"
@@ -133,9 +126,8 @@ class SearchEnd:
         scanned: how many messages it has looked at.
         found: how many it has shown.
         is_limited: whether it stopped at the limit of how many it may look at.
-        first_offsets: of each partition of which something is shown, where that starts.
-        next_offsets: of each partition that was read, where to continue.
-        errors: what failed, for people.
+        first_offsets: by partition, where the first shown message starts.
+        next_offsets: by partition, where to continue.
     """
 
     kind: ClassVar[str] = "end"
@@ -149,11 +141,7 @@ class SearchEnd:
 
 
 class ScanCounter:
-    """What is counted over all partitions.
-
-    Args:
-        total_bytes: how far there is to go.
-    """
+    """Counts over all partitions of a search."""
 
     def __init__(self, total_bytes: int) -> None:
         self.count = self.found = self.bytes = 0
@@ -161,7 +149,7 @@ class ScanCounter:
         self._said_at = time.monotonic()
 
     def progress(self) -> Iterator[SearchProgress]:
-        """Say how far it is, unless that was said a moment ago."""
+        """Report progress, unless that was done a moment ago."""
         now = time.monotonic()
         if now - self._said_at >= _PROGRESS_SECONDS:
             self._said_at = now
@@ -171,12 +159,9 @@ class ScanCounter:
 def newest_first(
     parts: Iterable[Iterable[FoundMessage | UnreadableRange]],
 ) -> list[FoundMessage | UnreadableRange]:
-    """Sort what was found, by time, and within a partition by place.
+    """Merge partitions' results by time, keeping each partition's order.
 
     What has no time of its own, damage above all, stays behind what is before it.
-
-    Args:
-        parts: of each partition what was found there, by place.
     """
     found: list[tuple[tuple[int, str, int, int], FoundMessage | UnreadableRange]] = []
     for part in parts:

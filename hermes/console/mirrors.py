@@ -1,4 +1,4 @@
-"""What the page about mirrors shows: those that write to this cluster, as they tell themselves."""
+"""The mirror page's data: mirrors that write to this cluster, as they report themselves."""
 
 import time
 from collections.abc import Callable
@@ -18,10 +18,9 @@ class MirrorView:
     """A mirror.
 
     Attributes:
-        name: its name.
-        processes: its processes, each with how many seconds ago it has told this.
-        rows: partitions, those in trouble and those furthest behind first.
-        count: how many there are.
+        processes: each with the age of its report in seconds.
+        rows: some of its partitions: those in trouble and the furthest behind first.
+        count: how many partitions there are.
         troubles: what is wrong.
     """
 
@@ -33,39 +32,30 @@ class MirrorView:
 
     @property
     def lag_bytes(self) -> int:
-        """What is yet to be mirrored, as far as that is known."""
+        """The known lags added up."""
         return sum(each.lag_bytes for each, _ in self.processes)
 
     @property
     def rate_bytes(self) -> float:
-        """What is mirrored, in bytes per second."""
+        """In bytes per second."""
         return sum(each.rate_bytes for each, _ in self.processes)
 
     @property
     def messages(self) -> int:
-        """What was mirrored since its processes started."""
+        """Mirrored since its processes started."""
         return sum(each.messages for each, _ in self.processes)
 
 
 @dataclass(frozen=True, slots=True)
 class MirrorsView:
-    """All mirrors.
-
-    Attributes:
-        mirrors: each of them.
-        faults: what can't be understood.
-    """
-
     mirrors: tuple[MirrorView, ...]
     faults: tuple[str, ...]
 
 
 class MirrorReader:
-    """Reads what mirrors tell. Every method may block, and may be called in any thread.
+    """Reads mirrors' reports. Methods may block, and may be called in any thread.
 
     Args:
-        cluster: has the coordination.
-        recent: remembers what was read.
         now_ms: the wall clock, in ms since 1970.
     """
 
@@ -80,7 +70,6 @@ class MirrorReader:
         self._now_ms = now_ms
 
     def view(self) -> MirrorsView:
-        """Read all mirrors. Raises HermesError without coordination."""
         return self._recent.get("mirrors", self._read)
 
     def _read(self) -> MirrorsView:

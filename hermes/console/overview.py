@@ -1,4 +1,4 @@
-"""What the overview shows: what needs attention first, then rates and sizes, then the busiest."""
+"""The overview page's data: problems first, then rates and sizes, then the busiest topics."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -28,10 +28,9 @@ class OverviewView:
     """The overview.
 
     Attributes:
-        cluster: the cluster at this moment.
-        concerns: what needs attention, the worst first.
+        concerns: the worst first.
         busiest: the topics with the highest rates; the largest while no rate is known.
-        groups: how many consumer groups there are; None when that can't be said.
+        groups: how many there are; None where that isn't known.
     """
 
     cluster: ClusterView
@@ -51,11 +50,10 @@ def overview(
     """Put the overview together.
 
     Args:
-        cluster: the cluster at this moment.
-        groups: how many groups there are; None when that can't be said.
+        groups: how many there are; None where that isn't known.
         coordination_error: why groups can't be shown; empty when they can.
-        others: what else needs attention.
-        shows_brokers: whether troubles of brokers are shown.
+        others: further concerns.
+        shows_brokers: whether brokers' problems are shown.
     """
     concerns = [
         Concern("bad", f"Broker {broker.address} does not answer: {broker.error}", "/brokers")

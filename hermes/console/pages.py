@@ -1,4 +1,4 @@
-"""From a request to its answer: which page it is for, whether it is allowed, what became of it."""
+"""Dispatches requests: finds the page, checks permissions, turns errors into pages."""
 
 import mimetypes
 from collections.abc import Callable, Sequence
@@ -87,13 +87,12 @@ _A_YEAR: Final = 365 * 86_400
 
 
 class Console:
-    """Answers requests for pages. Every method but the constructor may block.
+    """Answers requests for pages. Methods may block.
 
     Args:
-        cluster: what is looked at; closed with the console.
-        access: who may look, and what a form must carry.
-        may_act: whether anything may be changed from here, at this moment.
-        records: reads messages with the schemas of a registry; closed with the console.
+        cluster: closed with the console.
+        may_act: whether the console may change anything, at this moment.
+        records: closed with the console.
         broker_config: see `Sources`.
     """
 
@@ -136,11 +135,7 @@ class Console:
         )
 
     def answer(self, ask: PageRequest) -> PageResponse:
-        """Answer a request; an error becomes a page that says it.
-
-        Args:
-            ask: the request, whose `csrf` and `may_log_out` are set here.
-        """
+        """Answer a request; an error becomes a page."""
         if ask.path[:1] == ("static",):
             return self._static(ask)
         try:
@@ -152,7 +147,6 @@ class Console:
         return self._access.with_session(ask, answer)
 
     def close(self) -> None:
-        """Disconnect from brokers and coordination. Idempotent."""
         self.sources.audits.close()
         self.sources.cluster.close()
         if self.sources.records is not None:
@@ -195,10 +189,10 @@ class Console:
 
 
 def _check(needs: Permission, viewer: Viewer, name: str = "", *_: str) -> None:
-    """Refuse a page that the viewer may not be given.
+    """Check a viewer's permission for a page.
 
     Raises:
-        NotAllowedError: the viewer knows what it is about.
+        NotAllowedError: the viewer may know that it exists.
         UnknownTopicError: to the viewer there is no such topic.
         NoSuchPageError: nor such a group.
     """
@@ -226,6 +220,6 @@ def _static_files() -> dict[str, bytes]:
 
 
 def _static_key() -> str:
-    """Changes with the files, so that browsers may keep them for good."""
+    """Changes with the files, so that browsers may cache them for good."""
     contents = [content for _, content in sorted(_static_files().items())]
     return sha256(b"".join(contents)).hexdigest()[:12]

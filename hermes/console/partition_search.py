@@ -1,8 +1,7 @@
-"""One partition searched for messages: from a place on, or its last ones; and one message read.
+"""Searches one partition for messages, forwards or from its end, and reads single ones.
 
-Searching is a generator: it yields what it finds, damage that it meets, and now and then how far it
-has come, so that a page can be sent while it is being made, and nothing is read when nobody waits
-for it any more.
+Searches are generators that yield messages, damage and now and then progress: a page can be sent
+while it is being made, and reading stops when nobody waits for it any more.
 """
 
 import sys
@@ -52,9 +51,6 @@ class PartitionSearch:
 
     Args:
         consumer: a connection to its broker; stays the caller's.
-        topic: the topic's name.
-        row: the partition.
-        wanted: what is looked for.
 
     Attributes:
         offset: where to continue.
@@ -79,7 +75,6 @@ class PartitionSearch:
     def forwards(
         self, scanned: ScanCounter
     ) -> Iterator[FoundMessage | UnreadableRange | SearchProgress]:
-        """Read from the wanted place until enough is found."""
         wanted = self._wanted
         if wanted.start == "offset":
             self.offset = self._boundary(min(max(wanted.value, self._earliest), self._end))
@@ -91,7 +86,7 @@ class PartitionSearch:
     def last(
         self, scanned: ScanCounter
     ) -> Iterator[FoundMessage | UnreadableRange | SearchProgress]:
-        """Read the last messages; what is found may be more than wanted, the last ones count."""
+        """Read the last messages; may yield more than wanted, of which the last count."""
         wanted = self._wanted
         end = self._end if wanted.value < 0 else min(wanted.value, self._end)
         needed = wanted.count if wanted.matches is None else wanted.scan
@@ -189,7 +184,7 @@ class PartitionSearch:
     def _take(
         self, message: Message, start: int, following: int, scanned: ScanCounter
     ) -> Generator[FoundMessage | UnreadableRange | None, None, None]:
-        """The messages that a message stands for: itself, or those inside it; None for unwanted."""
+        """The messages in a stored message, itself or a compressed set's; None if unwanted."""
         row, label, reader = self._row.name, self._row.label, self._wanted.reader
         if message.codec is Codec.NONE:
             value: bytes | None = message.payload
@@ -231,7 +226,7 @@ class PartitionSearch:
         return UnreadableRange(self._row.name, start, following, reason, self._row.label)
 
     def _damage(self, error: InvalidMessageError) -> UnreadableRange:
-        """Note a damaged place, and continue after it."""
+        """Note damage, and continue after it."""
         start = self.offset if error.offset is None else error.offset
         following = error.next_offset
         if following is None:
@@ -248,7 +243,7 @@ class PartitionSearch:
     def _with_times(
         self, results: Iterable[FoundMessage | UnreadableRange], began: int
     ) -> Iterator[FoundMessage | UnreadableRange]:
-        """Add when they were appended, where the broker knows."""
+        """Add append times, where the broker knows them."""
         times: Sequence[AppendTime] = ()
         wanted = [each for each in results if isinstance(each, FoundMessage)]
         if wanted and self._consumer.supports(AppendTimesRequest.TYPE):
@@ -268,7 +263,7 @@ class PartitionSearch:
 
 
 def _keep_last(results: list[FoundMessage | UnreadableRange], count: int) -> int:
-    """Drop the oldest of what is too much, in number or in bytes; how many bytes remain."""
+    """Drop the oldest of what is too much, in number or in bytes; returns the bytes that remain."""
     del results[:-count]
     size = sum(each.size_bytes for each in results if isinstance(each, FoundMessage))
     while size > _KEPT_BYTES and len(results) > 1:
@@ -283,15 +278,11 @@ def read_one(
     """Read one message.
 
     Args:
-        cluster: makes the connection.
-        topic: its topic.
-        row: its partition.
         offset: where it, or the compressed set that it is in, starts.
-        index: its place within that set.
+        index: its position within that set.
 
     Returns:
-        The message, where what follows starts, and the message that is stored: the same, or the
-        compressed set.
+        The message, the next offset, and the stored message: the same, or the compressed set.
 
     Raises:
         HermesError: there is none, or it is damaged.

@@ -1,4 +1,4 @@
-"""One message that somebody typed: made into bytes, and appended to a partition."""
+"""Encodes and appends a message that somebody typed."""
 
 import json
 import random
@@ -35,13 +35,12 @@ _PARTITIONER: Final = "java-hash"
 
 @dataclass(frozen=True, slots=True)
 class TypedMessage:
-    """A message as it was typed.
+    """A message as typed.
 
     Attributes:
-        kind: one of `VALUES`: how the payload is to be understood.
-        payload: it.
-        key: the key; empty for none.
-        headers: a line for each: name, colon, value.
+        kind: one of `VALUES`: how to read the payload.
+        key: empty for none.
+        headers: one a line: name, colon, value.
         subject: of the schema, for `avro`.
         version: of the subject; None for the latest.
     """
@@ -55,13 +54,7 @@ class TypedMessage:
 
 
 class StoredMessage(NamedTuple):
-    """Where a message is.
-
-    Attributes:
-        partition: the partition's name.
-        offset: the message's.
-        size_bytes: its payload's.
-    """
+    """Where a message was stored."""
 
     partition: str
     offset: int
@@ -69,13 +62,7 @@ class StoredMessage(NamedTuple):
 
 
 class MessageSender:
-    """Sends single messages. May block, and may be called in any thread.
-
-    Args:
-        cluster: has the brokers.
-        recent: forgets what was read, once there is more.
-        records: encodes values with the schemas of a registry; None where there is none.
-    """
+    """Sends single messages. May block, and may be called in any thread."""
 
     def __init__(
         self, cluster: ClusterClient, recent: ReadCache, records: RegistryRecords | None
@@ -85,16 +72,15 @@ class MessageSender:
         self._records = records
 
     def send(self, topic: TopicView, partition: str, typed: TypedMessage) -> StoredMessage:
-        """Append a message, and wait until it is on disk.
+        """Append a message, and wait until it is flushed.
 
         Args:
-            topic: where to; one of 0.7's format keeps payloads only.
-            partition: its name; empty for the one that the key chooses, or any.
-            typed: the message.
+            topic: one of 0.7's format keeps payloads only.
+            partition: its name; empty to choose by the key, or any.
 
         Raises:
-            FieldError: it can't be made of what was typed.
-            HermesError: it was refused; or nobody knows whether it is stored, and the text says so.
+            FieldError: a field is invalid.
+            HermesError: it was refused; or the outcome is unknown, and the text says so.
         """
         payload = self._payload(typed)
         row = _chosen(topic, partition, typed.key)
@@ -142,10 +128,10 @@ class MessageSender:
 
 
 def check_json(payload: bytes) -> None:
-    """Refuse what isn't one value of JSON.
+    """Check that a payload is one JSON value.
 
     Raises:
-        FieldError: names the place.
+        FieldError: says where it isn't.
     """
     try:
         json.loads(payload, parse_constant=_no_constant)

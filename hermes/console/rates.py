@@ -1,8 +1,7 @@
-"""How fast numbers grow, and what they were a while ago: the memory of what pages show as charts.
+"""Rates of counters, and their history for charts.
 
-Nothing is measured in the background: looks at pages are the samples. A rate needs two of them, and
-so the first page after a while takes both, a moment apart. A chart has a gap for the time when
-nobody looked.
+Nothing is measured in the background: requests for pages are the samples. A rate needs two, so the
+first page after a while takes both, a moment apart. A chart has a gap where nobody looked.
 """
 
 from collections import deque
@@ -22,7 +21,7 @@ _GAP_SECONDS: Final = 30.0
 
 
 class Rates:
-    """Rates of many counters that are sampled together. For one thread at a time."""
+    """Rates of many counters that are sampled together. Not thread-safe."""
 
     def __init__(self) -> None:
         self._samples: deque[tuple[float, Mapping[Hashable, int]]] = deque()
@@ -31,12 +30,12 @@ class Rates:
         """Add a sample.
 
         Args:
-            at: when it was taken, monotonic, in seconds.
-            counters: their values; kept.
+            at: monotonic, in seconds.
+            counters: kept, not copied.
 
         Returns:
-            By how much each grew per second; without those that are new, or that went back, as a
-            partition does that was deleted.
+            Growth per second; without counters that are new or went back, as those of a deleted
+            partition do.
         """
         samples = self._samples
         while samples and at - samples[0][0] > _OLDEST_SECONDS:
@@ -56,20 +55,17 @@ class Rates:
 
 
 class Written(Generic[_K]):
-    """How many bytes were written to partitions whose offsets count messages; counters for `Rates`.
+    """Bytes written to partitions whose offsets count messages, as counters for `Rates`.
 
-    It goes by sizes. What is deleted or compacted makes them smaller: what was written since the
-    look before that isn't counted. For one thread at a time.
+    Derived from sizes: what was written since the last sample is not counted where deletion or
+    compaction shrank the log. Not thread-safe.
     """
 
     def __init__(self) -> None:
         self._known: dict[_K, tuple[int, int]] = {}  # the last size, and the counter
 
     def add(self, sizes: Mapping[_K, int]) -> dict[_K, int]:
-        """Add a look.
-
-        Args:
-            sizes: of each partition, in bytes; one that isn't there is forgotten.
+        """Add a sample of partitions' sizes in bytes, which replaces the last one.
 
         Returns:
             A counter for each, which never goes back.
@@ -83,17 +79,17 @@ class Written(Generic[_K]):
 
 
 class History:
-    """The last values of a number, for a chart. For one thread at a time.
+    """The last values of a number, for a chart. Not thread-safe.
 
     Attributes:
-        points: pairs of when, monotonic in seconds, and what; None as the value begins a gap.
+        points: pairs of time (monotonic, in seconds) and value; the value None begins a gap.
     """
 
     def __init__(self) -> None:
         self.points: deque[tuple[float, float | None]] = deque(maxlen=_MOST_POINTS)
 
     def add(self, at: float, value: float) -> None:
-        """Add a value; nobody looked for a while before it if there is a gap in time."""
+        """Add a value, and a gap before it if nobody looked for a while."""
         if self.points and at - self.points[-1][0] > _GAP_SECONDS:
             self.points.append((at, None))
         self.points.append((at, value))

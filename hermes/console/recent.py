@@ -1,4 +1,4 @@
-"""Values that are remembered for a moment: many looks at a page cost one look at a broker."""
+"""A short-lived cache: many requests for a page cost one request to a broker."""
 
 import threading
 import time
@@ -10,7 +10,7 @@ _MOST_KEYS: Final = 256
 
 
 class _CacheEntry:
-    """One value, and the lock of whoever makes it."""
+    """A value, and the lock held while it is computed."""
 
     __slots__ = ("lock", "made_at", "value")
 
@@ -21,14 +21,14 @@ class _CacheEntry:
 
 
 class ReadCache:
-    """Remembers what functions returned; threads may share it.
+    """Caches what functions return. Thread-safe.
 
-    A value that is wanted while another thread makes it anew is the old one, unless that is too
-    old: a page rather shows what was true seconds ago than wait.
+    While one thread computes a value anew, others get the old one unless that is too old: a page
+    rather shows what was true seconds ago than waits.
 
     Args:
-        seconds: how long a value counts as fresh.
-        stale_seconds: how old a value may be that is shown while a new one is made.
+        seconds: how long a value is fresh.
+        stale_seconds: how old a value may be that is shown while a new one is computed.
         clock: monotonic, in seconds.
     """
 
@@ -45,11 +45,11 @@ class ReadCache:
         self._lock = threading.Lock()
 
     def get(self, key: Hashable, make: Callable[[], _T]) -> _T:
-        """The value of a key, made now unless it is fresh.
+        """The value of a key, computed unless it is fresh.
 
         Args:
-            key: names the value; a key always has values of one type.
-            make: makes it; what it raises is raised here, and not remembered.
+            key: always has values of one type.
+            make: computes it; its errors are raised here, and not cached.
         """
         entry = self._entry(key)
         if self._is_younger(entry, self._seconds):
@@ -65,7 +65,7 @@ class ReadCache:
             entry.lock.release()
 
     def forget(self) -> None:
-        """Make everything anew when it is next wanted: something was changed."""
+        """Expire everything: something was changed."""
         with self._lock:
             self._entries.clear()
 

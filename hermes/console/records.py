@@ -1,4 +1,4 @@
-"""Records whose schemas a registry has, for the pages with messages."""
+"""Encodes and decodes records by a registry's schemas, for the pages with messages."""
 
 import threading
 import time
@@ -20,13 +20,11 @@ _LEFT_ALONE_SECONDS: Final = 5.0
 
 
 class RegistryRecords:
-    """Reads payloads that carry their schema's id. Any thread may use it; it may block.
+    """Reads payloads that carry their schema's id. Thread-safe; may block.
 
     Args:
-        url: the registry's.
-        security: what a client brings there.
         clock: monotonic, in seconds.
-        name: what people are told; the URL unless given.
+        name: for people; the URL unless given.
 
     Raises:
         ConfigError: the URL is wrong.
@@ -61,11 +59,11 @@ class RegistryRecords:
 
     @property
     def name(self) -> str:
-        """The registry's address, for people: without credentials."""
+        """The registry's address for people, without credentials."""
         return self._name
 
     def read(self, payload: bytes) -> Any:
-        """Read a payload.
+        """Decode a payload.
 
         Raises:
             EncodingError: it isn't a record of a schema that the registry knows.
@@ -88,11 +86,10 @@ class RegistryRecords:
         return value
 
     def encode(self, subject: str, version: int | None, text: bytes) -> bytes:
-        """Make a payload of a record that somebody typed as JSON.
+        """Encode a record typed as JSON.
 
         Args:
-            subject: where the registry has the schema.
-            version: which version; None for the latest.
+            version: of the subject; None for the latest.
             text: the record.
 
         Raises:
@@ -118,22 +115,17 @@ class RegistryRecords:
         return header(found.schema_id) + schema.write(value, is_strict=True)
 
     def subjects(self) -> list[str]:
-        """The subjects that the registry has. Raises HermesError."""
         return self._client.subjects()
 
     def versions(self, subject: str) -> list[int]:
-        """The versions of a subject. Raises UnknownSchemaError, or another HermesError."""
         return self._client.versions(subject)
 
     def version(self, subject: str, version: int) -> RegisteredSchema:
-        """A version of a subject, now. Raises UnknownSchemaError, or another HermesError."""
+        """Read a version of a subject, past the cache."""
         return self._client.version(subject, version, fresh=True)
 
     def compatibility(self, subject: str) -> str:
-        """How versions of a subject must fit each other; empty if the registry refuses to say.
-
-        Raises HermesError if it can't be asked.
-        """
+        """The subject's compatibility level; empty if the registry refuses to say."""
         try:
             return self._client.compatibility(subject)
         except SchemaRegistryError:
@@ -149,5 +141,4 @@ class RegistryRecords:
             return self._reader
 
     def close(self) -> None:
-        """Close the connections. Idempotent."""
         self._client.close()

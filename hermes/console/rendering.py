@@ -1,4 +1,4 @@
-"""Templates to HTML. Everything that is put into a template is escaped: autoescape is on."""
+"""Renders templates to HTML. Autoescape is on."""
 
 import time
 from collections.abc import Iterator
@@ -17,11 +17,7 @@ _READABLE_BYTES: Final = 100
 
 
 class PageRenderer:
-    """Renders the templates beside this file.
-
-    Args:
-        everywhere: what every template is given.
-    """
+    """Renders the templates beside this file; `everywhere` is passed to each."""
 
     def __init__(self, **everywhere: Any) -> None:
         environment = Environment(
@@ -54,19 +50,14 @@ class PageRenderer:
         self._environment = environment
 
     def page(self, template: str, **values: Any) -> bytes:
-        """A whole page.
-
-        Args:
-            template: the file's name.
-            values: what it shows.
-        """
+        """A whole page."""
         return self._environment.get_template(template).render(values).encode()
 
     def pieces(self, template: str, **values: Any) -> Iterator[bytes]:
-        """A page in pieces, while what it shows is still being found: its values may be iterators.
+        """A page in pieces, sent while its values, which may be iterators, are still being found.
 
-        An iterator that has found nothing for a while yields something that shows so; then what
-        there is so far is passed on.
+        An iterator that has found nothing for a while yields something that shows so, and what is
+        rendered by then is passed on.
         """
         gathered: list[str] = []
         length, since = 0, time.monotonic()
@@ -80,13 +71,13 @@ class PageRenderer:
 
 
 def _readable(data: bytes) -> str:
-    """The beginning of a key or a header's value: as text, what is none in escapes."""
+    """The beginning of a key or a header's value: as text, or escaped."""
     text = data[:_READABLE_BYTES].decode(errors="backslashreplace")
     return printable(text, _READABLE_BYTES) + ("…" if len(data) > _READABLE_BYTES else "")
 
 
 def _code(text: str) -> Markup:
-    """A sentence as documents have it: what is between backticks is shown as code."""
+    """Show what is between backticks as code."""
     pieces = text.split("`")
     return Markup("").join(
         Markup("<code>{}</code>").format(piece) if number % 2 else escape(piece)
@@ -95,7 +86,7 @@ def _code(text: str) -> Markup:
 
 
 def _query(current: dict[str, Any], **changes: Any) -> str:
-    """The query of an address like the current one: parameters that are empty are left out."""
+    """The query of an address like the current one, without empty parameters."""
     values = {**current, **changes}
     return "?" + urlencode(
         {name: value for name, value in values.items() if value not in ("", None)}

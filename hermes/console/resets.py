@@ -1,4 +1,4 @@
-"""Groups moved, as a preview has shown it, and deleted: those of Hermes' own clients."""
+"""Resets and deletes groups of Hermes' own clients."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -21,13 +21,11 @@ class OffsetChange:
     """What a reset would do to a partition.
 
     Attributes:
-        topic: the topic.
-        partition: `BROKER-NUMBER`; of a group of Kafka's clients Kafka's number.
-        before: the stored offset; None where it can't be understood.
-        after: the new one.
+        partition: `BROKER-NUMBER`; in groups of Kafka's clients Kafka's number.
+        before: the stored offset; None where it can't be parsed.
         end: up to where the partition can be read; None where that isn't known.
-        counts_messages: whether its offsets do, not bytes.
-        label: what people read for the partition; empty for its name.
+        counts_messages: whether offsets do, not bytes.
+        label: the partition for people; empty for its name.
     """
 
     topic: str
@@ -40,7 +38,7 @@ class OffsetChange:
 
 
 class GroupChanger(Protocol):
-    """Changes groups of one kind. Every method may block, and may be called in any thread."""
+    """Changes groups of one kind. Methods may block, and may be called in any thread."""
 
     def preview(
         self, name: str, topic: str, place: Place, sees: Callable[[str], bool] = lambda topic: True
@@ -48,13 +46,12 @@ class GroupChanger(Protocol):
         """What a reset would change.
 
         Args:
-            name: the group, which must have no members.
-            topic: one of its topics; empty for all.
-            place: where it is to continue.
-            sees: of which topics; the others stay as they are.
+            topic: one of the group's topics; empty for all.
+            place: where to continue.
+            sees: whether a topic is visible; the others are left as they are.
 
         Raises:
-            GroupActiveError: it has members.
+            GroupActiveError: the group has members.
             HermesError: the place can't be found for a partition; the text names it.
         """
 
@@ -76,13 +73,7 @@ class GroupChanger(Protocol):
 
 
 class OwnGroupChanger:
-    """Changes groups of Hermes' own clients and of Kafka 0.7's; see `GroupChanger`.
-
-    Args:
-        cluster: has the coordination and the brokers.
-        recent: forgets what was read, once it has been changed.
-        groups: reads the groups.
-    """
+    """Changes groups of Hermes' own clients and of Kafka 0.7's."""
 
     def __init__(self, cluster: ClusterClient, recent: ReadCache, groups: GroupReader) -> None:
         self._cluster = cluster
@@ -92,7 +83,6 @@ class OwnGroupChanger:
     def preview(
         self, name: str, topic: str, place: Place, sees: Callable[[str], bool] = lambda topic: True
     ) -> list[OffsetChange]:
-        """See `GroupChanger`."""
         state = self._inactive(name)
         places = [each for each in state.offsets if topic in ("", each[0]) and sees(each[0])]
         if not places:
@@ -120,7 +110,6 @@ class OwnGroupChanger:
         return changes
 
     def reset(self, name: str, changes: list[OffsetChange]) -> None:
-        """See `GroupChanger`."""
         state = self._inactive(name)
         offsets: dict[TopicPlace, int] = {}
         known = {(topic, str(partition)): partition for topic, partition in state.offsets}
@@ -134,7 +123,6 @@ class OwnGroupChanger:
         self._recent.forget()
 
     def delete(self, name: str) -> None:
-        """See `GroupChanger`."""
         self._inactive(name)
         delete_group(self._cluster.session(), name)
         self._recent.forget()
@@ -152,11 +140,7 @@ _MOST_MEMBERS: Final = 5
 
 
 def check_inactive(members: Iterable[str]) -> None:
-    """Refuse to change a group that somebody is in, and say what to do.
-
-    Raises:
-        GroupActiveError: it has members.
-    """
+    """Raise GroupActiveError, which says what to do, if a group has members."""
     names = list(members)
     if names:
         shown = ", ".join(printable(each, 100) for each in names[:_MOST_MEMBERS])
@@ -168,7 +152,6 @@ def check_inactive(members: Iterable[str]) -> None:
 
 
 def changed_since(change: OffsetChange) -> HermesError:
-    """The error for an offset that is no longer what a preview has shown."""
     return HermesError(
         f"{change.topic} {change.partition}: the offset has changed since the preview; "
         "nothing was changed."

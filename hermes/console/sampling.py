@@ -1,4 +1,4 @@
-"""The whole cluster at one moment, with rates: what the overview and the list of topics show."""
+"""Samples the whole cluster, with rates, for the overview and the list of topics."""
 
 import threading
 import time
@@ -26,12 +26,10 @@ class TopicRow:
     """One topic, over all brokers.
 
     Attributes:
-        name: its name.
         partitions: how many it has.
-        size_bytes: what its logs hold.
-        rate: bytes written per second, by sizes where offsets count messages; None while that
-            isn't known.
-        brokers: how many brokers have it.
+        rate: bytes written per second, by sizes where offsets count messages; None while it isn't
+            known.
+        brokers: how many have it.
     """
 
     name: str
@@ -46,13 +44,13 @@ class ClusterView:
     """The cluster at one moment.
 
     Attributes:
-        at: when, monotonic, in seconds.
-        brokers: every broker, also those that don't answer.
-        topics: every topic, by name.
-        rate: bytes written per second by all; None while that isn't known.
+        at: monotonic, in seconds.
+        brokers: also those that don't answer.
+        topics: by name.
+        rate: bytes written per second by all; None while it isn't known.
         charts: of the rate and of the size.
-        faults: entries of coordination that can't be understood.
-        pause_ms: after how long a page may look again.
+        faults: entries of coordination that can't be parsed.
+        pause_ms: the time until a page may refresh.
     """
 
     at: float
@@ -65,23 +63,15 @@ class ClusterView:
 
     @property
     def size_bytes(self) -> int:
-        """What all logs hold."""
         return sum(topic.size_bytes for topic in self.topics.values())
 
     @property
     def partitions(self) -> int:
-        """How many partitions there are."""
         return sum(topic.partitions for topic in self.topics.values())
 
 
 class ClusterSampler:
-    """Reads the whole cluster, once a second at most, however many look.
-
-    Args:
-        cluster: what is read.
-        recent: remembers it.
-        clock: monotonic, in seconds.
-    """
+    """Reads the whole cluster, at most once a second however many look."""
 
     def __init__(
         self, cluster: ClusterClient, recent: ReadCache, clock: Callable[[], float] = time.monotonic
@@ -95,7 +85,7 @@ class ClusterSampler:
         self._written, self._stored = History(), History()
 
     def view(self) -> ClusterView:
-        """The cluster as it is now, or was a moment ago. Blocks."""
+        """The cluster as it is, or was a moment ago. Blocks."""
         return self._recent.get("cluster", self._measure)
 
     def _measure(self) -> ClusterView:
@@ -130,7 +120,7 @@ class ClusterSampler:
         return ClusterView(at, tuple(brokers), topics, rate, charts, faults, pause_ms)
 
     def _written_by_now(self, brokers: list[BrokerState]) -> dict[Hashable, int]:
-        """How many bytes each broker has got of each topic: what its offsets, or its sizes say."""
+        """How many bytes each broker got of each topic, by offsets or by sizes."""
         written: dict[Hashable, int] = {}
         sizes: dict[tuple[Hashable, int], int] = {}
         for broker in brokers:
@@ -170,5 +160,5 @@ class ClusterSampler:
 
 
 def _rate_key(broker: BrokerState, topic: TopicMetadata) -> tuple[int, str, bool]:
-    """What is counted by itself: a topic that comes back in the other format is another one."""
+    """A topic that comes back in the other format is counted as another one."""
     return broker.broker_id, topic.topic, topic.holds_records

@@ -1,4 +1,4 @@
-"""The pages about the schemas of a registry: its subjects, and one with its versions."""
+"""The pages about a registry's schemas: the subjects, and one with its versions."""
 
 import difflib
 import json
@@ -24,16 +24,12 @@ _MOST_VERSIONS: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class SubjectList:
-    """One page of the list of subjects.
+    """One page of the list of subjects, which is always sorted by name.
 
     Attributes:
-        rows: the subjects of the page.
         found: how many match.
         total: how many there are.
-        page: the page's number, from 1.
-        pages: how many there are.
-        search: as asked for.
-        sort, is_descending: always by name.
+        page: from 1.
     """
 
     rows: tuple[str, ...]
@@ -47,7 +43,6 @@ class SubjectList:
 
 
 def subject_list(subjects: list[str], search: str, page: int) -> SubjectList:
-    """Choose and cut the subjects."""
     found = sorted(each for each in subjects if search.lower() in each.lower())
     pages = max(1, -(-len(found) // _PAGE_ROWS))
     page = min(max(page, 1), pages)
@@ -56,7 +51,7 @@ def subject_list(subjects: list[str], search: str, page: int) -> SubjectList:
 
 
 def pretty(schema: RegisteredSchema) -> str:
-    """A schema's text as people read it: JSON indented; its beginning where it is very long."""
+    """A schema's text for people: JSON indented, very long ones cut."""
     text = schema.text
     if schema.schema_type != "PROTOBUF" and len(text) <= _MOST_CHARACTERS:
         with suppress(ValueError, RecursionError):
@@ -65,7 +60,7 @@ def pretty(schema: RegisteredSchema) -> str:
 
 
 def difference(before: str, after: str) -> list[tuple[str, str]] | None:
-    """The lines that differ and what is around them, each with its sign; None for too many."""
+    """A unified diff: each line with its sign; None if there are too many."""
     old, new = before.splitlines(), after.splitlines()
     if max(len(old), len(new)) > _MOST_LINES:
         return None
@@ -79,7 +74,7 @@ def _signed(lines: Iterator[str]) -> Iterator[tuple[str, str]]:
 
 
 def _offered(versions: list[int], *chosen: int) -> list[int]:
-    """The versions to choose from, the newest first; also what is shown without being one."""
+    """The versions to choose from, newest first; also those shown that no longer exist."""
     return sorted({*versions[-_MOST_VERSIONS:], *chosen} - {0}, reverse=True)
 
 

@@ -1,8 +1,4 @@
-"""Several partitions of a topic searched for messages, one after the other.
-
-It has a connection of its own to each broker, and nothing is read when nobody waits for it any
-more; see `partition_search`.
-"""
+"""Searches partitions of a topic one after the other, on connections of its own."""
 
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -23,13 +19,11 @@ from hermes.errors import HermesError
 
 
 class Search:
-    """Looks for messages of a topic.
+    """A search for messages of a topic.
 
     Args:
-        cluster: makes the connections.
-        topic: the topic, as it is now; what is written later is not looked at.
-        partitions: which of its partitions.
-        wanted: what is looked for.
+        topic: as it is now; what is written later is not looked at.
+        partitions: which to search.
     """
 
     def __init__(
@@ -48,7 +42,7 @@ class Search:
         self._errors: list[str] = []
 
     def run(self) -> Iterator[FoundMessage | UnreadableRange | SearchProgress | SearchEnd]:
-        """Search; forwards what is found is yielded at once, the last ones newest first."""
+        """Search; forwards, results are yielded at once; the last ones are yielded newest first."""
         wanted = self._wanted
         last: list[deque[FoundMessage | UnreadableRange]] = []
         scanned = ScanCounter(0)

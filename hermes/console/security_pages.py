@@ -1,4 +1,4 @@
-"""The page about who may do what: users, access rules and quotas that the broker has in force."""
+"""The page with the users, access rules and quotas that a broker has in force."""
 
 from collections.abc import Callable
 from typing import Final, NamedTuple
@@ -17,12 +17,11 @@ _SOURCE: Final = "broker.yaml"
 
 
 class UserRow(NamedTuple):
-    """A user, without anything by which a password could be found.
+    """A user, without anything that would help to find the password.
 
     Attributes:
-        name: under which access rules have them.
-        groups: those that they belong to, sorted.
-        mechanisms: by which they can prove who they are; none for users with a certificate only.
+        groups: sorted.
+        mechanisms: of SASL; none for users with a certificate only.
     """
 
     name: str
@@ -31,7 +30,7 @@ class UserRow(NamedTuple):
 
 
 def user_rows(users: Users, search: str) -> list[UserRow]:
-    """The users whose names, or one of whose groups, contain a text; all for an empty one."""
+    """The users whose name, or one of whose groups, contains a text."""
     rows = []
     for name in sorted(users.names):
         groups = tuple(sorted(users.groups(name)))
@@ -73,7 +72,7 @@ def _security(sources: Sources, ask: PageRequest) -> PageResponse:
 
 
 def _users(config: BrokerConfig) -> tuple[Users, str]:
-    """The users of the file; with what is wrong with it, none."""
+    """The users of the file; if it is invalid, none and what is wrong."""
     if config.users_file is None:
         return Users.none(), ""
     try:
@@ -85,7 +84,7 @@ def _users(config: BrokerConfig) -> tuple[Users, str]:
 def _verdict(
     config: BrokerConfig, users: Users, text: Callable[[str], str]
 ) -> tuple[AccessDecision, str] | None:
-    """What the rules say of somebody; None where nobody is asked about."""
+    """What the rules say of a principal; None if the form asks about nobody."""
     principal, operation = text("principal"), text("operation")
     if not principal or operation not in list(Operation):
         return None

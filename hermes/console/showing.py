@@ -1,4 +1,4 @@
-"""Numbers, times and sizes as pages show them. Pure functions; templates use them as filters."""
+"""Formats numbers, times and sizes for people. Pure functions, used as filters by templates."""
 
 import math
 from datetime import UTC, datetime
@@ -9,7 +9,7 @@ _NO_VALUE: Final = "–"  # noqa: RUF001 - a dash in a table, not a minus
 
 
 def bytes_text(count: float | None) -> str:
-    """A number of bytes: `512 B`, `1.4 MiB`; a dash for None."""
+    """`512 B`, `1.4 MiB`; a dash for None."""
     if count is None:
         return _NO_VALUE
     size, unit = float(count), 0
@@ -20,17 +20,17 @@ def bytes_text(count: float | None) -> str:
 
 
 def rate_text(bytes_per_second: float | None) -> str:
-    """A rate: `1.4 MiB/s`; a dash while it isn't known."""
+    """`1.4 MiB/s`; a dash for None."""
     return _NO_VALUE if bytes_per_second is None else f"{bytes_text(bytes_per_second)}/s"
 
 
 def count_text(number: float | None) -> str:
-    """A whole number with its thousands apart: `1,234,567`; a dash for None."""
+    """`1,234,567`; a dash for None."""
     return _NO_VALUE if number is None else f"{number:,.0f}"
 
 
 def amount_text(amount: float | None, counts_messages: bool) -> str:
-    """What lies between two offsets: `12 messages` where they count these, else bytes."""
+    """The distance between two offsets: `12 messages` where they count these, else bytes."""
     if amount is None or not counts_messages:
         return bytes_text(amount)
     return f"{count_text(amount)} message{'' if amount == 1 else 's'}"
@@ -42,7 +42,7 @@ def percent(part: float, whole: float) -> float:
 
 
 def time_text(time_ms: int | None) -> str:
-    """A point in time in UTC to the second, `2025-05-17 10:05:03`; a dash for None."""
+    """UTC to the second, `2025-05-17 10:05:03`; a dash for None."""
     if time_ms is None or time_ms < 0:
         return _NO_VALUE
     try:
@@ -53,7 +53,7 @@ def time_text(time_ms: int | None) -> str:
 
 
 def ago(seconds: float | None) -> str:
-    """How long ago something was: `3 s ago`, `5 min ago`, `2 days ago`; a dash for None."""
+    """`3 s ago`, `5 min ago`, `2 days ago`; a dash for None."""
     if seconds is None or math.isnan(seconds):
         return _NO_VALUE
     if seconds < 1:

@@ -1,4 +1,4 @@
-"""The console as a resource of a web site: requests in, answers out, all work in threads."""
+"""The console as a Twisted resource; pages are made in worker threads."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, Final
@@ -39,21 +39,20 @@ def serve_console(
     records: RegistryRecords | None = None,
     broker_config: Callable[[], BrokerConfig] | None = None,
 ) -> None:
-    """Let a web server, whose ports are open, serve the console until it stops.
+    """Serve the console from a web server whose ports are open, until that stops.
 
     Args:
-        web: serves it at every path that nothing else is at; its guard knows users and rules.
-        reactor: serves the requests.
-        cluster: what is looked at; closed when the server stops.
+        web: the console gets every path that nothing else has; its guard knows users and rules.
+        cluster: closed when the server stops.
         setting: where the ports' addresses come from, for the error.
-        password: what must be given where a port authenticates nobody; None if looking is free.
-        may_act: whether anything may be changed from the console, at this moment.
-        records: reads messages with the schemas of a registry; closed when the server stops.
+        password: required where a port authenticates nobody; None to require none.
+        may_act: whether the console may change anything, at this moment.
+        records: closed when the server stops.
         broker_config: the settings in force of the broker whose console it is, if it is one's.
 
     Raises:
-        ConfigError: the ports can be reached from elsewhere, and there is no password; the
-            server serves everything else.
+        ConfigError: other machines can connect, and there is no password; the server serves
+            everything else.
     """
     open_to_all = [
         address
@@ -68,14 +67,13 @@ def serve_console(
 
 
 class _Users:
-    """Users as the web server knows them, for worker threads; see `hermes.console.access`."""
+    """The web server's users, for worker threads."""
 
     def __init__(self, reactor: Any, guard: WebGuard) -> None:
         self._reactor = reactor
         self._guard = guard
 
     def log_in(self, address: str, user: str, password: str) -> object | None:
-        """See `Users`."""
         check = self._guard.check
         if check is None:
             return None
@@ -83,18 +81,16 @@ class _Users:
         return None if found is None else found.verifiers
 
     def proof_of(self, user: str) -> object | None:
-        """See `Users`."""
         found = self._guard.find(user)
         return None if found is None else found.verifiers
 
 
 class ConsoleResource(Resource):
-    """Serves every path that it is asked for. Lives in the reactor's thread.
+    """Serves every path below it. Lives in the reactor's thread.
 
     Args:
-        reactor: serves the requests.
-        console: answers them, in worker threads.
-        pool: of these; ended with the resource.
+        console: answers requests, in worker threads.
+        pool: these threads; stopped with the resource.
     """
 
     isLeaf = True
@@ -112,7 +108,7 @@ class ConsoleResource(Resource):
         self._is_stopping = False
 
     def stop(self) -> "Deferred[None]":
-        """Disconnect, and let the threads end; requests under way end with an error.
+        """Disconnect, and let the threads end; pending requests end with an error.
 
         Returns:
             Fires when no thread is left.
@@ -131,7 +127,6 @@ class ConsoleResource(Resource):
         return done
 
     def render(self, request: Any) -> bytes | int:
-        """Answer a request, later."""
         if request.method not in (b"GET", b"HEAD", b"POST"):
             request.setHeader(b"Allow", b"GET, HEAD, POST")
             return ErrorPage(405, "only GET, HEAD and POST are understood").render(request)
@@ -149,7 +144,7 @@ class ConsoleResource(Resource):
         return int(NOT_DONE_YET)
 
     def _answer(self, request: Any, ask: PageRequest) -> PageResponse:
-        """Answer in a thread, unless nobody waits for it any more: requests queue for threads."""
+        """Answer in a thread, unless the client has gone: requests queue for threads."""
         return PageResponse(b"") if request._disconnected else self._console.answer(ask)
 
     def _respond(self, request: Any, answer: PageResponse) -> None:
@@ -194,7 +189,7 @@ class ConsoleResource(Resource):
 
 
 def _ask(request: Any) -> PageRequest | None:
-    """A request as pages understand it; None for one that can't be."""
+    """The request as pages take it; None if it is malformed."""
     path, _, query = request.uri.partition(b"?")
     try:
         parts = [unquote_to_bytes(part).decode() for part in path.strip(b"/").split(b"/")]
@@ -228,7 +223,7 @@ def _fields(text: bytes) -> dict[str, str]:
 
 
 def _cookie(name: str, value: str, *, is_secure: bool) -> bytes:
-    """A cookie for the header; an empty one is deleted. No script needs to see any."""
+    """A Set-Cookie header; an empty value deletes the cookie. No script needs to see any."""
     parts = [f"{name}={value}", "Path=/", "HttpOnly", "SameSite=Strict"]
     if not value:
         parts.append("Max-Age=0")

@@ -1,4 +1,4 @@
-"""What pages read from, and what they are rendered with: made once for a console."""
+"""What pages read from and are rendered with; one for a console."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -37,22 +37,14 @@ class Sources:
     """Passed to the function of every route.
 
     Attributes:
-        cluster: the brokers and the coordination.
-        recent: remembers for a second what was read.
-        sampler: the whole cluster.
-        topics: single topics.
-        topic_changes: creates, alters and deletes them.
-        groups: consumer groups of Hermes' own clients.
+        recent: caches what was read for a second.
+        groups: groups of Hermes' own clients.
         kafka_groups: those of Kafka's.
-        sender: sends single messages.
-        group_changes: moves and deletes groups, by their kind.
-        mirrors: what mirrors tell.
-        audits: what the tiers of the audit report.
-        records: reads messages with the schemas of a registry; None where there is none.
-        broker_config: the settings in force of the broker that this is the console of; None for
-            one that stands alone.
-        renderer: the templates.
-        may_act: whether anything may be changed from here, at this moment.
+        group_changes: by kind.
+        records: None where there is no registry.
+        broker_config: the settings in force of the broker whose console it is; None for one that
+            stands alone.
+        may_act: whether the console may change anything, at this moment.
     """
 
     cluster: ClusterClient
@@ -73,38 +65,22 @@ class Sources:
 
     @property
     def all_groups(self) -> tuple[GroupReader, ...]:
-        """The groups of both kinds."""
         return self.groups, self.kafka_groups
 
     def page(self, ask: PageRequest, section: str, template: str, **values: object) -> PageResponse:
-        """Answer with a page.
-
-        Args:
-            ask: the request.
-            section: the key of the entry in the navigation that the page belongs to.
-            template: the file's name.
-            values: what it shows.
-        """
+        """Render a page; `section` is its entry in the navigation."""
         shared = self.shared(ask, section)
         return PageResponse(self.renderer.page(template, **shared, **values))
 
     def form_page(
         self, ask: PageRequest, section: str, template: str, form: Form, **values: object
     ) -> PageResponse:
-        """Answer with a page whose form is as it was sent, with what is wrong with it, if anything.
-
-        Args:
-            ask: the request.
-            section: as for `page`, and so are the next and the last.
-            template: the file's name.
-            form: what the form holds.
-            values: what else it shows.
-        """
+        """Render a page with a form as it was sent, and its errors."""
         page = self.page(ask, section, template, form=form, **values)
         return replace(page, status=400) if form.errors else page
 
     def shared(self, ask: PageRequest, section: str) -> dict[str, object]:
-        """What base.html needs of a request."""
+        """What base.html needs."""
         return {
             "section": section,
             "here": ask.here,

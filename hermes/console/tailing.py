@@ -1,6 +1,6 @@
-"""A live tail: what was appended since a moment ago, and from where to ask the next time.
+"""A live tail: what was appended since the last poll, and where to continue.
 
-The page asks every second. What comes faster than it can be read is skipped, and said so: a tail
+The page polls every second. What comes faster than it can be read is skipped, and said so: a tail
 is for looking, and must cost the broker little however much is written.
 """
 
@@ -32,11 +32,9 @@ class TailUpdate:
     """What is new.
 
     Attributes:
-        rows: messages and damage, the newest first.
+        rows: newest first.
         places: up to where each partition was read.
-        skipped_bytes: how much was left out because it came too fast; in messages where offsets
-            count these.
-        errors: what failed, for people.
+        skipped_bytes: how much was skipped; in messages where offsets count these.
     """
 
     rows: tuple[FoundMessage | UnreadableRange, ...]
@@ -46,7 +44,7 @@ class TailUpdate:
 
 
 def parse_places(text: str) -> dict[str, int]:
-    """Read `0-0:123,0-1:456`.
+    """Parse `0-0:123,0-1:456`.
 
     Raises:
         InputError: it is something else.
@@ -61,7 +59,6 @@ def parse_places(text: str) -> dict[str, int]:
 
 
 def format_places(places: dict[str, int]) -> str:
-    """The inverse of `parse_places`."""
     return ",".join(f"{name}:{offset}" for name, offset in places.items())
 
 
@@ -75,11 +72,7 @@ def tail(
     """Read what is new.
 
     Args:
-        cluster: has the connections.
-        topic: the topic as it is now.
-        partitions: which of its partitions.
-        places: up to where they were read; a partition that is not among them starts at its end.
-        reader: shows the payloads.
+        places: up to where partitions were read; one that is missing starts at its end.
     """
     parts: list[list[FoundMessage | UnreadableRange]] = []
     now: dict[str, int] = {}
@@ -120,6 +113,6 @@ def tail(
 
 
 def _most_messages(row: PartitionRow) -> int:
-    """How many messages of a partition make up what may be read of it, if all are of a size."""
+    """How many messages of average size fit into what may be read of a partition."""
     count = (row.high_watermark or 0) - (row.earliest or 0)
     return max(_MOST_BYTES * count // max(row.size_bytes, 1), 1)

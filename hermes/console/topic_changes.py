@@ -1,6 +1,6 @@
-"""Topics created, altered and deleted: what a form offers, and which brokers are asked.
+"""Creates, alters and deletes topics: what a form offers, and which brokers are asked.
 
-A topic of Kafka's format is one of the whole cluster's where brokers have `kafka_listen`: one of
+A topic of Kafka's format belongs to the whole cluster where brokers have `kafka_listen`: one of
 them is asked, for all. One of 0.7's format is each broker's own, and so is each change of it.
 """
 
@@ -36,10 +36,8 @@ class SettingRow:
     """A topic's setting in a form.
 
     Attributes:
-        setting: its row of the table of settings.
-        value: what is in force; empty where that isn't known.
-        origin: where that comes from; empty likewise.
-        default: what the broker has for topics that say nothing; empty where that isn't shown.
+        value, origin: in force; empty where they aren't known.
+        default: the broker's for topics that say nothing; empty where it isn't shown.
     """
 
     setting: Setting
@@ -63,9 +61,7 @@ class TopicHost:
     """A broker that can have a new topic.
 
     Attributes:
-        broker_id: its id.
-        address: where it listens.
-        serves_kafka: whether clients of Kafka's reach it.
+        serves_kafka: whether Kafka's clients can connect.
     """
 
     broker_id: int
@@ -74,12 +70,7 @@ class TopicHost:
 
 
 class TopicChanger:
-    """Changes topics. Every method may block, and may be called in any thread.
-
-    Args:
-        cluster: has the brokers.
-        recent: forgets what was read, once it has been changed.
-    """
+    """Changes topics. Methods may block, and may be called in any thread."""
 
     def __init__(self, cluster: ClusterClient, recent: ReadCache) -> None:
         self._cluster = cluster
@@ -108,8 +99,8 @@ class TopicChanger:
         """The settings of a topic as fields of a form.
 
         Args:
-            described: what is in force; nothing for a topic that is to be created.
-            with_defaults: whether what the broker has for all topics may be shown.
+            described: what is in force; empty for a new topic.
+            with_defaults: whether the broker's defaults may be shown.
         """
         known = {each.name: each for each in described}
         defaults = {
@@ -144,10 +135,9 @@ class TopicChanger:
         """Create a topic.
 
         Args:
-            name: its name.
-            settings: what is set for it, `format` among that.
-            homes: which brokers shall have it; one of Kafka's format is created by the first that
-                serves Kafka's clients, or the first, for all.
+            settings: among them `format`.
+            homes: which brokers get it; one of Kafka's format is created by the first that serves
+                Kafka's clients, or the first, for all.
 
         Raises:
             HermesError: it wasn't created; or on some brokers only, and the text says on which.
@@ -187,7 +177,7 @@ class TopicChanger:
         done: str,
         change: Callable[[SimpleConsumer], None],
     ) -> None:
-        """Ask brokers, one after the other; the first that refuses ends it."""
+        """Ask brokers, one after the other, until one refuses."""
         finished: list[int] = []
         try:
             for broker_id, address in places.items():
@@ -215,24 +205,23 @@ def _default(name: str, of_broker: SettingDescription) -> str:
 
 
 def is_shared(topic: TopicView) -> bool:
-    """Whether a topic's partitions are numbered through over all brokers: it is the cluster's."""
+    """Whether a topic belongs to the cluster: its partitions are numbered across brokers."""
     numbers = [row.number for row in topic.partitions]
     return topic.counts_messages and len(set(numbers)) == len(numbers)
 
 
 def partition_count(topic: TopicView) -> int:
-    """How many partitions a topic has: of the cluster's in all, of another on each broker."""
+    """How many partitions a topic has: in all if it is the cluster's, else on each broker."""
     if is_shared(topic):
         return len(topic.partitions)
     return max((row.number + 1 for row in topic.partitions), default=0)
 
 
 def _places(topic: TopicView) -> dict[int, ListenAddress]:
-    """The brokers that are asked for a change of a topic."""
+    """The brokers to ask for a change of a topic."""
     places = dict(topic.addresses)
     return dict(list(places.items())[:1]) if is_shared(topic) else places
 
 
 def format_of(topic: TopicView) -> str:
-    """What its partitions hold."""
     return FORMAT_KAFKA if topic.counts_messages else FORMAT_0_7

@@ -84,7 +84,7 @@ def _create(sources: Sources, ask: PageRequest) -> PageResponse:
 def _wanted_topic(
     ask: PageRequest, homes: Sequence[TopicHost]
 ) -> tuple[str, dict[str, str], Sequence[TopicHost]]:
-    """The name, the settings and the brokers that a form asks for."""
+    """The name, the settings and the brokers from a form."""
     name = typed(ask, _NAME)
     if not name:
         raise FieldError(_NAME, "A topic needs a name.")
@@ -145,7 +145,7 @@ def _settings_page(
 
 
 def _change(sources: Sources, ask: PageRequest, name: str) -> PageResponse:
-    """Do what one of the page's buttons is for."""
+    """Do what the pressed button is for."""
     topic = sources.topics.topic(name)
     try:
         if "delete" in ask.form:
@@ -160,7 +160,7 @@ def _change(sources: Sources, ask: PageRequest, name: str) -> PageResponse:
 
 
 def _alter(sources: Sources, ask: PageRequest, topic: TopicView) -> PageResponse:
-    """Set what is typed otherwise than it was shown, or reset one setting."""
+    """Set what differs from what was shown, or reset one setting."""
     reset = ask.form.get("reset", "")
     if reset:
         if reset not in FORM_SETTINGS:

@@ -1,4 +1,4 @@
-"""What the pages about topics show: the list, and one topic with its partitions."""
+"""Topics as pages show them: the list, and one topic with its partitions."""
 
 import threading
 import time
@@ -32,14 +32,13 @@ class TopicList:
     """One page of the list of topics.
 
     Attributes:
-        rows: the topics of the page.
         found: how many match.
         total: how many there are.
-        page: the page's number, from 1.
-        pages: how many pages there are, 1 or more.
+        page: from 1.
+        pages: 1 or more.
         search, sort, is_descending: as asked for.
         largest_bytes: the size of the largest topic of all, which the bars are relative to.
-        silent_brokers: how many brokers don't answer, of which nothing is counted here.
+        silent_brokers: how many brokers don't answer, and aren't counted here.
     """
 
     rows: tuple[TopicRow, ...]
@@ -57,14 +56,13 @@ class TopicList:
 def topic_list(
     view: ClusterView, search: str = "", sort: str = "name", order: str = "", page: int = 1
 ) -> TopicList:
-    """Choose, sort and cut the topics.
+    """Filter, sort and paginate the topics.
 
     Args:
-        view: the cluster.
         search: part of a name, in any case; empty for all.
         sort: one of `SORTS`; anything else means the name.
-        order: `desc`, `asc`, or empty for what is usual: names upwards, numbers downwards.
-        page: which page; the last one if there are fewer.
+        order: `desc`, `asc`, or empty for the default: names ascending, numbers descending.
+        page: from 1; clamped.
     """
     sort = sort if sort in SORTS else "name"
     wanted = search.strip().lower()
@@ -94,10 +92,10 @@ def topic_list(
 
 
 def is_numbered(holds_records: bool, brokers: int) -> bool:
-    """Whether a partition's number names it.
+    """Whether a partition's number identifies it.
 
-    Kafka's format numbers a topic's partitions through. In 0.7's each broker numbers its own, so
-    that more than one may be number 0: they are told apart as 0.7's clients do, `BROKER-NUMBER`.
+    Kafka's format numbers a topic's partitions across brokers. In 0.7's each broker numbers its
+    own, so several may be number 0: they are told apart as by 0.7's clients, `BROKER-NUMBER`.
 
     Args:
         holds_records: whether the topic has Kafka's format.
@@ -111,19 +109,15 @@ class PartitionRow:
     """One partition.
 
     Attributes:
-        broker_id: whose it is.
-        number: its number there.
-        earliest: the offset of its first message; None when nothing was ever written to it.
-        high_watermark: the offset up to which it can be read; None as above.
-        size_bytes: what its log holds.
-        rate: bytes written per second; None while that isn't known.
-        segments: how many segments its log has; None where the broker can't say.
-        first_ms: when its first message was appended, in ms since 1970; None if unknown.
-        last_ms: the same of its last.
+        number: on its broker.
+        earliest, high_watermark: None if nothing was ever written.
+        rate: bytes written per second; None while it isn't known.
+        segments: how many; None where the broker can't say.
+        first_ms, last_ms: append times in ms since 1970; None where they aren't known.
         offline: why it is out of service; empty if it is not.
-        damage: which of its messages are known to be damaged; empty for none.
-        counts_messages: whether its offsets do, not bytes.
-        is_numbered: whether its number is its name; see `label`.
+        damage: its known damaged messages; empty for none.
+        counts_messages: whether offsets do, not bytes.
+        is_numbered: whether its number identifies it.
     """
 
     broker_id: int
@@ -142,12 +136,12 @@ class PartitionRow:
 
     @property
     def name(self) -> str:
-        """`BROKER-NUMBER`, as groups name it: what links and forms carry."""
+        """`BROKER-NUMBER`, for links and forms."""
         return f"{self.broker_id}-{self.number}"
 
     @property
     def label(self) -> str:
-        """What people read: its number, as Kafka's clients name it, or its name."""
+        """The partition for people: its number if that identifies it, else its name."""
         return str(self.number) if self.is_numbered else self.name
 
 
@@ -156,8 +150,7 @@ class TopicView:
     """One topic.
 
     Attributes:
-        name: its name.
-        partitions: all of them, by broker and number.
+        partitions: by broker and number.
         addresses: of the brokers that have it, by id.
         errors: what could not be found out, for people.
         counts_messages: whether its offsets do, not bytes.
@@ -171,12 +164,11 @@ class TopicView:
 
     @property
     def size_bytes(self) -> int:
-        """What its logs hold."""
         return sum(row.size_bytes for row in self.partitions)
 
     @property
     def rate(self) -> float | None:
-        """Bytes written per second; None while that isn't known."""
+        """Bytes written per second; None while it isn't known."""
         known = [row.rate for row in self.partitions if row.rate is not None]
         return sum(known) if known else None
 
@@ -186,18 +178,12 @@ class TopicView:
         return max((row.size_bytes for row in self.partitions), default=0)
 
     def partition(self, name: str) -> PartitionRow | None:
-        """The partition of a name or a label; None if there is none."""
+        """The partition of a name or a label."""
         return next((row for row in self.partitions if name in (row.name, row.label)), None)
 
 
 class TopicReader:
-    """Reads single topics, each once a second at most.
-
-    Args:
-        cluster: where.
-        recent: remembers what was read.
-        clock: monotonic, in seconds.
-    """
+    """Reads single topics, each at most once a second."""
 
     def __init__(
         self, cluster: ClusterClient, recent: ReadCache, clock: Callable[[], float] = time.monotonic
@@ -216,16 +202,12 @@ class TopicReader:
 
         Raises:
             UnknownTopicError: no broker has it.
-            HermesError: the name isn't allowed, or no broker answers.
+            HermesError: the name is invalid, or no broker answers.
         """
         return self._recent.get(("topic", name), lambda: self._read(name))
 
     def measured(self, name: str) -> TopicView:
-        """Read a topic, and its rates also if nobody has looked lately. Blocks a little longer.
-
-        Raises:
-            HermesError: as `topic`.
-        """
+        """Read a topic with its rates, even if nobody has looked lately. Blocks a little longer."""
         return self._recent.get(("measured", name), lambda: self._measure(name))
 
     def _measure(self, name: str) -> TopicView:
@@ -290,7 +272,7 @@ class TopicReader:
     def _described(
         self, state: BrokerState, name: str, rows: list[PartitionRow]
     ) -> list[PartitionRow]:
-        """Add what only newer brokers say."""
+        """Add what only newer brokers report."""
         if not state.supports(DescribePartitionsRequest.TYPE):
             return rows
         try:
@@ -315,7 +297,7 @@ class TopicReader:
         ]
 
     def settings(self, topic: TopicView) -> list[SettingDescription]:
-        """A topic's settings on the first broker that can say them; none if no broker can."""
+        """A topic's settings on the first broker that reports them; empty if none does."""
         return self._recent.get(("settings", topic.name), lambda: self._read_settings(topic))
 
     def _read_settings(self, topic: TopicView) -> list[SettingDescription]:
@@ -331,14 +313,7 @@ class TopicReader:
     def troubles(
         self, brokers: Sequence[BrokerState], names: Sequence[str]
     ) -> list[tuple[str, str]]:
-        """Partitions that are out of service, or hold damaged messages, each with what it is.
-
-        As far as they were looked at by now.
-
-        Args:
-            brokers: all brokers.
-            names: all topics.
-        """
+        """Partitions that are out of service or damaged, with what is wrong; as far as is known."""
         self._brokers = [each for each in brokers if each.supports(DescribePartitionsRequest.TYPE)]
         self._numbered = {
             topic.topic
@@ -380,14 +355,14 @@ class TopicReader:
 
 
 class _TopicRates:
-    """How many bytes per second a topic's partitions get. For one thread at a time."""
+    """Bytes per second of a topic's partitions. Not thread-safe."""
 
     def __init__(self) -> None:
         self._rates = Rates()
         self._written: Written[Hashable] = Written()
 
     def add(self, at: float, view: TopicView) -> dict[Hashable, float]:
-        """Add a look; returns the rates by partitions' names, as far as they are known."""
+        """Add a sample; returns the known rates by partition's name."""
         counters: dict[Hashable, int]
         if view.counts_messages:
             counters = {row.name: row.size_bytes for row in view.partitions}

@@ -1,6 +1,6 @@
-"""A payload as people read it: text, JSON, a hex dump, MessagePack, Avro.
+"""Displays payloads: as text, JSON, a hex dump, MessagePack, Avro.
 
-Payloads come from anybody. What is made of one is bounded in length, and holds nothing that a page
+Payloads come from anybody. What is displayed is bounded in length, and free of anything that a page
 or a terminal would obey; the templates escape it besides.
 """
 
@@ -30,15 +30,15 @@ _HEX_WIDTH: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class DisplayedValue:
-    """A payload made readable.
+    """A payload for people.
 
     Attributes:
         kind: the format that it is shown in, one of `FORMATS` but `auto`.
         summary: its beginning, in one line.
         text: all of it, or its beginning.
-        left_out: how many characters were cut off `text`, or bytes of a hex dump.
+        left_out: how many characters (of a hex dump, bytes) were cut off `text`.
         problem: why it isn't shown as asked for; empty when it is.
-        is_cut: whether `text` was cut off and nobody knows how much is missing.
+        is_cut: whether `text` was cut and it isn't known how much is missing.
     """
 
     kind: str
@@ -50,17 +50,17 @@ class DisplayedValue:
 
 
 class ValueReader:
-    """Reads payloads in one format.
+    """Displays payloads in one format.
 
     Args:
         how: one of `FORMATS`; `auto` shows records of a registry as `avro`, JSON as JSON, other
             UTF-8 as text, the rest as hex.
         schema: the Avro schema as JSON; only for `avro`.
-        records: reads what carries the id of its schema, where no schema is given; None where
+        records: decodes records that carry a schema's id, where no schema is given; None where
             there is no registry.
 
     Raises:
-        InputError: there is no such format, or the schema can't be used.
+        InputError: there is no such format, or the schema is invalid.
     """
 
     def __init__(self, how: str, schema: str = "", records: RegistryRecords | None = None) -> None:
@@ -107,18 +107,13 @@ class ValueReader:
             raise EncodingError(f"the payload is not JSON: {error}") from error
 
     def _is_record(self, payload: bytes) -> bool:
-        """Whether the registry is asked about a payload."""
+        """Whether to ask the registry about a payload."""
         if self._records is None:
             return False
         return self._how == "avro" or (self._how == "auto" and is_framed(payload))
 
     def show(self, payload: bytes, most: int = LIST_CHARACTERS) -> DisplayedValue:
-        """Make a payload readable.
-
-        Args:
-            payload: any bytes.
-            most: how many characters of it at most.
-        """
+        """A payload for people, of at most so many characters."""
         if self._how == "hex":
             return _hex(payload, most)
         if self._how == "text":
@@ -150,7 +145,7 @@ class ValueReader:
         return _text(payload, most)
 
     def readable(self, data: bytes) -> bytes:
-        """The JSON of a registry's record; what is none as it is.
+        """The JSON of a registry's record; anything else unchanged.
 
         Raises:
             HermesError: the registry can't be asked.
@@ -163,7 +158,7 @@ class ValueReader:
             return data
 
     def shown_key(self, key: bytes) -> bytes:
-        """A key as `readable`; as it is also while the registry can't be asked."""
+        """As `readable`; unchanged also while the registry can't be asked."""
         try:
             return self.readable(key)
         except HermesError:
@@ -177,7 +172,7 @@ class ValueReader:
             wanted: the field's value as text, or as JSON; empty for any.
 
         Returns:
-            The test. It raises HermesError while the registry can't be asked: nobody knows then.
+            The test. It raises HermesError while the registry can't be asked.
         """
         names = path.split(".")
 
@@ -200,7 +195,7 @@ def _cut_errors(payload: bytes, most: int) -> str:
 
 
 def lines_text(text: str) -> str:
-    """Text without controls, directions and what else can't be seen, but with lines and tabs."""
+    """Text without control, bidi and other invisible characters, but with lines and tabs."""
     return "\n".join("\t".join(map(printable, line.split("\t"))) for line in text.split("\n"))
 
 
@@ -255,7 +250,7 @@ def _with_text_keys(value: Any) -> Any:
 
 
 def _other(value: object) -> object:
-    """What JSON has no word for."""
+    """What JSON has no type for."""
     if isinstance(value, bytes):
         return {"bytes": value.hex()}
     return str(value)

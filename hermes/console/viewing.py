@@ -1,4 +1,4 @@
-"""Who looks at a page, and what they may see: by the same access rules as everywhere."""
+"""Who looks at a page, and what access rules let them see."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ _T = TypeVar("_T")
 
 
 class NotAllowedError(HermesError):
-    """The viewer may not do this; the text says what and who."""
+    """An access rule is missing; the text says who may not do what."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +22,7 @@ class Viewer:
     """Who looks at a page.
 
     Attributes:
-        principal: who it is.
-        rights: what everybody may do; None where everybody may do everything.
+        rights: None where everybody may do everything.
         is_current: whether the session still lasts; asked while a long page is sent.
     """
 
@@ -32,11 +31,9 @@ class Viewer:
     is_current: Callable[[], bool] = lambda: True
 
     def may(self, operation: Operation, resource: Resource) -> bool:
-        """Whether the viewer may do something."""
         return self.rights is None or self.rights(self.principal, operation, resource)
 
     def sees_topic(self, name: str) -> bool:
-        """Whether a topic is there for the viewer."""
         return self.may(Operation.DESCRIBE, Resource.topic(name))
 
     def reads_topic(self, name: str) -> bool:
@@ -44,7 +41,6 @@ class Viewer:
         return self.may(Operation.CONSUME, Resource.topic(name))
 
     def sees_group(self, name: str) -> bool:
-        """Whether a consumer group is there for the viewer."""
         return self.may(Operation.DESCRIBE, Resource.group(name))
 
     def moves_group(self, name: str) -> bool:
@@ -52,29 +48,26 @@ class Viewer:
         return self.may(Operation.GROUP, Resource.group(name))
 
     def creates_topic(self, name: str) -> bool:
-        """Whether the viewer may create a topic."""
         return self.may(Operation.CREATE, Resource.topic(name))
 
     def alters_topic(self, name: str) -> bool:
-        """Whether the viewer may change a topic's settings, and give it more partitions."""
+        """Whether the viewer may change a topic's settings and add partitions."""
         return self.may(Operation.ADMIN, Resource.topic(name))
 
     def deletes_topic(self, name: str) -> bool:
-        """Whether the viewer may delete a topic."""
         return self.may(Operation.DELETE, Resource.topic(name))
 
     def produces_to(self, name: str) -> bool:
-        """Whether the viewer may append messages to a topic."""
         return self.may(Operation.PRODUCE, Resource.topic(name))
 
     @property
     def sees_schemas(self) -> bool:
-        """Whether the viewer may see the registry's schemas, by the rule of its own interface."""
+        """Whether the viewer may see the registry's schemas, by the registry's own rule."""
         return self.sees_topic(SCHEMAS_TOPIC)
 
     @property
     def sees_cluster(self) -> bool:
-        """Whether the viewer may see what is nobody's topic and nobody's group."""
+        """Whether the viewer may see what belongs to no topic and no group."""
         return self.may(Operation.DESCRIBE, CLUSTER)
 
     @property
@@ -83,7 +76,6 @@ class Viewer:
         return self.may(Operation.ADMIN, CLUSTER)
 
     def refusal(self, action: str) -> NotAllowedError:
-        """The error for something that the viewer may not do."""
         who = quoted(self.principal)
         return NotAllowedError(f"{who} may not {action}: an access rule has to allow it.")
 

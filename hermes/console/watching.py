@@ -1,4 +1,4 @@
-"""Many things looked at a few at a time, so that no page takes long and no broker works hard."""
+"""Refreshes many values a few at a time, so that no page takes long and no broker works hard."""
 
 import math
 import threading
@@ -13,11 +13,11 @@ _SECONDS: Final = 0.01
 
 
 class Watch(Generic[_T]):
-    """What was found when each of many things was last looked at; threads may share it.
+    """The last known value of each of many things. Thread-safe.
 
     Args:
-        look: looks at one of them, by name; must not raise.
-        every_seconds: how old what was found may get.
+        look: reads one of them, by name; must not raise.
+        every_seconds: how old a value may get.
         clock: monotonic, in seconds.
     """
 
@@ -36,15 +36,15 @@ class Watch(Generic[_T]):
     def look(
         self, names: Sequence[str], first: Sequence[str] = (), seconds: float = _SECONDS
     ) -> list[tuple[str, _T]]:
-        """Look at a few more, those first that were looked at longest ago.
+        """Refresh a few more values, the oldest first.
 
         Args:
             names: all that there are now.
-            first: those among them that a page is about to show, looked at before the others.
-            seconds: how long these may take.
+            first: those about to be shown, refreshed before the others.
+            seconds: the time limit for `first`.
 
         Returns:
-            What is known by now, by name.
+            The known values, by name.
         """
         if not self._lock.acquire(blocking=False):  # somebody is looking: what is known will do
             found = self._found
