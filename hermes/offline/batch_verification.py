@@ -155,15 +155,11 @@ class BatchesCheck:
         self, record: PartitionRecord, settled: list[int], end: int | None
     ) -> list[str]:
         """What was on disk once, and isn't there."""
-        faults = []
+        faults = record.losses(settled[0] if settled else None, end)
         try:
             check_segments(os.fspath(self._directory), settled, record.segments)
         except CorruptLogError as error:
-            faults.append(str(error))
-        if settled and settled[0] > record.start and record.end > record.start:
-            faults.append(f"begins at offset {settled[0]}, and began at {record.start} before")
-        if end is not None and end < record.end:
-            faults.append(f"ends at offset {end}, and ended at {record.end} before")
+            faults.insert(0, str(error))
         return faults
 
     def _check_segment(self, part: LoadingSegment, *, is_last: bool) -> Iterator[Found]:

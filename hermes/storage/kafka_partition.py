@@ -157,7 +157,7 @@ class KafkaPartition:
         self._has_new_epochs = self._epochs.settle(found, earliest, end)
         if self._recalled is not None:
             self._recall_epochs(segments, earliest, end)
-            self._tell_lost(first, end)
+            self.lost = "; ".join(f"it {loss}" for loss in self._recalled.losses(first, end))
         self.load_producers(segments, earliest, end, now_ms)
         return earliest
 
@@ -186,16 +186,6 @@ class KafkaPartition:
         if self._epochs.entries != said.entries:
             self._has_new_epochs = True
             self._mend(EPOCHS_NAME, f"said otherwise: epochs begin {self._epochs.entries}")
-
-    def _tell_lost(self, first: int, end: int) -> None:
-        """Note what was on disk once, and isn't there."""
-        assert self._recalled is not None
-        _, start, known_end, *_ = self._recalled
-        if first > start and known_end > start:
-            self.lost = f"it begins at offset {first}, and began at {start} before"
-        if end < known_end:
-            more = f"{self.lost}; " if self.lost else ""
-            self.lost = f"{more}it ends at offset {end}, and ended at {known_end} before"
 
     def record(
         self,

@@ -47,6 +47,20 @@ class PartitionRecord(NamedTuple):
     segments: tuple[int, ...]
     kafka: int
 
+    def losses(self, first: int | None, end: int | None) -> list[str]:
+        """Say what was on disk and no longer is, at either end of the log.
+
+        Args:
+            first: its first segment's base offset now.
+            end: where it ends now. None, of either, if that can't be judged.
+        """
+        losses = []
+        if first is not None and first > self.start and self.end > self.start:
+            losses.append(f"begins at offset {first}, and began at {self.start} before")
+        if end is not None and end < self.end:
+            losses.append(f"ends at offset {end}, and ended at {self.end} before")
+        return losses
+
 
 def read_record(
     directory: str, files: FileLayer, checkpoints: Checkpoints
