@@ -2,25 +2,19 @@
 
     messages, message_set   a message, a set of them; compression, expansion: compressed sets
     core, loops             what runs once per message: compiled (_core.c), or in Python
-    set_check               what a broker checks
+    set_check, batch_check  what a broker checks before it appends
     damage, search          where the next valid message starts after a bad one
-    requests, own_requests  0.7's requests and ours; decoding: bytes to either
-    responses, error_codes  the responses, and the codes in them
-    admin_requests, admin_responses
-                            the same of our requests for operators
-    mirror_requests, mirror_responses
-                            and of those for mirrors
-    authenticating          the request by which clients say who they are, and its response
-    cluster_brokers         the request for the brokers of the cluster, and its response
+    requests, own_requests, admin_requests, mirror_requests, record_requests,
+    authentication, cluster_brokers
+                            0.7's requests and ours; decoding: bytes to any of them
+    ...responses, error_codes
+                            the responses, and the codes in them
     framing, receiver       a stream of bytes to requests or responses
-    strangers               who has the wrong port, by the bytes with which they begin
-    record_batches          today's format of Kafka, beside 0.7's: the headers of batches
-    batch_check             what a broker checks of batches
-    kio_messages            the messages of Kafka's requests as the package kio has them
-    records, record_compression
-                            what is inside them, for those who have to know
-    wire                    integers and strings, of which everything else consists
-    topics                  which names are allowed
+    wrong_port              who has the wrong port, by the bytes with which they begin
+    record_batches, records, record_compression, record_set
+                            Kafka's format of today: headers of batches, and what is inside
+    kio_messages            the messages of Kafka's requests, from the package kio
+    wire, topic_names       integers and strings; which names are allowed
     stamps                  what audited producers put before their payloads
 
 docs/message-format.md and docs/wire-protocol.md have the byte tables.

@@ -1,8 +1,7 @@
 """Hermes' own requests for operators: create, alter, reload, describe; types 71 to 76.
 
-Framed and versioned as `hermes.protocol.own_requests` says; docs/wire-protocol.md has the byte
-tables. Settings travel as texts, as broker.yaml would have them: what they mean is the broker's
-business.
+Framed and versioned as in `own_requests`. Settings travel as texts, as in broker.yaml: what they
+mean is the broker's business.
 """
 
 from dataclasses import dataclass
@@ -26,9 +25,7 @@ class CreateTopicRequest:
 
         string topic | int16 count | count x (string setting | string value)
 
-    Attributes:
-        topic: the topic's name.
-        settings: what it is to have of its own, up to `MAX_SETTINGS`.
+    It has up to `MAX_SETTINGS` settings of its own.
     """
 
     TYPE: ClassVar[int] = 71
@@ -37,27 +34,22 @@ class CreateTopicRequest:
     settings: Settings
 
     def encode(self) -> bytes:
-        """Encode the request with its size."""
         return own_frame(self.TYPE, encode_string(self.topic), *_encode_settings(self.settings))
 
     @classmethod
     def decode(cls, reader: ByteReader) -> Self:
-        """Read a body."""
         return cls(reader.string(), _decode_settings(reader))
 
 
 @dataclass(frozen=True, slots=True)
 class AlterTopicRequest:
-    """Type 72: change a topic's settings.
+    """Type 72: change up to `MAX_SETTINGS` of a topic's settings.
 
         string topic | int16 count | count x (string setting | string value)
         int16 count (-1: all) | count x string setting
 
     Attributes:
-        topic: the topic's name.
-        settings: what to set, up to `MAX_SETTINGS`.
-        reset: the settings that are to follow broker.yaml again, up to `MAX_SETTINGS`; None for
-            all that were set.
+        reset: the settings that are to follow broker.yaml again; None for all that were set.
     """
 
     TYPE: ClassVar[int] = 72
@@ -67,7 +59,6 @@ class AlterTopicRequest:
     reset: tuple[str, ...] | None
 
     def encode(self) -> bytes:
-        """Encode the request with its size."""
         names = () if self.reset is None else self.reset
         return own_frame(
             self.TYPE,
@@ -79,7 +70,6 @@ class AlterTopicRequest:
 
     @classmethod
     def decode(cls, reader: ByteReader) -> Self:
-        """Read a body."""
         topic, settings, count = reader.string(), _decode_settings(reader), reader.int16()
         if count == _ALL:
             return cls(topic, settings, None)
@@ -93,12 +83,10 @@ class ReloadConfigRequest:
     TYPE: ClassVar[int] = 73
 
     def encode(self) -> bytes:
-        """Encode the request with its size."""
         return own_frame(self.TYPE)
 
     @classmethod
     def decode(cls, _reader: ByteReader) -> Self:
-        """Read a body, which is empty."""
         return cls()
 
 
@@ -106,10 +94,7 @@ class ReloadConfigRequest:
 class DescribeSettingsRequest:
     """Type 74: ask which settings are in force, and where each comes from.
 
-        string topic (empty: the broker's)
-
-    Attributes:
-        topic: the topic's name; empty for the broker's own settings.
+    It has `string topic`; an empty one stands for the broker's own settings.
     """
 
     TYPE: ClassVar[int] = 74
@@ -117,24 +102,20 @@ class DescribeSettingsRequest:
     topic: str
 
     def encode(self) -> bytes:
-        """Encode the request with its size."""
         return own_frame(self.TYPE, encode_string(self.topic))
 
     @classmethod
     def decode(cls, reader: ByteReader) -> Self:
-        """Read a body."""
         return cls(reader.string())
 
 
 @dataclass(frozen=True, slots=True)
 class DescribePartitionsRequest:
-    """Type 75: ask what there is of a topic's partitions.
+    """Type 75: describe a topic's partitions.
 
         string topic | int32 first partition
 
-    Attributes:
-        topic: the topic's name.
-        first: the number to start from: a response describes some, and says where to continue.
+    A response describes some of them, and says where to continue.
     """
 
     TYPE: ClassVar[int] = 75
@@ -143,12 +124,10 @@ class DescribePartitionsRequest:
     first: int
 
     def encode(self) -> bytes:
-        """Encode the request with its size."""
         return own_frame(self.TYPE, encode_string(self.topic), pack(">i", self.first))
 
     @classmethod
     def decode(cls, reader: ByteReader) -> Self:
-        """Read a body."""
         return cls(reader.string(), reader.int32())
 
 
@@ -158,9 +137,7 @@ class RecentLogLinesRequest:
 
         int64 first line | int16 max lines
 
-    Attributes:
-        first: the number of the first line wanted; below 0 for the last ones there are.
-        max_lines: how many at most.
+    A first line below 0 stands for the last ones there are.
     """
 
     TYPE: ClassVar[int] = 76
@@ -169,12 +146,10 @@ class RecentLogLinesRequest:
     max_lines: int
 
     def encode(self) -> bytes:
-        """Encode the request with its size."""
         return own_frame(self.TYPE, pack(">qh", self.first, self.max_lines))
 
     @classmethod
     def decode(cls, reader: ByteReader) -> Self:
-        """Read a body."""
         return cls(reader.int64(), reader.int16())
 
 
@@ -188,7 +163,6 @@ def _decode_settings(reader: ByteReader) -> Settings:
 
 
 def _few(reader: ByteReader, count: int) -> int:
-    """Check a count of settings that was just read."""
     if reader.count(count) > MAX_SETTINGS:
         raise RemoteProtocolError(f"{count} settings in one request")
     return count

@@ -1,6 +1,6 @@
-"""The responses to Hermes' requests for operators, types 71 to 76; see `hermes.protocol.responses`.
+"""The responses to Hermes' requests for operators, types 71 to 76.
 
-A refusal may have a reason in words after its code: what is wrong with a setting, say.
+A refusal may have a reason in words after its code, for instance what is wrong with a setting.
 """
 
 from collections.abc import Sequence
@@ -21,11 +21,9 @@ _UNKNOWN_TIME = -1
 
 
 class SettingDescription(NamedTuple):
-    """A setting that is in force.
+    """A setting in force, its name and value as in broker.yaml.
 
     Attributes:
-        name: its key, as in broker.yaml.
-        value: its value, as broker.yaml would have it.
         origin: where the value comes from: "default", "broker.yaml", "broker.yaml, topics" (of a
             topic: from its own entry), "altered" (by `hermes topics`), "always" (nothing else is
             possible); perhaps others later.
@@ -42,14 +40,10 @@ class PartitionDescription(NamedTuple):
     """A partition that was written to.
 
     Attributes:
-        partition: its number.
-        earliest: the offset of its first message.
-        high_watermark: up to where it is readable.
-        size_bytes: how many bytes its log has, unflushed ones included.
-        segment_count: how many segments that is.
-        first_append_ms: when its first message was appended, in ms since 1970; None if unknown.
-        last_append_ms: the same of its last readable message.
-        offline_reason: why it is out of service; empty if it is not.
+        size_bytes: unflushed bytes included.
+        first_append_ms, last_append_ms: when its first and its last readable message were
+            appended, in ms since 1970; None if unknown.
+        offline_reason: empty while it is in service.
         damage: which of its messages are known to be damaged; empty for none, and from brokers that
             don't look for it.
     """
@@ -66,12 +60,10 @@ class PartitionDescription(NamedTuple):
 
 
 class PartitionDescriptions(NamedTuple):
-    """Some of a topic's partitions.
+    """Some of a topic's partitions: those that were written to, by number.
 
     Attributes:
-        partition_count: how many partitions the topic has.
         next_partition: the number from which to ask for the others; -1 when that was all.
-        partitions: those that were written to, by number.
     """
 
     partition_count: int
@@ -84,8 +76,7 @@ class ConfigChange(NamedTuple):
 
     Attributes:
         name: the setting's key; with dots for a topic's (`topics.clicks.retention_time`).
-        before: what the broker ran with.
-        after: what broker.yaml says.
+        before, after: what the broker ran with; what broker.yaml says.
         left_because: why it stays as it was ("it needs a restart"); empty if it has changed.
     """
 
@@ -102,7 +93,7 @@ class LogLine(NamedTuple):
         time_ms: ms since 1970.
         level: debug, info, warn, error or critical.
         logger: the module that wrote it.
-        message: the text, without line breaks and controls; long ones are cut.
+        message: without line breaks and controls; long ones are cut.
     """
 
     time_ms: int
@@ -113,12 +104,11 @@ class LogLine(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LogLines:
-    """Lines of a broker's log.
+    """Lines of a broker's log, in order.
 
     Attributes:
-        first: the number of the first of them: above the one asked for, when lines between were
+        first: the number of the first of them: above the one asked for when lines between were
             dropped meanwhile.
-        lines: in the order in which they were logged.
     """
 
     first: int
@@ -133,7 +123,7 @@ class LogLines:
 def encode_refusal(error: int, reason: str = "") -> bytes:
     """Encode `int16 error | string reason`; the reason is cut if it is long.
 
-    Also the response to a request that was carried out and has nothing to tell: error 0.
+    With error 0 it answers a request that was carried out and has nothing to report.
     """
     return frame(pack(">h", error), _text(reason))
 
@@ -142,7 +132,6 @@ def decode_refusable_response(body: Buffer, *, detail: str = "") -> ByteReader:
     """Read the error of a response, and return what reads the rest.
 
     Args:
-        body: the response without its size prefix.
         detail: what was asked, for the error's message where the broker gives no reason.
 
     Raises:
@@ -161,7 +150,6 @@ def decode_refusable_response(body: Buffer, *, detail: str = "") -> ByteReader:
 
 
 def encode_settings_response(settings: Sequence[SettingDescription]) -> bytes:
-    """Encode the response to a question about settings; the table is in docs/wire-protocol.md."""
     parts = [pack(">hh", ErrorCode.NONE, len(settings))]
     for name, value, origin, is_live in settings:
         parts += (_text(name), _text(value), _text(origin), pack(">h", is_live))
@@ -169,7 +157,6 @@ def encode_settings_response(settings: Sequence[SettingDescription]) -> bytes:
 
 
 def decode_settings_response(body: Buffer, *, detail: str = "") -> list[SettingDescription]:
-    """Decode the settings that are in force. Raises: as `decode_refusable_response`."""
     reader = decode_refusable_response(body, detail=detail)
     count = reader.count(reader.int16())
     return [
@@ -179,7 +166,6 @@ def decode_settings_response(body: Buffer, *, detail: str = "") -> list[SettingD
 
 
 def encode_partitions_response(described: PartitionDescriptions) -> bytes:
-    """Encode the response to a question about partitions."""
     parts = [
         pack(
             ">hiih",
@@ -210,7 +196,6 @@ def encode_partitions_response(described: PartitionDescriptions) -> bytes:
 
 
 def decode_partitions_response(body: Buffer, *, detail: str = "") -> PartitionDescriptions:
-    """Decode some of a topic's partitions. Raises: as `decode_refusable_response`."""
     reader = decode_refusable_response(body, detail=detail)
     partition_count, next_partition = reader.int32(), reader.int32()
     count = reader.count(reader.int16())
@@ -233,7 +218,7 @@ def decode_partitions_response(body: Buffer, *, detail: str = "") -> PartitionDe
 
 
 def encode_reload_response(changes: Sequence[ConfigChange]) -> bytes:
-    """Encode the response to a reload: the first `MAX_CHANGES` changes, and how many there are."""
+    """Encode the first `MAX_CHANGES` changes, and how many there are."""
     told = changes[:MAX_CHANGES]
     parts = [pack(">hih", ErrorCode.NONE, len(changes), len(told))]
     parts += (_text(text, _MAX_CHANGE_BYTES) for change in told for text in change)
@@ -256,7 +241,6 @@ def decode_reload_response(body: Buffer) -> tuple[int, list[ConfigChange]]:
 
 
 def encode_log_lines_response(found: LogLines) -> bytes:
-    """Encode the response to a question about the log."""
     parts = [pack(">hqh", ErrorCode.NONE, found.first, len(found.lines))]
     for time_ms, level, logger, message in found.lines:
         parts += (pack(">q", time_ms), _text(level), _text(logger), _text(message))
@@ -264,7 +248,6 @@ def encode_log_lines_response(found: LogLines) -> bytes:
 
 
 def decode_log_lines_response(body: Buffer) -> LogLines:
-    """Decode lines of a log. Raises: as `decode_refusable_response`."""
     reader = decode_refusable_response(body)
     first, count = reader.int64(), reader.count(reader.int16())
     return LogLines(
@@ -282,7 +265,7 @@ def _time(reader: ByteReader) -> int | None:
 
 
 def _text(text: str, max_bytes: int = _MAX_TEXT_BYTES) -> bytes:
-    """Encode a string that may have any length and content; it is cut to what a response takes."""
+    """Encode a string of any length and content, cut to what a response takes."""
     data = text.encode("utf-8", "replace")
     if len(data) <= max_bytes:
         return pack(">h", len(data)) + data

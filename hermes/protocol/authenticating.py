@@ -1,7 +1,7 @@
 """Hermes' own request by which a client says who it is, type 80, and its response.
 
-Framed and versioned as `hermes.protocol.own_requests` says; docs/wire-protocol.md has the byte
-tables. What the messages hold is the mechanism's business: for SCRAM, RFC 5802.
+Framed and versioned as in `own_requests`. What the messages hold is the mechanism's business: for
+SCRAM, RFC 5802.
 """
 
 from dataclasses import dataclass, field
@@ -18,12 +18,12 @@ MAX_MESSAGE_BYTES: Final = 2048
 
 @dataclass(frozen=True, slots=True)
 class AuthenticateRequest:
-    """Type 80: take the next step of proving who asks.
+    """Type 80: take the next step of an authentication.
 
         string mechanism | int32 size | message
 
     Attributes:
-        mechanism: SASL's name of how that is proved, for instance "SCRAM-SHA-256".
+        mechanism: SASL's name, for instance "SCRAM-SHA-256".
         message: the client's, up to `MAX_MESSAGE_BYTES`.
     """
 
@@ -33,12 +33,10 @@ class AuthenticateRequest:
     message: bytes = field(repr=False)
 
     def encode(self) -> bytes:
-        """Encode the request with its size."""
         return own_frame(self.TYPE, encode_string(self.mechanism), _sized(self.message))
 
     @classmethod
     def decode(cls, reader: ByteReader) -> Self:
-        """Read a body."""
         return cls(reader.string(), _message(reader))
 
 

@@ -1,7 +1,7 @@
-"""What a producer has sent for a topic of Kafka's format is checked here before it is appended.
+"""What a broker checks of record batches before it appends them to a topic of Kafka's format.
 
-Headers and CRCs are checked, and so are the messages of a batch that isn't compressed, by a loop of
-the compiled core. Those of a compressed one are read only where a topic asks for keys: expanding
+Headers and CRCs are checked, and so are the messages of an uncompressed batch, by a loop of the
+compiled core. Those of a compressed one are read only where a topic asks for keys: expanding
 them may take long, and much memory, so `expands` says where a thread should do it.
 
 Source of what is refused, and how: Kafka 4 (`ProduceRequest.validateRecords`,
@@ -54,8 +54,7 @@ class BatchRules(NamedTuple):
     """What a topic takes.
 
     Attributes:
-        max_batch_bytes: the largest batch.
-        needs_keys: whether each message must have a key, as where a topic is compacted.
+        needs_keys: whether each message must have a key: the topic is compacted.
         is_log_append_time: whether the broker sets the timestamps.
         max_expanded_bytes: what compressed messages may expand to where they have to be read.
     """
@@ -78,13 +77,9 @@ def expands(buffer: Buffer, rules: BatchRules) -> bool:
 
 
 def check_batches(buffer: Buffer, rules: BatchRules) -> list[BatchHeader]:
-    """Check what a producer has sent for one partition.
+    """Check what a producer has sent for one partition: whole batches, one after the other.
 
     Of a MiB, the CRC costs a tenth of a millisecond, and messages of 200 bytes as much.
-
-    Args:
-        buffer: whole batches, one after the other.
-        rules: what the topic takes.
 
     Returns:
         The batches' headers, at least one, as they are to be appended: the largest timestamp is
@@ -92,8 +87,8 @@ def check_batches(buffer: Buffer, rules: BatchRules) -> list[BatchHeader]:
 
     Raises:
         CorruptBatchError: lengths, magic or a CRC are wrong (CORRUPT_MESSAGE).
-        InvalidRecordError: the batch says what can't be, or what no producer may send, or holds
-            what no messages are, or messages without keys (INVALID_RECORD).
+        InvalidRecordError: the header contradicts itself or is not a producer's to send, records
+            are malformed, or keys are missing (INVALID_RECORD).
         InvalidTimestampError: it has timestamps that are for the broker to set (INVALID_TIMESTAMP).
         BatchTooLargeError: a batch is larger than the topic takes (MESSAGE_TOO_LARGE).
     """
@@ -122,7 +117,7 @@ def check_batches(buffer: Buffer, rules: BatchRules) -> list[BatchHeader]:
 
 
 def _check_claims(header: BatchHeader) -> None:
-    """Refuse what a batch can't truthfully say of itself, or what no producer may send."""
+    """Refuse a header that contradicts itself, or that no producer may send."""
     count = header.record_count
     if header.base_offset:
         raise InvalidRecordError(f"its base offset is {header.base_offset}, expected 0")
@@ -143,7 +138,7 @@ def _check_claims(header: BatchHeader) -> None:
 def _with_true_times(
     header: BatchHeader, view: memoryview, position: int, rules: BatchRules
 ) -> BatchHeader:
-    """Check the messages of a batch, where they are read, and what is said of their timestamps."""
+    """Check a batch's messages, where they are read, and what it says of their timestamps."""
     newest_ms = header.max_timestamp_ms
     start, end = position + HEADER_BYTES, position + header.size_bytes
     if not header.codec:
@@ -177,7 +172,7 @@ def _expanded(header: BatchHeader, body: Buffer, rules: BatchRules) -> Buffer:
 def _check_records(
     data: Buffer, start: int, end: int, header: BatchHeader, rules: BatchRules
 ) -> int:
-    """Check messages that aren't compressed; the largest timestamp."""
+    """Check messages that aren't compressed; returns the largest timestamp."""
     count = header.record_count
     fault, number, newest_ms, unkeyed, listed = core.check_records(
         data, start, end, count, header.base_timestamp_ms

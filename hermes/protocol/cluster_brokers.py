@@ -1,7 +1,7 @@
 """Hermes' own request for the brokers of the cluster, type 81, and its response.
 
 A client that has reached one broker learns the others' addresses, of listeners like the one that it
-has reached. Framed and versioned as `hermes.protocol.own_requests` says.
+has reached. Framed and versioned as in `own_requests`.
 """
 
 from collections.abc import Sequence
@@ -14,13 +14,7 @@ from hermes.protocol.wire import Buffer, ByteReader, encode_string, frame, own_f
 
 
 class ClusterBroker(NamedTuple):
-    """Where a broker of the cluster is reached.
-
-    Attributes:
-        broker_id: its id.
-        host: a name or an address, also of IPv6.
-        port: its port.
-    """
+    """Where a broker of the cluster is reached: a name or an address, also of IPv6, and a port."""
 
     broker_id: int
     host: str
@@ -34,12 +28,10 @@ class ClusterBrokersRequest:
     TYPE: ClassVar[int] = 81
 
     def encode(self) -> bytes:
-        """Encode the request with its size."""
         return own_frame(self.TYPE)
 
     @classmethod
     def decode(cls, _reader: ByteReader) -> Self:
-        """Read a body, which is empty."""
         return cls()
 
 
@@ -52,7 +44,7 @@ def encode_cluster_brokers_response(brokers: Sequence[ClusterBroker]) -> bytes:
 
 
 def decode_cluster_brokers_response(body: Buffer) -> list[ClusterBroker]:
-    """Decode the response to a request for the brokers, by id.
+    """Decode the brokers, by id.
 
     Raises:
         BrokerError: the code is not 0.

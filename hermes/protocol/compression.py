@@ -91,15 +91,7 @@ class Budget:
 
 
 def compress(codec: Codec, data: Buffer) -> bytes:
-    """Compress an encoded message set as 0.7's clients do.
-
-    Args:
-        codec: GZIP or SNAPPY; NONE returns the data as it is.
-        data: the bytes to compress; not modified.
-
-    Returns:
-        A new bytes object.
-    """
+    """Compress an encoded message set as 0.7's clients do; NONE returns the data as it is."""
     if codec is Codec.NONE:
         return bytes(data)
     if codec is Codec.GZIP:
@@ -116,12 +108,9 @@ def decompress(codec: Codec, data: Buffer, limit: int) -> bytes:
 
     Args:
         codec: GZIP or SNAPPY.
-        data: the payload; not modified.
+        data: not modified.
         limit: the largest result that is allowed, in bytes, where each gzip member and snappy
             block is charged at least `MIN_CHARGE_BYTES`; little more memory than that is used.
-
-    Returns:
-        A new bytes object of at most `limit` bytes.
 
     Raises:
         InvalidMessageError: the data is not what the codec says. It carries no offset.
@@ -134,14 +123,9 @@ def decompress(codec: Codec, data: Buffer, limit: int) -> bytes:
 def expand(codec: Codec, data: Buffer, budget: Budget) -> bytes | bytearray:
     """Expand the payload of a compressed message, as one of several that share a budget.
 
-    Args:
-        codec: GZIP or SNAPPY.
-        data: the payload; not modified.
-        budget: charged for the result, and at least `MIN_CHARGE_BYTES`.
-
     Returns:
-        The expanded payload, as a new object: a bytearray when it came in several parts, which
-        were then never in memory twice.
+        A new object: a bytearray when it came in several parts, which were then never in memory
+        twice.
 
     Raises:
         InvalidMessageError, ExpandedTooLargeError: as for `decompress`; the budget may be charged

@@ -59,7 +59,7 @@ class Source(Protocol):
 
 
 def valid_length(source: Source, offset: int) -> int:
-    """Give the length of the message at an offset, its size field included; 0 when it is bad."""
+    """The length of the message at an offset, its size field included; 0 when it is bad."""
     start = source.read(offset, _LONGEST_START)
     header = _header_bytes(start)
     following = offset + _SIZE_BYTES + _size(start)
@@ -82,7 +82,6 @@ def next_valid(source: Source, bad: int, limit: int) -> int | None:
     Memory is bounded by a few times the limit, work by the length of what is searched.
 
     Args:
-        source: reads the segment.
         bad: where the bad message starts, < source.end.
         limit: the largest payload to believe in where a size can't be trusted.
 
@@ -186,12 +185,10 @@ def next_good(data: Buffer) -> int | None:
 
 
 def resume_after(data: Buffer, position: int, following: int) -> int | None:
-    """Find where to resume after a bad message that ends within the set by its size.
+    """Where to resume after a bad message that ends within the set by its size.
 
     Args:
-        data: the set.
-        position: where the message starts.
-        following: where it ends.
+        position, following: where the message starts and ends.
 
     Returns:
         A position after `position`; None if nothing in the set tells.
@@ -208,13 +205,9 @@ def resume_after(data: Buffer, position: int, following: int) -> int | None:
 
 
 def resume_beyond(data: Buffer, position: int) -> tuple[bool, int | None]:
-    """Judge a message that extends beyond the set by its size.
+    """Judge the message at a position that extends beyond the set by its size.
 
     Nearly always it is the tail of a fetch, or a message larger than the fetch.
-
-    Args:
-        data: the set.
-        position: where the message starts.
 
     Returns:
         (whether its size is certainly wrong; where to resume then, if anything in the set tells).

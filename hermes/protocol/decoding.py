@@ -1,8 +1,8 @@
 """From the bytes of one request to its value, by type and version.
 
 A request may have 32,767 entries, and then takes a tenth of a second to decode. `long_request`
-recognizes those by their count, so that they can be decoded where nobody waits for it; those that
-append are then decoded a slice at a time.
+recognizes those by their count, so that a thread can decode them; those that append are then
+decoded a slice at a time.
 """
 
 import struct
@@ -160,10 +160,9 @@ def decode_request(frame: Buffer) -> Request:
 
 
 def stranger_hint(frame: Buffer) -> str:
-    """Say whose first request this is, for servers of other protocols than this one's.
+    """Say whose first request this is, for the end of an error of a server of another protocol.
 
-    Returns:
-        Text for the end of an error; nothing if nobody is known to begin so.
+    Empty if nobody is known to begin so.
     """
     hint = frame_hint(frame)
     if hint:
@@ -180,11 +179,7 @@ def stranger_hint(frame: Buffer) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LongRequest:
-    """A request with very many entries that has not been decoded yet.
-
-    Attributes:
-        frame: the request without its size prefix, as a view of what was received.
-    """
+    """A request with very many entries, not yet decoded: a view of what was received."""
 
     frame: memoryview
 
@@ -205,8 +200,7 @@ class LongProduce:
 
     Attributes:
         frame: the request without its size prefix, as a view of what was received.
-        acks: as of an `AcknowledgedProduceRequest`; None for a multiproduce.
-        timeout_ms: likewise; 0 for a multiproduce.
+        acks, timeout_ms: as of an `AcknowledgedProduceRequest`; None and 0 for a multiproduce.
         count: how many entries it declares.
     """
 
@@ -216,12 +210,9 @@ class LongProduce:
     count: int
 
     def topics(self) -> set[str]:
-        """Read all of it, which takes up to a tenth of a second; any thread may.
+        """The names of its topics. Reads all of it, up to a tenth of a second; any thread may.
 
         A request that isn't whole appends nothing, so this comes before the first slice.
-
-        Returns:
-            The names of its topics.
 
         Raises:
             RemoteProtocolError: as for `decode_request`.

@@ -183,7 +183,7 @@ _EXPLAINED: Final = {
 
 
 def error_for(code: int, detail: str = "", why: str = "") -> BrokerError:
-    """Make the exception for a code in a broker's response.
+    """Make the exception for a code in a broker's response; it is not raised here.
 
     Args:
         code: any int16 but 0; an unknown one gives an `UnknownBrokerError` that carries it.
@@ -191,9 +191,6 @@ def error_for(code: int, detail: str = "", why: str = "") -> BrokerError:
             reason.
         why: what the broker says beside the code, for instance that its disk is full; put into the
             reason, where that is open.
-
-    Returns:
-        A new exception, not raised, whose `code` is the one given.
 
     Raises:
         ValueError: the code is 0, which is not an error.
@@ -212,7 +209,7 @@ def error_for(code: int, detail: str = "", why: str = "") -> BrokerError:
 
 
 def code_for(exc: BaseException) -> ErrorCode:
-    """Find the code that responds to an exception; UNKNOWN for what is not in the table."""
+    """The code that responds to an exception; UNKNOWN for what is not in the table."""
     if isinstance(exc, BrokerError):
         return ErrorCode(exc.code) if exc.code in _ERRORS else ErrorCode.UNKNOWN
     for kind, code in _CODES:

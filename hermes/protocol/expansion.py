@@ -38,10 +38,9 @@ class Expansion:
         self._budget = Budget(limit)
 
     def count(self, message: Message, depth: int = 1) -> int:
-        """Check everything inside a compressed message and count the messages.
+        """Check everything inside a compressed message.
 
         Args:
-            message: a compressed message.
             depth: how many levels deep its contents are.
 
         Returns:
@@ -63,12 +62,9 @@ class Expansion:
         return count
 
     def messages(self, message: Message, depth: int = 1) -> Iterator[Message]:
-        """Iterate over the uncompressed messages that a compressed message stands for.
+        """Iterate over the messages inside, checked and uncompressed, of all levels, in order.
 
-        Args and Raises: as for `count`, while iterating.
-
-        Yields:
-            Checked, uncompressed messages of all levels, in order.
+        Raises: as `count`, while iterating.
         """
         expanded = self._expand(message, depth)
         for each in _whole_messages(bytes(expanded)):  # payloads are slices of it
@@ -84,7 +80,6 @@ class Expansion:
 
 
 def _whole_messages(data: Buffer) -> Iterator[Message]:
-    """Iterate over one level of an inner set."""
     position = 0
     while (following := _message_end(data, position)) is not None:
         yield decode_message(data, position, following)
@@ -92,7 +87,7 @@ def _whole_messages(data: Buffer) -> Iterator[Message]:
 
 
 def _message_end(data: Buffer, position: int) -> int | None:
-    """Find where a message of an inner set ends, by 0.7's rules; None when the set ends before it.
+    """Where a message of an inner set ends, by 0.7's rules; None when the set ends before it.
 
     An incomplete message ends the set, unless it is the first; fewer than a length's 4 bytes
     always end it.

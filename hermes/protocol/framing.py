@@ -19,13 +19,7 @@ _COPY_BYTES: Final = 128 * 1024
 
 
 def refused_answer(address: str, size: int, max_bytes: int) -> RemoteProtocolError:
-    """Make the error for an answer of a size that clients don't accept.
-
-    Args:
-        address: who sent it.
-        size: what its first four bytes declare.
-        max_bytes: the largest size that is accepted.
-    """
+    """Make the error for an answer whose size, as declared by its first four bytes, is refused."""
     known = not_a_broker(SIZE.pack(size))
     if known is not None:
         return RemoteProtocolError(f"{address} {known}")
@@ -67,7 +61,6 @@ class Frames:
 
     @property
     def buffered_bytes(self) -> int:
-        """How many bytes are held."""
         return len(self.data) - self.position + self._waiting_bytes + len(self._partial)
 
     @property
@@ -116,7 +109,6 @@ class Frames:
         return SIZE.size + size
 
     def _refused(self, size: int) -> RemoteProtocolError:
-        """Make the error for a size that is not allowed."""
         return RemoteProtocolError(
             f"{self._what} declares {size} bytes; 1 to {self.max_bytes} are allowed"
             f"{client_hint(SIZE.pack(size))}"

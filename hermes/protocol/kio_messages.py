@@ -1,7 +1,4 @@
-"""The messages of the package kio, loaded when needed: those of Kafka's requests.
-
-`kio` is of the extra `kafka`; servers and clients of Kafka's protocol load it from here.
-"""
+"""The messages of Kafka's requests, of the package `kio` (extra `kafka`), loaded when needed."""
 
 import sys
 import threading
@@ -13,11 +10,10 @@ from typing import Final
 
 
 def import_messages(name: str, version: int) -> tuple[ModuleType, ModuleType]:
-    """Import the modules of `kio` with a request and with its response.
+    """Import the modules of `kio` with a version of a request, by its name in Kafka's schemas.
 
-    Args:
-        name: the request's, as Kafka's schemas have it.
-        version: one of its versions.
+    Returns:
+        The request's module, and the response's.
 
     Raises:
         ImportError: there is no `kio`, or no such version.
@@ -29,7 +25,7 @@ def import_messages(name: str, version: int) -> tuple[ModuleType, ModuleType]:
 
 
 class _Omission(threading.local):
-    """Ends the search for hypothesis, in threads that want it so; a finder of modules.
+    """A module finder that hides hypothesis from threads that want it so.
 
     Attributes:
         wanted: how many blocks of this thread are under way.
@@ -38,7 +34,6 @@ class _Omission(threading.local):
     wanted = 0
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: object = None) -> None:
-        """See `importlib.abc.MetaPathFinder`: it only ends the search for one name."""
         if name == "hypothesis" and self.wanted:
             raise ModuleNotFoundError("left out", name=name)
 

@@ -3,8 +3,9 @@
 `_core.c` has the same functions in C, and `core` chooses. Both give the same results and raise the
 same errors, and one suite of tests checks both. A plain message is whole and intact, of
 magic 1, without attributes: nearly every message that a producer sends. The loops stop
-at any other, which callers handle with less hurry. The module is long because its twin is one
-compiled module: function stands beside function.
+at any other, which callers handle with less hurry. Data is bytes, or a memoryview of bytes, where
+a function doesn't ask for bytes; positions are within it. The module is long because its twin is
+one compiled module.
 
 Source of the layout: Kafka 0.7; `messages` has the table.
 """
@@ -53,8 +54,7 @@ def iterate(
 
     Args:
         make: makes a message of `(payload, magic, attributes, crc)`: a type derived from tuple.
-        data: the set.
-        base_offset: the offset of its first byte.
+        base_offset: the offset of the data's first byte.
         unusual: called wherever no plain message starts, also at the end.
 
     Yields:
@@ -86,8 +86,6 @@ def pack_plain(
     """Pack the payloads of the plain messages from a position on, as columns keep them.
 
     Args:
-        data: holds the messages.
-        position: where the first one starts; within the data.
         base_offset: the offset of the data's first byte.
 
     Returns:
@@ -121,10 +119,6 @@ def pack_plain(
 def java_partitions(keys: list[Any], partition_count: int) -> list[int | None]:
     """Choose partitions by Java's hashes of keys: the magnitude modulo the number of partitions.
 
-    Args:
-        keys: of any types.
-        partition_count: 1 or more.
-
     Returns:
         For each key its partition; None of those that are neither ASCII text nor bytes nor
         numbers of 64 bits, whose hashes take more to compute.
@@ -153,13 +147,12 @@ def _java_partition(key: Any, partition_count: int) -> int | None:
 
 
 class ListedRows(Generic[_R]):
-    """Rows that are made already; what `Rows` can be asked, these can be, too.
+    """Rows that exist already, with the interface of `Rows`.
 
     Args:
         listed: the rows, with offset and next offset in the fourth and the fifth place.
 
     Attributes:
-        listed: as given.
         items: an iterator over the rows, which the reader uses; it may be asked how far it has come
             at any time, in any thread.
     """
@@ -194,10 +187,8 @@ class Rows(ListedRows[_R]):
 
     Args:
         make: the type of the rows: a type of tuples, whose own `__new__` is not called.
-        data: holds the messages.
-        position: where the first one starts; within the data.
         base_offset: the offset of the data's first byte.
-        source: topic, partition and broker, which stand in each row.
+        source: topic, partition and broker.
         most: how many rows to make at once at most, 1 or more.
 
     Attributes:
@@ -237,17 +228,9 @@ class Rows(ListedRows[_R]):
 
 
 def count_plain(data: Buffer, start: int, end: int) -> int:
-    """Count the messages of a set that holds nothing but plain ones, up to the very end.
+    """Count the messages in [start, end), which must be nothing but plain ones; 0 otherwise.
 
     This loop runs once for each message that a broker receives.
-
-    Args:
-        data: bytes, or a memoryview of bytes, that hold the set.
-        start: where the set starts.
-        end: where it ends; within the data.
-
-    Returns:
-        How many messages there are; 0 if anything else is in it.
     """
     unpack = PLAIN.unpack_from
     count = 0
@@ -276,11 +259,6 @@ def count_uncompressed(data: Buffer, start: int, end: int) -> tuple[int, int]:
     Unlike `count_plain` it takes both magics and free attribute bits. It stops at whatever may be
     something else: a compressed message, a damaged or incomplete one, or the last 9 bytes, which
     are an empty message of magic 0 at best. Callers decode it.
-
-    Args:
-        data: bytes, or a memoryview of bytes, that hold the set.
-        start: where the set starts.
-        end: where it ends; within the data.
 
     Returns:
         How many there are, and the position after them.
@@ -313,8 +291,6 @@ def tally(
     `stamps` has the layout. A message without a stamp counts in window 0 of process 0.
 
     Args:
-        data: bytes, or a memoryview of bytes, that hold the messages.
-        position: where the first one starts; within the data.
         window_ms: how long a window is, 1 or more.
         found: what is added to: by (start of the window in ms since 1970, process) how many
             messages, and modulo 2^64 the sum of what `stamps.mixed` makes of each one's number
@@ -352,14 +328,12 @@ def tally(
 def check_records(
     data: Buffer, start: int, end: int, count: int, base_timestamp_ms: int
 ) -> tuple[int, int, int, int, list[int]]:
-    """Read the records of a batch as Kafka does, and keep nothing of them.
+    """Read the records of a batch, not compressed, as Kafka does, and keep nothing of them.
 
     `records` has the layout. Lengths below 0 mean null; numbers take up to 5 bytes, timestamps 10,
     and what doesn't fit into 32 or 64 bits is lost.
 
     Args:
-        data: bytes, or a memoryview of bytes, that hold the records, not compressed.
-        start: where the first one starts.
         end: where the last one must end.
         count: how many there must be.
         base_timestamp_ms: the batch's.
@@ -459,9 +433,8 @@ def collect_produces(
     with the case of a single message inline, since a call costs as much as several of its lines.
 
     Args:
-        data: bytes, or a memoryview of bytes, that hold the requests.
-        position: where the first one starts, with its size; within the data.
-        end: where the last one may end; within the data.
+        position: where the first one starts, with its size.
+        end: where the last one may end.
         prefix: the bytes after its size that each request must have: type, topic and partition.
         largest: no request's size may be larger.
         buffers: where the sets go. Sets of one message are slices of the data, others views of it.
@@ -507,14 +480,6 @@ def _produce_format(length: int) -> struct.Struct:
 
 
 def encode_plain(payloads: list[bytes]) -> bytes:
-    """Encode payloads as a set of plain messages.
-
-    Args:
-        payloads: any bytes, also none.
-
-    Returns:
-        A new bytes object; empty when there are no payloads.
-    """
     pack: Callable[..., Any] = PLAIN.pack
     # Headers and payloads alternate in one list: a tenth faster than appending both.
     parts: list[bytes] = [b""] * (2 * len(payloads))
@@ -525,9 +490,6 @@ def encode_plain(payloads: list[bytes]) -> bytes:
 
 def whole_bytes(data: bytes) -> int:
     """Measure the whole messages at the beginning of a set, by their lengths alone.
-
-    Args:
-        data: the set.
 
     Returns:
         Where an incomplete message, or one with a negative length, starts; or the end.
@@ -615,5 +577,4 @@ class AsyncSupply(_Supply[_I]):
         return await self._refill() if item is None else item
 
     async def _refill(self) -> _I:
-        """As `Supply._refill`; StopAsyncIteration ends the iteration."""
         raise NotImplementedError

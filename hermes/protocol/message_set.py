@@ -130,8 +130,8 @@ class MessageSet:
         """Iterate over the messages.
 
         Args:
-            deep: whether compressed messages are replaced by the messages inside. If not, they
-                are yielded as they are, and only their outside is checked.
+            deep: whether compressed messages are replaced by the messages inside. If not, only
+                their outside is checked.
 
         Yields:
             The message and the offset at which to resume after it: the start of the compressed
@@ -183,7 +183,6 @@ class MessageSet:
             position = following
 
     def _next_unusual(self, deep: bool, position: int) -> tuple[list[MessageAndOffset], int] | None:
-        """Take whatever is at a position where no plain message starts; see `loops.iterate`."""
         taken = self._take_unusual(deep, position)
         if taken is None:
             self._walked = position
@@ -206,7 +205,6 @@ class MessageSet:
             return self._skip_or_raise(error, position, resume_after(data, position, following))
 
     def _take(self, position: int, following: int, deep: bool) -> list[MessageAndOffset]:
-        """Decode a message of any kind, and its contents."""
         message = decode_message(self._data, position, following)
         next_offset = self.base_offset + following
         if not deep or message.codec is Codec.NONE:
@@ -218,7 +216,6 @@ class MessageSet:
     def _skip_or_raise(
         self, error: InvalidMessageError, position: int, resume: int | None
     ) -> tuple[list[MessageAndOffset], int] | None:
-        """Raise for a damaged message, or skip to `resume`, by `on_corrupt`."""
         if self._skip and not isinstance(error, ExpandedTooLargeError):
             if resume is not None:
                 self.skipped_count += 1
@@ -238,7 +235,6 @@ class MessageSet:
 def _rows_of(
     make: type[_R], source: tuple[str, int, int], offset: int, messages: list[MessageAndOffset]
 ) -> Iterator[_R]:
-    """Make rows of messages that are not plain; see `loops.Rows`."""
     topic, partition, broker = source
     for message, next_offset in messages:
         yield tuple.__new__(make, (message.payload, topic, partition, offset, next_offset, broker))

@@ -115,12 +115,8 @@ def encode_message(payload: bytes, *, magic: int = 1, attributes: int = 0) -> by
     """Encode one message with its length and CRC.
 
     Args:
-        payload: any bytes, also none.
         magic: 0 or 1; 0.7 writes 1.
         attributes: 0 to 255; with codec bits set the payload must be a compressed message set.
-
-    Returns:
-        A new bytes object of 9 (magic 0) or 10 bytes more than the payload.
     """
     return Message.of(payload, magic=magic, attributes=attributes).encode()
 
@@ -128,15 +124,11 @@ def encode_message(payload: bytes, *, magic: int = 1, attributes: int = 0) -> by
 def encode_message_set(
     payloads: Iterable[bytes], codec: Codec = Codec.NONE, *, magic: int = 1
 ) -> bytes:
-    """Encode payloads as a message set.
+    """Encode payloads as a message set; empty when there are no payloads and no codec.
 
     Args:
-        payloads: the messages' payloads, in order.
         codec: GZIP or SNAPPY wrap the whole set into one compressed message, as 0.7's clients do.
         magic: 0 or 1, of the messages; a compressed wrapper always has magic 1.
-
-    Returns:
-        A new bytes object; empty when there are no payloads and no codec.
     """
     if magic == 1:
         encoded = core.encode_plain(payloads if isinstance(payloads, list) else list(payloads))
@@ -160,7 +152,7 @@ def encode_fitting(
     too large by compressing goes as it is.
 
     Args:
-        payloads: in order; at least one. None is larger than max_message_bytes.
+        payloads: at least one. None is larger than max_message_bytes.
         codec: as for `encode_message_set`.
         max_message_bytes: the largest payload that the broker accepts.
         max_set_bytes: a set of more than one message is no larger, before compression; None for
@@ -187,15 +179,9 @@ def encode_fitting(
 
 
 def decode_message(data: Buffer, start: int, end: int) -> Message:
-    """Decode and check one message of any kind.
+    """Decode and check the message of any kind between two positions.
 
-    Args:
-        data: holds the message.
-        start: where the message's length is.
-        end: where the message ends, as its length says; within the data.
-
-    Returns:
-        The message; its payload is a slice of the data: a copy of bytes, a view of a memoryview.
+    Its payload is a slice of the data: a copy of bytes, a view of a memoryview.
 
     Raises:
         InvalidMessageError: it is shorter than its header, its magic or codec is unknown, or its

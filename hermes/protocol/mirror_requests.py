@@ -2,8 +2,7 @@
 
 A mirror copies ranges of *sources* (partitions of other clusters). A partition remembers up to
 where it has each source: its *position*. So a copy that is sent again is recognized, and nothing
-is stored twice. Framed and versioned as `hermes.protocol.own_requests` says; docs/wire-protocol.md
-has the byte tables.
+is stored twice. Framed and versioned as in `own_requests`.
 """
 
 import struct
@@ -49,14 +48,12 @@ class MirroredSet:
         int16 flags | int32 set size | message set
 
     Attributes:
-        topic: the topic's name.
-        partition: the partition's number.
         source: the source's name, 1 to `MAX_SOURCE_BYTES` bytes.
         source_begin: the first offset of the range that this set stands for, 0 or more.
         source_end: the offset after its last byte; what follows begins there or later.
         flags: `SourceFlags`.
-        message_set: the encoded messages; when decoded, a view of the request's bytes. Empty when
-            nothing in that range is for this partition.
+        message_set: when decoded, a view of the request's bytes. Empty when nothing in that range
+            is for this partition.
     """
 
     topic: str
@@ -84,7 +81,6 @@ class MirroredSet:
 
     @classmethod
     def decode(cls, reader: ByteReader) -> Self:
-        """Read one."""
         topic, partition, source = reader.string(), reader.int32(), reader.string()
         begin, end, flags = reader.numbers(_RANGE)
         return cls(topic, partition, source, begin, end, flags, reader.take(reader.int32()))
@@ -96,12 +92,8 @@ class MirroredProduceRequest:
 
         int16 acks | int32 timeout ms | int16 count | count x mirrored set
 
-    Sets are looked at in order; one that fails doesn't stop the next.
-
-    Attributes:
-        acks: an `Acks`, or a number that is not assigned yet.
-        timeout_ms: how long the response may wait for a flush; 0 or less: for as long as it takes.
-        sets: up to `MAX_MIRRORED_SETS`.
+    Up to `MAX_MIRRORED_SETS` are looked at in order; one that fails doesn't stop the next. `acks`
+    and `timeout_ms` are those of an `AcknowledgedProduceRequest`.
     """
 
     TYPE: ClassVar[int] = 77
@@ -111,13 +103,11 @@ class MirroredProduceRequest:
     sets: tuple[MirroredSet, ...]
 
     def encode(self) -> bytes:
-        """Encode the request with its size."""
         numbers = pack(">hih", self.acks, self.timeout_ms, len(self.sets))
         return own_frame(self.TYPE, numbers, *(part for each in self.sets for part in each.parts()))
 
     @classmethod
     def decode(cls, reader: ByteReader) -> Self:
-        """Read a body."""
         acks, timeout_ms, count = reader.int16(), reader.int32(), reader.int16()
         if reader.count(count) > MAX_MIRRORED_SETS:
             raise RemoteProtocolError(f"{count} mirrored sets in one request")
@@ -131,10 +121,9 @@ class SourcePositionsRequest:
         string topic | int32 partition (-1: all) | int16 with spans | int64 first
 
     Attributes:
-        topic: the topic's name.
         partition: the partition's number, or `ALL_PARTITIONS`.
         with_spans: whether to answer with the spans of one partition instead.
-        first: 0, or what the last response said to go on from.
+        first: 0, or the last response's `next`.
     """
 
     TYPE: ClassVar[int] = 78
@@ -145,13 +134,11 @@ class SourcePositionsRequest:
     first: int
 
     def encode(self) -> bytes:
-        """Encode the request with its size."""
         numbers = pack(">ihq", self.partition, int(self.with_spans), self.first)
         return own_frame(self.TYPE, encode_string(self.topic), numbers)
 
     @classmethod
     def decode(cls, reader: ByteReader) -> Self:
-        """Read a body."""
         return cls(reader.string(), reader.int32(), bool(reader.int16()), reader.int64())
 
 
@@ -162,10 +149,8 @@ class ClusterIdRequest:
     TYPE: ClassVar[int] = 79
 
     def encode(self) -> bytes:
-        """Encode the request with its size."""
         return own_frame(self.TYPE)
 
     @classmethod
     def decode(cls, _reader: ByteReader) -> Self:
-        """Read a body, which is empty."""
         return cls()

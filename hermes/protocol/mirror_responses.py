@@ -1,4 +1,4 @@
-"""Responses to Hermes' requests for mirrors, types 77 to 79; see `hermes.protocol.responses`."""
+"""The responses to Hermes' requests for mirrors, types 77 to 79."""
 
 import struct
 from collections.abc import Iterable, Sequence
@@ -15,7 +15,7 @@ _SPAN: Final = struct.Struct(">ihqqqq")
 
 
 class MirroredEntry(NamedTuple):
-    """What became of one set of a mirrored produce.
+    """The outcome of one set of a mirrored produce.
 
     Attributes:
         error: an `ErrorCode`, or a number that is not known.
@@ -36,7 +36,6 @@ class SourcePosition(NamedTuple):
     Attributes:
         number: what the source is called in spans.
         position: the offset of the source after what the partition has of it.
-        source: its name.
     """
 
     number: int
@@ -45,12 +44,9 @@ class SourcePosition(NamedTuple):
 
 
 class PartitionPositions(NamedTuple):
-    """What a partition has of its sources.
+    """What a partition, from its earliest offset to its high watermark, has of its sources.
 
     Attributes:
-        partition: its number.
-        earliest: its earliest offset.
-        end: its high watermark.
         sources: some of its sources, by number.
     """
 
@@ -66,7 +62,6 @@ class SourceSpan(NamedTuple):
     Attributes:
         number: which source.
         flags: VERBATIM when the offsets of both ranges correspond one to one.
-        source_begin, source_end: the range of the source.
         log_begin, log_end: the range of the partition. Other messages may be in it, too.
     """
 
@@ -94,7 +89,6 @@ class SourcePositions(NamedTuple):
 
 
 def encode_mirrored_entries(entries: Iterable[MirroredEntry]) -> bytes:
-    """Encode some of the entries of a mirrored produce's response."""
     return b"".join(pack(">hqq", *entry) for entry in entries)
 
 
@@ -104,7 +98,7 @@ def encode_mirrored_produce_response(entries: Sequence[MirroredEntry]) -> bytes:
 
 
 def decode_mirrored_produce_response(body: Buffer) -> list[MirroredEntry]:
-    """Decode the response to a mirrored produce, set by set.
+    """Decode the outcomes, set by set.
 
     Raises:
         BrokerError: the request as a whole was refused.
@@ -116,7 +110,6 @@ def decode_mirrored_produce_response(body: Buffer) -> list[MirroredEntry]:
 
 
 def encode_source_positions_response(answer: SourcePositions) -> bytes:
-    """Encode the response to a request for positions; docs/wire-protocol.md has the table."""
     parts = [pack(">hqi", ErrorCode.NONE, answer.next, len(answer.partitions))]
     for partition, earliest, end, sources in answer.partitions:
         parts.append(_PARTITION.pack(partition, earliest, end, len(sources)))
@@ -128,7 +121,6 @@ def encode_source_positions_response(answer: SourcePositions) -> bytes:
 
 
 def decode_source_positions_response(body: Buffer, *, detail: str = "") -> SourcePositions:
-    """Decode the response to a request for positions. Raises: as above."""
     reader = checked_reader(body, detail)
     following, count = reader.int64(), reader.count(reader.int32())
     partitions = [_partition(reader) for _ in range(count)]
@@ -153,10 +145,5 @@ def encode_cluster_id_response(cluster_id: str) -> bytes:
 
 
 def decode_cluster_id_response(body: Buffer) -> str:
-    """Decode the UUID of a broker's cluster; empty while the broker doesn't know it yet.
-
-    Raises:
-        BrokerError: the code is not 0.
-        RemoteProtocolError: the response is truncated.
-    """
+    """Decode the UUID of a broker's cluster; empty while the broker doesn't know it yet."""
     return checked_reader(body, "cluster id").string()

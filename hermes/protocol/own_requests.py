@@ -1,12 +1,9 @@
 """Hermes' own requests, which a 0.7 client never sends: types 64 to 70, and the versions of all.
 
 Each is `int32 size | int16 type | int16 version | body`, and each gets a response. The version
-is 0 so far; `hermes.protocol.decoding` turns any other into an `UnsupportedRequest`, so that
-newer clients can ask older brokers. docs/wire-protocol.md has the byte tables. The requests for
-operators are in `hermes.protocol.admin_requests`, those for mirrors in
-`hermes.protocol.mirror_requests`, the one that says who asks in `hermes.protocol.authenticating`,
-the one for the cluster's brokers in `hermes.protocol.cluster_brokers`, those for topics of Kafka's
-format in `hermes.protocol.record_requests`.
+is 0 so far; `decoding` turns any other into an `UnsupportedRequest`, so that newer clients can ask
+older brokers. docs/wire-protocol.md has the byte tables. Types from 71 on are in `admin_requests`,
+`mirror_requests`, `authentication`, `cluster_brokers` and `record_requests`.
 """
 
 from dataclasses import dataclass
@@ -26,10 +23,7 @@ _ALL_TOPICS: Final = -1
 
 
 class Acks(IntEnum):
-    """When an acknowledged produce gets its response.
-
-    3 and above are reserved for replicated levels.
-    """
+    """When an acknowledged produce gets its response; 3 and above are reserved."""
 
     WRITTEN = 1
     FLUSHED = 2
@@ -37,7 +31,7 @@ class Acks(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class AcknowledgedProduceRequest:
-    """Type 64: append message sets and report the outcome of each.
+    """Type 64: append up to 32,767 message sets and report the outcome of each.
 
         int16 acks | int32 timeout ms | int16 count | count x produce body
 
@@ -46,7 +40,6 @@ class AcknowledgedProduceRequest:
     Attributes:
         acks: an `Acks`, or a number that is not assigned yet.
         timeout_ms: how long the response may wait for a flush; 0 or less: for as long as it takes.
-        produces: up to 32,767.
     """
 
     TYPE: ClassVar[int] = 64
@@ -56,14 +49,12 @@ class AcknowledgedProduceRequest:
     produces: tuple[ProduceRequest, ...]
 
     def encode(self) -> bytes:
-        """Encode the request with its size."""
         numbers = pack(">hih", self.acks, self.timeout_ms, len(self.produces))
         parts = [part for produce in self.produces for part in produce.parts()]
         return own_frame(self.TYPE, numbers, *parts)
 
     @classmethod
     def decode(cls, reader: ByteReader) -> Self:
-        """Read a body."""
         acks, timeout_ms = reader.int16(), reader.int32()
         produces = tuple(ProduceRequest.decode(reader) for _ in counted(reader))
         return cls(acks, timeout_ms, produces)
@@ -76,7 +67,7 @@ class WaitingFetchRequest:
         int32 max wait ms | int32 min bytes | int16 count | count x fetch body
 
     Attributes:
-        max_wait_ms: how long to wait at most; 0 or less: not at all.
+        max_wait_ms: 0 or less: don't wait.
         min_bytes: respond as soon as the fetches together have this many bytes.
         fetches: up to 32,767; the response has their order.
     """
@@ -88,14 +79,12 @@ class WaitingFetchRequest:
     fetches: tuple[FetchRequest, ...]
 
     def encode(self) -> bytes:
-        """Encode the request with its size."""
         numbers = pack(">iih", self.max_wait_ms, self.min_bytes, len(self.fetches))
         parts = [part for fetch in self.fetches for part in fetch.parts()]
         return own_frame(self.TYPE, numbers, *parts)
 
     @classmethod
     def decode(cls, reader: ByteReader) -> Self:
-        """Read a body."""
         max_wait_ms, min_bytes = reader.int32(), reader.int32()
         fetches = tuple(FetchRequest.decode(reader) for _ in counted(reader))
         return cls(max_wait_ms, min_bytes, fetches)
@@ -107,8 +96,7 @@ class MetadataRequest:
 
         int16 count (-1: all topics) | count x string topic
 
-    Attributes:
-        topics: the topics to describe, up to 32,767; None for all that exist.
+    Up to 32,767 topics can be asked for; None stands for all that exist.
     """
 
     TYPE: ClassVar[int] = 66
@@ -116,7 +104,6 @@ class MetadataRequest:
     topics: tuple[str, ...] | None
 
     def encode(self) -> bytes:
-        """Encode the request with its size."""
         if self.topics is None:
             return own_frame(self.TYPE, pack(">h", _ALL_TOPICS))
         count = pack(">h", len(self.topics))
@@ -124,7 +111,6 @@ class MetadataRequest:
 
     @classmethod
     def decode(cls, reader: ByteReader) -> Self:
-        """Read a body."""
         count = reader.int16()
         if count == _ALL_TOPICS:
             return cls(None)
@@ -137,10 +123,7 @@ class BoundaryRequest:
 
         string topic | int32 partition | int64 offset
 
-    Attributes:
-        topic: the topic's name.
-        partition: the partition's number.
-        offset: any offset; the result lies between the earliest offset and the high watermark.
+    Any offset will do; the result lies between the earliest offset and the high watermark.
     """
 
     TYPE: ClassVar[int] = 67
@@ -150,37 +133,27 @@ class BoundaryRequest:
     offset: int
 
     def encode(self) -> bytes:
-        """Encode the request with its size."""
         numbers = pack(">iq", self.partition, self.offset)
         return own_frame(self.TYPE, encode_string(self.topic), numbers)
 
     @classmethod
     def decode(cls, reader: ByteReader) -> Self:
-        """Read a body."""
         return cls(reader.string(), reader.int32(), reader.int64())
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteTopicRequest:
-    """Type 68: delete a topic and all its messages.
-
-        string topic
-
-    Attributes:
-        topic: the topic's name.
-    """
+    """Type 68: delete a topic and all its messages: `string topic`."""
 
     TYPE: ClassVar[int] = 68
 
     topic: str
 
     def encode(self) -> bytes:
-        """Encode the request with its size."""
         return own_frame(self.TYPE, encode_string(self.topic))
 
     @classmethod
     def decode(cls, reader: ByteReader) -> Self:
-        """Read a body."""
         return cls(reader.string())
 
 
@@ -191,8 +164,6 @@ class AppendTimesRequest:
         string topic | int32 partition | int64 start | int64 end | int64 interval ms
 
     Attributes:
-        topic: the topic's name.
-        partition: the partition's number.
         start: the range's first offset, from the earliest to the high watermark.
         end: the offset after its last byte; beyond the high watermark, the high watermark.
         interval_ms: what times are rounded down to multiples of, 1 or more.
@@ -207,13 +178,11 @@ class AppendTimesRequest:
     interval_ms: int
 
     def encode(self) -> bytes:
-        """Encode the request with its size."""
         numbers = pack(">iqqq", self.partition, self.start, self.end, self.interval_ms)
         return own_frame(self.TYPE, encode_string(self.topic), numbers)
 
     @classmethod
     def decode(cls, reader: ByteReader) -> Self:
-        """Read a body."""
         return cls(reader.string(), reader.int32(), reader.int64(), reader.int64(), reader.int64())
 
 
@@ -224,27 +193,20 @@ class CoordinationRequest:
     TYPE: ClassVar[int] = 70
 
     def encode(self) -> bytes:
-        """Encode the request with its size."""
         return own_frame(self.TYPE)
 
     @classmethod
     def decode(cls, _reader: ByteReader) -> Self:
-        """Read a body, which is empty."""
         return cls()
 
 
 @dataclass(frozen=True, slots=True)
 class UnsupportedRequest:
-    """A request of a known type in an unknown version; the response is code 68.
-
-    Attributes:
-        type: 64 or above.
-        version: the one that the client asked for.
-    """
+    """A request of a known type (64 or above) in an unknown version; the response is code 68."""
 
     type: int
     version: int
 
     def encode(self) -> bytes:
-        """Encode the request with its size, without the body, whose format is unknown here."""
+        """Encode it without the body, whose format is unknown here."""
         return frame(pack(">hh", self.type, self.version))

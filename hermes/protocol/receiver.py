@@ -37,14 +37,10 @@ class ProduceRun:
     at least one. Neither the topic nor the partition has been checked.
 
     Attributes:
-        topic: the topic's name.
         partition: the partition's number. -1, which lets the broker choose for each request,
             comes with a single request.
         buffers: the message sets, to be appended in this order. Small ones are copies, large ones
             views of what was received; they belong to the run.
-        byte_count: how many bytes the buffers have together.
-        message_count: how many messages they hold.
-        request_count: how many requests the run stands for.
     """
 
     __slots__ = ("buffers", "byte_count", "message_count", "partition", "request_count", "topic")
@@ -96,7 +92,6 @@ class RequestReceiver:
 
     @property
     def buffered_bytes(self) -> int:
-        """How many received bytes are held here."""
         return self._frames.buffered_bytes
 
     @property
@@ -173,13 +168,8 @@ class RequestReceiver:
     ) -> ProduceRun | None:
         """Take plain produces for one partition from the current chunk, and add them to a run.
 
-        Whatever isn't plain ends it and is left in place.
-
-        Args:
-            run: what was taken before, or None.
-            known: the prefix of the requests to take.
-            end: where the first request ends; the others follow, unless the partition is
-                negative: then only the first is taken.
+        Whatever isn't plain ends it and is left in place. The first request ends at `end`; the
+        others follow, unless the partition is negative: then only the first is taken.
 
         Returns:
             The run, a new one if `run` was None; None when nothing was taken.
@@ -229,15 +219,12 @@ class ResponseReceiver:
 
     @property
     def buffered_bytes(self) -> int:
-        """How many received bytes are held here."""
         return self._frames.buffered_bytes
 
     def next_response(self) -> memoryview | None:
-        """Take the next response.
+        """Take the next response, without its size prefix; None when more bytes must arrive first.
 
-        Returns:
-            The response without its size prefix, as a view that keeps the received bytes alive, or
-            None when more bytes must arrive first.
+        It is a view that keeps the received bytes alive.
 
         Raises:
             RemoteProtocolError: the size is not positive or too large; close the connection.

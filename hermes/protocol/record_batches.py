@@ -77,16 +77,13 @@ class BatchHeader(NamedTuple):
     """What a batch says of itself.
 
     Attributes:
-        base_offset: the offset of its first message.
         size_bytes: the size of the whole batch.
         leader_epoch: that of the broker that appended it.
-        crc: CRC-32C of everything after it.
         attributes: bits; the properties say what they mean.
         last_offset_delta: what its last message's offset is above the base offset, >= 0.
         base_timestamp_ms: what its messages' timestamps are relative to.
-        max_timestamp_ms: the largest timestamp, ms since 1970; -1 for none.
+        max_timestamp_ms: ms since 1970; -1 for none.
         producer_id, producer_epoch, base_sequence: an idempotent producer's; -1 each without one.
-        record_count: how many messages it holds.
     """
 
     base_offset: int
@@ -109,12 +106,10 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_offset(self) -> int:
-        """The offset of its last message."""
         return self.base_offset + self.last_offset_delta
 
     @property
     def next_offset(self) -> int:
-        """The offset after its last message."""
         return self.base_offset + self.last_offset_delta + 1
 
     @property
@@ -124,7 +119,6 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_transactional(self) -> bool:
-        """Whether it is part of a transaction."""
         return bool(self.attributes & TRANSACTIONAL_BIT)
 
     @property
@@ -139,7 +133,6 @@ class BatchHeader(NamedTuple):
 
     @property
     def has_producer(self) -> bool:
-        """Whether an idempotent producer sent it."""
         return self.producer_id > NO_PRODUCER_ID
 
     @property
@@ -151,11 +144,9 @@ class BatchHeader(NamedTuple):
 
 
 def decode_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """Read the header of the batch at a position. Its CRC is not checked.
+    """Read the header of the batch at a position, of which the buffer may hold no more than that.
 
-    Args:
-        buffer: at least the header; the batch may go on beyond its end.
-        position: where the batch starts.
+    Its CRC is not checked.
 
     Raises:
         CorruptBatchError: no header can be there; the text says why.
@@ -186,14 +177,12 @@ def _wrong_magic(magic: int) -> InvalidBatchError:
 
 
 def encode_header(header: BatchHeader) -> bytes:
-    """Encode a header, its CRC as given."""
     base, size, epoch, *rest = header
     crc, *others = rest
     return _HEADER.pack(base, size - LENGTH_END, epoch, _MAGIC, crc, *others)
 
 
 def is_intact(batch: Buffer) -> bool:
-    """Whether the CRC of one whole batch is right."""
     (crc,) = _CRC.unpack_from(batch, _CRC_AT)
     return bool(crc32c(memoryview(batch)[_COVERED_FROM:]) == crc)
 
@@ -220,7 +209,6 @@ def placed(
         buffer: the batches.
         headers: what `check_batches` found in it; they are what is appended.
         base_offset: the first batch's; the others follow.
-        leader_epoch: the log's.
         append_time_ms: the timestamp of all messages under LogAppendTime; None leaves them.
 
     Returns:
@@ -251,9 +239,7 @@ def stamped(
     Attributes that have no meaning yet are lost, as in Kafka.
 
     Args:
-        header: the header as it was.
         body: the batch's messages, as they are.
-        max_timestamp_ms: the largest timestamp.
         is_log_append_time: whether that is the timestamp of all messages.
     """
     attributes = header.attributes & _KNOWN_BITS & ~LOG_APPEND_TIME_BIT
@@ -264,7 +250,6 @@ def stamped(
 
 
 def with_crc(header: BatchHeader, body: Buffer) -> bytes:
-    """Encode a header with the CRC that fits it and its batch's messages."""
     return encode_header(header._replace(crc=_crc_of(header, body)))
 
 

@@ -7,8 +7,6 @@ Source of the formats: Kafka 4 (`org.apache.kafka.common.compress`), whose toler
     lz4      frames of LZ4's frame format; Kafka writes blocks that are independent of each
              other, and reads no others
     zstd     frames of Zstandard
-
-GZIP and Snappy are those of `compression`, which has to read 0.7's clients with the same libraries.
 """
 
 import mmap
@@ -41,15 +39,7 @@ _ZSTD_LEVEL: Final = 3  # as Kafka's default
 
 
 def compress_records(codec: RecordCodec, data: Buffer) -> bytes:
-    """Compress the records of a batch as Kafka's clients do.
-
-    Args:
-        codec: NONE returns the data as it is.
-        data: encoded records; not modified.
-
-    Returns:
-        A new bytes object.
-    """
+    """Compress the encoded records of a batch; NONE returns the data as it is."""
     if codec is RecordCodec.LZ4:
         # Java refuses blocks that refer to earlier ones. The batch has a CRC already.
         frame = cramjam.lz4.Compressor(content_checksum=False, block_linked=False)
@@ -61,15 +51,9 @@ def compress_records(codec: RecordCodec, data: Buffer) -> bytes:
 
 
 def expand_records(codec: RecordCodec, data: Buffer, budget: Budget) -> Buffer:
-    """Expand the records of a batch.
+    """Expand the records of a batch, and charge the budget for the result.
 
-    Args:
-        codec: NONE returns a view of the data, and charges nothing.
-        data: what follows the batch's header; not modified.
-        budget: charged for the result.
-
-    Returns:
-        The encoded records: a new object, or a view of the data if they aren't compressed.
+    NONE returns a view of the data, and charges nothing.
 
     Raises:
         InvalidMessageError: the data is not what the codec says. It carries no offset.

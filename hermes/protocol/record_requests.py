@@ -1,8 +1,7 @@
 """Hermes' own requests for topics of Kafka's format: types 82 and 83.
 
-They are the waiting fetch and the acknowledged produce, for which a topic's bytes are messages of
-0.7. Clients that know record batches use these instead: a fetch brings whatever a topic has, and
-says what it is; a produce brings record batches. docs/wire-protocol.md has the byte tables.
+They are the waiting fetch and the acknowledged produce for clients that know record batches: a
+fetch brings whatever a topic has, and says what it is; a produce brings record batches.
 """
 
 from collections.abc import Sequence
@@ -45,16 +44,15 @@ class RecordFetchRequest(WaitingFetchRequest):
 
 @dataclass(frozen=True, slots=True)
 class RecordProduceRequest(AcknowledgedProduceRequest):
-    """Type 83: append record batches to topics of Kafka's format; the body is that of type 64.
+    """Type 83: append record batches to topics of Kafka's format, up to `MAX_RECORD_PRODUCES`.
 
-    Its response is that of type 64, too. It has up to `MAX_RECORD_PRODUCES` entries.
+    Its body and its response are those of type 64.
     """
 
     TYPE: ClassVar[int] = 83
 
     @classmethod
     def decode(cls, reader: ByteReader) -> Self:
-        """Read a body."""
         acks, timeout_ms, count = reader.int16(), reader.int32(), reader.int16()
         if not 0 <= count <= MAX_RECORD_PRODUCES:
             raise RemoteProtocolError(f"{count} entries of record batches in a request")
@@ -84,7 +82,7 @@ def record_fetch_entry_header(error: int, high_watermark: int, content: int, siz
 
 
 def encode_record_fetch_response(entries: Sequence[RecordFetchedEntry]) -> bytes:
-    """Encode the response to a `RecordFetchRequest`; a broker sends its bytes from files."""
+    """For tests and tools: a broker sends its bytes from files."""
     parts = [pack(">hh", ErrorCode.NONE, len(entries))]
     for error, high_watermark, content, data in entries:
         parts.append(record_fetch_entry_header(error, high_watermark, content, len(data)))
@@ -93,12 +91,7 @@ def encode_record_fetch_response(entries: Sequence[RecordFetchedEntry]) -> bytes
 
 
 def decode_record_fetch_response(body: Buffer, *, detail: str = "") -> list[RecordFetchedEntry]:
-    """Decode the response to a `RecordFetchRequest`, in the order of the fetches.
-
-    Raises:
-        BrokerError: the code is not 0.
-        RemoteProtocolError: the response is truncated.
-    """
+    """Decode the entries, in the order of the fetches."""
     reader = checked_reader(body, detail)
     count = reader.count(reader.int16())
     entries = []

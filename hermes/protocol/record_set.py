@@ -41,9 +41,8 @@ class RecordMessage(Message):
     Attributes:
         payload: the record's value; None for a tombstone.
         magic: 2.
-        attributes: 0.
-        crc: 0: its batch has the CRC.
-        key: its key; None if it has none.
+        attributes, crc: 0: its batch has the CRC.
+        key: None if it has none.
         headers: pairs of a name and a value, in their order; names may repeat.
         timestamp_ms: ms since 1970; None if it has none.
     """
@@ -64,7 +63,6 @@ class RecordMessage(Message):
     def of_record(
         cls, value: bytes | None, key: bytes | None, headers: Headers, timestamp_ms: int | None
     ) -> "RecordMessage":
-        """Make one of what a record has."""
         return tuple.__new__(cls, (value, MAGIC, 0, 0, key, headers, timestamp_ms))
 
     def __repr__(self) -> str:
@@ -212,11 +210,7 @@ class RecordSet:
     ) -> Iterator[ListedRows[_R]]:
         """Iterate over the records in rows; see `MessageSet.rows`.
 
-        Args:
-            make: the type of the rows, which also have the attributes `key`, `headers` and
-                `timestamp_ms`, to be set.
-            source: topic, partition and broker.
-            most: how many rows are made at once.
+        The type of the rows also has the attributes `key`, `headers` and `timestamp_ms`, to be set.
         """
         topic, partition, broker = source
         for records in self.runs(most):
@@ -231,13 +225,9 @@ class RecordSet:
             yield ListedRows(made)
 
     def runs(self, most: int) -> Iterator[list[Record]]:
-        """Iterate over the records in lists; raises what `iterate` raises.
+        """Iterate over the records in lists of up to `most`; raises what `iterate` raises.
 
-        Args:
-            most: how many are in a list at most.
-
-        Yields:
-            Lists; the last one may be empty. What comes before an error is in one of them.
+        The last list may be empty. What comes before an error is in one of them.
         """
         records = self.records()
         while True:
@@ -253,7 +243,6 @@ class RecordSet:
                 return
 
     def _whole(self) -> Iterator[tuple[int, BatchHeader]]:
-        """The whole batches by their lengths."""
         data, position = self._data, 0
         while len(data) - position >= HEADER_BYTES:
             try:

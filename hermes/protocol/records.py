@@ -71,14 +71,8 @@ def encode_batch(
     Args:
         records: at least one, with ascending offsets; the first one's is the base offset. Producers
             count from 0, and the broker sets the base offset.
-        codec: what to compress them with.
         last_offset: the last offset that the batch stands for; None for the last record's.
-        producer_id: of an idempotent producer; -1 for none, and so for the next two.
-        producer_epoch: its epoch.
-        base_sequence: the first record's sequence number.
-
-    Returns:
-        A new bytes object: header and records.
+        producer_id, producer_epoch, base_sequence: of an idempotent producer; -1 for none.
 
     Raises:
         LocalProtocolError: there are no records, or a value doesn't fit into a batch.
@@ -119,16 +113,7 @@ def encode_batch(
 
 
 def encode_records(records: Sequence[Record], base_offset: int, base_timestamp_ms: int) -> bytes:
-    """Encode records as they stand in a batch that isn't compressed, without its header.
-
-    Args:
-        records: with ascending offsets.
-        base_offset: the batch's.
-        base_timestamp_ms: the batch's.
-
-    Returns:
-        A new bytes object.
-    """
+    """Encode records, with ascending offsets, as in an uncompressed batch, without its header."""
     out = bytearray()
     for record in records:
         _put_record(out, record, record.offset - base_offset, base_timestamp_ms)
@@ -142,18 +127,14 @@ def iterate_records(
     *,
     max_expanded_bytes: int = DEFAULT_MAX_EXPANDED_BYTES,
 ) -> Iterator[Record]:
-    """Iterate over the records of one batch, whose CRC isn't looked at.
+    """Iterate over the records of one batch, whose CRC isn't looked at; keys and values are copies.
 
     Control batches have records, too: their keys say what they mark.
 
     Args:
-        buffer: what holds the batch, whole.
-        header: its header, as `decode_header` read it there.
-        position: where it starts.
+        buffer: what holds the batch, whole, from `position` on.
+        header: as `decode_header` read it there.
         max_expanded_bytes: what it may expand to.
-
-    Yields:
-        As many records as the header counts. Keys and values are copies.
 
     Raises:
         InvalidMessageError: the records aren't what the header says, or are damaged. Those before

@@ -1,12 +1,11 @@
 """The requests of Kafka 0.7 as values, encoded to bytes and decoded from them.
 
 Every request is `int32 size | int16 type | body`; docs/wire-protocol.md has the byte tables.
-Hermes' own requests are in `hermes.protocol.own_requests`, decoding by type in
-`hermes.protocol.decoding`.
 
 Values hold what the wire holds, including what no broker accepts (an impossible partition, an
-illegal topic): the protocol doesn't decide about that. The classes' `decode` methods read a body,
-raise `RemoteProtocolError` where 0.7 closes the connection, and leave what follows the body.
+illegal topic): the protocol doesn't decide about that. The classes' `encode` methods include the
+size; their `decode` methods read a body, raise `RemoteProtocolError` where 0.7 closes the
+connection, and leave what follows the body.
 """
 
 import struct
@@ -45,7 +44,6 @@ class ProduceRequest:
         string topic | int32 partition | int32 set size | message set
 
     Attributes:
-        topic: the topic's name.
         partition: the partition's number, or -1 for one at random.
         message_set: the encoded messages; when decoded, a view of the request's bytes.
     """
@@ -57,7 +55,6 @@ class ProduceRequest:
     message_set: Buffer
 
     def encode(self) -> bytes:
-        """Encode the request with its size."""
         return frame(pack(">h", self.TYPE), *self.parts())
 
     def parts(self) -> tuple[Buffer, ...]:
@@ -70,12 +67,7 @@ class ProduceRequest:
 
     @classmethod
     def decode(cls, reader: ByteReader, *, null_topic: str | None = None) -> Self:
-        """Read a body.
-
-        Args:
-            reader: at the start of the body; after it when this returns.
-            null_topic: replaces a topic of negative length; None refuses it.
-        """
+        """Read a body; `null_topic` replaces a topic of negative length, None refuses it."""
         topic = reader.string_or_none()
         if topic is None:
             topic = null_topic
@@ -130,8 +122,7 @@ class MultiFetchRequest:
 
         int16 count | count x fetch body
 
-    Attributes:
-        fetches: up to 32,767; the response has their order.
+    There may be 32,767 fetches; the response has their order.
     """
 
     TYPE: ClassVar[int] = 2
@@ -139,13 +130,11 @@ class MultiFetchRequest:
     fetches: tuple[FetchRequest, ...]
 
     def encode(self) -> bytes:
-        """Encode the request with its size."""
         parts = [part for fetch in self.fetches for part in fetch.parts()]
         return frame(pack(">hh", self.TYPE, len(self.fetches)), *parts)
 
     @classmethod
     def decode(cls, reader: ByteReader) -> Self:
-        """Read a body."""
         return cls(tuple(FetchRequest.decode(reader) for _ in counted(reader)))
 
 
@@ -155,8 +144,7 @@ class MultiProduceRequest:
 
         int16 count | count x produce body
 
-    Attributes:
-        produces: up to 32,767; carried out in order until one is bad.
+    There may be 32,767; they are carried out in order until one is bad.
     """
 
     TYPE: ClassVar[int] = 3
@@ -164,7 +152,6 @@ class MultiProduceRequest:
     produces: tuple[ProduceRequest, ...]
 
     def encode(self) -> bytes:
-        """Encode the request with its size."""
         parts = [part for produce in self.produces for part in produce.parts()]
         return frame(pack(">hh", self.TYPE, len(self.produces)), *parts)
 
@@ -185,10 +172,7 @@ class OffsetsRequest:
         string topic | int32 partition | int64 time | int32 max offsets
 
     Attributes:
-        topic: the topic's name.
-        partition: the partition's number.
         time: `LATEST`, `EARLIEST`, or ms since 1970.
-        max_offsets: how many to return at most.
     """
 
     TYPE: ClassVar[int] = 4
@@ -199,13 +183,11 @@ class OffsetsRequest:
     max_offsets: int
 
     def encode(self) -> bytes:
-        """Encode the request with its size."""
         numbers = pack(">iqi", self.partition, self.time, self.max_offsets)
         return frame(pack(">h", self.TYPE), encode_string(self.topic), numbers)
 
     @classmethod
     def decode(cls, reader: ByteReader) -> Self:
-        """Read a body."""
         return cls(reader.string(), reader.int32(), reader.int64(), reader.int32())
 
 

@@ -1,8 +1,9 @@
 """Responses: encoding for the broker, decoding for the client.
 
 Encoders put the size prefix before the response. Those named `..._header` encode what precedes
-messages that are sent straight from a file. Decoders take a response without its size prefix; an
-error of the response as a whole is raised as the `BrokerError` of its code, errors of single
+messages that are sent straight from a file. Decoders take a response without its size prefix, and
+`detail`: what was asked, for an error's message. They raise an error of the response as a whole as
+the `BrokerError` of its code, and `RemoteProtocolError` for a truncated response; errors of single
 entries are part of the result. docs/wire-protocol.md has the byte tables.
 """
 
@@ -39,12 +40,10 @@ class FetchedEntry(NamedTuple):
 
 
 class WaitingFetchedEntry(NamedTuple):
-    """The response to one fetch of a waiting fetch.
+    """The response to one fetch of a waiting fetch: a `FetchedEntry`, and the high watermark.
 
     Attributes:
-        error: as for `FetchedEntry`.
         high_watermark: up to where the partition was readable; -1 when it does not exist.
-        messages: as for `FetchedEntry`.
     """
 
     error: int
@@ -57,7 +56,7 @@ class ProducedEntry:
     """The outcome of one entry of an acknowledged produce.
 
     Attributes:
-        partition: the partition; the one chosen when the request said -1 and it was appended.
+        partition: the one chosen when the request said -1 and it was appended.
         error: an `ErrorCode`, or a number that is not known.
         offset: the offset of the first message; -1 on error.
         reason: what the broker says of the error beside its code; empty if nothing.
@@ -95,14 +94,7 @@ class AppendTimesAnswer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionMetadata:
-    """One partition that has been written to.
-
-    Attributes:
-        partition: its number.
-        earliest: the offset of its first message.
-        high_watermark: up to where it is readable.
-        size_bytes: how many bytes its log has, unflushed ones included.
-    """
+    """One partition that has been written to; its size includes unflushed bytes."""
 
     partition: int
     earliest: int
@@ -115,7 +107,6 @@ class TopicMetadata:
     """One topic.
 
     Attributes:
-        topic: its name.
         error: 0, UNKNOWN_TOPIC or INVALID_TOPIC.
         partition_count: how many partitions it has, or would have if it were created now.
         partitions: those that have been written to, by number.
@@ -134,7 +125,7 @@ class TopicMetadata:
         """Which numbers its partitions have on the broker that describes it.
 
         A topic of Kafka's format is numbered through over a cluster, and of its numbers a broker
-        has those that it tells of. One of 0.7's has them all, also before they are written to.
+        has those that it describes. One of 0.7's has them all, also before they are written to.
         """
         if self.holds_records and self.partitions:
             return [each.partition for each in self.partitions]
@@ -146,8 +137,6 @@ class BrokerMetadata:
     """What a broker reports about itself.
 
     Attributes:
-        broker_id: its id.
-        version: the version of Hermes.
         max_request_bytes: the largest request that it accepts, without the size prefix.
         max_message_bytes: the largest payload that it accepts.
         default_partitions: how many partitions a new topic gets unless configured.
@@ -178,40 +167,24 @@ def multifetch_response_header(size: int) -> bytes:
 
 
 def encode_offsets_response(offsets: Sequence[int]) -> bytes:
-    """Encode the response to an offsets request: `int16 0 | int32 count | count x int64`."""
+    """Encode `int16 0 | int32 count | count x int64`."""
     count = len(offsets)
     return frame(pack(f">hi{count}q", ErrorCode.NONE, count, *offsets))
 
 
 def encode_offsets_refusal(error: int) -> bytes:
-    """Encode the refusal of an offsets request: `int16 error | int32 0`.
-
-    0.7's clients don't look at the error, and find no offsets.
-    """
+    """Encode `int16 error | int32 0`; 0.7's clients ignore the error and find no offsets."""
     return frame(pack(">hi", error, 0))
 
 
 def decode_fetch_response(body: Buffer) -> FetchedEntry:
-    """Decode the response to a fetch; its error is that of the entry and is not raised.
-
-    Raises:
-        RemoteProtocolError: the response is truncated.
-    """
+    """Decode the response to a fetch; its error is that of the entry and is not raised."""
     reader = ByteReader(body)
     return FetchedEntry(read_code(reader), reader.take(reader.remaining))
 
 
 def decode_multifetch_response(body: Buffer, *, detail: str = "") -> list[FetchedEntry]:
-    """Decode the response to a multifetch, in the order of the fetches.
-
-    Args:
-        body: the response without its size prefix.
-        detail: what was asked, for the error's message.
-
-    Raises:
-        BrokerError: the response as a whole is an error.
-        RemoteProtocolError: the response is truncated or contradicts itself.
-    """
+    """Decode the entries, in the order of the fetches."""
     reader = checked_reader(body, detail)
     entries = []
     while reader.remaining:
@@ -220,7 +193,7 @@ def decode_multifetch_response(body: Buffer, *, detail: str = "") -> list[Fetche
 
 
 def decode_offsets_response(body: Buffer, *, detail: str = "") -> list[int]:
-    """Decode the response to an offsets request: offsets, descending. Raises: as above."""
+    """Decode the offsets, descending."""
     reader = checked_reader(body, detail)
     count = reader.count(reader.int32())
     return [reader.int64() for _ in range(count)]
@@ -230,7 +203,7 @@ def decode_offsets_response(body: Buffer, *, detail: str = "") -> list[int]:
 
 
 def encode_error_response(error: int) -> bytes:
-    """Encode a response that consists of `int16 error`.
+    """Encode `int16 error`.
 
     It responds to the deletion of a topic, and to every request of Hermes' own that is refused as
     a whole.
@@ -239,12 +212,6 @@ def encode_error_response(error: int) -> bytes:
 
 
 def decode_error_response(body: Buffer, *, detail: str = "") -> None:
-    """Decode a response that consists of an error code.
-
-    Raises:
-        BrokerError: the code is not 0.
-        RemoteProtocolError: the response is truncated.
-    """
     checked_reader(body, detail)
 
 
@@ -254,12 +221,7 @@ def encode_coordination_response(connect: str) -> bytes:
 
 
 def decode_coordination_response(body: Buffer) -> str:
-    """Decode where coordination is, as the broker reports it; empty if there is none.
-
-    Raises:
-        BrokerError: the code is not 0.
-        RemoteProtocolError: the response is truncated.
-    """
+    """Decode where coordination is, as the broker reports it; empty if there is none."""
     return checked_reader(body, "coordination").string()
 
 
@@ -275,7 +237,6 @@ def encode_acknowledged_produce_response(entries: Sequence[ProducedEntry]) -> by
 
 
 def encode_produced_entries(entries: Iterable[ProducedEntry]) -> bytes:
-    """Encode some of the entries of an acknowledged produce's response."""
     encode = _PRODUCED.pack
     return b"".join([encode(each.partition, each.error, each.offset) for each in entries])
 
@@ -291,7 +252,6 @@ def join_produced_entries(count: int, parts: Iterable[bytes]) -> bytes:
 
 
 def decode_acknowledged_produce_response(body: Buffer, *, detail: str = "") -> list[ProducedEntry]:
-    """Decode the response to an acknowledged produce, entry by entry. Raises: as above."""
     reader = checked_reader(body, detail)
     count = reader.count(reader.int16())
     entries = [
@@ -313,7 +273,7 @@ def waiting_fetch_response_header(size: int, count: int) -> bytes:
 
 
 def decode_waiting_fetch_response(body: Buffer, *, detail: str = "") -> list[WaitingFetchedEntry]:
-    """Decode the response to a waiting fetch, in the order of the fetches. Raises: as above."""
+    """Decode the entries, in the order of the fetches."""
     reader = checked_reader(body, detail)
     count = reader.count(reader.int16())
     return [
@@ -323,7 +283,6 @@ def decode_waiting_fetch_response(body: Buffer, *, detail: str = "") -> list[Wai
 
 
 def encode_metadata_response(metadata: BrokerMetadata) -> bytes:
-    """Encode the response to a metadata request; the table is in docs/wire-protocol.md."""
     parts = [metadata_response_header(metadata, len(metadata.topics))]
     for topic in metadata.topics:
         parts.append(
@@ -364,7 +323,6 @@ def encode_topic_metadata(topic: str, error: int, partition_count: int, written:
 
 
 def encode_partitions_metadata(partitions: Sequence[PartitionMetadata]) -> bytes:
-    """Encode partitions of a topic, in their order."""
     return b"".join(
         pack(">iqqq", each.partition, each.earliest, each.high_watermark, each.size_bytes)
         for each in partitions
@@ -377,7 +335,6 @@ def encode_formats(holds_records: Iterable[bool]) -> bytes:
 
 
 def decode_metadata_response(body: Buffer, *, detail: str = "") -> BrokerMetadata:
-    """Decode the response to a metadata request. Raises: as above."""
     reader = checked_reader(body, detail)
     metadata = BrokerMetadata(
         broker_id=reader.int32(),
@@ -401,19 +358,18 @@ def decode_metadata_response(body: Buffer, *, detail: str = "") -> BrokerMetadat
 
 
 def encode_boundary_response(error: int, offset: int) -> bytes:
-    """Encode the response to a boundary request: `int16 error | int64 offset`, -1 on error."""
+    """Encode `int16 error | int64 offset`, -1 on error."""
     return frame(pack(">hq", error, offset))
 
 
 def decode_boundary_response(body: Buffer, *, detail: str = "") -> int:
-    """Decode the response to a boundary request: the offset. Raises: as above."""
     return checked_reader(body, detail).int64()
 
 
 def encode_append_times_response(answer: AppendTimesAnswer) -> bytes:
     """Encode `int16 0 | int64 end | int32 count | count x (int64 end offset | int64 time ms)`.
 
-    A time that is not known is -1. For an error, see `encode_error_response`.
+    A time that is not known is -1.
     """
     numbers = [
         number
@@ -425,7 +381,6 @@ def encode_append_times_response(answer: AppendTimesAnswer) -> bytes:
 
 
 def decode_append_times_response(body: Buffer, *, detail: str = "") -> AppendTimesAnswer:
-    """Decode the response to an append times request. Raises: as above."""
     reader = checked_reader(body, detail)
     end = reader.int64()
     pairs = [(reader.int64(), reader.int64()) for _ in range(reader.count(reader.int32()))]

@@ -1,4 +1,4 @@
-"""Finding the next good message after a damaged one.
+"""Finds the next good message after a damaged one.
 
 A message carries no marker of its start: only its length leads to the next. When a
 length is damaged the chain is lost, and the next message must be found among all positions by
@@ -37,10 +37,8 @@ def find_valid_message(
     to look like large messages everywhere may exhaust it; small messages are still found then.
 
     Args:
-        buffer: holds the bytes; not modified. Bytes-like objects without a copy, a memoryview
-            too.
-        start: where to start.
-        end: where to stop; a message must end at or before it. None for the end of the buffer.
+        buffer: not modified. Other bytes-like objects are used without a copy, too.
+        end: a message must end at or before it. None for the end of the buffer.
         max_message_bytes: no payload is larger than this.
 
     Returns:
@@ -60,17 +58,11 @@ def find_valid_message(
 def find_after_damaged_length(
     buffer: Buffer, start: int, *, end: int | None = None, max_message_bytes: int
 ) -> int | None:
-    """Find the message that follows one of which nothing but the length is damaged.
+    """Find the message that follows one at `start` of which nothing but the length is damaged.
 
     A message whose length exceeds what was read is usually just incomplete. It is certainly
     damaged if its CRC is right up to a place where an intact message starts, or up to the very
-    end.
-
-    Args:
-        buffer: holds the bytes; not modified.
-        start: where the message in question starts.
-        end: where to stop; None for the end of the buffer.
-        max_message_bytes: no payload is larger than this.
+    end. The other arguments are those of `find_valid_message`.
 
     Returns:
         The position of the message that follows, or the end; None if there is no such place.
@@ -181,11 +173,7 @@ class _Search:
 
 @lru_cache
 def _candidates(bits: int) -> re.Pattern[bytes]:
-    """A pattern for `length | magic` that skips zeros and lengths that are too large.
-
-    Args:
-        bits: how many bits the largest length has, 3 to 31.
-    """
+    """A pattern for `length | magic` that skips zeros and lengths of more than `bits` (3 to 31)."""
     limits = [min(max((1 << max(bits - shift, 0)) - 1, 0), 255) for shift in (24, 16, 8, 0)]
     first, second, third, fourth = (b"[\\x00-\\x%02x]" % limit for limit in limits)
     smallest = b"[\\x%02x-\\xff]" % HEADER_BYTES[0]

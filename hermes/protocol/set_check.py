@@ -27,7 +27,7 @@ class SetCheck(NamedTuple):
         valid_bytes: how long the prefix of whole messages is; only this is appended.
         message_count: how many messages it holds, counting those inside compressed messages,
             but not their wrappers.
-        compressed: whether any message is compressed.
+        compressed: whether any message is.
     """
 
     valid_bytes: int
@@ -44,7 +44,6 @@ def check_plain_set(message_set: Buffer, *, max_message_bytes: int) -> SetCheck 
     broker can do that much inline and leave other sets to a thread.
 
     Args:
-        message_set: the bytes; not modified.
         max_message_bytes: the largest payload allowed; 0 or more.
 
     Returns:
@@ -74,11 +73,9 @@ def check_message_set(
     """Check a message set that a producer sent.
 
     Args:
-        message_set: the bytes; not modified.
         max_message_bytes: the largest payload allowed, of outer messages only; 0 or more.
-        max_expanded_bytes: what the compressed messages of the set may expand to, all together
-            and over all levels of nesting. Each compressed message, and each gzip member and
-            snappy block within, is charged at least `MIN_CHARGE_BYTES`.
+        max_expanded_bytes: what the compressed messages of the set may expand to, all together;
+            charged as an `Expansion` does.
 
     Returns:
         What may be appended. An incomplete message at the end is no fault unless it is the first.

@@ -57,11 +57,8 @@ class Stamper:
     """Makes the stamps of one process. Not for several threads at a time.
 
     Args:
-        process: its random number, 1 to 2^64 - 1.
+        process: its random number, 1 to 2^64 - 1; others raise LocalProtocolError.
         host: its host's name; shortened to 255 bytes.
-
-    Raises:
-        LocalProtocolError: the process's number is out of range.
     """
 
     def __init__(self, process: int, host: str) -> None:
@@ -77,14 +74,9 @@ class Stamper:
         return STAMP.size + len(self._host)
 
     def stamped(self, payloads: list[bytes], time_ms: int) -> list[bytes]:
-        """Put a stamp before each payload.
+        """Put a stamp before each payload, numbered in their order.
 
-        Args:
-            payloads: what is to be sent.
-            time_ms: now, in ms since 1970; kept within what a stamp can say.
-
-        Returns:
-            New payloads, numbered in their order.
+        `time_ms` is now, in ms since 1970; it is kept within what a stamp can say.
         """
         time_ms = min(max(time_ms, 0), TIME_LIMIT_MS - 1)
         number, host = self._next, self._host
@@ -97,11 +89,7 @@ class Stamper:
 
 
 def read_stamp(payload: bytes) -> tuple[Stamp | None, bytes]:
-    """Split a message's payload into its stamp and what the application sent.
-
-    Returns:
-        The stamp, or None if there is none; and the payload without it.
-    """
+    """Split a message's payload into its stamp, if it has one, and what the application sent."""
     if payload[:5] != STAMP_START or len(payload) < STAMP.size:
         return None, payload
     _, host_bytes, time_ms, process, number = STAMP.unpack_from(payload)
@@ -113,7 +101,6 @@ def read_stamp(payload: bytes) -> tuple[Stamp | None, bytes]:
 
 
 def without_stamp(payload: bytes) -> bytes:
-    """What the application sent: the payload without its stamp, or all of it if it has none."""
     return payload if payload[:5] != STAMP_START else read_stamp(payload)[1]
 
 

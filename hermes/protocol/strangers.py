@@ -1,8 +1,7 @@
 """Who is at the other end of a wrong port, by the bytes with which they begin: one table.
 
 A server tells its log which listener the client was looking for; a client tells its caller whose
-port it was given. Nothing here is asked before something is wrong: these bytes are no request, or
-no answer, of whoever reads them.
+port it was given. Nothing here is asked before something is wrong.
 
 Source of the layouts: RFC 9112 and 8446, ZooKeeper's `ConnectRequest`, Kafka's ApiVersions.
 """
@@ -15,10 +14,7 @@ from hermes.protocol.wire import Buffer
 
 
 class Spoken(Enum):
-    """What somebody speaks.
-
-    Each has what a client of it is told by a log, and where else such a client belongs.
-    """
+    """A protocol, with what a server's log says of its client: where else such a client belongs."""
 
     HTTP = "it is HTTP, for which there is the port of http_listen"
     TLS = "it is TLS, which this listener does not have"
@@ -81,7 +77,7 @@ def client_hint(first: Buffer) -> str:
 
 
 def frame_hint(frame: Buffer) -> str:
-    """The same of the first whole frame of a client, without its size."""
+    """The same for a client's first whole frame, without its size."""
     if is_zookeeper_connect(frame):
         return f": {Spoken.ZOOKEEPER.value}"
     return f": {Spoken.KAFKA.value}" if bytes(frame[:2]) == _API_VERSIONS else ""
@@ -96,7 +92,6 @@ def is_zookeeper_connect(frame: Buffer) -> bool:
 
 
 def is_kafka_answer(body: Buffer) -> bool:
-    """Whether a frame answers `KAFKA_PROBE`."""
     return bytes(body[:4]) == _CORRELATION
 
 

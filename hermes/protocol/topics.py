@@ -22,7 +22,6 @@ def check_topic_name(name: str, max_length: int = 255) -> None:
     """Check a name by 0.7's rule.
 
     Args:
-        name: the topic's name.
         max_length: the most characters, counted as Java does: those above U+FFFF count twice.
 
     Raises:
@@ -48,8 +47,6 @@ def check_new_topic_name(name: str, max_length: int = 255, longest_suffix: int =
     """Check the name of a topic that is about to be created.
 
     Args:
-        name: the topic's name.
-        max_length: the most characters, as for `check_topic_name`.
         longest_suffix: the length of the longest `-<partition>` that will follow the name in
             directory names, in bytes; 2 for up to ten partitions.
 
@@ -70,11 +67,7 @@ def check_new_topic_name(name: str, max_length: int = 255, longest_suffix: int =
 
 
 def check_kafka_topic_name(name: str) -> None:
-    """Check the name of a topic that Kafka clients create, by Kafka's rule.
-
-    Raises:
-        InvalidTopicError: its message says what is wrong, in Kafka's words.
-    """
+    """Check the name of a topic that Kafka clients create, by Kafka's rule, and in its words."""
     if not name:
         raise InvalidTopicError("Topic name is invalid: the empty string is not allowed")
     if name in (".", ".."):

@@ -47,14 +47,9 @@ def own_frame(request_type: int, *parts: Buffer) -> bytes:
 def encode_string(text: str) -> bytes:
     """Encode a string: `int16 length | UTF-8`.
 
-    Args:
-        text: at most 32,767 bytes of UTF-8.
-
-    Returns:
-        A new bytes object.
-
     Raises:
-        LocalProtocolError: it is too long, or holds half a surrogate pair; nothing can be sent.
+        LocalProtocolError: it is longer than 32,767 bytes, or holds half a surrogate pair;
+            nothing can be sent.
     """
     try:
         data = text.encode()
@@ -69,11 +64,7 @@ def encode_string(text: str) -> bytes:
 
 
 class ByteReader:
-    """Reads values one after another; whatever is missing raises `RemoteProtocolError`.
-
-    Attributes:
-        position: where the next value starts.
-    """
+    """Reads values one after another; whatever is missing raises `RemoteProtocolError`."""
 
     __slots__ = ("_view", "position")
 
@@ -83,19 +74,15 @@ class ByteReader:
 
     @property
     def remaining(self) -> int:
-        """How many bytes are left."""
         return len(self._view) - self.position
 
     def int16(self) -> int:
-        """Read a signed 16-bit integer."""
         return self._number(_INT16)
 
     def int32(self) -> int:
-        """Read a signed 32-bit integer."""
         return self._number(_INT32)
 
     def int64(self) -> int:
-        """Read a signed 64-bit integer."""
         return self._number(_INT64)
 
     def _number(self, struct_format: struct.Struct) -> int:
