@@ -32,7 +32,7 @@ from hermes.cli.terminal import (
 from hermes.client import SimpleConsumer
 from hermes.coordination.embedded.store import BESIDE, FILE_NAME
 from hermes.errors import BrokerError, ClientError
-from hermes.offline.backup import BackupSource, Manifest, Repository, take_backup, verify
+from hermes.offline.backup import BackupManifest, BackupSource, Repository, take_backup, verify
 from hermes.offline.verification import data_bytes
 from hermes.protocol import ErrorCode, MetadataRequest, error_for
 from hermes.security import ClientSecurity
@@ -198,7 +198,7 @@ def verify_(as_json: bool, quiet: bool, repository: str, name: str | None) -> No
     fail_for(faults)
 
 
-def _shown(name: str, manifest: Manifest) -> dict[str, Any]:
+def _shown(name: str, manifest: BackupManifest) -> dict[str, Any]:
     return {
         "name": name,
         "taken_ms": manifest.taken_ms,

@@ -7,7 +7,7 @@ from typing import Any
 from hermes.cli.formats import payload_json
 from hermes.cli.terminal import write_json, write_line
 from hermes.errors import InvalidMessageError
-from hermes.offline.batch_inspection import BadBytes, BatchFile, StoredBatch
+from hermes.offline.batch_inspection import BadBytes, BatchFile, InspectedBatch
 from hermes.offline.inspection import Limits
 from hermes.protocol.record_compression import RecordCodec
 from hermes.protocol.records import Record
@@ -43,13 +43,13 @@ def dump_batches(path: Path, limits: Limits, *, deep: bool, payloads: bool, as_j
                 write_json({"file": str(path), **row})
             else:
                 _write(row)
-            if isinstance(found, StoredBatch) and (deep or payloads):
+            if isinstance(found, InspectedBatch) and (deep or payloads):
                 for record in _records(segment, found):
                     _write_record(path, record, payloads=payloads, as_json=as_json)
     return damaged
 
 
-def _records(segment: BatchFile, batch: StoredBatch) -> Iterator[Record]:
+def _records(segment: BatchFile, batch: InspectedBatch) -> Iterator[Record]:
     if batch.problem is None:
         try:
             yield from segment.records(batch)
@@ -57,7 +57,7 @@ def _records(segment: BatchFile, batch: StoredBatch) -> Iterator[Record]:
             return
 
 
-def _row(found: StoredBatch | BadBytes) -> dict[str, Any]:
+def _row(found: InspectedBatch | BadBytes) -> dict[str, Any]:
     """What `--json` shows of a place."""
     if isinstance(found, BadBytes):
         return {

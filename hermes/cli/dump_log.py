@@ -12,7 +12,7 @@ from hermes.cli.formats import payload_json
 from hermes.cli.options import JSON_OPTION, MAX_EXPANDED_OPTION, MAX_MESSAGE_OPTION
 from hermes.cli.terminal import note, write_json, write_line
 from hermes.offline.batch_inspection import is_kafka_segment
-from hermes.offline.inspection import BadRange, Limits, SegmentFile, StoredMessage
+from hermes.offline.inspection import BadRange, InspectedMessage, Limits, SegmentFile
 from hermes.protocol import Codec, Message
 from hermes.protocol.expansion import Expansion
 from hermes.protocol.messages import CODEC_MASK
@@ -84,7 +84,7 @@ _BESIDE = {suffix for suffixes in BESIDE.values() for suffix in suffixes}
 _HEADINGS = f"{'OFFSET':>12} {'SIZE':>9} {'MAGIC':>5} {'CODEC':<7} {'CRC':<10}  STATE"
 
 
-def _row(path: Path, found: StoredMessage | BadRange) -> dict[str, Any]:
+def _row(path: Path, found: InspectedMessage | BadRange) -> dict[str, Any]:
     """What `--json` shows of a place; the message itself is under `message`."""
     place = {"file": str(path), "offset": found.offset}
     if isinstance(found, BadRange):
@@ -104,7 +104,7 @@ def _row(path: Path, found: StoredMessage | BadRange) -> dict[str, Any]:
 
 
 def _inner_rows(
-    row: dict[str, Any], found: StoredMessage | BadRange, limits: Limits
+    row: dict[str, Any], found: InspectedMessage | BadRange, limits: Limits
 ) -> Iterator[dict[str, Any]]:
     """The rows of the messages in a compressed set; none for anything else."""
     if isinstance(found, BadRange) or found.problem or "message_count" not in row:

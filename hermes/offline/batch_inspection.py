@@ -1,9 +1,7 @@
-"""One segment of record batches, read-only: its batches, one by one, and what is wrong.
+"""One segment of record batches, read-only, as `dump-log` shows it and `check-log` judges it.
 
-It is for record batches what `hermes.offline.inspection` is for Kafka 0.7's messages: what
-`dump-log` shows and `check-log` judges. Which bytes are batches is decided by
-`hermes.storage.batch_walk`, as in recovery. Added to that is what a CRC can't see: whether a batch
-holds the messages that its header says.
+Which bytes are batches, `hermes.storage.batch_walk` decides, as in recovery. Added to that is what
+a CRC can't see: whether a batch holds the messages that its header says.
 """
 
 import os
@@ -31,14 +29,8 @@ def is_kafka_segment(path: Path) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredBatch:
-    """A batch whose header and CRC are right.
-
-    Attributes:
-        position: where it starts in the file.
-        header: its header.
-        problem: why its messages can't be consumed nevertheless; None when they can.
-    """
+class InspectedBatch:
+    """A batch whose header and CRC are right; `problem` is why it can't be consumed, or None."""
 
     position: int
     header: BatchHeader
@@ -66,17 +58,8 @@ class BadBytes:
 class BatchFile:
     """A segment's file, opened for reading; a context manager.
 
-    Args:
-        path: the file, or a link to it. The base offset is taken from its name; 0 when that has
-            none.
-        limits: how far compressed batches may expand.
-
-    Attributes:
-        path, base_offset: as given.
-        size_bytes: how large it was when `refresh` (or the constructor) last looked.
-
-    Raises:
-        OSError: it can't be opened.
+    The base offset is taken from the file's name; 0 when that has none. `size_bytes` is the size
+    when `refresh` (or the constructor) last looked.
     """
 
     def __init__(self, path: Path, limits: Limits) -> None:
@@ -95,31 +78,24 @@ class BatchFile:
         self._files.close(self._descriptor)
 
     def refresh(self) -> int:
-        """Look how large the file is now."""
         self.size_bytes = os.fstat(self._descriptor).st_size
         return self.size_bytes
 
     def walk(
         self, position: int = 0, offset: int | None = None
-    ) -> Iterator[StoredBatch | BadBytes]:
-        """Walk through the segment.
+    ) -> Iterator[InspectedBatch | BadBytes]:
+        """Yield batches and bad bytes, in order and without gaps.
 
         Args:
             position: where to begin, the start of a batch.
             offset: the smallest that may lie there; the base offset unless given.
-
-        Yields:
-            Batches and bad bytes, in order and without gaps.
-
-        Raises:
-            OSError: it can't be read.
         """
         offset = self.base_offset if offset is None else offset
         reader = BatchReader(self._files, self._descriptor, self.base_offset, self.size_bytes)
         while position < reader.end:
             header = reader.header_at(position, offset)
             if header is not None and reader.is_intact(Place(position, header)):
-                yield StoredBatch(position, header, self._problem_of(position, header))
+                yield InspectedBatch(position, header, self._problem_of(position, header))
                 position, offset = position + header.size_bytes, header.next_offset
                 continue
             reason = self._reason(reader, position, offset)
@@ -129,13 +105,7 @@ class BatchFile:
             yield BadBytes(position, end, offset, following, reason)
             position = end
 
-    def records(self, batch: StoredBatch) -> Iterator[Record]:
-        """The messages of a batch.
-
-        Raises:
-            InvalidMessageError: they can't be read.
-            OSError: the file can't be read.
-        """
+    def records(self, batch: InspectedBatch) -> Iterator[Record]:
         data = self._read(batch.position, batch.header.size_bytes)
         limit = self._limits.max_expanded_bytes
         return iterate_records(data, batch.header, max_expanded_bytes=limit)
@@ -146,7 +116,7 @@ class BatchFile:
 
     def _problem_of(self, position: int, header: BatchHeader) -> str | None:
         try:
-            for record in self.records(StoredBatch(position, header, None)):
+            for record in self.records(InspectedBatch(position, header, None)):
                 if not header.base_offset <= record.offset <= header.last_offset:
                     return f"it holds a message of offset {record.offset}"
         except InvalidMessageError as error:
@@ -154,7 +124,6 @@ class BatchFile:
         return None
 
     def _reason(self, reader: BatchReader, position: int, expected: int) -> str:
-        """What is wrong with the batch at a position."""
         try:
             header = decode_header(reader.read(position, HEADER_BYTES))
         except InvalidBatchError as error:

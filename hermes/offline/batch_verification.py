@@ -1,8 +1,8 @@
-"""Verifies a partition of Kafka's format without changing it, even while a broker is using it.
+"""Checks a partition of Kafka's format without changing it, even while a broker is using it.
 
-It is for record batches what `hermes.offline.verification` is for Kafka 0.7's messages, and finds
-the same kinds of things. What Kafka keeps beside segments is checked entry by entry, as Kafka's own
-DumpLogSegments does; a fault there costs time and no message, so it is a notice.
+It does for record batches what `hermes.offline.verification` does for Kafka 0.7's messages. What
+Kafka keeps beside segments is checked entry by entry, as by Kafka's own DumpLogSegments; a fault
+there costs time and no message, so it is a notice.
 """
 
 import os
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from hermes.errors import CorruptLogError
-from hermes.offline.batch_inspection import BadBytes, BatchFile, StoredBatch
+from hermes.offline.batch_inspection import BadBytes, BatchFile, InspectedBatch
 from hermes.offline.inspection import Limits
 from hermes.storage.checkpoints import (
     CLEANED_SUFFIX,
@@ -39,8 +39,8 @@ _APPEND_CHECKS: Final = 10
 _ADVANCE_BYTES: Final = 1024 * 1024
 
 
-class Found(NamedTuple):
-    """What was found: of what kind (`problem`, `notice`), about which file, what, and where."""
+class BatchFinding(NamedTuple):
+    """A `problem` or `notice` about a file."""
 
     kind: str
     path: Path
@@ -53,9 +53,7 @@ class BatchesCheck:
     """One check of a partition's directory.
 
     Args:
-        directory: the directory; only read.
-        limits: how far compressed batches may expand.
-        pause: called to let a broker finish an append: waits for some 50 ms.
+        pause: lets a broker finish an append: waits for some 50 ms.
         advance: called with the number of bytes checked since the last call.
 
     Attributes:
@@ -76,36 +74,29 @@ class BatchesCheck:
         self._files = FileLayer()
         self.segments = self.messages = self.size_bytes = 0
 
-    def run(self) -> Iterator[Found]:
-        """Check everything.
-
-        Yields:
-            What is found, as it is found.
-
-        Raises:
-            OSError: something can't be read.
-        """
+    def run(self) -> Iterator[BatchFinding]:
+        """Yield what is wrong, as it is found."""
         directory = self._directory
         record, damage = self._read_record()
         if damage:
             text = f"is damaged ({damage}); the broker believes Kafka's files, and writes it anew"
-            yield Found("notice", directory / RECORD_NAME, text)
+            yield BatchFinding("notice", directory / RECORD_NAME, text)
         names = sorted(os.listdir(directory))
         try:
             if read_topic_id(os.fspath(directory), self._files) is None:
                 text = "has no partition.metadata: the partition stays offline"
-                yield Found("problem", directory, text)
+                yield BatchFinding("problem", directory, text)
         except CorruptLogError as error:
-            yield Found("problem", directory, str(error))
+            yield BatchFinding("problem", directory, str(error))
         suffixes, others = choose_names(names, KAFKA.suffix)
         for name in others:
             if name not in KAFKA_NAMES and not name.endswith(CLEANED_SUFFIX):
-                yield Found("notice", directory / name, "not a file of this log; left alone")
+                yield BatchFinding("notice", directory / name, "not a file of this log; left alone")
         for name in names:
             parsed = parse_segment_name(name, KAFKA.suffix)
             # Producers' states may be of any offset.
             if parsed and parsed[0] not in suffixes and parsed[1] != ".snapshot":
-                yield Found("notice", directory / name, "an index without its segment")
+                yield BatchFinding("notice", directory / name, "an index without its segment")
         parts = []
         for base, suffix in suffixes.items():
             segment = Segment(self._files, KAFKA, os.fspath(directory), base, suffix)
@@ -114,19 +105,19 @@ class BatchesCheck:
             except FileNotFoundError:  # deleted, or renamed by a flush
                 continue
             except CorruptLogError as error:
-                yield Found("problem", directory / segment_name(base, suffix), str(error))
+                yield BatchFinding("problem", directory / segment_name(base, suffix), str(error))
         found = arrange(parts)
         for part in (*found.leftovers, *found.unreached):
             text = "a leftover that no segment leads to; nothing in it was visible"
-            yield Found("notice", Path(part.segment.path), text)
+            yield BatchFinding("notice", Path(part.segment.path), text)
         log = [*found.settled, *found.reached]
         if not log:
-            yield Found("notice", directory, "holds no segment; the broker starts it at 0")
+            yield BatchFinding("notice", directory, "holds no segment; the broker starts it at 0")
         for part, following in pairwise(log):
             if part.end > following.base_offset:
                 text = f"ends at {part.end}, but the next segment starts at {following.base_offset}"
                 path = Path(part.segment.path)
-                yield Found("problem", path, f"{text}: they overlap", following.base_offset)
+                yield BatchFinding("problem", path, f"{text}: they overlap", following.base_offset)
         has_bad_tail = False
         for part in log:
             for each in self._check_segment(part, is_last=part is log[-1]):
@@ -140,10 +131,10 @@ class BatchesCheck:
         # A running broker may have deleted segments, and written that down, meanwhile.
         if faults and self._read_record() == (record, ""):
             for text in faults:
-                yield Found("problem", directory, text)
+                yield BatchFinding("problem", directory, text)
 
     def _read_record(self) -> tuple[PartitionRecord | None, str]:
-        """What Hermes has written down of the log, and what is wrong with that."""
+        """What Hermes has recorded of the log, and what is wrong with that."""
         directory = os.path.abspath(self._directory)
         checkpoints = Checkpoints(os.path.dirname(directory), self._files)
         try:
@@ -154,7 +145,6 @@ class BatchesCheck:
     def _record_faults(
         self, record: PartitionRecord, settled: list[int], end: int | None
     ) -> list[str]:
-        """What was on disk once, and isn't there."""
         faults = record.losses(settled[0] if settled else None, end)
         try:
             check_segments(os.fspath(self._directory), settled, record.segments)
@@ -162,7 +152,7 @@ class BatchesCheck:
             faults.insert(0, str(error))
         return faults
 
-    def _check_segment(self, part: LoadingSegment, *, is_last: bool) -> Iterator[Found]:
+    def _check_segment(self, part: LoadingSegment, *, is_last: bool) -> Iterator[BatchFinding]:
         opened = None
         for path in (part.segment.path, os.path.splitext(part.segment.path)[0] + KAFKA.suffix):
             with suppress(FileNotFoundError):
@@ -180,12 +170,12 @@ class BatchesCheck:
             batches: dict[int, tuple[int, int]] = {}  # position -> (last offset, timestamp)
             reported = damaged = 0
             for found in segment.walk():
-                if isinstance(found, StoredBatch):
+                if isinstance(found, InspectedBatch):
                     header = found.header
                     self.messages += header.record_count
                     batches[found.position] = header.last_offset, header.max_timestamp_ms
                     if found.problem:
-                        yield Found(
+                        yield BatchFinding(
                             "problem",
                             segment.path,
                             found.problem,
@@ -203,7 +193,7 @@ class BatchesCheck:
                 text = f"{found.reason}: {found.end_position - found.position} bytes are lost"
                 if is_tail:
                     text += "; the broker cuts them off when it recovers"
-                yield Found("problem", segment.path, text, found.offset, found.next_offset)
+                yield BatchFinding("problem", segment.path, text, found.offset, found.next_offset)
             self._advance(segment.size_bytes - reported)
             # What is damaged is in the indexes still.
             if not damaged:
@@ -216,7 +206,7 @@ class BatchesCheck:
             if segment.refresh() <= tail.position:
                 return True
             found = next(segment.walk(tail.position, tail.offset), None)
-            if found is None or isinstance(found, StoredBatch):
+            if found is None or isinstance(found, InspectedBatch):
                 return True
         return False
 
@@ -228,15 +218,14 @@ class BatchesCheck:
 
 def _index_faults(
     segment: BatchFile, indexes: dict[str, bytes], batches: dict[int, tuple[int, int]]
-) -> Iterator[Found]:
-    """What Kafka's indexes say that isn't so."""
+) -> Iterator[BatchFinding]:
     base = segment.base_offset
     entries = _entries(indexes[OFFSETS_SUFFIX], OFFSET_ENTRY.size)
     pairs = [OFFSET_ENTRY.unpack(each) for each in entries]
     wrong = sum(batches.get(where, (-1, 0))[0] != base + offset for offset, where in pairs)
     if wrong:
         text = f"{wrong} of {len(pairs)} entries lead to no batch; the broker goes around them"
-        yield Found("notice", segment.path.with_suffix(OFFSETS_SUFFIX), text)
+        yield BatchFinding("notice", segment.path.with_suffix(OFFSETS_SUFFIX), text)
     timestamps = dict(batches.values())
     entries = _entries(indexes[TIMES_SUFFIX], TIME_ENTRY.size)
     times = [TIME_ENTRY.unpack(each) for each in entries]
@@ -244,7 +233,7 @@ def _index_faults(
     wrong += sum(later[0] <= earlier[0] for earlier, later in pairwise(times))
     if wrong:
         text = f"{wrong} of {len(times)} entries are wrong; times may be found inaccurately"
-        yield Found("notice", segment.path.with_suffix(TIMES_SUFFIX), text)
+        yield BatchFinding("notice", segment.path.with_suffix(TIMES_SUFFIX), text)
 
 
 def _entries(data: bytes, size: int) -> list[bytes]:

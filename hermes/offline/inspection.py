@@ -1,9 +1,8 @@
-"""One segment, read-only: its messages, one by one, and whether its time index is right about them.
+"""One segment of Kafka 0.7's format, read-only, as `dump-log` shows it and `check-log` judges it.
 
-It is what `dump-log` shows and `verification` judges. Which bytes are messages, and where the next
-valid one starts after a bad one, is decided by `hermes.storage.recovery`, so that the tools never
-contradict the broker's own recovery. Added to that is what a CRC can't see: whether a compressed
-message can be expanded.
+Which bytes are messages, and where the next valid one starts after a bad one, is decided by
+`hermes.storage.recovery`, so that the tools never contradict the broker's own recovery. Added to
+that is what a CRC can't see: whether a compressed message can be expanded.
 """
 
 import os
@@ -47,13 +46,12 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredMessage:
+class InspectedMessage:
     """A message with a valid size, magic and CRC.
 
     Attributes:
-        offset: where it starts in the partition's log.
         size_bytes: what it takes in the log, its length field included.
-        message: the message as stored, its payload a copy.
+        message: its payload is a copy.
         message_count: how many messages it holds: 1, or those of a compressed set.
         problem: why it can't be consumed nevertheless; None when it can.
     """
@@ -66,7 +64,6 @@ class StoredMessage:
 
     @property
     def end_offset(self) -> int:
-        """The offset after it, where the next message starts."""
         return self.offset + self.size_bytes
 
 
@@ -75,8 +72,6 @@ class BadRange:
     """Bytes that aren't a valid message.
 
     Attributes:
-        offset: where they start in the partition's log.
-        end_offset: the offset after them.
         next_offset: where the next valid message starts; None when none follows in the segment.
         reason: what is wrong with the first of them.
     """
@@ -88,7 +83,7 @@ class BadRange:
 
     @property
     def is_tail(self) -> bool:
-        """Whether no valid message follows: a tail, which the broker cuts off when it recovers."""
+        """Whether no valid message follows: then the broker cuts it off when it recovers."""
         return self.next_offset is None
 
 
@@ -96,15 +91,8 @@ class SegmentFile:
     """A segment's file, opened for reading; a context manager.
 
     A broker may be appending to it: what is read ends where the file ended when `refresh` (or the
-    constructor) last determined its size.
-
-    Args:
-        path: the file, or a link to it. The base offset is taken from its name; 0 when that has
-            none.
-        limits: how large damaged and compressed messages may be.
-
-    Raises:
-        OSError: it can't be opened.
+    constructor) last determined its size. The base offset is taken from the file's name; 0 when
+    that has none.
     """
 
     def __init__(self, path: Path, limits: Limits) -> None:
@@ -141,23 +129,17 @@ class SegmentFile:
             self._window_start, start = offset, 0
         return self._window[start : start + length]
 
-    def walk(self, start: int | None = None) -> Iterator[StoredMessage | BadRange]:
-        """Walk through the segment.
+    def walk(self, start: int | None = None) -> Iterator[InspectedMessage | BadRange]:
+        """Yield messages and bad ranges, in order and without gaps.
 
         Args:
             start: the offset to begin at, a message boundary; None for the first.
-
-        Yields:
-            Messages and bad ranges, in order and without gaps.
-
-        Raises:
-            OSError: it can't be read.
         """
         offset = self.base_offset if start is None else start
         reader = SegmentReader(self._files, self._descriptor, self.base_offset, self.end_offset)
         while offset < reader.end:
             message = self._message_at(offset)
-            if isinstance(message, StoredMessage):
+            if isinstance(message, InspectedMessage):
                 yield message
                 offset = message.end_offset
                 continue
@@ -166,7 +148,7 @@ class SegmentFile:
             yield BadRange(offset, end, following, reason=message)
             offset = end
 
-    def _message_at(self, offset: int) -> StoredMessage | str:
+    def _message_at(self, offset: int) -> InspectedMessage | str:
         """The message at an offset, or the reason why it isn't valid."""
         left = self.end_offset - offset
         start = self.read(offset, _SIZE.size + max(HEADER_BYTES))
@@ -193,17 +175,17 @@ class SegmentFile:
         message = Message((data[payload_start:], magic, attributes, crc))
         return self._examined(offset, len(data), message)
 
-    def _examined(self, offset: int, size_bytes: int, message: Message) -> StoredMessage:
+    def _examined(self, offset: int, size_bytes: int, message: Message) -> InspectedMessage:
         codec = message.attributes & CODEC_MASK
         if not codec:
-            return StoredMessage(offset, size_bytes, message, 1, None)
+            return InspectedMessage(offset, size_bytes, message, 1, None)
         if codec >= len(Codec):
-            return StoredMessage(offset, size_bytes, message, 0, f"the codec {codec} is unknown")
+            return InspectedMessage(offset, size_bytes, message, 0, f"the codec {codec} is unknown")
         try:
             count = Expansion(self._limits.max_expanded_bytes).count(message)
         except InvalidMessageError as error:
-            return StoredMessage(offset, size_bytes, message, 0, str(error))
-        return StoredMessage(offset, size_bytes, message, count, None)
+            return InspectedMessage(offset, size_bytes, message, 0, str(error))
+        return InspectedMessage(offset, size_bytes, message, count, None)
 
     def _crc_of(self, offset: int, end: int) -> int:
         # In pieces: a damaged length may claim the rest of a file of gigabytes.
@@ -216,10 +198,8 @@ class SegmentFile:
 class IndexFault(NamedTuple):
     """What is wrong with a time index; it costs accuracy and recovery speed, never a message.
 
-    Attributes:
-        kind: `problem` when the disk has damaged it, `notice` for what a crash leaves and the
-            broker repairs by itself.
-        text: what is wrong.
+    `kind` is `problem` when the disk has damaged it, `notice` for what a crash leaves and the
+    broker repairs by itself.
     """
 
     kind: str
@@ -229,17 +209,12 @@ class IndexFault(NamedTuple):
 def index_faults(
     data: bytes, segment: SegmentFile, *, will_be_recovered: bool
 ) -> Iterator[IndexFault]:
-    """Check a time index against its segment.
+    """Yield at most one fault per kind and cause, with the number of entries affected.
 
     Args:
         data: the index file's bytes, read before the segment was opened, so that every entry
             is about bytes that the segment has.
-        segment: the segment it belongs to.
-        will_be_recovered: whether the broker's next start mends the index: drops from it what a
-            power loss has torn.
-
-    Yields:
-        At most one fault per kind and cause, with the number of entries affected.
+        will_be_recovered: whether the broker's next start drops from it what a power loss has torn.
     """
     entries = [
         decode_entry(data, position)
@@ -283,7 +258,6 @@ def _first_unsynced(entries: list[IndexEntry | None]) -> int:
 
 
 def _count_unordered(entries: list[IndexEntry]) -> int:
-    """How many entries are smaller, in time or offset, than the one before."""
     return sum(
         after.time_ms < before.time_ms or after.end_offset < before.end_offset
         for before, after in pairwise(entries)

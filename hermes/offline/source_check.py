@@ -13,16 +13,13 @@ _LOOK = (
 
 
 def source_faults(data: bytes, end: int, *, will_be_recovered: bool) -> Iterator[IndexFault]:
-    """Check the file of a log's source positions.
+    """Yield at most one fault of each cause.
 
     Args:
         data: the file's bytes, read before the log's size was.
         end: the offset at which the log ends.
         will_be_recovered: whether the broker's next start drops what a crash has left, or a broker
             is using it now.
-
-    Yields:
-        At most one fault of each cause.
     """
     if not data.startswith(HEADER):
         yield IndexFault("problem", f"doesn't begin as it was written: {_LOOK}")

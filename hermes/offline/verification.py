@@ -1,9 +1,9 @@
-"""Verifies a data directory without changing it, even while a broker is using it.
+"""Checks a data directory without changing it, even while a broker is using it.
 
 Which files make up a log is decided by the loader's rules (`choose_names`, `arrange`), and which
-bytes are messages by recovery's; here stands what may change under a reader: an active segment
-grows, may end in the middle of an append, and is renamed when it has been flushed; retention
-deletes the oldest segments. None of that is a finding.
+bytes are messages by recovery's. Here is what may change under a reader: an active segment grows,
+may end in the middle of an append, and is renamed when it has been flushed; retention deletes the
+oldest segments. None of that is a finding.
 
 A *problem* means that messages are lost, damaged or unreachable. A *notice* is an oddity that costs
 no message.
@@ -20,7 +20,7 @@ from typing import Final
 
 from hermes.errors import CorruptEntriesError, ProtocolError
 from hermes.offline.batch_verification import BatchesCheck
-from hermes.offline.inspection import BadRange, Limits, SegmentFile, StoredMessage, index_faults
+from hermes.offline.inspection import BadRange, InspectedMessage, Limits, SegmentFile, index_faults
 from hermes.offline.source_check import set_aside_fault, source_faults
 from hermes.protocol import check_message_set, check_topic_name
 from hermes.storage.checkpoints import METADATA_NAME
@@ -60,10 +60,9 @@ _APPEND_CHECKS: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A problem or a notice.
+    """A `problem` or `notice`.
 
     Attributes:
-        kind: `problem` or `notice`.
         path: the file or directory, relative to the data directory.
         text: what is wrong, and what the consequence is.
         offset: where in the partition's log; None when it isn't about a place there.
@@ -79,13 +78,7 @@ class Finding:
 
 @dataclass(slots=True)
 class Totals:
-    """What was checked.
-
-    Attributes:
-        partitions, segments, messages: how many; the messages inside compressed sets are counted.
-        size_bytes: the size of all segments.
-        problems, notices: how many findings of each kind.
-    """
+    """What was checked; `messages` counts those inside compressed sets, too."""
 
     partitions: int = 0
     segments: int = 0
@@ -99,10 +92,8 @@ class DirectoryCheck:
     """One check of a data directory, or of a single partition's directory.
 
     Args:
-        root: the directory; only read.
-        limits: how large damaged and compressed messages may be.
-        pause: called to let a broker finish an append, up to ten times per torn tail: waits for
-            some 50 ms, unless no broker can be running.
+        pause: lets a broker finish an append, up to ten times per torn tail: waits for some 50 ms,
+            unless no broker can be running.
         advance: called with the number of bytes checked since the last call.
 
     Attributes:
@@ -125,14 +116,7 @@ class DirectoryCheck:
         self.totals = Totals()
 
     def run(self) -> Iterator[Finding]:
-        """Check everything.
-
-        Yields:
-            Findings, as they are found.
-
-        Raises:
-            OSError: the directory or a file in it can't be read.
-        """
+        """Yield findings, as they are found."""
         for finding in self._check_root():
             if finding.kind == "problem":
                 self.totals.problems += 1
@@ -207,7 +191,6 @@ class DirectoryCheck:
                 yield Finding(fault.kind, self._relative(directory / POSITIONS_NAME), fault.text)
 
     def _check_batches(self, directory: Path, names: Sequence[str]) -> Iterator[Finding]:
-        """Check a partition of Kafka's format."""
         if any(map(_is_0_7_segment, names)):
             text = "holds segments of Kafka 0.7 beside Kafka's record batches: it stays offline"
             yield self._problem(directory, text)
@@ -345,9 +328,9 @@ class DirectoryCheck:
         return offset + checked.valid_bytes
 
     def _judge(
-        self, segment: SegmentFile, found: StoredMessage | BadRange, *, is_last: bool
+        self, segment: SegmentFile, found: InspectedMessage | BadRange, *, is_last: bool
     ) -> Iterator[Finding]:
-        if isinstance(found, StoredMessage):
+        if isinstance(found, InspectedMessage):
             self.totals.messages += found.message_count
             if found.problem:
                 yield self._problem(segment.path, found.problem, found.offset, found.end_offset)
@@ -368,7 +351,7 @@ class DirectoryCheck:
             if segment.end_offset == end:
                 continue
             end = segment.end_offset
-            if isinstance(next(segment.walk(tail.offset)), StoredMessage):
+            if isinstance(next(segment.walk(tail.offset)), InspectedMessage):
                 # What follows was appended after this check began.
                 segment.end_offset = tail.offset
                 return True

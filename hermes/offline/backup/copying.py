@@ -1,7 +1,7 @@
 """From files to files: copies with checksums, durable, and links where a copy exists already.
 
-A copy is of the first so many bytes of a file, which don't change any more: what is flushed of a
-segment never does, whatever is appended meanwhile.
+A copy is of a file's beginning, which doesn't change any more: what is flushed of a segment never
+does, whatever is appended meanwhile.
 """
 
 import hashlib
@@ -12,7 +12,7 @@ from stat import S_IMODE, S_ISREG
 from typing import Any, Final, Protocol
 
 from hermes.errors import StorageError
-from hermes.offline.backup.manifest import DamagedRange, FileIdentity, Manifest, ManifestFile
+from hermes.offline.backup.manifest import BackupManifest, DamagedRange, FileIdentity, ManifestFile
 from hermes.storage.damage import BlockReads, read_or_zeros
 from hermes.storage.files import FileLayer, read_exactly, write_all
 
@@ -22,14 +22,13 @@ _BLOCK_BYTES: Final = 256 * 1024
 
 
 class FileInspection(Protocol):
-    """Looks at the bytes of a file that is being copied."""
+    """Looks at a file while it is copied, through a file layer that reads what is copied."""
 
     def __call__(self, files: FileLayer) -> Any:
         """Look at it, through a file layer that reads what is copied. Raises OSError."""
 
 
 def identify(status: os.stat_result) -> FileIdentity:
-    """Which state of which file a status is about."""
     return FileIdentity(status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
@@ -37,8 +36,6 @@ class Copier:
     """Copies files into one directory.
 
     Args:
-        root: the directory.
-        files: the file layer.
         advance: called with the number of bytes dealt with since the last call.
         older: an older backup: what hasn't changed since is linked.
         older_root: that backup's directory.
@@ -52,7 +49,7 @@ class Copier:
         root: str,
         files: FileLayer,
         advance: Callable[[int], None],
-        older: Manifest | None = None,
+        older: BackupManifest | None = None,
         older_root: str = "",
     ) -> None:
         self._root = root
@@ -65,7 +62,6 @@ class Copier:
         self.linked_bytes = 0
 
     def path(self, relative: str) -> str:
-        """Where a file of the directory is."""
         return os.path.join(self._root, *relative.split("/"))
 
     def copy(
@@ -74,7 +70,6 @@ class Copier:
         """Copy the beginning of an open file, and put it on disk; its name is for the caller.
 
         Args:
-            descriptor: open for reading.
             length: how many bytes; the file must have them.
             relative: where to, relative to the directory; nothing has that name.
             look: looks at what is copied, while it is in memory. What can't be read is zeros then:
@@ -85,7 +80,6 @@ class Copier:
 
         Raises:
             StorageError: the file is shorter.
-            OSError: the disk failed.
         """
         status = self._files.fstat(descriptor)
         path = self.path(relative)
@@ -111,12 +105,9 @@ class Copier:
     def link_or_copy(
         self, descriptor: int, length: int, relative: str, look: FileInspection | None = None
     ) -> ManifestFile:
-        """Link what the older backup has of a file in just this state, or else copy it.
+        """Link what the older backup has of a file in just this state, or else `copy` it.
 
         What is linked isn't looked at.
-
-        Raises:
-            StorageError, OSError: as for `copy`.
         """
         older = self._older.get(relative)
         if (
@@ -129,7 +120,6 @@ class Copier:
         return self.copy(descriptor, length, relative, look)
 
     def older_damage(self, relative: str) -> list[DamagedRange]:
-        """What the older backup says of the damage in one of its files."""
         return [each for each in self._older_damage if each.path == relative]
 
     def _link(self, older: ManifestFile) -> bool:
@@ -145,7 +135,7 @@ class Copier:
         return False
 
     def checksum(self, relative: str) -> tuple[int, str]:
-        """Read a file of the directory again: (its size, its checksum). Raises OSError."""
+        """Read a file of the directory again: (its size, its checksum)."""
         descriptor = self._files.open_read(self.path(relative))
         try:
             digest = hashlib.sha256()
@@ -162,8 +152,7 @@ class Copier:
 class _Copy:
     """One file on its way, from its beginning to its end.
 
-    Attributes:
-        skips_unreadable: whether what the disk doesn't give back becomes zeros.
+    `skips_unreadable` makes zeros of what the disk doesn't give back.
     """
 
     def __init__(
@@ -187,11 +176,10 @@ class _Copy:
 
     @property
     def sha256(self) -> str:
-        """The checksum of what was copied so far, in hexadecimal."""
         return self._digest.hexdigest()
 
     def up_to(self, end: int, step_bytes: int) -> bytes:
-        """Copy up to a position, so many bytes at a time; gives the last ones."""
+        """Copy up to a position, so many bytes at a time; returns the last ones."""
         data = b""
         while self._position < end:
             wanted = min(step_bytes, end - self._position)

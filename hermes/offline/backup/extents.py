@@ -1,8 +1,7 @@
 """Up to where a partition is on disk, and which of its files hold that.
 
-While a broker runs, it says so itself: the high watermark. An entry of a time index says the same
-of where it ends, and may know more. Without a broker everything counts that the broker's own loader
-would load.
+A running broker says so itself: the high watermark. A time index' last entry may prove more.
+Without a broker, all counts that the broker's own loader would load.
 """
 
 from collections.abc import Sequence
@@ -23,7 +22,6 @@ class LogExtent(NamedTuple):
 
     Attributes:
         bases: the base offsets of its segments, ascending.
-        end: where it ends.
         tail: how many of the last segments recovery will look at; 0 when it need not.
     """
 
@@ -39,9 +37,6 @@ def open_segment(
 
     Returns:
         (a descriptor that the caller closes, the segment); None when it was deleted.
-
-    Raises:
-        OSError: it can't be opened.
     """
     for suffix in (log_format.suffix, UNFLUSHED_SUFFIX, log_format.suffix):
         segment = Segment(files, log_format, directory, base, suffix)
@@ -54,16 +49,13 @@ def flushed_extent(directory: str, high_watermark: int, files: FileLayer) -> Log
     """Find what is on disk of a partition that a broker is using.
 
     Args:
-        directory: the partition's directory.
         high_watermark: what the broker said before this was called.
-        files: the file layer.
 
     Returns:
         It ends at the high watermark, or later; None when there is no segment now (any more).
 
     Raises:
         StorageError: the high watermark is of another log.
-        OSError: the directory, or a file in it, can't be read.
     """
     log_format = format_of(directory, files)
     bases = list(choose_names(files.listdir(directory), log_format.suffix)[0])
@@ -84,7 +76,7 @@ def flushed_extent(directory: str, high_watermark: int, files: FileLayer) -> Log
 
 
 def _proven(directory: str, base: int, files: FileLayer, log_format: LogFormat) -> int:
-    """Up to where a segment is on disk for certain, as its time index says; 0 if it tells none."""
+    """Up to where a segment is on disk for certain, by its time index; 0 if that says nothing."""
     opened = open_segment(directory, base, files, log_format)
     if opened is None:
         return 0
@@ -102,16 +94,13 @@ def stopped_extent(directory: str, files: FileLayer, *, clean: bool) -> LogExten
     """Find what the broker's next start would load of a partition that nobody uses.
 
     Args:
-        directory: the partition's directory.
-        files: the file layer.
         clean: whether the last stop was clean.
 
     Returns:
-        All of it, and how many segments recovery has still to look at; None when there is none.
+        None if it would load nothing.
 
     Raises:
         CorruptLogError: something in the directory isn't a file.
-        OSError: the directory, or a file in it, can't be read.
     """
     log_format = format_of(directory, files)
     suffixes, _ = choose_names(files.listdir(directory), log_format.suffix)

@@ -30,11 +30,7 @@ _FORMAT: Final = 1
 
 
 class FileIdentity(NamedTuple):
-    """What tells that a file of the source was not written to since.
-
-    Attributes:
-        inode, size_bytes, mtime_ns, ctime_ns: as `fstat` had them before the file was copied.
-    """
+    """The `fstat` of a source file before it was copied: it changes when somebody writes to it."""
 
     inode: int
     size_bytes: int
@@ -47,8 +43,7 @@ class ManifestFile(NamedTuple):
 
     Attributes:
         path: relative to the backup, with `/`.
-        size_bytes: its size.
-        sha256: the checksum of its bytes, in hexadecimal.
+        sha256: in hexadecimal.
         mtime_ns: when the source was last written to, in ns since 1970.
         mode: its permission bits.
         identity: which state of which file it is a copy of; None when it is not exactly a copy.
@@ -67,7 +62,7 @@ class DamagedRange(NamedTuple):
 
     Attributes:
         path: the segment's file, relative to the backup.
-        start, end: their offsets in the partition's log, from `start` up to `end`.
+        start, end: offsets in the partition's log.
     """
 
     path: str
@@ -75,7 +70,6 @@ class DamagedRange(NamedTuple):
     end: int
 
     def __str__(self) -> str:
-        """In one line, for people."""
         return (
             f"{self.path.removeprefix(f'{DATA}/')}: damaged at offsets {self.start} to {self.end}"
         )
@@ -91,7 +85,7 @@ class PartitionExtent(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class BackupManifest:
     """One backup.
 
     Attributes:
@@ -99,8 +93,6 @@ class Manifest:
         taken_ms: when it began, in ms since 1970; everything flushed by then is in it.
         source: the data directory.
         was_running: whether a broker was using that.
-        partitions: what it has of each partition.
-        files: every file.
         faults: what of the source could not be backed up.
         notes: what was left out or happened meanwhile without a loss.
         damaged: what of it is damaged, as the source was; None where nobody has looked.
@@ -118,11 +110,9 @@ class Manifest:
 
     @property
     def size_bytes(self) -> int:
-        """The size of all files."""
         return sum(each.size_bytes for each in self.files)
 
     def encode(self) -> bytes:
-        """The bytes of the manifest's file."""
         body = {
             "format": _FORMAT,
             "hermes": self.hermes,
@@ -138,11 +128,11 @@ class Manifest:
         return json.dumps({**body, "checksum": _checksum(body)}).encode() + b"\n"
 
     @classmethod
-    def decode(cls, data: bytes) -> "Manifest":
+    def decode(cls, data: bytes) -> "BackupManifest":
         """Read a manifest's file.
 
         Raises:
-            StorageError: it isn't what `encode` has written, or of a later version of Hermes.
+            StorageError: `encode` hasn't written it, or a later version of Hermes has.
         """
         try:
             body = json.loads(data)
@@ -158,7 +148,7 @@ class Manifest:
             raise StorageError("it is damaged: it isn't what Hermes writes") from error
 
     @classmethod
-    def _of(cls, body: Mapping[str, Any]) -> "Manifest":
+    def _of(cls, body: Mapping[str, Any]) -> "BackupManifest":
         return cls(
             hermes=body["hermes"],
             taken_ms=body["taken_ms"],

@@ -18,7 +18,7 @@ from stat import S_ISDIR
 from typing import Final
 
 from hermes.errors import StorageError
-from hermes.offline.backup.manifest import MANIFEST_NAME, Manifest
+from hermes.offline.backup.manifest import MANIFEST_NAME, BackupManifest
 from hermes.quoting import quoted
 from hermes.storage.files import FileLayer, exists, read_exactly, storage_error, write_all
 from hermes.storage.lock import DirectoryLock
@@ -27,16 +27,6 @@ _NAME: Final = re.compile(r"[0-9]{8}T[0-9]{6}\.[0-9]{3}Z")
 
 
 class Repository:
-    """A directory of backups; every call blocks.
-
-    Args:
-        path: the directory.
-        files: the file layer.
-
-    Attributes:
-        path: as given, absolute.
-    """
-
     def __init__(self, path: str | os.PathLike[str], files: FileLayer | None = None) -> None:
         self.path = os.path.abspath(path)
         self._files = FileLayer() if files is None else files
@@ -69,11 +59,7 @@ class Repository:
     # -- reading --------------------------------------------------------------------------------
 
     def names(self) -> list[str]:
-        """The names of the whole backups, oldest first.
-
-        Raises:
-            StorageError: the directory can't be read.
-        """
+        """The names of the whole backups, oldest first."""
         return [name for name, is_whole in self._all() if is_whole]
 
     def _all(self) -> list[tuple[str, bool]]:
@@ -87,10 +73,9 @@ class Repository:
             raise storage_error(f"read the backups in {self.path}", error) from error
 
     def directory(self, name: str, *below: str) -> str:
-        """The path of a backup, or of something in it."""
         return os.path.join(self.path, name, *below)
 
-    def read(self, name: str) -> Manifest:
+    def read(self, name: str) -> BackupManifest:
         """Read what a backup holds.
 
         Raises:
@@ -103,7 +88,7 @@ class Repository:
             descriptor = self._files.open_read(path)
             try:
                 size = self._files.fstat(descriptor).st_size
-                return Manifest.decode(read_exactly(self._files, descriptor, size, 0))
+                return BackupManifest.decode(read_exactly(self._files, descriptor, size, 0))
             finally:
                 self._files.close(descriptor)
         except FileNotFoundError:
@@ -126,7 +111,7 @@ class Repository:
             raise StorageError(f"there is no whole backup in {self.path}")
         return names[-1]
 
-    def readable(self) -> Iterator[tuple[str, Manifest]]:
+    def readable(self) -> Iterator[tuple[str, BackupManifest]]:
         """The backups that can be read, newest first."""
         for name in reversed(self.names()):
             with suppress(StorageError):
@@ -137,14 +122,8 @@ class Repository:
     def begin(self, now_ms: int) -> str:
         """Remove what was not finished, and make the directory of a new backup.
 
-        Args:
-            now_ms: ms since 1970.
-
         Returns:
             Its name; later than all others, also if the clock was set back.
-
-        Raises:
-            OSError: the disk failed.
         """
         names = []
         for name, is_whole in self._all():
@@ -158,12 +137,8 @@ class Repository:
         self._files.mkdir(self.directory(name))
         return name
 
-    def finish(self, name: str, manifest: Manifest) -> None:
-        """Make a backup whole, all of whose files are on disk.
-
-        Raises:
-            OSError: the disk failed; it isn't.
-        """
+    def finish(self, name: str, manifest: BackupManifest) -> None:
+        """Make a backup whole, all of whose files are on disk."""
         directory = self.directory(name)
         draft = os.path.join(directory, f"{MANIFEST_NAME}.new")
         descriptor = self._files.open_new(draft)
@@ -184,17 +159,7 @@ class Repository:
             remove_tree(self.directory(name), self._files)
 
     def keep(self, count: int) -> list[str]:
-        """Delete all but the newest backups.
-
-        Args:
-            count: how many whole ones stay, 1 or more.
-
-        Returns:
-            The names of those that were deleted.
-
-        Raises:
-            StorageError: one can't be deleted.
-        """
+        """Delete all but the `count` newest whole backups; returns the names of the deleted."""
         doomed = self.names()[:-count]
         for name in doomed:
             directory = self.directory(name)
@@ -209,11 +174,7 @@ class Repository:
 
 
 def remove_tree(path: str, files: FileLayer) -> None:
-    """Delete a directory with all it holds; links are not followed.
-
-    Raises:
-        OSError: something can't be deleted.
-    """
+    """Delete a directory with all it holds; links are not followed."""
     for name in files.listdir(path):
         each = os.path.join(path, name)
         if S_ISDIR(files.lstat(each).st_mode):

@@ -1,7 +1,7 @@
 """From a backup to a data directory that a broker can open; every byte is checked on its way.
 
-While a restore is going on, or when it was interrupted, the directory holds a file that no broker
-starts beside: half of the data must never be taken for all of it.
+During a restore, and after an interrupted one, the directory holds a file beside which no broker
+starts: half of the data must never be taken for all of it.
 """
 
 import os
@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 
 from hermes.errors import StorageError
 from hermes.offline.backup.copying import Copier
-from hermes.offline.backup.manifest import DATA, Manifest, ManifestFile
+from hermes.offline.backup.manifest import DATA, BackupManifest, ManifestFile
 from hermes.storage.files import FileLayer, storage_error
 from hermes.storage.layout import LOCK_NAME, RESTORE_MARKER, partition_directory
 from hermes.storage.lock import DirectoryLock
@@ -19,21 +19,15 @@ from hermes.storage.lock import DirectoryLock
 
 def verify(
     directory: str,
-    manifest: Manifest,
+    manifest: BackupManifest,
     *,
     advance: Callable[[int], None] = lambda size_bytes: None,
     files: FileLayer | None = None,
 ) -> Iterator[str]:
-    """Read every byte of a backup and compare checksums.
+    """Read every byte of a backup and compare checksums; yields a line for each wrong file.
 
     Args:
-        directory: the backup.
-        manifest: what it should hold.
         advance: called with the number of bytes read since the last call.
-        files: the file layer; the operating system's unless given.
-
-    Yields:
-        What is wrong, a line for each file.
     """
     files = FileLayer() if files is None else files
     copier = Copier(directory, files, advance)
@@ -49,7 +43,7 @@ def verify(
 
 def restore(
     directory: str,
-    manifest: Manifest,
+    manifest: BackupManifest,
     target: str,
     *,
     finish: Callable[[], None] = lambda: None,
@@ -59,12 +53,9 @@ def restore(
     """Make a data directory of a backup. Blocks.
 
     Args:
-        directory: the backup.
-        manifest: what it holds.
         target: the data directory: an empty one, or one that doesn't exist.
         finish: called when all files are there, before a broker may use them.
         advance: called with the number of bytes copied since the last call.
-        files: the file layer; the operating system's unless given.
 
     Raises:
         StorageError: the target isn't empty (nothing was done), or the restore could not be
@@ -89,7 +80,6 @@ def restore(
 
 
 def _begin(target: str, files: FileLayer) -> None:
-    """Make sure that there is an empty directory."""
     with suppress(FileExistsError):
         files.mkdir(target)
         files.fsync_directory(os.path.dirname(os.path.abspath(target)))
@@ -101,7 +91,7 @@ def _begin(target: str, files: FileLayer) -> None:
 
 
 def _copy_all(
-    directory: str, manifest: Manifest, target: str, copier: Copier, files: FileLayer
+    directory: str, manifest: BackupManifest, target: str, copier: Copier, files: FileLayer
 ) -> None:
     made = [target]
     for topic, partition, _, _ in manifest.partitions:

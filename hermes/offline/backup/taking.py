@@ -29,12 +29,12 @@ from hermes.offline.backup.copying import Copier
 from hermes.offline.backup.extents import LogExtent, flushed_extent, stopped_extent
 from hermes.offline.backup.manifest import (
     DATA,
+    BackupManifest,
     DamagedRange,
-    Manifest,
     ManifestFile,
     PartitionExtent,
 )
-from hermes.offline.backup.partition import ChangedError, PartitionCopy
+from hermes.offline.backup.partition_copy import ChangedError, PartitionCopy
 from hermes.offline.backup.repository import Repository, remove_tree
 from hermes.quoting import quoted
 from hermes.storage.checkpoints import STARTS_NAME
@@ -61,7 +61,6 @@ class BackupSource:
     """What to back up.
 
     Attributes:
-        log_dir: the data directory.
         flushed: asks the broker that uses it for the high watermarks of a topic's partitions, by
             number; those that it doesn't serve are missing. None when there is no broker.
         settings: for the recovery of what an unclean stop has left.
@@ -75,16 +74,10 @@ class BackupSource:
 
 
 class CompletedBackup(NamedTuple):
-    """A backup that is whole.
-
-    Attributes:
-        name: its name in the repository.
-        manifest: what it holds.
-        copied_bytes, linked_bytes: of its files, what was copied, and what older backups had.
-    """
+    """A backup that is whole; its files were copied, or linked to an older backup's."""
 
     name: str
-    manifest: Manifest
+    manifest: BackupManifest
     copied_bytes: int
     linked_bytes: int
 
@@ -102,13 +95,10 @@ def take_backup(
     """Back up a data directory; everything that is flushed when this is called is in it. Blocks.
 
     Args:
-        repository: where to.
-        source: what.
         now_ms: ms since 1970.
         version: of Hermes.
-        pause: called to let a change of topics pass, up to five times per partition.
+        pause: lets a change of topics pass, up to five times per partition.
         advance: called with the number of bytes dealt with since the last call.
-        files: the file layer; the operating system's unless given.
 
     Returns:
         What was taken. Its faults are what could not be, its damage is the source's.
@@ -175,8 +165,6 @@ def _copier(
 
 
 class _Taking:
-    """One backup that is being taken."""
-
     def __init__(
         self,
         source: BackupSource,
@@ -199,9 +187,8 @@ class _Taking:
         self._notes: list[str] = []
         self._damaged: list[DamagedRange] = []
 
-    def manifest(self, version: str) -> Manifest:
-        """What was taken."""
-        return Manifest(
+    def manifest(self, version: str) -> BackupManifest:
+        return BackupManifest(
             hermes=version,
             taken_ms=self._now_ms,
             source=self._source.log_dir,
@@ -214,7 +201,7 @@ class _Taking:
         )
 
     def run(self) -> None:
-        """Copy everything, and put it on disk. Raises OSError, StorageError."""
+        """Copy everything, and put it on disk."""
         self._files.mkdir(self._copier.path(DATA))
         partitions, others = list_partitions(self._source.log_dir, self._files)
         self._is_clean = CLEAN_SHUTDOWN_MARKER in others
@@ -227,7 +214,7 @@ class _Taking:
         self._files.fsync_directory(self._copier.path(DATA))
 
     def _other(self, name: str) -> None:
-        """Copy a file of the broker itself; anything else is left out, and said so."""
+        """Copy a file of the broker itself; leave anything else out, with a note."""
         if name in (CLEAN_SHUTDOWN_MARKER, LOCK_NAME):
             return
         if name == RESTORE_MARKER:

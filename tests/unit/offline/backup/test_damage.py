@@ -13,7 +13,7 @@ from storage_fakes import UnsyncedFiles, WatchedFiles
 from storage_logs import NOW_MS, append, message, settings
 
 from hermes.offline.backup import BackupSource, Repository, take_backup
-from hermes.offline.backup.manifest import DamagedRange, Manifest
+from hermes.offline.backup.manifest import BackupManifest, DamagedRange
 from hermes.offline.backup.taking import CompletedBackup
 from hermes.storage import DataDirectory
 from hermes.storage.damage import MOST_RANGES
@@ -116,7 +116,7 @@ def test_nothing_is_read_twice_for_it(
     filled(tmp_path / "data", log_format)
     looking, blind = WatchedFiles(), WatchedFiles()
     take(tmp_path, files=looking)
-    monkeypatch.setattr("hermes.offline.backup.partition.damage_of", lambda *arguments: [])
+    monkeypatch.setattr("hermes.offline.backup.partition_copy.damage_of", lambda *arguments: [])
     shutil.rmtree(tmp_path / "backups")
     take(tmp_path, files=blind)
     assert looking.bytes_read == blind.bytes_read
@@ -203,9 +203,12 @@ def test_very_much_damage_is_told_together(tmp_path: Path) -> None:
 def test_a_backup_of_a_version_that_did_not_look_is_not_linked(tmp_path: Path) -> None:
     filled(tmp_path / "data", "kafka")
     first = take(tmp_path)
-    body = {**{name: getattr(first.manifest, name) for name in Manifest.__slots__}, "damaged": None}
+    body = {
+        **{name: getattr(first.manifest, name) for name in BackupManifest.__slots__},
+        "damaged": None,
+    }
     manifest = tmp_path / "backups" / first.name / "manifest.json"
-    manifest.write_bytes(Manifest(**body).encode())
+    manifest.write_bytes(BackupManifest(**body).encode())
     flip(segments(tmp_path / "data")[2], 500)
     second = take(tmp_path, at=1000)
     assert (second.linked_bytes, len(second.manifest.damaged or ())) == (0, 1)

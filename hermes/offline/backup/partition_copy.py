@@ -28,15 +28,10 @@ class PartitionCopy:
     """A partition that is being copied.
 
     Args:
-        copier: where to.
-        files: the file layer.
-        directory: the partition's directory.
-        name: its name.
-        extent: what of it.
         max_message_bytes: the largest payload to believe in where bytes are damaged.
 
     Attributes:
-        extent: as given.
+        extent: what of it.
         stored: the files so far, by path.
         changing: the paths of those that recovery may change.
         faults: what is wrong with the source.
@@ -65,15 +60,11 @@ class PartitionCopy:
         self._max_message_bytes = max_message_bytes
 
     def run(self) -> int:
-        """Copy it.
-
-        Returns:
-            The first offset.
+        """Copy it; returns its first offset.
 
         Raises:
             ChangedError: it changed; nothing that was copied is of use.
             StorageError: it isn't what the broker says.
-            OSError: the disk failed.
         """
         bases, end, tail = self.extent
         self._add_sources()
@@ -104,9 +95,9 @@ class PartitionCopy:
         return end
 
     def _add_sources(self) -> None:
-        """Copy what mirrors have stored, and where. It is as new as the extent, or newer.
+        """Copy the positions of mirrors, which are as new as the extent, or newer.
 
-        A start drops from it what lies beyond the copy of the log, if there is anything.
+        A start drops from them what lies beyond the copy of the log.
         """
         try:
             descriptor = self._files.open_read(os.path.join(self._directory, POSITIONS_NAME))
@@ -169,7 +160,6 @@ class PartitionCopy:
             self.damaged += [DamagedRange(path, *each) for each in damage]
 
     def _add_whole(self, name: str, *, will_change: bool) -> None:
-        """Copy a file beside the segments, if there is one."""
         try:
             descriptor = self._files.open_read(os.path.join(self._directory, name))
         except FileNotFoundError:
@@ -197,7 +187,7 @@ class PartitionCopy:
             self._files.close(descriptor)
 
     def _usable_bytes(self, descriptor: int, size: int, end: int) -> int:
-        """How much of an index ends with a whole entry that isn't about more than `end`."""
+        """The length of an index up to its last intact entry that isn't about more than `end`."""
         count = size // ENTRY_BYTES
         while count:
             data = read_exactly(self._files, descriptor, ENTRY_BYTES, (count - 1) * ENTRY_BYTES)
@@ -223,7 +213,7 @@ class PartitionCopy:
         self.stored[relative] = copy(descriptor, length, relative, look)
 
     def _check_was_oldest(self, base: int) -> None:
-        """Make sure that a segment which is gone went by retention: with all before it."""
+        """Make sure that a missing segment went by retention: with all before it."""
         bases = self.extent.bases
         if base == bases[-1] or any(self._look(each) for each in bases if each < base):
             raise ChangedError(f"its segment at {base} was deleted")
