@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 from hermes.client import FetchRequest, SimpleConsumer
 from hermes.spark import HermesDataSource
 from hermes.spark.reading import FETCH_BYTES, ReadTask
-from hermes.spark.source import BatchReader
+from hermes.spark.source import HermesBatchReader
 
 __all__ = ["TupleSource"]
 
@@ -25,12 +25,12 @@ class TupleSource(HermesDataSource):
         """The name of the format."""
         return "hermes-tuples"
 
-    def reader(self, schema: StructType) -> BatchReader:
+    def reader(self, schema: StructType) -> HermesBatchReader:
         """As the source, but for what its tasks yield."""
         return TupleReader(self._checked("batch", schema))
 
 
-class TupleReader(BatchReader):
+class TupleReader(HermesBatchReader):
     """Plans like the source; reads with the client library's own loop."""
 
     def read(self, partition: InputPartition) -> Iterator[Any]:

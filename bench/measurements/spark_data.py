@@ -181,7 +181,7 @@ class _Data:
 def _planned(broker: HermesBroker, rounds: int) -> Row:
     """What planning takes over many partitions with a message each."""
     from hermes.spark.options import SourceOptions
-    from hermes.spark.source import BatchReader
+    from hermes.spark.source import HermesBatchReader
 
     host, port = broker.address
     config = ProducerConfig(
@@ -191,7 +191,7 @@ def _planned(broker: HermesBroker, rounds: int) -> Row:
         for _ in range(_MANY):
             producer.send(TOPIC, b"x" * _SMALL_BYTES)
     given = {"hermes.bootstrap.servers": f"{host}:{port}", "subscribe": TOPIC}
-    reader = BatchReader(SourceOptions.parse(given, "batch"))
+    reader = HermesBatchReader(SourceOptions.parse(given, "batch"))
     seconds = []
     for _ in range(rounds):
         begun = time.perf_counter()

@@ -24,8 +24,8 @@ from hermes.client import ProducerConfig
 from hermes.errors import ClientError
 from hermes.protocol import core, encode_message_set
 from hermes.protocol.stamps import STAMP, STAMP_START
+from hermes.spark.load.load_target import LoadTarget
 from hermes.spark.load.loaded import read_loaded
-from hermes.spark.load.target import LoadTarget
 from hermes.spark.starting import prepared
 from hermes.spark.stores import open_store
 

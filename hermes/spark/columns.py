@@ -32,7 +32,7 @@ from pyspark.sql.types import (
 from hermes.errors import ExpandedTooLargeError, InvalidMessageError
 from hermes.protocol import DEFAULT_MAX_EXPANDED_BYTES, MessageSet, core
 from hermes.protocol.messages import SIZE
-from hermes.spark.arrays import binaries, numbers, packed_binaries, repeated
+from hermes.spark.arrow_arrays import binaries, numbers, packed_binaries, repeated
 from hermes.spark.offsets import TopicPartition
 from hermes.spark.options import Extras
 
@@ -88,7 +88,7 @@ def nullable(schema: StructType) -> StructType:
     return StructType(fields)
 
 
-class Batch(NamedTuple):
+class RowBatch(NamedTuple):
     """Some messages of a partition, in order.
 
     Attributes:
@@ -108,7 +108,7 @@ def record_batches(
     *,
     skip_damaged: bool = False,
     max_expanded_bytes: int = DEFAULT_MAX_EXPANDED_BYTES,
-) -> Iterator[Batch]:
+) -> Iterator[RowBatch]:
     """Turn what was fetched into record batches.
 
     Args:
@@ -136,7 +136,7 @@ def record_batches(
             failure = error
         if rows.position > position:
             next_offset = fetched.base_offset + rows.position
-            yield Batch(rows.record_batch(partition), next_offset, tuple(rows.skipped))
+            yield RowBatch(rows.record_batch(partition), next_offset, tuple(rows.skipped))
         elif failure is None:
             return  # an incomplete message is left
         position = rows.position

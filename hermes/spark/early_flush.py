@@ -4,7 +4,7 @@ A load flushes its data before it commits them. The disk has little to do while 
 encodes; a thread of the driver has it write by then what files have so far.
 
 Nothing relies on this: whoever needs data to be durable flushes all of them afterwards
-(`Store.flush_tree`). But Linux reports a lost write once, and to one who asks first. So an error
+(`FileStore.flush_tree`). But Linux reports a lost write once, to whoever asks first. So an error
 that this thread gets is raised at the end, since the later flush may not be told of it.
 """
 
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from hermes.spark.files import Files
-from hermes.spark.stores import Store
+from hermes.spark.stores import FileStore
 
 _SECONDS: Final = 0.25
 # Each flush costs a commit of the file system's journal; what is less is left for the end.
@@ -25,7 +25,7 @@ _LEAST_BYTES: Final = 16 * 1024 * 1024
 _GONE: Final = {errno.ENOENT, errno.ESTALE}
 
 
-def flushed_early(store: Store, directory: str) -> AbstractContextManager[None]:
+def flushed_early(store: FileStore, directory: str) -> AbstractContextManager[None]:
     """While the block runs, flush what is written into a directory by and by.
 
     Args:

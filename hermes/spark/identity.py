@@ -29,7 +29,7 @@ OPTION_NAMES: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class ClientIdentity:
     """What the options say; pickled for the workers.
 
     Attributes:
@@ -104,4 +104,4 @@ class Identity:
 
 
 #: As Kafka 0.7's clients connect.
-NOBODY: Final = Identity()
+NOBODY: Final = ClientIdentity()

@@ -30,8 +30,8 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from hermes.errors import OffsetOutOfRangeBrokerError
-from hermes.spark.cluster import Cluster
-from hermes.spark.contents import EMPTY, Bounds
+from hermes.spark.broker_metadata import EMPTY, Bounds
+from hermes.spark.cluster_reader import ClusterReader
 from hermes.spark.offsets import Offsets, TopicPartition, nested, unnested
 from hermes.spark.options import SourceOptions
 from hermes.spark.plain_errors import plain_errors
@@ -53,13 +53,13 @@ _log = logging.getLogger(__name__)
 _INITIAL: Final[dict[str, Any]] = {"(initial)": {}}
 
 
-class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class HermesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans micro-batches and reads their ranges."""
 
     def __init__(self, options: SourceOptions, rows: pa.Schema | None = None) -> None:
         self._options = options
         self._rows = rows
-        self._cluster: Cluster | None = None
+        self._cluster: ClusterReader | None = None
         self._target: Offsets | None = None
         self._seen: Offsets = {}
 
@@ -155,10 +155,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # -- within ---------------------------------------------------------------------------------
 
-    def _connected(self) -> Cluster:
+    def _connected(self) -> ClusterReader:
         if self._cluster is None:
             options = self._options
-            cluster = Cluster(options.address, options.retries)
+            cluster = ClusterReader(options.address, options.retries)
             if options.group is not None:
                 try:
                     cluster.check_group(options.group)

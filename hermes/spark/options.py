@@ -17,7 +17,7 @@ from hermes.config.addresses import parse_brokers
 from hermes.config.units import parse_size
 from hermes.errors import ConfigError
 from hermes.regex import JavaPattern, compile_java
-from hermes.spark.identity import NOBODY, Identity
+from hermes.spark.identity import NOBODY, ClientIdentity
 from hermes.spark.offsets import Offsets, TopicPartition, parse_offsets, parse_partitions
 
 Use: TypeAlias = Literal["batch", "stream", "sink"]
@@ -44,7 +44,7 @@ class Option(NamedTuple):
     uses: tuple[Use, ...] = ("batch", "stream")
 
 
-class Retries(NamedTuple):
+class RetryOptions(NamedTuple):
     """How often, and after how long, what failed is tried again.
 
     Attributes:
@@ -56,7 +56,7 @@ class Retries(NamedTuple):
     seconds: float
 
 
-class ClusterAddress(NamedTuple):
+class ConnectionOptions(NamedTuple):
     """How the brokers are found: exactly one of the two is given.
 
     Attributes:
@@ -67,7 +67,7 @@ class ClusterAddress(NamedTuple):
 
     bootstrap: tuple[tuple[str, int], ...] = ()
     zookeeper: str = ""
-    identity: Identity = NOBODY
+    identity: ClientIdentity = NOBODY
 
 
 class Selection(NamedTuple):
@@ -179,7 +179,7 @@ ADDRESS_OPTIONS: Final = (
 
 _ALL: Final[tuple[Use, ...]] = ("batch", "stream", "sink")
 
-#: Who connects; in the order of the attributes of `Identity`.
+#: Who connects; in the order of the attributes of `ClientIdentity`.
 IDENTITY_OPTIONS: Final = (
     Option(
         "tls",
@@ -406,7 +406,7 @@ def parse_options(
     return values
 
 
-def address_of(values: Mapping[str, Any]) -> ClusterAddress:
+def address_of(values: Mapping[str, Any]) -> ConnectionOptions:
     """Take the brokers' address, and who connects, from parsed options.
 
     Raises:
@@ -417,8 +417,8 @@ def address_of(values: Mapping[str, Any]) -> ClusterAddress:
         raise ConfigError(
             "hermes.bootstrap.servers", "expected exactly one: this or hermes.zookeeper"
         )
-    identity = Identity(*(values[option.name] for option in IDENTITY_OPTIONS))
-    return ClusterAddress(bootstrap or (), zookeeper or "", identity)
+    identity = ClientIdentity(*(values[option.name] for option in IDENTITY_OPTIONS))
+    return ConnectionOptions(bootstrap or (), zookeeper or "", identity)
 
 
 class Extras(NamedTuple):
@@ -438,7 +438,7 @@ class Extras(NamedTuple):
 class SourceOptions:
     """The options of a read, checked; see `SOURCE_OPTIONS` for what each means."""
 
-    address: ClusterAddress
+    address: ConnectionOptions
     selection: Selection
     starting: StartingPoint
     starting_ms: int | None
@@ -451,7 +451,7 @@ class SourceOptions:
     fail_on_data_loss: bool
     group: str | None
     extras: Extras
-    retries: Retries
+    retries: RetryOptions
     max_fetch_bytes: int
 
     @classmethod
@@ -494,7 +494,9 @@ class SourceOptions:
             values["failOnDataLoss"],
             values["groupId"],
             Extras(values["includeTimestamp"], values["includeKey"], values["includeHeaders"]),
-            Retries(values["fetchOffset.numRetries"], values["fetchOffset.retryIntervalMs"] / 1000),
+            RetryOptions(
+                values["fetchOffset.numRetries"], values["fetchOffset.retryIntervalMs"] / 1000
+            ),
             values["maxFetchBytes"],
         )
 

@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as sf
 
 from hermes.errors import LoadError
-from hermes.spark.statistics import file_statistics
-from hermes.spark.stores import Place, Store, StoredFile
+from hermes.spark.parquet_statistics import file_statistics
+from hermes.spark.stores import FileStore, Place, StoredFile
 
 # Spark reports what it has counted through a queue of events, and drops some when that is full.
 _COUNT_SECONDS: Final = 60
@@ -56,7 +56,7 @@ def write_parquet(
         rows: what to write, once; of a session whose settings may be changed.
         url: where to; workers must see the same under it.
         folders: the columns that become folders, outermost first.
-        settings: of the session, see `Store.spark_settings`.
+        settings: of the session, see `FileStore.spark_settings`.
 
     Returns:
         How many rows the tasks have written; those of repeated tasks count once.
@@ -79,7 +79,7 @@ def write_parquet(
     return _result(counted)
 
 
-def data_files(store: Store, directory: str) -> list[DataFile]:
+def data_files(store: FileStore, directory: str) -> list[DataFile]:
     """The data files in a directory, sorted by name.
 
     Args:
@@ -101,7 +101,7 @@ def _counts(directory: str, name: str) -> bool:
     return name.endswith(".parquet") and not any(part[0] in "_." for part in inner)
 
 
-def _described(store: Store, directory: str, found: StoredFile) -> DataFile:
+def _described(store: FileStore, directory: str, found: StoredFile) -> DataFile:
     folders = PurePosixPath(found.name).relative_to(directory).parts[:-1]
     pairs = (part.partition("=") for part in folders)
     values = {unquote(name): unquote(text) for name, _, text in pairs}

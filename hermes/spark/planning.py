@@ -10,8 +10,8 @@ from itertools import pairwise
 from typing import Final
 
 from hermes.errors import ConfigError, OffsetOutOfRangeBrokerError, UnknownTopicError
-from hermes.spark.cluster import Cluster
-from hermes.spark.contents import EMPTY, Bounds
+from hermes.spark.broker_metadata import EMPTY, Bounds
+from hermes.spark.cluster_reader import ClusterReader
 from hermes.spark.offsets import EARLIEST_OFFSET, LATEST_OFFSET, Offsets, TopicPartition
 from hermes.spark.options import Selection, SourceOptions, StartingPoint
 from hermes.spark.reading import ReadRange, ReadTask, data_lost
@@ -23,7 +23,7 @@ _TASK_BYTES: Final = 4 * 1024 * 1024
 
 
 def selected_partitions(
-    cluster: Cluster,
+    cluster: ClusterReader,
     selection: Selection,
     known: Collection[TopicPartition] = (),
     *,
@@ -36,7 +36,7 @@ def selected_partitions(
         selection: which are wanted.
         known: partitions that a stream has read before: if they are missing, it decides what that
             means, and they aren't an error here.
-        whole: whether topics must be there whole, see `Cluster.partitions`.
+        whole: whether topics must be there whole, see `ClusterReader.partitions`.
 
     Raises:
         RoutingError: brokers are missing from the list.
@@ -55,13 +55,13 @@ def selected_partitions(
     return _wanted(found, selection)
 
 
-def present_partitions(cluster: Cluster, selection: Selection) -> list[TopicPartition]:
+def present_partitions(cluster: ClusterReader, selection: Selection) -> list[TopicPartition]:
     """The partitions that are read, as they exist now, sorted; none at all is not an error."""
     return _wanted(_found(cluster, selection, whole=False), selection)
 
 
 def _found(
-    cluster: Cluster, selection: Selection, *, whole: bool
+    cluster: ClusterReader, selection: Selection, *, whole: bool
 ) -> dict[str, list[TopicPartition]]:
     """The partitions that exist, by the topics that are wanted."""
     if selection.pattern is not None:
@@ -82,7 +82,7 @@ def _wanted(
 
 
 def starting_offsets(
-    cluster: Cluster, partitions: Iterable[TopicPartition], options: SourceOptions
+    cluster: ClusterReader, partitions: Iterable[TopicPartition], options: SourceOptions
 ) -> Offsets:
     """Where the read of each partition starts.
 
@@ -96,7 +96,7 @@ def starting_offsets(
 
 
 def ending_offsets(
-    cluster: Cluster, partitions: Iterable[TopicPartition], options: SourceOptions
+    cluster: ClusterReader, partitions: Iterable[TopicPartition], options: SourceOptions
 ) -> Offsets:
     """Where the read of each partition ends; as `starting_offsets`."""
     if options.ending_ms is not None:
@@ -105,7 +105,7 @@ def ending_offsets(
 
 
 def _offsets(
-    cluster: Cluster,
+    cluster: ClusterReader,
     partitions: Iterable[TopicPartition],
     point: StartingPoint,
     option: str,
@@ -136,7 +136,7 @@ def _check_complete(given: Offsets, partitions: list[TopicPartition], option: st
 
 
 def _resolved(
-    cluster: Cluster,
+    cluster: ClusterReader,
     partition: TopicPartition,
     held: Bounds,
     wanted: int,
@@ -163,7 +163,7 @@ def _resolved(
 
 
 def check_available(
-    cluster: Cluster, start: Mapping[TopicPartition, int], options: SourceOptions
+    cluster: ClusterReader, start: Mapping[TopicPartition, int], options: SourceOptions
 ) -> Offsets:
     """Compare where a read starts with what the partitions hold now.
 
@@ -184,7 +184,7 @@ def check_available(
 
 
 def check_planned(
-    cluster: Cluster, end: Mapping[TopicPartition, int], options: SourceOptions
+    cluster: ClusterReader, end: Mapping[TopicPartition, int], options: SourceOptions
 ) -> Offsets:
     """Compare where planned reads end with what the partitions hold now.
 
@@ -224,7 +224,7 @@ def _lost(
     data_lost(_log, text, options.fail_on_data_loss)
 
 
-def capped(cluster: Cluster, start: Offsets, end: Offsets, max_bytes: int) -> Offsets:
+def capped(cluster: ClusterReader, start: Offsets, end: Offsets, max_bytes: int) -> Offsets:
     """Bring ends nearer until all ranges together have about this many bytes.
 
     Each partition gets a share by what it has, as in Kafka's connector, and at least one message.
@@ -243,7 +243,7 @@ def capped(cluster: Cluster, start: Offsets, end: Offsets, max_bytes: int) -> Of
 
 
 def boundary_after(
-    cluster: Cluster, partition: TopicPartition, start: int, size: int, last: int
+    cluster: ClusterReader, partition: TopicPartition, start: int, size: int, last: int
 ) -> int:
     """The last boundary within `size` bytes from `start`, but after the first message."""
     while start + size < last:
@@ -264,7 +264,9 @@ def boundary_after(
     return last
 
 
-def plan(cluster: Cluster, start: Offsets, end: Offsets, options: SourceOptions) -> list[ReadTask]:
+def plan(
+    cluster: ClusterReader, start: Offsets, end: Offsets, options: SourceOptions
+) -> list[ReadTask]:
     """Make the tasks of a read.
 
     Small ranges share a task, since starting one costs as much as reading some megabytes; but not
@@ -327,7 +329,7 @@ def _pieces(sizes: Mapping[TopicPartition, int], least: int) -> dict[TopicPartit
 
 
 def cuts(
-    cluster: Cluster, partition: TopicPartition, start: int, end: int, count: int
+    cluster: ClusterReader, partition: TopicPartition, start: int, end: int, count: int
 ) -> list[int]:
     """Where a range can be cut into about equal pieces.
 
@@ -361,7 +363,7 @@ def cuts(
 _MANY: Final = 20
 
 
-def _unknown_topic(cluster: Cluster, topic: str) -> str:
+def _unknown_topic(cluster: ClusterReader, topic: str) -> str:
     topics = cluster.topics()
     names = ", ".join(topics[:_MANY]) + (", ..." if len(topics) > _MANY else "")
     text = f"there is no topic {topic!r} on the brokers; there are: {names or 'none'}"

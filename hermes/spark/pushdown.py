@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from hermes.spark.cluster import Cluster
+from hermes.spark.cluster_reader import ClusterReader
 from hermes.spark.offsets import Offsets, TopicPartition
 from hermes.spark.planning import boundary_after
 
@@ -91,7 +91,9 @@ class Narrowing:
         }
         return all(test(values[name]) for name, tests in self.tests.items() for test in tests)
 
-    def narrow(self, cluster: Cluster, start: Offsets, end: Offsets) -> tuple[Offsets, Offsets]:
+    def narrow(
+        self, cluster: ClusterReader, start: Offsets, end: Offsets
+    ) -> tuple[Offsets, Offsets]:
         """Bring the ends of ranges nearer.
 
         Args:
@@ -116,7 +118,7 @@ class Narrowing:
         return starts, ends
 
     def _by_offset(
-        self, cluster: Cluster, partition: TopicPartition, start: int, end: int
+        self, cluster: ClusterReader, partition: TopicPartition, start: int, end: int
     ) -> tuple[int, int]:
         first, last = self.offsets.first, self.offsets.last
         if (first is not None and first >= end) or (last is not None and last < start):
@@ -130,7 +132,7 @@ class Narrowing:
         return start, end
 
     def _by_time(
-        self, cluster: Cluster, partition: TopicPartition, start: int, end: int
+        self, cluster: ClusterReader, partition: TopicPartition, start: int, end: int
     ) -> tuple[int, int]:
         """Leave out what is known to be too old at the start, or too new at the end."""
         runs = cluster.append_times(partition, start, end, _INTERVAL_MS)

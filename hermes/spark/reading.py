@@ -34,12 +34,12 @@ from hermes.errors import (
     OffsetOutOfRangeBrokerError,
 )
 from hermes.protocol import AppendTimesRequest, RecordSet
-from hermes.spark.arrays import as_numbers, numbers
-from hermes.spark.cluster import Cluster
-from hermes.spark.columns import Batch, arrow_schema, record_batches
+from hermes.spark.arrow_arrays import as_numbers, numbers
+from hermes.spark.cluster_reader import ClusterReader
+from hermes.spark.columns import RowBatch, arrow_schema, record_batches
 from hermes.spark.kafka_records import record_rows, with_nulls
 from hermes.spark.offsets import TopicPartition
-from hermes.spark.options import Extras, Retries, SourceOptions
+from hermes.spark.options import Extras, RetryOptions, SourceOptions
 
 _log = logging.getLogger(__name__)
 
@@ -279,7 +279,7 @@ class _RangeReader:
             )
         self._offset = max(self._offset, fetched.next_offset)
 
-    def _within(self, batch: Batch) -> pa.RecordBatch:
+    def _within(self, batch: RowBatch) -> pa.RecordBatch:
         """Leave out what follows the range: a fetch grows when a length is damaged."""
         if batch.next_offset <= self._end:
             return batch.rows
@@ -363,7 +363,7 @@ class _RangeReader:
         if not self._options.address.zookeeper:
             return
         try:
-            with Cluster(self._options.address, Retries(0, 0)) as cluster:
+            with ClusterReader(self._options.address, RetryOptions(0, 0)) as cluster:
                 known = cluster.brokers()
         except HermesError as error:
             _log.warning("%s: ZooKeeper: %s", self.partition, error)

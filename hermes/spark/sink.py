@@ -25,11 +25,11 @@ from pyspark.sql.types import StructType
 
 from hermes.client import Producer, ProducerConfig, SendHandle
 from hermes.errors import ClientError, HermesError
-from hermes.spark.cluster import Cluster
-from hermes.spark.options import Retries
-from hermes.spark.outgoing import Outgoing, OutgoingRows
+from hermes.spark.cluster_reader import ClusterReader
+from hermes.spark.options import RetryOptions
 from hermes.spark.plain_errors import plain_errors
 from hermes.spark.sink_options import SinkOptions
+from hermes.spark.sink_rows import Outgoing, OutgoingRows
 
 _log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ _REQUEST_MS: Final = 30_000
 
 
 @dataclass(frozen=True, slots=True)
-class Sent(WriterCommitMessage):
+class SentMessages(WriterCommitMessage):
     """What a task reports to the driver when it is done.
 
     Attributes:
@@ -57,7 +57,7 @@ class Sent(WriterCommitMessage):
     messages: int
 
 
-class BatchWriter(DataSourceArrowWriter):
+class HermesBatchWriter(DataSourceArrowWriter):
     """Writes a DataFrame. Creating it checks all that can be checked before anything is sent.
 
     Args:
@@ -79,24 +79,24 @@ class BatchWriter(DataSourceArrowWriter):
         self._brokers = find_brokers(options)
 
     @plain_errors
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> SentMessages:
         """Send the rows of one task; runs in a worker."""
         return send_rows(iterator, self._rows, self._options, self._brokers)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Report that the write failed."""
-        sent = sum(each.messages for each in messages if isinstance(each, Sent))
+        sent = sum(each.messages for each in messages if isinstance(each, SentMessages))
         _log.warning("the write failed; %d messages of completed tasks remain in the topics", sent)
 
 
-class StreamWriter(DataSourceStreamArrowWriter):
+class HermesStreamWriter(DataSourceStreamArrowWriter):
     """Writes the micro-batches of a stream.
 
     Spark creates one writer to plan each batch and another to commit it. So the tasks look up the
     brokers, with retries: one that is briefly unavailable doesn't end the query.
 
     Args:
-        schema, options, ignored: as for `BatchWriter`.
+        schema, options, ignored: as for `HermesBatchWriter`.
 
     Raises:
         ConfigError: the columns don't fit.
@@ -109,13 +109,13 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._options = options
 
     @plain_errors
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> SentMessages:
         """Send the rows of one task; runs in a worker."""
         return send_rows(iterator, self._rows, self._options, find_brokers(self._options))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Report that a batch failed."""
-        sent = sum(each.messages for each in messages if isinstance(each, Sent))
+        sent = sum(each.messages for each in messages if isinstance(each, SentMessages))
         _log.warning(
             "batch %d failed; %d messages of completed tasks remain in the topics", batchId, sent
         )
@@ -127,15 +127,15 @@ def find_brokers(options: SinkOptions) -> Brokers:
     Raises:
         HermesError: they can't be found, also after the retries.
     """
-    retries = Retries(options.retries, options.retry_ms / 1000)
-    with Cluster(options.address, retries) as cluster:
+    retries = RetryOptions(options.retries, options.retry_ms / 1000)
+    with ClusterReader(options.address, retries) as cluster:
         brokers = cluster.brokers()
     return {} if options.address.zookeeper else brokers
 
 
 def send_rows(
     batches: Iterable[pa.RecordBatch], rows: OutgoingRows, options: SinkOptions, brokers: Brokers
-) -> Sent:
+) -> SentMessages:
     """Send rows, and wait for their acknowledgements.
 
     Returns:
@@ -161,7 +161,7 @@ def send_rows(
             producer.close(_CLOSING_SECONDS)
         raise
     producer.close()
-    return Sent(count)
+    return SentMessages(count)
 
 
 def producer_config(options: SinkOptions, brokers: Brokers) -> ProducerConfig:

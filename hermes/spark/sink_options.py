@@ -14,7 +14,7 @@ from hermes.plugins.discovery import load_plugin
 from hermes.protocol import check_topic_name
 from hermes.spark.options import (
     CONNECTION_OPTIONS,
-    ClusterAddress,
+    ConnectionOptions,
     Option,
     Use,
     address_of,
@@ -175,7 +175,7 @@ _HINTS: Final = {
 class SinkOptions:
     """The options of a write, checked; see `SINK_OPTIONS` for what each means."""
 
-    address: ClusterAddress
+    address: ConnectionOptions
     topic: str | None
     id_column: str | None
     partitioner: str

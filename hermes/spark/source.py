@@ -24,9 +24,9 @@ from hermes.spark.catalog import (
     to_write,
     without_options,
 )
-from hermes.spark.cluster import Cluster
+from hermes.spark.cluster_reader import ClusterReader
 from hermes.spark.columns import nullable, spark_schema
-from hermes.spark.micro_batches import StreamReader
+from hermes.spark.micro_batches import HermesStreamReader
 from hermes.spark.offsets import Offsets
 from hermes.spark.options import SourceOptions
 from hermes.spark.plain_errors import plain_errors
@@ -39,7 +39,7 @@ from hermes.spark.planning import (
 )
 from hermes.spark.pushdown import Narrowing
 from hermes.spark.reading import ReadTask, read_ranges
-from hermes.spark.sink import BatchWriter, StreamWriter
+from hermes.spark.sink import HermesBatchWriter, HermesStreamWriter
 from hermes.spark.sink_options import SinkOptions, refuse_overwriting
 
 
@@ -66,29 +66,29 @@ class HermesDataSource(DataSource):
         return schema if table is None else keeping(schema, table)
 
     @plain_errors
-    def reader(self, schema: StructType) -> "BatchReader":
+    def reader(self, schema: StructType) -> "HermesBatchReader":
         """Read what exists now."""
         options, rows = self._checked("batch", schema)
-        return (FilteringReader if options.push_filters else BatchReader)(options, rows)
+        return (FilteringBatchReader if options.push_filters else HermesBatchReader)(options, rows)
 
     @plain_errors
-    def streamReader(self, schema: StructType) -> StreamReader:
+    def streamReader(self, schema: StructType) -> HermesStreamReader:
         """Read what exists and what will arrive."""
-        return StreamReader(*self._checked("stream", schema))
+        return HermesStreamReader(*self._checked("stream", schema))
 
     @plain_errors
-    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+    def writer(self, schema: StructType, overwrite: bool) -> HermesBatchWriter:
         """Send the rows of a batch."""
         if overwrite:
             refuse_overwriting(stream=False)
-        return BatchWriter(schema, *self._to_write(schema, stream=False))
+        return HermesBatchWriter(schema, *self._to_write(schema, stream=False))
 
     @plain_errors
-    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
+    def streamWriter(self, schema: StructType, overwrite: bool) -> HermesStreamWriter:
         """Send the rows of a stream."""
         if overwrite:
             refuse_overwriting(stream=True)
-        return StreamWriter(schema, *self._to_write(schema, stream=True))
+        return HermesStreamWriter(schema, *self._to_write(schema, stream=True))
 
     def _to_write(self, schema: StructType, *, stream: bool) -> tuple[SinkOptions, frozenset[str]]:
         """The options of a write, and the columns that it leaves out."""
@@ -114,7 +114,7 @@ class HermesDataSource(DataSource):
         return options, to_arrow_schema(wanted, timezone="UTC")
 
 
-class BatchReader(DataSourceReader):
+class HermesBatchReader(DataSourceReader):
     """Reads from the starting to the ending offsets, both settled when Spark plans the query.
 
     Args:
@@ -134,7 +134,7 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """Settle the offsets and share them out to tasks; reads no messages."""
         options = self._options
-        with Cluster(options.address, options.retries) as cluster:
+        with ClusterReader(options.address, options.retries) as cluster:
             partitions = selected_partitions(cluster, options.selection)
             start = starting_offsets(cluster, partitions, options)
             end = ending_offsets(cluster, partitions, options)
@@ -161,7 +161,7 @@ class _TakesFilters:
 
     __func__ = staticmethod(DataSourceReader.pushFilters)
 
-    def __init__(self, reader: "BatchReader") -> None:
+    def __init__(self, reader: "HermesBatchReader") -> None:
         self._reader = reader
 
     def __call__(self, filters: Iterable[Any]) -> Iterable[Any]:
@@ -171,7 +171,7 @@ class _TakesFilters:
         return filters
 
 
-class FilteringReader(BatchReader):
+class FilteringBatchReader(HermesBatchReader):
     """The same, which narrows the read by the query's filters, for the option `pushFilters`."""
 
     @property

@@ -7,7 +7,7 @@ from memory_store import MemoryStore
 from s3_server import S3Server
 from store_checks import CHECKS
 
-from hermes.spark.stores import LocalStore, Store, open_store
+from hermes.spark.stores import FileStore, LocalStore, open_store
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +19,7 @@ def s3(tmp_path_factory) -> Iterator[S3Server]:
 
 
 @pytest.fixture(params=["local", "memory", "s3"])
-def store(request, tmp_path) -> Store:
+def store(request, tmp_path) -> FileStore:
     if request.param == "local":
         return LocalStore(tmp_path / "a target")
     if request.param == "memory":

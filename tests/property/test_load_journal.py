@@ -32,8 +32,8 @@ from hermes.spark.load import (
     verifying,
 )
 from hermes.spark.load.journal import Journal
-from hermes.spark.load.state import State
-from hermes.spark.load.target import LoadTarget
+from hermes.spark.load.journal_snapshot import JournalSnapshot
+from hermes.spark.load.load_target import LoadTarget
 
 Result = TypeVar("Result")
 
@@ -197,7 +197,7 @@ class World:
             found = [n for name in in_glob for n in self._messages[name]]
             assert len(found) == len(set(found)), "a glob finds a message twice"
 
-    def _check_state(self, state: State) -> None:
+    def _check_state(self, state: JournalSnapshot) -> None:
         loaded = [n for name in state.files for n in self._messages[name]]
         assert len(loaded) == len(set(loaded)), "a message counts twice"
         missing = set(range(state.offsets.get(CLICKS, 0) // SIZE)) - set(loaded)

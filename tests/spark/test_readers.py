@@ -245,7 +245,7 @@ def test_a_target_of_the_first_release_is_read_beside_what_is_new(spark, tmp_pat
 
 
 def test_a_delta_table_has_no_list_of_files(tmp_path, topic) -> None:
-    from hermes.spark.load.target import TargetSettings
+    from hermes.spark.load.load_target import TargetSettings
 
     topic.count = 5
     topic.load(LocalStore(tmp_path), TargetSettings("delta"))

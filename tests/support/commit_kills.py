@@ -29,10 +29,10 @@ from hermes.errors import LoadConflictError
 from hermes.spark.delta import writer as streams
 from hermes.spark.load.attempts import run_load
 from hermes.spark.load.commits import open_commits
-from hermes.spark.load.records import Committed, Piece, Plan
-from hermes.spark.load.target import LoadTarget, TargetSettings
+from hermes.spark.load.load_target import LoadTarget, TargetSettings
+from hermes.spark.load.plans import LoadCheckpoint, Piece, Plan
 from hermes.spark.offsets import TopicPartition
-from hermes.spark.stores import LocalStore, Store, open_store
+from hermes.spark.stores import FileStore, LocalStore, open_store
 
 __all__ = ["KINDS", "check_commits"]
 
@@ -55,7 +55,7 @@ class _Rows:
         self.end = end
 
 
-def _write(store: Store, directory: str, start: int, end: int) -> int:
+def _write(store: FileStore, directory: str, start: int, end: int) -> int:
     """As Spark's tasks: two files, as far as there is something for both."""
     middle = (start + end) // 2
     for index, (first, last) in enumerate(((start, middle), (middle, end))):
@@ -68,10 +68,10 @@ def _write(store: Store, directory: str, start: int, end: int) -> int:
     return end - start
 
 
-def _load(store: Store, sink: Any, topic: Path) -> bool:
+def _load(store: FileStore, sink: Any, topic: Path) -> bool:
     target = LoadTarget.find(store) or LoadTarget(store, TargetSettings(sink))
 
-    def plan(last: Committed) -> Plan | None:
+    def plan(last: LoadCheckpoint) -> Plan | None:
         start, count = last.offsets.get(_CLICKS, 0), topic.stat().st_size  # in this order
         if start == count:
             return None
@@ -85,7 +85,7 @@ def _load(store: Store, sink: Any, topic: Path) -> bool:
     return run_load(target, open_commits(target), plan, write).number is not None
 
 
-def _run_batches(store: Store, checkpoint: Path, topic: Path) -> bool:
+def _run_batches(store: FileStore, checkpoint: Path, topic: Path) -> bool:
     """As Spark runs a query: what a batch has is written down, then written, then committed."""
     commits = checkpoint / "commits"
     for each in (commits, checkpoint / "offsets"):
@@ -111,7 +111,7 @@ def _run_batches(store: Store, checkpoint: Path, topic: Path) -> bool:
     return end > int(before)
 
 
-def _store(address: str, storage: dict[str, str]) -> Store:
+def _store(address: str, storage: dict[str, str]) -> FileStore:
     store = open_store(address, storage=storage if address.startswith("s3") else None)
     store.spark_settings = lambda spark: {}  # type: ignore[method-assign]
     return store

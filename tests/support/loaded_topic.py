@@ -9,10 +9,10 @@ import pyarrow.parquet as pq
 
 from hermes.spark.load.attempts import LoadResult, run_load
 from hermes.spark.load.commits import open_commits
-from hermes.spark.load.records import Committed, Manifest, Piece, Plan
-from hermes.spark.load.target import LoadTarget, TargetSettings, manifest_name
+from hermes.spark.load.load_target import LoadTarget, TargetSettings, manifest_name
+from hermes.spark.load.plans import LoadCheckpoint, LoadManifest, Piece, Plan
 from hermes.spark.offsets import TopicPartition
-from hermes.spark.stores import LocalStore, Store
+from hermes.spark.stores import FileStore, LocalStore
 
 __all__ = ["CLICKS", "SIZE", "LoadedTopic", "first_release_load", "rows_of"]
 
@@ -34,7 +34,7 @@ class LoadedTopic:
 
     def load(
         self,
-        store: Store,
+        store: FileStore,
         settings: TargetSettings | None = None,
         writer: Callable[[Plan, str], int] | None = None,
     ) -> LoadResult:
@@ -46,7 +46,7 @@ class LoadedTopic:
 
         return run_load(target, open_commits(target), self.plan, writer or write)
 
-    def plan(self, last: Committed) -> Plan | None:
+    def plan(self, last: LoadCheckpoint) -> Plan | None:
         """As `make_plan`."""
         start, end = last.offsets.get(CLICKS, 0) // SIZE, self.count
         if start == end:
@@ -59,7 +59,7 @@ class LoadedTopic:
         )
         return Plan(last.number + 1, 1_700_000_000_000, "day", pieces, {CLICKS: end * SIZE})
 
-    def write(self, store: Store, plan: Plan, directory: str, *, with_load: bool = True) -> int:
+    def write(self, store: FileStore, plan: Plan, directory: str, *, with_load: bool = True) -> int:
         """As Spark's tasks: a file for each piece."""
         count = 0
         for number, piece in enumerate(plan.pieces):
@@ -97,10 +97,10 @@ def first_release_load(store: LocalStore, topic: LoadedTopic) -> None:
     target = LoadTarget.find(store) or LoadTarget(store, TargetSettings())
     target.create()
     number = sum(1 for _ in store.names("_hermes/manifests")) + 1
-    last = Committed(number - 1, {})
+    last = LoadCheckpoint(number - 1, {})
     if number > 1:
         content = store.read(manifest_name(number - 1)) or b""
-        last = Committed(number - 1, Manifest.decode(content, "", "").offsets)
+        last = LoadCheckpoint(number - 1, LoadManifest.decode(content, "", "").offsets)
     plan = topic.plan(last)
     assert plan is not None
     target.propose(plan)
@@ -108,7 +108,7 @@ def first_release_load(store: LocalStore, topic: LoadedTopic) -> None:
     messages = topic.write(store, plan, directory, with_load=False)
     files = store.walk(directory)
     sizes = sum(each.size_bytes for each in files)
-    manifest = Manifest(
+    manifest = LoadManifest(
         number,
         plan.planned_ms,
         messages,

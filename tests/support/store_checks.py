@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes.spark.stores import Store
+from hermes.spark.stores import FileStore
 
 __all__ = ["CHECKS"]
 
@@ -17,7 +17,7 @@ _ODD_NAMES = [
 ]
 
 
-def check_a_name_is_given_once(store: Store) -> None:
+def check_a_name_is_given_once(store: FileStore) -> None:
     store.prepare("_hermes/plans")
     assert store.read("_hermes/plans/1.json") is None
     assert store.create("_hermes/plans/1.json", b"one")
@@ -27,7 +27,7 @@ def check_a_name_is_given_once(store: Store) -> None:
     assert [each.name for each in store.walk()] == ["_hermes/plans/1.json"], "a trial was left"
 
 
-def check_of_many_writers_exactly_one_wins(store: Store) -> None:
+def check_of_many_writers_exactly_one_wins(store: FileStore) -> None:
     store.prepare("records")
     for number in range(10):
         together, winners = threading.Barrier(4), []
@@ -50,7 +50,7 @@ def check_of_many_writers_exactly_one_wins(store: Store) -> None:
         assert winners == [store.read(f"records/{number}")]
 
 
-def check_what_there_is_is_listed(store: Store) -> None:
+def check_what_there_is_is_listed(store: FileStore) -> None:
     assert (store.names(), store.names("none"), store.walk("none")) == ([], [], [])
     store.prepare("records/inner")
     for name in ("3", "1", "2"):
@@ -66,7 +66,7 @@ def check_what_there_is_is_listed(store: Store) -> None:
     assert all(each.modified_ms > 1_600_000_000_000 for each in found)
 
 
-def check_names_may_hold_any_character(store: Store) -> None:
+def check_names_may_hold_any_character(store: FileStore) -> None:
     for name in _ODD_NAMES:
         store.make_directory(str(Path(name).parent))
         assert store.create(name, name.encode())
@@ -76,7 +76,7 @@ def check_names_may_hold_any_character(store: Store) -> None:
     assert store.names("data") == sorted({Path(each).parts[1] for each in _ODD_NAMES} - {"é"})
 
 
-def check_parts_of_files_can_be_read(store: Store) -> None:
+def check_parts_of_files_can_be_read(store: FileStore) -> None:
     store.prepare("data")
     store.create("data/x", bytes(range(100)))
     for size in (None, 100):
@@ -89,7 +89,7 @@ def check_parts_of_files_can_be_read(store: Store) -> None:
         store.open("data/none")
 
 
-def check_files_are_moved_replaced_and_removed(store: Store) -> None:
+def check_files_are_moved_replaced_and_removed(store: FileStore) -> None:
     store.prepare("from")
     store.create("from/x", b"one")
     store.move("from/x", "to/new/y")
@@ -105,7 +105,7 @@ def check_files_are_moved_replaced_and_removed(store: Store) -> None:
     assert store.walk() == []
 
 
-def check_empty_directories_are_removed(store: Store) -> None:
+def check_empty_directories_are_removed(store: FileStore) -> None:
     store.prepare("data")
     store.make_directory("data/topic/day/hour")
     store.make_directory("data/topic/other day")
@@ -118,7 +118,7 @@ def check_empty_directories_are_removed(store: Store) -> None:
     assert store.names("data") == []
 
 
-def check_what_is_moved_arrives_whoever_removes_its_directory(store: Store) -> None:
+def check_what_is_moved_arrives_whoever_removes_its_directory(store: FileStore) -> None:
     store.prepare("from", "to")
     is_over = threading.Event()
 
@@ -139,7 +139,7 @@ def check_what_is_moved_arrives_whoever_removes_its_directory(store: Store) -> N
         other.join()
 
 
-def check_flushing_what_is_gone_is_no_error(store: Store) -> None:
+def check_flushing_what_is_gone_is_no_error(store: FileStore) -> None:
     store.prepare("records")
     store.create("records/x", b"")
     store.flush(["records/x", "records", "gone", ""])

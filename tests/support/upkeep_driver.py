@@ -13,7 +13,7 @@ from loaded_topic import LoadedTopic
 
 from hermes.errors import LoadError
 from hermes.spark.load import clean_up, compact, expire
-from hermes.spark.load.target import TargetSettings
+from hermes.spark.load.load_target import TargetSettings
 from hermes.spark.stores import open_store
 
 __all__ = ["FIRST_KEPT", "PER_DAY"]

@@ -36,7 +36,7 @@ from hermes.schemas.avro_reading import AvroReading
 from hermes.schemas.framing import HEADER_BYTES, schema_id_of
 from hermes.schemas.records import RecordReader
 from hermes.schemas.registry_client import RegistryClient
-from hermes.spark.identity import NOBODY, Identity
+from hermes.spark.identity import NOBODY, ClientIdentity
 
 _PRIMITIVE: Final[Mapping[str, spark.DataType]] = {
     "boolean": spark.BooleanType(),
@@ -200,7 +200,7 @@ class AvroFormat(NamedTuple):
     reader: str | None
     registry: str | None = None
     referenced: tuple[str, ...] = ()
-    identity: Identity = NOBODY
+    identity: ClientIdentity = NOBODY
 
 
 def decode_batch(

@@ -14,7 +14,7 @@ from hermes.schemas import RegistryClient
 from hermes.schemas.addresses import CREDENTIALS, has_credentials
 from hermes.spark.decoding.avro import with_decoded_avro
 from hermes.spark.decoding.dead_letters import DEAD_LETTER, DECODED, check_columns
-from hermes.spark.identity import Identity
+from hermes.spark.identity import ClientIdentity
 
 # How long a registry is waited for when a query starts.
 _SECONDS: Final = 30.0
@@ -93,7 +93,7 @@ def decode_registry_avro(
         from hermes.spark.decoding import avro_values
     except ModuleNotFoundError as error:
         raise ConfigError("registry", f"Avro needs fastavro: {install_command('avro')}") from error
-    identity = Identity(
+    identity = ClientIdentity(
         tls_ca=tls_ca,
         tls_certificate=tls_certificate,
         tls_key=tls_key,
@@ -112,7 +112,7 @@ def decode_registry_avro(
     return with_decoded_avro(df, rules, kind, column=column, into=into, dead_letter=dead_letter)
 
 
-def _latest(registry: str, subject: str, identity: Identity) -> tuple[str, ...]:
+def _latest(registry: str, subject: str, identity: ClientIdentity) -> tuple[str, ...]:
     """The latest schema of a subject, after those that it stands on."""
     client = RegistryClient(registry, retry_seconds=_SECONDS, **identity.security().settings())
     try:

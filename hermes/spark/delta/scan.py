@@ -18,7 +18,7 @@ from pyspark.sql.types import StructField, StructType
 from hermes.errors import LoadTargetError
 from hermes.spark.delta.file_index import folder_of, has_jvm, quoted, read_folders
 from hermes.spark.delta.table import DeltaTable, open_table
-from hermes.spark.stores import Store, open_store
+from hermes.spark.stores import FileStore, open_store
 
 # What a table may require of its readers without changing what its files say. Others mark rows as
 # deleted, or rename columns.
@@ -76,7 +76,7 @@ class _Files(NamedTuple):
     values: pa.Table
 
 
-def _files(table: DeltaTable, store: Store) -> _Files:
+def _files(table: DeltaTable, store: FileStore) -> _Files:
     actions = pa.table(table.get_add_actions())
     urls = [store.url(unquote(path)) for path in actions["path"].to_pylist()]
     by = table.metadata().partition_columns
@@ -136,7 +136,7 @@ def _parquet(
     return reader.parquet(*urls)
 
 
-def _opened(store: Store) -> DeltaTable:
+def _opened(store: FileStore) -> DeltaTable:
     table = open_table(store)
     if table is None:
         raise LoadTargetError(f"{store.place()}: there is no Delta table")

@@ -17,7 +17,7 @@ from hermes.errors import LoadError, LoadTargetError
 from hermes.extras import install_command
 from hermes.spark.files import above, sync_all
 from hermes.spark.parquet import DataFile
-from hermes.spark.stores import Store
+from hermes.spark.stores import FileStore
 from hermes.spark.stores.error_texts import error_text
 
 try:
@@ -48,7 +48,7 @@ _LOG: Final = "_delta_log"
 _CHECKPOINT_INTERVAL: Final = 100
 
 
-def open_table(store: Store) -> DeltaTable | None:
+def open_table(store: FileStore) -> DeltaTable | None:
     """Open the current version of a table; None when there is no table.
 
     Raises:
@@ -71,7 +71,7 @@ def open_table(store: Store) -> DeltaTable | None:
         ) from None
 
 
-def _address(store: Store) -> tuple[str, dict[str, str] | None]:
+def _address(store: FileStore) -> tuple[str, dict[str, str] | None]:
     """What the package calls a table, and its options."""
     address, options = store.delta_table()
     if unquote(address) != address:
@@ -82,7 +82,7 @@ def _address(store: Store) -> tuple[str, dict[str, str] | None]:
     return address, options
 
 
-def commits(store: Store, table: DeltaTable) -> Iterator[Mapping[str, Any]]:
+def commits(store: FileStore, table: DeltaTable) -> Iterator[Mapping[str, Any]]:
     """What each commit says of itself, the newest first, as far as the log goes back.
 
     Read from the log's files: the package's own history is empty, without an error, when the path
@@ -107,7 +107,7 @@ def table_files(table: DeltaTable) -> list[tuple[str, dict[str, Any]]]:
 
 
 def add_files(
-    store: Store,
+    store: FileStore,
     files: Sequence[DataFile],
     schema: pa.Schema,
     partition_by: Sequence[str],
@@ -167,7 +167,7 @@ def add_files(
     raise LoadError(f"{store.place()}: too many concurrent commits; try again")
 
 
-def _created(store: Store, schema: pa.Schema, partition_by: Sequence[str]) -> DeltaTable:
+def _created(store: FileStore, schema: pa.Schema, partition_by: Sequence[str]) -> DeltaTable:
     """Create a table, or open the one that another run has just created."""
     address, options = _address(store)
     fields = Schema.from_arrow(schema)
@@ -185,7 +185,7 @@ def _created(store: Store, schema: pa.Schema, partition_by: Sequence[str]) -> De
 
 
 def _fitting(
-    store: Store,
+    store: FileStore,
     table: DeltaTable,
     schema: pa.Schema,
     partition_by: Sequence[str],
@@ -219,7 +219,7 @@ def _fitting(
 
 
 def _new_columns(
-    store: Store, table: DeltaTable, schema: pa.Schema, merge_schema: bool
+    store: FileStore, table: DeltaTable, schema: pa.Schema, merge_schema: bool
 ) -> list[Field]:
     """What the table lacks, if it may get it."""
     existing = {each.name: each for each in table.schema().fields}
@@ -252,7 +252,7 @@ def _new_columns(
     return [Field(name, wanted[name].type, nullable=True) for name in new]
 
 
-def _check_partitions(store: Store, table: DeltaTable, partition_by: Sequence[str]) -> None:
+def _check_partitions(store: FileStore, table: DeltaTable, partition_by: Sequence[str]) -> None:
     if table.metadata().partition_columns != list(partition_by):
         by = ", ".join(table.metadata().partition_columns) or "nothing"
         raise LoadError(f"{store.place()}: the table is partitioned by {by}, and keeps to that")
@@ -269,7 +269,7 @@ def _action(file: DataFile) -> AddAction:
     )
 
 
-def sync_log(store: Store) -> None:
+def sync_log(store: FileStore) -> None:
     """Flush the log to the disk, which the package leaves to the system, and what it rewrote.
 
     That is everything that a reader needs, also the commits of others, since the last checkpoint.
@@ -292,12 +292,12 @@ def sync_log(store: Store) -> None:
     sync_all(above(store.path))
 
 
-def sync_files(store: Store, files: Sequence[DataFile]) -> None:
+def sync_files(store: FileStore, files: Sequence[DataFile]) -> None:
     """Flush files that are to be added, and the folders that they are in, to the disk."""
     _sync_names(store, [each.name for each in files])
 
 
-def _sync_names(store: Store, names: Sequence[str]) -> None:
+def _sync_names(store: FileStore, names: Sequence[str]) -> None:
     folders = {str(each) for name in names for each in PurePosixPath(name).parents}
     store.flush([*names, *folders])
 

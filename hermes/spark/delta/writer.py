@@ -37,7 +37,7 @@ from hermes.spark.files import above, sync_all
 from hermes.spark.parquet import check_rows, data_files, write_parquet
 from hermes.spark.plain_errors import plain_errors
 from hermes.spark.starting import prepare_streams
-from hermes.spark.stores import Store, is_s3, open_store
+from hermes.spark.stores import FileStore, is_s3, open_store
 
 # Types whose values are the same text as the name of Spark's folder and as Delta's partition value.
 _FOLDER_TYPES: Final = (StringType, DateType, IntegerType, LongType, ShortType)
@@ -113,8 +113,8 @@ def write_stream_to_delta(
 
 
 def _batch_writer(
-    store: Store,
-    checkpoint: Store | None,
+    store: FileStore,
+    checkpoint: FileStore | None,
     partition_by: tuple[str, ...],
     started: "Future[str]",
     merge_schema: bool,
@@ -162,7 +162,7 @@ def _batch_writer(
 
 def _checkpoint_store(
     checkpoint: str | Path, spark: SparkSession, storage: Mapping[str, str] | None
-) -> Store | None:
+) -> FileStore | None:
     """Where a checkpoint is; None when it is in another kind of store, which Spark alone reads."""
     try:
         return open_store(checkpoint, spark, storage if is_s3(checkpoint) else None)
@@ -170,14 +170,14 @@ def _checkpoint_store(
         return None
 
 
-def _digest(checkpoint: Store, number: int) -> str | None:
+def _digest(checkpoint: FileStore, number: int) -> str | None:
     """What tells a batch from others of its number: Spark writes this file once, before it runs."""
     content = checkpoint.read(f"offsets/{number}")
     return None if content is None else hashlib.sha256(content).hexdigest()
 
 
 def _check_same(
-    store: Store, table: DeltaTable, query_id: str, number: int, last: int, offsets: str | None
+    store: FileStore, table: DeltaTable, query_id: str, number: int, last: int, offsets: str | None
 ) -> None:
     """Make sure that a batch whose number is in the table is one that was handed over again.
 
@@ -204,7 +204,7 @@ def _sync_checkpoint(checkpoint: Path, number: int) -> None:
     sync_all([*files, *checksums, offsets, checkpoint, *above(checkpoint)])
 
 
-def _remove_others(store: Store, attempts: str) -> None:
+def _remove_others(store: FileStore, attempts: str) -> None:
     """Remove what other attempts at a batch wrote, now that one is committed."""
     found = {f"{attempts}/{each}" for each in store.names(attempts) if each.startswith("attempt=")}
     if len(found) < 2:

@@ -13,13 +13,13 @@ from typing import NoReturn, TypeAlias
 
 from hermes.errors import HermesError, LoadConflictError, LoadError
 from hermes.spark.load.commits import Commits
-from hermes.spark.load.records import Committed, Manifest, Plan, Ranges
-from hermes.spark.load.target import DATA, LoadTarget, plan_name
+from hermes.spark.load.load_target import DATA, LoadTarget, plan_name
+from hermes.spark.load.plans import LoadCheckpoint, LoadManifest, Plan, Ranges
 from hermes.spark.parquet import DataFile, check_rows, data_files
 from hermes.spark.stores import Place
 
 #: Makes the next plan from how far the target has come; None when there is nothing new.
-Planner: TypeAlias = Callable[[Committed], Plan | None]
+Planner: TypeAlias = Callable[[LoadCheckpoint], Plan | None]
 
 #: Writes the messages of a plan into a directory of the target, as Parquet; returns how many rows
 #: were written.
@@ -192,8 +192,10 @@ def _conflict(plan: Plan) -> LoadConflictError:
     )
 
 
-def _manifest(plan: Plan, directory: str, files: Sequence[DataFile], may_lack: bool) -> Manifest:
-    return Manifest(
+def _manifest(
+    plan: Plan, directory: str, files: Sequence[DataFile], may_lack: bool
+) -> LoadManifest:
+    return LoadManifest(
         plan.number,
         plan.planned_ms,
         sum(each.rows for each in files),

@@ -6,11 +6,10 @@ from pathlib import Path, PurePosixPath
 
 from hermes.spark.files import Files
 from hermes.spark.load.commits import open_commits
-from hermes.spark.load.entries import Entry
 from hermes.spark.load.journal import Journal
-from hermes.spark.load.loaded import open_target
-from hermes.spark.load.state import State
-from hermes.spark.load.target import (
+from hermes.spark.load.journal_entries import JournalEntry
+from hermes.spark.load.journal_snapshot import JournalSnapshot
+from hermes.spark.load.load_target import (
     ATTEMPTS,
     COMPACTION,
     DATA,
@@ -21,7 +20,8 @@ from hermes.spark.load.target import (
     numbered,
     plan_name,
 )
-from hermes.spark.stores import Place, Session, Store
+from hermes.spark.load.loaded import open_target
+from hermes.spark.stores import FileStore, Place, Session
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ def clean_up(
     return CleanUp(directories, temporary, removed, left)
 
 
-def remove_plans(store: Store, state: State) -> None:
+def remove_plans(store: FileStore, state: JournalSnapshot) -> None:
     """Remove the plans of loads that have expired as a whole."""
     for name in store.names(PLANS):
         number = numbered(name)
@@ -104,7 +104,7 @@ def _attempts(
     compactions = [each for each in compactions if COMPACTION.fullmatch(each)]
     journal.read()
     if compactions:
-        journal.commit(lambda state: Entry("fence", fenced=tuple(compactions)))
+        journal.commit(lambda state: JournalEntry("fence", fenced=tuple(compactions)))
         compactions = [each for each in compactions if not journal.has_committed(each)]
     journal.settle()
     state = journal.state
@@ -140,7 +140,7 @@ def _delta_attempts(target: LoadTarget) -> tuple[int, list[str], list[str]]:
     return last, orphans, kept
 
 
-def _temporary_files(store: Store, last: int) -> dict[str, int]:
+def _temporary_files(store: FileStore, last: int) -> dict[str, int]:
     """Files of committed loads that never got their name, and how large they are.
 
     Others may be being written just now.

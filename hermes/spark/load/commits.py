@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from hermes.errors import ConfigError
-from hermes.spark.load.entries import Addition, Entry, LoadedFile, folder_of
 from hermes.spark.load.journal import Journal
-from hermes.spark.load.records import Committed, Manifest
-from hermes.spark.load.target import DATA, LoadTarget
+from hermes.spark.load.journal_entries import Addition, JournalEntry, LoadedFile, folder_of
+from hermes.spark.load.load_target import DATA, LoadTarget
+from hermes.spark.load.plans import LoadCheckpoint, LoadManifest
 from hermes.spark.options import Extras
 from hermes.spark.parquet import DataFile
 
@@ -21,10 +21,10 @@ _OPTION_OF: Final = {True: "includeKey", False: "includeHeaders"}
 class Commits(Protocol):
     """The committed loads of a target."""
 
-    def last(self) -> Committed:
+    def last(self) -> LoadCheckpoint:
         """How far the target has come. Raises LoadTargetError when its record is damaged."""
 
-    def commit(self, manifest: Manifest, files: Sequence[DataFile]) -> bool:
+    def commit(self, manifest: LoadManifest, files: Sequence[DataFile]) -> bool:
         """Commit a load whose data are on the disk; False when another attempt at it was first."""
 
     def settle(self) -> None:
@@ -78,12 +78,12 @@ class JournalCommits:
     def __init__(self, target: LoadTarget) -> None:
         self._journal = Journal(target.store)
 
-    def last(self) -> Committed:
+    def last(self) -> LoadCheckpoint:
         """As `Commits.last`."""
         state = self._journal.read()
-        return Committed(state.load, state.offsets)
+        return LoadCheckpoint(state.load, state.offsets)
 
-    def commit(self, manifest: Manifest, files: Sequence[DataFile]) -> bool:
+    def commit(self, manifest: LoadManifest, files: Sequence[DataFile]) -> bool:
         """As `Commits.commit`."""
         entry = load_entry(manifest, files)
         is_next = manifest.number - 1
@@ -107,7 +107,7 @@ class JournalCommits:
         return {number: load.attempt for number, load in self._journal.read().loads.items()}
 
 
-def load_entry(manifest: Manifest, files: Sequence[DataFile]) -> Entry:
+def load_entry(manifest: LoadManifest, files: Sequence[DataFile]) -> JournalEntry:
     """The entry of a load, with the names that its files will have."""
     attempt = manifest.directory
     added = []
@@ -115,4 +115,4 @@ def load_entry(manifest: Manifest, files: Sequence[DataFile]) -> Entry:
         folder = folder_of(each.name.removeprefix(f"{attempt}/"))
         name = f"{DATA}/{folder}/{attempt.rpartition('/')[2]}-{index:05d}.parquet"
         added.append(Addition(LoadedFile(name, each.size_bytes, each.rows), each.name))
-    return Entry("load", attempt, manifest, tuple(added))
+    return JournalEntry("load", attempt, manifest, tuple(added))

@@ -17,11 +17,11 @@ import pyarrow.parquet as pq
 from hermes.config.units import format_size
 from hermes.errors import ConfigError, LoadTargetError
 from hermes.spark.files import Files
-from hermes.spark.load.entries import Addition, Entry, LoadedFile, folder_of
 from hermes.spark.load.journal import Journal
+from hermes.spark.load.journal_entries import Addition, JournalEntry, LoadedFile, folder_of
+from hermes.spark.load.load_target import ATTEMPTS, DATA
 from hermes.spark.load.loaded import open_target
-from hermes.spark.load.target import ATTEMPTS, DATA
-from hermes.spark.stores import Session, Store
+from hermes.spark.stores import FileStore, Session
 
 #: How large files should be.
 TARGET_BYTES: Final = 128 * 1024 * 1024
@@ -135,7 +135,7 @@ def _small(listed: Sequence[LoadedFile], target_bytes: int) -> list[LoadedFile]:
 
 
 def _compact(
-    store: Store, journal: Journal, small: Sequence[LoadedFile], target_bytes: int
+    store: FileStore, journal: Journal, small: Sequence[LoadedFile], target_bytes: int
 ) -> list[LoadedFile] | None:
     """Write a folder's files anew, and commit; None when another run changed them meanwhile."""
     token = f"compact-{journal.state.sequence:020d}-{secrets.token_hex(4)}"
@@ -145,7 +145,7 @@ def _compact(
     try:
         added = list(_written(store, attempt, small, target_bytes))
         store.flush_tree(attempt)
-        entry = Entry("compact", attempt, added=tuple(added), removed=names)
+        entry = JournalEntry("compact", attempt, added=tuple(added), removed=names)
         is_committing = True
         committed = journal.commit(
             lambda state: entry if set(names) <= state.files.keys() else None, attempt=attempt
@@ -170,7 +170,7 @@ def _compact(
 
 
 def _written(
-    store: Store, attempt: str, files: Sequence[LoadedFile], target_bytes: int
+    store: FileStore, attempt: str, files: Sequence[LoadedFile], target_bytes: int
 ) -> Iterator[Addition]:
     """Write the rows of files into new ones of a good size; they keep their order."""
     folder = f"{DATA}/{_below(files[0].name)}"
@@ -202,7 +202,7 @@ def _written(
         yield finish()
 
 
-def _groups(store: Store, files: Sequence[LoadedFile], group_bytes: int) -> Iterator[pa.Table]:
+def _groups(store: FileStore, files: Sequence[LoadedFile], group_bytes: int) -> Iterator[pa.Table]:
     """The rows of files, in pieces of a good size for a row group."""
     held: list[pa.RecordBatch] = []
     for file in files:
@@ -224,7 +224,7 @@ def _groups(store: Store, files: Sequence[LoadedFile], group_bytes: int) -> Iter
         yield pa.Table.from_batches(held)
 
 
-def _batches(store: Store, file: LoadedFile) -> Iterator[pa.RecordBatch]:
+def _batches(store: FileStore, file: LoadedFile) -> Iterator[pa.RecordBatch]:
     with store.open(file.name) as opened, pq.ParquetFile(opened) as source:
         for batch in source.iter_batches():
             batch = batch.replace_schema_metadata(None)
@@ -234,7 +234,7 @@ def _batches(store: Store, file: LoadedFile) -> Iterator[pa.RecordBatch]:
             yield batch
 
 
-def _codec(store: Store, file: LoadedFile) -> str:
+def _codec(store: FileStore, file: LoadedFile) -> str:
     """How the first of the files is compressed, as the writer calls it."""
     with store.open(file.name) as opened, pq.ParquetFile(opened) as source:
         groups = source.metadata

@@ -7,10 +7,10 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 import pyarrow.parquet as pq
 
-from hermes.spark.load.entries import LoadedFile
-from hermes.spark.load.state import Expired, LoadRecord
+from hermes.spark.load.journal_entries import LoadedFile
+from hermes.spark.load.journal_snapshot import Expired, LoadRecord
 from hermes.spark.offsets import TopicPartition
-from hermes.spark.stores import Store
+from hermes.spark.stores import FileStore
 
 #: The columns of some messages.
 _Columns: TypeAlias = Mapping[str, "np.ndarray[Any, np.dtype[Any]]"]
@@ -22,7 +22,7 @@ _COLUMNS: Final = ("broker", "partition", "offset", "next_offset", "index")
 
 
 @dataclass(frozen=True, slots=True)
-class Records:
+class TargetContents:
     """What a target says of itself.
 
     Attributes:
@@ -54,7 +54,7 @@ class Run(NamedTuple):
     messages: int
 
 
-def read_runs(store: Store, topic: str, file: LoadedFile) -> tuple[int, int, list[Run]]:
+def read_runs(store: FileStore, topic: str, file: LoadedFile) -> tuple[int, int, list[Run]]:
     """Find out how large a file is, how many rows it has, and where its messages are from.
 
     Raises:

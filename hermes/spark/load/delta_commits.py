@@ -11,8 +11,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from hermes.errors import LoadTargetError
 from hermes.spark.delta.table import DeltaTable, add_files, commits, open_table
-from hermes.spark.load.records import Committed, Manifest
-from hermes.spark.load.target import LoadTarget, plan_name
+from hermes.spark.load.load_target import LoadTarget, plan_name
+from hermes.spark.load.plans import LoadCheckpoint, LoadManifest
 from hermes.spark.load.tasks import FOLDERS, loaded_schema
 from hermes.spark.offsets import unnested
 from hermes.spark.options import Extras
@@ -40,24 +40,24 @@ class DeltaCommits:
         self._columns = columns
         self._merge_schema = merge_schema
 
-    def last(self) -> Committed:
+    def last(self) -> LoadCheckpoint:
         """As `Commits.last`."""
         table = open_table(self._target.store)
         number = 0 if table is None else table.transaction_version(_APP_ID) or 0
         if table is None or not number:
-            return Committed(0, {})
+            return LoadCheckpoint(0, {})
         for manifest in self._manifests(table):
             if manifest["number"] == number:
-                return Committed(number, unnested(manifest["offsets"]))
+                return LoadCheckpoint(number, unnested(manifest["offsets"]))
         plan = self._target.plan(number)  # the commit has expired from the log
         if plan is None:
             raise LoadTargetError(
                 f"{self._target.place()}: the offsets of load {number} are neither in the Delta "
                 f"log nor in {self._target.place(plan_name(number))}: restore that file from a copy"
             )
-        return Committed(number, plan.offsets)
+        return LoadCheckpoint(number, plan.offsets)
 
-    def commit(self, manifest: Manifest, files: Sequence[DataFile]) -> bool:
+    def commit(self, manifest: LoadManifest, files: Sequence[DataFile]) -> bool:
         """As `Commits.commit`."""
         store, by = self._target.store, self._target.settings.partition_by
         return add_files(

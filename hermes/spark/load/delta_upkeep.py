@@ -14,12 +14,12 @@ from deltalake.transaction import CommitProperties
 
 from hermes.errors import LoadError
 from hermes.spark.delta.table import DeltaTable, commits, open_table, sync_log, table_files
-from hermes.spark.load.coverage import Records
+from hermes.spark.load.coverage import TargetContents
 from hermes.spark.load.delta_commits import LOAD_KEY
-from hermes.spark.load.entries import LoadedFile
-from hermes.spark.load.state import Expired, LoadRecord
-from hermes.spark.load.target import LoadTarget
-from hermes.spark.stores import Store
+from hermes.spark.load.journal_entries import LoadedFile
+from hermes.spark.load.journal_snapshot import Expired, LoadRecord
+from hermes.spark.load.load_target import LoadTarget
+from hermes.spark.stores import FileStore
 
 Result = TypeVar("Result")
 
@@ -29,7 +29,7 @@ _ATTEMPTS: Final = 100
 
 
 def expire_table(
-    store: Store, before: str, topics: Sequence[str], dry_run: bool
+    store: FileStore, before: str, topics: Sequence[str], dry_run: bool
 ) -> tuple[tuple[tuple[str, str], ...], int, int, int]:
     """Remove the folders before a day or hour from a table, in one commit.
 
@@ -61,7 +61,7 @@ def expire_table(
 
 
 def compact_table(
-    store: Store, topics: Sequence[str], target_bytes: int
+    store: FileStore, topics: Sequence[str], target_bytes: int
 ) -> Iterator[tuple[str, str, int, int, int, int]]:
     """Make small files of a table into larger ones; each folder is a commit.
 
@@ -93,7 +93,7 @@ def compact_table(
             yield topic, period, done["numFilesRemoved"], done["numFilesAdded"], removed, added
 
 
-def table_records(target: LoadTarget) -> Records:
+def table_records(target: LoadTarget) -> TargetContents:
     """What a table's log says of loads, files and expiries."""
     table = open_table(target.store)
     folders: dict[tuple[str, str], list[LoadedFile]] = {}
@@ -111,10 +111,10 @@ def table_records(target: LoadTarget) -> Records:
             if _EXPIRE_KEY in each:
                 said = each[_EXPIRE_KEY]
                 expiries.append(Expired(said["before"], tuple(said["topics"]), said["load"]))
-    return Records(folders, loads, expiries)
+    return TargetContents(folders, loads, expiries)
 
 
-def _committed(store: Store, attempt: Callable[[DeltaTable], Result]) -> Result:
+def _committed(store: FileStore, attempt: Callable[[DeltaTable], Result]) -> Result:
     """Do something to the current version of a table, again while others are first."""
     for _ in range(_ATTEMPTS):
         table = open_table(store)
@@ -160,7 +160,7 @@ def _predicate(before: str, topics: Sequence[str]) -> str:
     return text
 
 
-def _last_load(store: Store, table: DeltaTable) -> int:
+def _last_load(store: FileStore, table: DeltaTable) -> int:
     numbers = (each[LOAD_KEY]["number"] for each in commits(store, table) if LOAD_KEY in each)
     return max(numbers, default=0)
 

@@ -12,12 +12,12 @@ from hermes.errors import ConfigError
 from hermes.quoting import quoted
 from hermes.spark.files import Files
 from hermes.spark.load.cleaning import remove_plans
-from hermes.spark.load.entries import Entry
 from hermes.spark.load.journal import Journal
+from hermes.spark.load.journal_entries import JournalEntry
+from hermes.spark.load.journal_snapshot import JournalSnapshot, period_of, topic_of
+from hermes.spark.load.load_target import LoadTarget
 from hermes.spark.load.loaded import open_target
-from hermes.spark.load.records import Granularity, period_at
-from hermes.spark.load.state import State, period_of, topic_of
-from hermes.spark.load.target import LoadTarget
+from hermes.spark.load.plans import Granularity, period_at
 from hermes.spark.stores import Session
 
 _PERIOD: Final = re.compile(r"\d{4}-\d\d-\d\d(T\d\d)?", re.ASCII)
@@ -116,12 +116,14 @@ def _expire(target: LoadTarget, before: str, topics: tuple[str, ...], dry_run: b
         return _outcome(journal.state, before, _expired(journal.state, before, topics))
     outcome = Expiry(before)
 
-    def entry(state: State) -> Entry | None:
+    def entry(state: JournalSnapshot) -> JournalEntry | None:
         nonlocal outcome
         names = _expired(state, before, topics)
         outcome = _outcome(state, before, names)
         removed = tuple(names)
-        return Entry("expire", removed=removed, before=before, topics=topics) if names else None
+        return (
+            JournalEntry("expire", removed=removed, before=before, topics=topics) if names else None
+        )
 
     journal.settle()
     if journal.commit(entry) is not None:
@@ -130,12 +132,12 @@ def _expire(target: LoadTarget, before: str, topics: tuple[str, ...], dry_run: b
     return outcome
 
 
-def _expired(state: State, before: str, topics: Collection[str]) -> list[str]:
+def _expired(state: JournalSnapshot, before: str, topics: Collection[str]) -> list[str]:
     found = (name for name in state.files if "" < period_of(name) < before)
     return sorted(name for name in found if not topics or topic_of(name) in topics)
 
 
-def _outcome(state: State, before: str, names: list[str]) -> Expiry:
+def _outcome(state: JournalSnapshot, before: str, names: list[str]) -> Expiry:
     files = [state.files[name] for name in names]
     return Expiry(
         before,

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator
 
 from hermes.client import AppendTime, SimpleConsumer
 from hermes.protocol import AppendTimesRequest
-from hermes.spark.cluster import Cluster
-from hermes.spark.contents import EMPTY
-from hermes.spark.load.records import (
-    Committed,
+from hermes.spark.broker_metadata import EMPTY
+from hermes.spark.cluster_reader import ClusterReader
+from hermes.spark.load.plans import (
     Granularity,
+    LoadCheckpoint,
     Piece,
     Plan,
     period_at,
@@ -28,8 +28,8 @@ _log = logging.getLogger(__name__)
 
 
 def make_plan(
-    cluster: Cluster,
-    last: Committed,
+    cluster: ClusterReader,
+    last: LoadCheckpoint,
     options: SourceOptions,
     partition_by: Granularity,
     now_ms: int,
@@ -65,7 +65,7 @@ def make_plan(
 
 
 def _ranges(
-    cluster: Cluster, loaded: Offsets, options: SourceOptions
+    cluster: ClusterReader, loaded: Offsets, options: SourceOptions
 ) -> tuple[Offsets, Offsets, frozenset[str]]:
     """Where each partition starts and ends; and the topics whose offsets count messages."""
     brokers = cluster.brokers()
@@ -109,7 +109,7 @@ def _lose(text: str, options: SourceOptions) -> None:
 
 
 def _cut(
-    cluster: Cluster,
+    cluster: ClusterReader,
     partition: TopicPartition,
     start: int,
     end: int,

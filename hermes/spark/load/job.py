@@ -19,14 +19,14 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from hermes.errors import LoadError, LoadTargetError
-from hermes.spark.cluster import Cluster
+from hermes.spark.cluster_reader import ClusterReader
 from hermes.spark.early_flush import flushed_early
 from hermes.spark.files import Files
 from hermes.spark.load.attempts import LoadResult, run_load
 from hermes.spark.load.commits import open_commits
 from hermes.spark.load.increments import make_plan
-from hermes.spark.load.records import Committed, Granularity, Plan
-from hermes.spark.load.target import LoadTarget, SinkName, TargetSettings
+from hermes.spark.load.load_target import LoadTarget, SinkName, TargetSettings
+from hermes.spark.load.plans import Granularity, LoadCheckpoint, Plan
 from hermes.spark.load.tasks import (
     FOLDERS,
     PLAN_OPTION,
@@ -36,7 +36,7 @@ from hermes.spark.load.tasks import (
 )
 from hermes.spark.options import CONNECTION_OPTIONS, SOURCE_OPTIONS, SourceOptions, parse_options
 from hermes.spark.parquet import write_parquet
-from hermes.spark.stores import Store, open_store
+from hermes.spark.stores import FileStore, open_store
 
 _OPTION_NAMES: Final = (
     *(option.name for option in CONNECTION_OPTIONS),
@@ -164,11 +164,11 @@ def load(
         found.require(TargetSettings(sink or was.sink, partition_by or was.partition_by))
     by = opened.settings.partition_by
     commits = open_commits(opened, parsed.extras, merge_schema=merge_schema)
-    with Cluster(parsed.address, parsed.retries) as cluster:
+    with ClusterReader(parsed.address, parsed.retries) as cluster:
         if parsed.group is not None:
             cluster.check_group(parsed.group)
 
-        def plan(last: Committed) -> Plan | None:
+        def plan(last: LoadCheckpoint) -> Plan | None:
             made = make_plan(cluster, last, parsed, by, int(clock() * 1000))
             if made is not None and store.path is None and not dry_run:
                 store.spark_settings(_started(spark))  # before anything is written
@@ -183,7 +183,7 @@ def load(
     return result
 
 
-def _new_sink(store: Store) -> SinkName:
+def _new_sink(store: FileStore) -> SinkName:
     """What a new target is: a Delta table, where that is possible."""
     try:
         import_module("deltalake")

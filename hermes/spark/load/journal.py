@@ -30,10 +30,9 @@ from contextlib import suppress
 from typing import Final
 
 from hermes.errors import LoadTargetError
-from hermes.spark.load.entries import Entry, LoadedFile, decode_entry, folder_of
-from hermes.spark.load.records import Manifest
-from hermes.spark.load.state import State
-from hermes.spark.load.target import (
+from hermes.spark.load.journal_entries import JournalEntry, LoadedFile, decode_entry, folder_of
+from hermes.spark.load.journal_snapshot import JournalSnapshot
+from hermes.spark.load.load_target import (
     FIRST_ATTEMPT,
     MANIFESTS,
     PUBLISHED,
@@ -42,8 +41,9 @@ from hermes.spark.load.target import (
     manifest_name,
     numbered,
 )
+from hermes.spark.load.plans import LoadManifest
 from hermes.spark.parquet import data_files
-from hermes.spark.stores import Store
+from hermes.spark.stores import FileStore
 
 #: After how many entries a summary is due.
 SUMMARY_INTERVAL: Final = 32
@@ -66,15 +66,15 @@ class Journal:
         state: what counts, as of the last `read` or commit.
     """
 
-    def __init__(self, store: Store) -> None:
-        self.state = State()
+    def __init__(self, store: FileStore) -> None:
+        self.state = JournalSnapshot()
         self._store = store
         self._summary = 0  # which one `state` began with
-        self._entries: list[tuple[int, Entry]] = []  # those after it
+        self._entries: list[tuple[int, JournalEntry]] = []  # those after it
 
     # -- reading --------------------------------------------------------------------------------
 
-    def read(self) -> State:
+    def read(self) -> JournalSnapshot:
         """Read what counts now. Opens a summary, and few more entries than are due for the next.
 
         Raises:
@@ -97,7 +97,9 @@ class Journal:
 
     # -- committing -----------------------------------------------------------------------------
 
-    def commit(self, make: Callable[[State], Entry | None], *, attempt: str = "") -> Entry | None:
+    def commit(
+        self, make: Callable[[JournalSnapshot], JournalEntry | None], *, attempt: str = ""
+    ) -> JournalEntry | None:
         """Commit an entry after whatever others commit meanwhile.
 
         Args:
@@ -132,7 +134,7 @@ class Journal:
         """
         self.read()
         while not self.has_committed(attempt):
-            if self._append(Entry("fence", fenced=(attempt,))):
+            if self._append(JournalEntry("fence", fenced=(attempt,))):
                 return False
             if self._read_on() is None:
                 self.read()
@@ -168,14 +170,14 @@ class Journal:
     # -- inside ---------------------------------------------------------------------------------
 
     def _has_read(self) -> bool:
-        self.state, self._entries = State(), []
+        self.state, self._entries = JournalSnapshot(), []
         self._summary = self._newest(SUMMARIES)
         if self._summary:
             name = f"{SUMMARIES}/{self._summary:020d}.json"
             content = self._store.read(name)
             if content is None:
                 return False
-            self.state = State.decode(content, str(self._store.place(name)), _ADVICE)
+            self.state = JournalSnapshot.decode(content, str(self._store.place(name)), _ADVICE)
         while True:
             before = self.state.sequence
             if self._read_on() is None:
@@ -186,7 +188,7 @@ class Journal:
                 place = self._store.place(manifest_name(self.state.sequence + 1))
                 raise LoadTargetError(f"{place} is missing: {_ADVICE}")
 
-    def _read_on(self) -> list[Entry] | None:
+    def _read_on(self) -> list[JournalEntry] | None:
         """Read what has happened since; None when there is a new summary, and this must start over.
 
         Entries of the first release are left out of the list.
@@ -200,18 +202,18 @@ class Journal:
             place = str(self._store.place(name))
             try:
                 entry = decode_entry(content, place, _ADVICE)
-                if isinstance(entry, Manifest):
+                if isinstance(entry, LoadManifest):
                     self._check_first(entry, place)
                 self._apply(entry)
             except LoadTargetError:
                 if self._newest(SUMMARIES) != self._summary:
                     return None
                 raise
-            if isinstance(entry, Entry):
+            if isinstance(entry, JournalEntry):
                 found.append(entry)
         return found if self._newest(SUMMARIES) == self._summary else None
 
-    def _append(self, entry: Entry) -> bool:
+    def _append(self, entry: JournalEntry) -> bool:
         """Create the next entry; False if another one was first, or if that isn't known."""
         self.state.check(entry)
         name = manifest_name(self.state.sequence + 1)
@@ -222,7 +224,7 @@ class Journal:
         self._apply(entry)
         return True
 
-    def _check_first(self, manifest: Manifest, place: str) -> None:
+    def _check_first(self, manifest: LoadManifest, place: str) -> None:
         """Check a manifest of the first release, which is named by its load."""
         directory = FIRST_ATTEMPT.fullmatch(manifest.directory)
         number = manifest.number
@@ -230,22 +232,22 @@ class Journal:
             wanted = self.state.sequence + 1
             raise LoadTargetError(f"{place} is damaged (it is not of load {wanted}); {_ADVICE}")
 
-    def _apply(self, entry: Entry | Manifest) -> None:
+    def _apply(self, entry: JournalEntry | LoadManifest) -> None:
         try:
             self.state.apply(entry)
         except ValueError as error:
             place = self._store.place(manifest_name(self.state.sequence + 1))
             raise LoadTargetError(f"{place} is damaged ({error}); {_ADVICE}") from error
-        if isinstance(entry, Entry):
+        if isinstance(entry, JournalEntry):
             self._entries.append((self.state.sequence, entry))
 
-    def _unpublished(self) -> list[Entry]:
+    def _unpublished(self) -> list[JournalEntry]:
         if not self._entries:
             return []
         published = self._newest(PUBLISHED)
         return [entry for number, entry in self._entries if number > published]
 
-    def _publish(self, entry: Entry) -> None:
+    def _publish(self, entry: JournalEntry) -> None:
         for name in entry.removed:
             self._store.delete(name)
         folders = {folder_of(each.file.name) for each in entry.added}

@@ -13,8 +13,8 @@ from pyspark.sql.types import StringType, StructType
 from hermes.errors import LoadTargetError
 from hermes.spark.files import Files
 from hermes.spark.load.journal import Journal
-from hermes.spark.load.state import State
-from hermes.spark.load.target import DATA, LoadTarget
+from hermes.spark.load.journal_snapshot import JournalSnapshot
+from hermes.spark.load.load_target import DATA, LoadTarget
 from hermes.spark.load.tasks import loaded_schema
 from hermes.spark.parquet import data_files
 from hermes.spark.stores import Session, open_store
@@ -97,7 +97,7 @@ def loaded_files(
     return [str(opened.place(name)) for name in sorted(journal_files)]
 
 
-def published_state(target: LoadTarget) -> State:
+def published_state(target: LoadTarget) -> JournalSnapshot:
     """What counts in a target of Parquet, with all files where they belong.
 
     Raises:

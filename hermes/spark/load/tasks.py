@@ -16,10 +16,10 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import DateType, IntegerType, LongType, StructField, StructType
 
-from hermes.spark.arrays import repeated
-from hermes.spark.cluster import Cluster
+from hermes.spark.arrow_arrays import repeated
+from hermes.spark.cluster_reader import ClusterReader
 from hermes.spark.columns import spark_schema
-from hermes.spark.load.records import Granularity, Piece, Plan
+from hermes.spark.load.plans import Granularity, Piece, Plan
 from hermes.spark.offsets import Offsets
 from hermes.spark.options import Extras, SourceOptions
 from hermes.spark.planning import check_available, check_planned, cuts, packed
@@ -142,7 +142,7 @@ class LoadReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """Share the pieces out to tasks; reads no messages."""
         options = self._options
-        with Cluster(options.address, options.retries) as cluster:
+        with ClusterReader(options.address, options.retries) as cluster:
             ends: Offsets = {each: end for each, (_, end) in self._plan.ranges.items()}
             unchanged = check_planned(cluster, ends, options)
             starts: Offsets = {each: self._plan.ranges[each][0] for each in unchanged}
@@ -159,7 +159,9 @@ class LoadReader(DataSourceReader):
             yield _with_folder(batch, partition, schema)
 
 
-def tasks(cluster: Cluster, plan: Plan, starts: Offsets, task_bytes: int) -> Iterator[LoadTask]:
+def tasks(
+    cluster: ClusterReader, plan: Plan, starts: Offsets, task_bytes: int
+) -> Iterator[LoadTask]:
     """Make the tasks of a plan.
 
     A task writes to one folder, and so one file. What is larger than `task_bytes` is split between
@@ -184,7 +186,7 @@ def tasks(cluster: Cluster, plan: Plan, starts: Offsets, task_bytes: int) -> Ite
 
 
 def _cut(
-    cluster: Cluster, piece: Piece, earliest: int, task_bytes: int
+    cluster: ClusterReader, piece: Piece, earliest: int, task_bytes: int
 ) -> Iterator[tuple[int, int]]:
     first = max(piece.start, earliest)
     count = -(-(piece.end - first) // task_bytes)

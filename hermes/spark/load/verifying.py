@@ -15,12 +15,12 @@ import pyarrow as pa
 from hermes.errors import LoadTargetError
 from hermes.quoting import printable
 from hermes.spark.files import Files
-from hermes.spark.load.coverage import Records, Run, difference, overlaps, read_runs
-from hermes.spark.load.entries import LoadedFile
+from hermes.spark.load.coverage import Run, TargetContents, difference, overlaps, read_runs
+from hermes.spark.load.journal_entries import LoadedFile
+from hermes.spark.load.journal_snapshot import JournalSnapshot, LoadRecord
+from hermes.spark.load.load_target import DATA, FIRST_ATTEMPT, LoadTarget, plan_name
 from hermes.spark.load.loaded import open_target, published_state
-from hermes.spark.load.records import Plan
-from hermes.spark.load.state import LoadRecord, State
-from hermes.spark.load.target import DATA, FIRST_ATTEMPT, LoadTarget, plan_name
+from hermes.spark.load.plans import Plan
 from hermes.spark.offsets import TopicPartition
 from hermes.spark.stores import Session
 
@@ -96,14 +96,14 @@ def verify(
     return outcome
 
 
-def _records(state: State) -> Records:
-    return Records(state.in_folders(), dict(state.loads), list(state.expiries))
+def _records(state: JournalSnapshot) -> TargetContents:
+    return TargetContents(state.in_folders(), dict(state.loads), list(state.expiries))
 
 
 class _Comparison:
     """Compares a target with its records, a folder at a time."""
 
-    def __init__(self, target: LoadTarget, read: Callable[[], Records]) -> None:
+    def __init__(self, target: LoadTarget, read: Callable[[], TargetContents]) -> None:
         self._target = target
         self._read = read
         self._records = read()

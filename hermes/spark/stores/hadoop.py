@@ -27,7 +27,7 @@ _ADDRESS: Final = re.compile(r"hdfs://([^/?#@]*)(/[^?#]*?)/*")
 
 
 class HadoopStore:
-    """A directory of HDFS; as `Store`.
+    """A directory of HDFS; as `FileStore`.
 
     Args:
         address: `hdfs://HOST:PORT/DIRECTORY`, or `hdfs:///DIRECTORY` for the cluster that Spark is
@@ -60,26 +60,26 @@ class HadoopStore:
         )
 
     def place(self, name: str = "") -> str:
-        """As `Store.place`."""
+        """As `FileStore.place`."""
         return f"{self.address}/{name}" if name else self.address
 
     def url(self, name: str = "") -> str:
-        """As `Store.url`."""
+        """As `FileStore.url`."""
         return str(self._path(name).toString())
 
     def spark_settings(self, spark: Any) -> Mapping[str, str]:
-        """As `Store.spark_settings`."""
+        """As `FileStore.spark_settings`."""
         return {}
 
     def delta_table(self) -> tuple[str, dict[str, str]]:
-        """As `Store.delta_table`: deltalake can't commit there."""
+        """As `FileStore.delta_table`: deltalake can't commit there."""
         raise LoadTargetError(
             f"{self.address}: Delta tables are kept in directories or on S3, not on HDFS: choose "
             "another address, or load as Parquet"
         )
 
     def read(self, name: str) -> bytes | None:
-        """As `Store.read`."""
+        """As `FileStore.read`."""
         try:
             with self.open(name) as file:
                 return file.read()
@@ -87,7 +87,7 @@ class HadoopStore:
             return None
 
     def open(self, name: str, size_bytes: int | None = None) -> BinaryIO:
-        """As `Store.open`."""
+        """As `FileStore.open`."""
         path = self._path(name)
         if size_bytes is None:
             size_bytes = self._ask(name, lambda: self._system.getFileStatus(path).getLen())
@@ -108,7 +108,7 @@ class HadoopStore:
         return range_file(size_bytes, read)
 
     def names(self, directory: str = "", after: str = "") -> list[str]:
-        """As `Store.names`."""
+        """As `FileStore.names`."""
         path = self._path(directory)
         try:
             statuses = self._ask(directory, lambda: self._system.listStatus(path))
@@ -119,7 +119,7 @@ class HadoopStore:
         return sorted(name for each in statuses if (name := each.getPath().getName()) > after)
 
     def walk(self, directory: str = "") -> list[StoredFile]:
-        """As `Store.walk`."""
+        """As `FileStore.walk`."""
 
         def run() -> list[StoredFile]:
             found, root = [], self.url() + "/"
@@ -136,12 +136,12 @@ class HadoopStore:
             return []
 
     def prepare(self, *directories: str) -> None:
-        """As `Store.prepare`: every name node renames to free names only."""
+        """As `FileStore.prepare`: every name node renames to free names only."""
         for each in ("", *directories):
             self.make_directory(each)
 
     def create(self, name: str, content: bytes) -> bool:
-        """As `Store.create`."""
+        """As `FileStore.create`."""
         temporary = self._temporary(name)
         path = self._path(name)
         try:
@@ -160,25 +160,25 @@ class HadoopStore:
         return True
 
     def make_directory(self, directory: str) -> None:
-        """As `Store.make_directory`."""
+        """As `FileStore.make_directory`."""
         self._ask(directory, lambda: self._system.mkdirs(self._path(directory)))
 
     def flush(self, names: Iterable[str]) -> None:
-        """As `Store.flush`: several data nodes have what is written."""
+        """As `FileStore.flush`: several data nodes have what is written."""
 
     def flush_tree(self, directory: str) -> None:
-        """As `Store.flush_tree`: several data nodes have what is written."""
+        """As `FileStore.flush_tree`: several data nodes have what is written."""
 
     def delete(self, name: str) -> None:
-        """As `Store.delete`."""
+        """As `FileStore.delete`."""
         self._ask(name, lambda: self._system.delete(self._path(name), False))
 
     def delete_tree(self, directory: str) -> None:
-        """As `Store.delete_tree`."""
+        """As `FileStore.delete_tree`."""
         self._ask(directory, lambda: self._system.delete(self._path(directory), True))
 
     def delete_empty(self, directory: str) -> None:
-        """As `Store.delete_empty`: the name node removes only what is empty."""
+        """As `FileStore.delete_empty`: the name node removes only what is empty."""
         for each in innermost_first(directory):
             try:
                 self._ask(each, partial(self._system.delete, self._path(each), False))
@@ -188,13 +188,13 @@ class HadoopStore:
                 return
 
     def replace(self, name: str, content: bytes) -> None:
-        """As `Store.replace`."""
+        """As `FileStore.replace`."""
         temporary = self._temporary(name)
         self._write(temporary, content)
         self._rename(temporary, self._path(name), is_replacing=True)
 
     def move(self, source: str, target: str) -> None:
-        """As `Store.move`."""
+        """As `FileStore.move`."""
         name, new_name = self._path(source), self._path(target)
         while True:
             self.make_directory(PurePosixPath(target).parent.as_posix())

@@ -10,7 +10,7 @@ from hermes.errors import ConfigError, LoadTargetError
 from hermes.spark.files import Files, is_address, local_path
 from hermes.spark.stores.local import LocalStore
 from hermes.spark.stores.s3_settings import Lookup, find_settings, names_credentials
-from hermes.spark.stores.store import Store
+from hermes.spark.stores.store import FileStore
 
 Session: TypeAlias = Any | Callable[[], Any] | None
 """A `SparkSession`, or a function that starts one, called only if something needs it; or None."""
@@ -24,7 +24,7 @@ def open_store(
     session: Session = None,
     storage: Mapping[str, str] | None = None,
     files: Files | None = None,
-) -> Store:
+) -> FileStore:
     """Open what an address stands for; reads and writes nothing yet.
 
     Args:
@@ -64,7 +64,7 @@ def is_s3(address: str | Path) -> bool:
     return is_address(address) and str(address).partition(":")[0].lower() in _S3
 
 
-def _open_s3(address: str, session: Session, storage: Mapping[str, str]) -> Store:
+def _open_s3(address: str, session: Session, storage: Mapping[str, str]) -> FileStore:
     from hermes.spark.stores.s3 import S3Store, split_address  # needs the extra `s3`
 
     _, bucket, _ = split_address(address)

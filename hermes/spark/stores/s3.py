@@ -41,7 +41,7 @@ _RETRIES: Final[Any] = {"max_retries": 6, "retry_timeout": timedelta(seconds=60)
 
 
 class S3Store:
-    """Objects below a prefix; as `Store`.
+    """Objects below a prefix; as `FileStore`.
 
     Args:
         address: `s3://BUCKET/PREFIX`, as it was given.
@@ -66,15 +66,15 @@ class S3Store:
             raise LoadTargetError(f"{self.address}: {error_text(str(error))}") from error
 
     def place(self, name: str = "") -> str:
-        """As `Store.place`."""
+        """As `FileStore.place`."""
         return f"{self.address}/{name}" if name else self.address
 
     def url(self, name: str = "") -> str:
-        """As `Store.url`; Spark knows S3 by the name of its file system, S3A."""
+        """As `FileStore.url`; Spark knows S3 by the name of its file system, S3A."""
         return "/".join(each for each in (f"s3a://{self.bucket}", self.prefix, name) if each)
 
     def spark_settings(self, spark: Any) -> Mapping[str, str]:
-        """As `Store.spark_settings`."""
+        """As `FileStore.spark_settings`."""
         if _hadoop(spark).getClassByNameOrNull(_FILE_SYSTEM) is None:
             raise LoadError(
                 f"{self.address}: Spark has no file system for S3: start it with --packages "
@@ -83,18 +83,18 @@ class S3Store:
         return self.settings.for_spark()
 
     def delta_table(self) -> tuple[str, dict[str, str]]:
-        """As `Store.delta_table`."""
+        """As `FileStore.delta_table`."""
         return self.url(), self.settings.for_delta()
 
     def read(self, name: str) -> bytes | None:
-        """As `Store.read`."""
+        """As `FileStore.read`."""
         try:
             return self._ask(name, lambda: bytes(obstore.get(self._client, name).bytes()))
         except FileNotFoundError:
             return None
 
     def open(self, name: str, size_bytes: int | None = None) -> BinaryIO:
-        """As `Store.open`."""
+        """As `FileStore.open`."""
 
         def read(start: int, length: int) -> bytes:
             return self._ask(
@@ -107,7 +107,7 @@ class S3Store:
         return range_file(size_bytes, read)
 
     def names(self, directory: str = "", after: str = "") -> list[str]:
-        """As `Store.names`."""
+        """As `FileStore.names`."""
         inner = f"{directory}/" if directory else ""
         if after:
             found = [each.name for each in self._list(directory, f"{inner}{after}")]
@@ -121,11 +121,11 @@ class S3Store:
         return sorted(each for each in names if each > after)
 
     def walk(self, directory: str = "") -> list[StoredFile]:
-        """As `Store.walk`."""
+        """As `FileStore.walk`."""
         return sorted(self._list(directory))
 
     def prepare(self, *directories: str) -> None:
-        """As `Store.prepare`: several create one object at once, and only one may succeed."""
+        """As `FileStore.prepare`: several create one object at once, and only one may succeed."""
         name = f"_hermes/.probe-{secrets.token_hex(8)}"
         contents = [b"%d" % number for number in range(_PROBES)]
         with ThreadPoolExecutor(_PROBES) as pool:
@@ -139,38 +139,38 @@ class S3Store:
             )
 
     def create(self, name: str, content: bytes) -> bool:
-        """As `Store.create`."""
+        """As `FileStore.create`."""
         # A put whose answer was lost is tried again, and finds its own object.
         return self._put(name, content) or self.read(name) == content
 
     def make_directory(self, directory: str) -> None:
-        """As `Store.make_directory`: there are none."""
+        """As `FileStore.make_directory`: there are none."""
 
     def flush(self, names: Iterable[str]) -> None:
-        """As `Store.flush`: what is written is durable."""
+        """As `FileStore.flush`: what is written is durable."""
 
     def flush_tree(self, directory: str) -> None:
-        """As `Store.flush_tree`: what is written is durable."""
+        """As `FileStore.flush_tree`: what is written is durable."""
 
     def delete(self, name: str) -> None:
-        """As `Store.delete`."""
+        """As `FileStore.delete`."""
         self._ask(name, lambda: obstore.delete(self._client, name))
 
     def delete_tree(self, directory: str) -> None:
-        """As `Store.delete_tree`."""
+        """As `FileStore.delete_tree`."""
         names = [each.name for each in self._list(directory)]
         if names:
             self._ask(directory, lambda: obstore.delete(self._client, names))
 
     def delete_empty(self, directory: str) -> None:
-        """As `Store.delete_empty`: there are none."""
+        """As `FileStore.delete_empty`: there are none."""
 
     def replace(self, name: str, content: bytes) -> None:
-        """As `Store.replace`."""
+        """As `FileStore.replace`."""
         self._ask(name, lambda: obstore.put(self._client, name, content, use_multipart=False))
 
     def move(self, source: str, target: str) -> None:
-        """As `Store.move`."""
+        """As `FileStore.move`."""
         self._ask(source, lambda: obstore.copy(self._client, source, target))
         self.delete(source)
 

@@ -26,7 +26,7 @@ class StoredFile(NamedTuple):
     modified_ms: int
 
 
-class Store(Protocol):
+class FileStore(Protocol):
     """Files below a root. Names are relative to it, with `/`; "" is the root itself."""
 
     @property

@@ -37,9 +37,9 @@ from hermes.coordination.sessions import Session
 from hermes.coordination.topic_tree import TopicTree
 from hermes.errors import RoutingError, SettingRefusedError, TopicExistsError
 from hermes.protocol import encode_message_set
-from hermes.spark.cluster import Cluster as SparkCluster
-from hermes.spark.contents import EMPTY
-from hermes.spark.options import ClusterAddress, Retries, Selection
+from hermes.spark.broker_metadata import EMPTY
+from hermes.spark.cluster_reader import ClusterReader
+from hermes.spark.options import ConnectionOptions, RetryOptions, Selection
 from hermes.spark.planning import selected_partitions
 from hermes.testing import RunningBroker, running_broker
 
@@ -437,7 +437,7 @@ def test_what_hermes_own_clients_ask_of_such_a_topic_is_done_in_the_cluster(
             assert "Offsets count messages" in page
             assert "positions in bytes" not in page
         places = tuple((each.host, each.port) for each in (one, two))
-        with SparkCluster(ClusterAddress(places), Retries(0, 0.1)) as listed_brokers:
+        with ClusterReader(ConnectionOptions(places), RetryOptions(0, 0.1)) as listed_brokers:
             (read,) = listed_brokers.partitions(["clicks"]).values()
             assert sorted(each.partition for each in read) == [0, 1, 2, 3]
             assert [each.partition for each in read if each.broker_id == 1] == own
@@ -446,7 +446,7 @@ def test_what_hermes_own_clients_ask_of_such_a_topic_is_done_in_the_cluster(
             wrong = [each._replace(broker_id=3 - each.broker_id) for each in read]
             assert set(listed_brokers.bounds(wrong).values()) == {None}
             with (
-                SparkCluster(ClusterAddress(places[:1]), Retries(0, 0.1)) as half,
+                ClusterReader(ConnectionOptions(places[:1]), RetryOptions(0, 0.1)) as half,
                 pytest.raises(RoutingError, match=r"4 partitions.* have 2: name the other brokers"),
             ):
                 selected_partitions(half, Selection(topics=("clicks",)))

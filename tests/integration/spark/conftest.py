@@ -10,7 +10,7 @@ from embedded_coordination_process import EmbeddedCoordinationProcess
 
 from hermes.client import Producer, ProducerConfig
 from hermes.spark.options import SourceOptions
-from hermes.spark.source import BatchReader
+from hermes.spark.source import HermesBatchReader
 from hermes.testing import RunningBroker, running_broker
 
 Row = dict[str, Any]
@@ -81,7 +81,7 @@ def read_all() -> Callable[[SourceOptions], list[Row]]:
     """Plans a batch and reads its ranges one after the other."""
 
     def read(options: SourceOptions) -> list[Row]:
-        reader = BatchReader(options)
+        reader = HermesBatchReader(options)
         ranges = reader.partitions()
         return [row for each in ranges for batch in reader.read(each) for row in batch.to_pylist()]
 

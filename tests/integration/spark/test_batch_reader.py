@@ -20,9 +20,9 @@ from hermes.errors import (
     RoutingError,
     UnknownTopicError,
 )
-from hermes.spark.micro_batches import StreamReader
+from hermes.spark.micro_batches import HermesStreamReader
 from hermes.spark.options import SourceOptions
-from hermes.spark.source import BatchReader
+from hermes.spark.source import HermesBatchReader
 from hermes.testing import RunningBroker, running_broker
 
 Options = Callable[..., SourceOptions]
@@ -79,7 +79,7 @@ def test_min_partitions_splits_at_boundaries(
 ) -> None:
     send(broker, "clicks", PAYLOADS)
     given = options(broker, subscribe="clicks", minPartitions=tasks)
-    assert len(BatchReader(given).partitions()) == tasks
+    assert len(HermesBatchReader(given).partitions()) == tasks
     assert sorted(values(read_all(given))) == sorted(PAYLOADS)
 
 
@@ -88,7 +88,7 @@ def test_a_split_finer_than_the_messages_gives_one_task_each(
 ) -> None:
     send(broker, "clicks", PAYLOADS[:4])
     given = options(broker, subscribe="clicks", minPartitions=100)
-    assert len(BatchReader(given).partitions()) <= 4
+    assert len(HermesBatchReader(given).partitions()) <= 4
     assert sorted(values(read_all(given))) == sorted(PAYLOADS[:4])
 
 
@@ -102,7 +102,10 @@ def test_planning_reads_no_data(
 
     for name in ("fetch", "multifetch", "fetch_waiting"):
         monkeypatch.setattr(SimpleConsumer, name, refuse)
-    assert len(BatchReader(options(broker, subscribe="clicks", minPartitions=5)).partitions()) == 5
+    assert (
+        len(HermesBatchReader(options(broker, subscribe="clicks", minPartitions=5)).partitions())
+        == 5
+    )
 
 
 def test_planning_asks_as_often_however_many_partitions_there_are(
@@ -126,9 +129,9 @@ def test_planning_asks_as_often_however_many_partitions_there_are(
         with monkeypatch.context() as patch:
             patch.setattr(BrokerConnection, "call", counted)
             asked.clear()
-            (task,) = BatchReader(options(broker, subscribe="clicks")).partitions()
+            (task,) = HermesBatchReader(options(broker, subscribe="clicks")).partitions()
             assert len(task.ranges) == partitions
-            stream = StreamReader(options(broker, "stream", subscribe="clicks"))
+            stream = HermesStreamReader(options(broker, "stream", subscribe="clicks"))
             start = {"clicks": {f"{broker_id}-{number}": 0 for number in range(partitions)}}
             end = stream.latestOffset(start, ReadAllAvailable())
             (task,) = stream.partitions(start, end)
@@ -290,14 +293,16 @@ def test_what_goes_between_planning_and_reading(
             send(broker, "clicks", [payload])
         given = options(broker, subscribe="clicks", **{"fetchOffset.retryIntervalMs": 1})
         lenient = options(broker, subscribe="clicks", failOnDataLoss="false")
-        (planned,) = BatchReader(given).partitions()
+        (planned,) = HermesBatchReader(given).partitions()
         port = broker.port
     sorted((tmp_path / "log" / "clicks-0").glob("*.kafka"))[0].unlink()
     settings["listen"] = f"tcp:{port}:interface=127.0.0.1"
     with running_broker(tmp_path / "log", settings):
         with pytest.raises(DataLossError, match="offset 0 was wanted"):
-            list(BatchReader(given).read(planned))
-        left = [row for each in BatchReader(lenient).read(planned) for row in each.to_pylist()]
+            list(HermesBatchReader(given).read(planned))
+        left = [
+            row for each in HermesBatchReader(lenient).read(planned) for row in each.to_pylist()
+        ]
     assert 0 < len(left) < len(PAYLOADS)
     assert values(left) == PAYLOADS[-len(left) :]
 

@@ -24,7 +24,7 @@ from pyspark.sql.datasource import (
 )
 
 from hermes.spark.options import SourceOptions
-from hermes.spark.source import FilteringReader
+from hermes.spark.source import FilteringBatchReader
 from hermes.testing import RunningBroker
 
 Options = Callable[..., SourceOptions]
@@ -37,7 +37,7 @@ LONGEST = 420
 
 def read(options: SourceOptions, *filters: Any) -> list[Row]:
     """Plan and read as Spark does with these filters, which it would then evaluate again."""
-    reader = FilteringReader(options)
+    reader = FilteringBatchReader(options)
     assert list(reader.pushFilters(list(filters))) == list(filters)
     return [
         row
@@ -148,5 +148,5 @@ def test_offsets_that_were_given_need_not_pass_the_filters(
 def test_spark_takes_the_reader_for_one_that_does_not_override_the_method(
     filled: RunningBroker, options: Options
 ) -> None:
-    reader = FilteringReader(options(filled, subscribe="clicks"))
+    reader = FilteringBatchReader(options(filled, subscribe="clicks"))
     assert reader.pushFilters.__func__ is DataSourceReader.pushFilters

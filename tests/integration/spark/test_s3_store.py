@@ -9,8 +9,8 @@ from planted_secrets import leaks, planted
 from s3_server import S3Server
 
 from hermes.errors import LoadTargetError
-from hermes.spark.load.target import LoadTarget, TargetSettings
-from hermes.spark.stores import Store, open_store
+from hermes.spark.load.load_target import LoadTarget, TargetSettings
+from hermes.spark.stores import FileStore, open_store
 from hermes.spark.stores import s3 as s3_stores
 
 
@@ -23,7 +23,7 @@ def test_a_store_without_conditional_puts_is_found_out() -> None:
         assert objects == {}, "something was written"
 
 
-def opened(url: str) -> Store:
+def opened(url: str) -> FileStore:
     storage = {"fs.s3a.endpoint": url, "fs.s3a.access.key": "k", "fs.s3a.secret.key": "s"}
     return open_store("s3://b/target", storage=storage)
 

@@ -29,15 +29,15 @@ from hermes.errors import (
     GroupActiveError,
     UnknownTopicError,
 )
-from hermes.spark.cluster import Cluster
-from hermes.spark.micro_batches import StreamReader
+from hermes.spark.cluster_reader import ClusterReader
+from hermes.spark.micro_batches import HermesStreamReader
 from hermes.spark.offsets import TopicPartition
-from hermes.spark.options import ClusterAddress, Retries, SourceOptions
+from hermes.spark.options import ConnectionOptions, RetryOptions, SourceOptions
 from hermes.testing import RunningBroker, running_broker
 
 Options = Callable[..., SourceOptions]
 Send = Callable[..., None]
-Open = Callable[[SourceOptions], StreamReader]
+Open = Callable[[SourceOptions], HermesStreamReader]
 
 PAYLOADS = [b"message %d" % number for number in range(200)]
 EVERYTHING = ReadAllAvailable()
@@ -45,10 +45,10 @@ EVERYTHING = ReadAllAvailable()
 
 @pytest.fixture
 def open_stream() -> Iterator[Open]:
-    readers: list[StreamReader] = []
+    readers: list[HermesStreamReader] = []
 
-    def make(options: SourceOptions) -> StreamReader:
-        readers.append(StreamReader(options))
+    def make(options: SourceOptions) -> HermesStreamReader:
+        readers.append(HermesStreamReader(options))
         return readers[-1]
 
     yield make
@@ -56,7 +56,7 @@ def open_stream() -> Iterator[Open]:
         reader.stop()
 
 
-def begin(stream: StreamReader) -> dict[str, Any]:
+def begin(stream: HermesStreamReader) -> dict[str, Any]:
     """What Spark does for the first batch: it writes down where the stream begins."""
     start = stream.initialOffset()
     end = stream.latestOffset(start, EVERYTHING)
@@ -67,7 +67,7 @@ def begin(stream: StreamReader) -> dict[str, Any]:
     return end
 
 
-def batch(stream: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[bytes]:
+def batch(stream: HermesStreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[bytes]:
     ranges = stream.partitions(start, end)
     rows = [row for each in ranges for rows in stream.read(each) for row in rows.to_pylist()]
     return [row["value"] for row in rows]
@@ -186,7 +186,7 @@ def test_topics_that_come_later_are_read_from_their_beginning(
 
 
 def follow(
-    stream: StreamReader, start: dict[str, Any], limit: ReadLimit = EVERYTHING
+    stream: HermesStreamReader, start: dict[str, Any], limit: ReadLimit = EVERYTHING
 ) -> list[bytes]:
     """Everything up to where nothing new comes."""
     found = []
@@ -331,7 +331,7 @@ def test_a_broker_that_was_killed_is_away_though_it_is_registered(
             send(two, "clicks", PAYLOADS[10:20])
             start = begin(stream)
         with left_behind(zookeeper, 2):
-            with caplog.at_level(logging.WARNING, "hermes.spark.cluster"):
+            with caplog.at_level(logging.WARNING, "hermes.spark.cluster_reader"):
                 end = stream.latestOffset(start, EVERYTHING)
             assert caplog.text.count("broker 2 is registered, but unavailable") == 1, (
                 "for 3 partitions"
@@ -350,9 +350,9 @@ def test_a_broker_that_was_killed_is_away_though_it_is_registered(
 
 
 def test_a_broker_of_a_list_is_needed() -> None:
-    address = ClusterAddress((("127.0.0.1", free_port()),))
+    address = ConnectionOptions((("127.0.0.1", free_port()),))
     with (
-        Cluster(address, Retries(0, 0)) as cluster,
+        ClusterReader(address, RetryOptions(0, 0)) as cluster,
         pytest.raises(BrokerUnavailableError, match="refused"),
     ):
         cluster.available_bounds([TopicPartition("clicks", 0, 0)])
@@ -599,7 +599,7 @@ def test_progress_is_not_published_once_the_group_has_members(
             stream = open_stream(options(None, "stream", **given))
             start = begin(stream)
             session.create_ephemeral("/consumers/watched/ids/somebody", b'{ "clicks": 1 }')
-            with caplog.at_level(logging.WARNING, "hermes.spark.cluster"):
+            with caplog.at_level(logging.WARNING, "hermes.spark.cluster_reader"):
                 stream.commit(start)
         assert read_group(session, "watched").offsets == {}
     finally:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes.errors import OffsetOutOfRangeBrokerError
-from hermes.spark.cluster import Cluster
+from hermes.spark.cluster_reader import ClusterReader
 from hermes.spark.offsets import Offsets, TopicPartition
 from hermes.spark.options import SourceOptions
 from hermes.spark.planning import capped, cuts, plan
@@ -51,8 +51,8 @@ def options(least: int | None = None, most: int | None = None) -> SourceOptions:
     )
 
 
-def fake(logs: Mapping[TopicPartition, list[int]], *, is_kafka: bool = False) -> Cluster:
-    return cast(Cluster, FakeCluster(logs, is_kafka=is_kafka))
+def fake(logs: Mapping[TopicPartition, list[int]], *, is_kafka: bool = False) -> ClusterReader:
+    return cast(ClusterReader, FakeCluster(logs, is_kafka=is_kafka))
 
 
 @given(LOGS, st.none() | st.integers(1, 40), st.booleans())

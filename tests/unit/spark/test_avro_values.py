@@ -26,7 +26,7 @@ from hermes.spark.decoding.avro_values import (
     to_arrow,
     to_spark,
 )
-from hermes.spark.identity import Identity
+from hermes.spark.identity import ClientIdentity
 
 SCHEMA: dict[str, Any] = {
     "type": "record",
@@ -195,7 +195,9 @@ def test_a_registry_is_asked_as_somebody(
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificates.server.certificate, certificates.server.key)
     (tmp_path / "password").write_text(planted("me"))
-    me = Identity(tls_ca=str(certificates.ca), user="me", password_file=str(tmp_path / "password"))
+    me = ClientIdentity(
+        tls_ca=str(certificates.ca), user="me", password_file=str(tmp_path / "password")
+    )
     with fake_registry(context) as registry:
         number = registry.add("s", json.dumps(SCHEMA)).to_bytes(4, "big")
         kind = to_arrow(to_spark(TEXT, "schema"))

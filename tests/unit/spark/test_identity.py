@@ -9,7 +9,7 @@ from certificates import Certificates
 from hermes.errors import ConfigError
 from hermes.security import PLAIN, ClientSecurity
 from hermes.spark.catalog import new_table
-from hermes.spark.identity import NOBODY, Identity
+from hermes.spark.identity import NOBODY, ClientIdentity
 from hermes.spark.options import SourceOptions
 from hermes.spark.sink import producer_config
 from hermes.spark.sink_options import SinkOptions
@@ -32,7 +32,7 @@ def password_file(tmp_path: Path) -> Path:
     return path
 
 
-def identity(**options: str) -> Identity:
+def identity(**options: str) -> ClientIdentity:
     return SourceOptions.parse({**READ, **options}, "batch").address.identity
 
 

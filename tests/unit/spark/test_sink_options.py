@@ -3,7 +3,7 @@
 import pytest
 
 from hermes.errors import ConfigError
-from hermes.spark.options import IDENTITY_OPTIONS, ClusterAddress
+from hermes.spark.options import IDENTITY_OPTIONS, ConnectionOptions
 from hermes.spark.sink_options import SINK_OPTIONS, SinkOptions, refuse_overwriting
 
 BROKER = {"hermes.bootstrap.servers": "broker:9092"}
@@ -17,7 +17,7 @@ def refused(given: dict[str, str], *, stream: bool = False) -> str:
 
 def test_defaults() -> None:
     assert SinkOptions.parse(BROKER, stream=False) == SinkOptions(
-        address=ClusterAddress(bootstrap=(("broker", 9092),)),
+        address=ConnectionOptions(bootstrap=(("broker", 9092),)),
         topic=None,
         id_column=None,
         partitioner="java-hash",
@@ -44,7 +44,7 @@ def test_every_option_reaches_its_attribute() -> None:
         "send.retryIntervalMs": "20",
     }
     assert SinkOptions.parse(given, stream=False) == SinkOptions(
-        address=ClusterAddress(zookeeper="zk:2181/hermes"),
+        address=ConnectionOptions(zookeeper="zk:2181/hermes"),
         topic="clicks",
         id_column="Id",
         partitioner="consistent",

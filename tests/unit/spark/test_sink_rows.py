@@ -21,8 +21,8 @@ from pyspark.sql.types import (
 from hermes.client import Keys, RecordData
 from hermes.errors import ConfigError, EncodingError, InvalidTopicError
 from hermes.spark.envelope import add_ids
-from hermes.spark.outgoing import Outgoing, OutgoingRows
 from hermes.spark.sink_options import SinkOptions
+from hermes.spark.sink_rows import Outgoing, OutgoingRows
 
 
 def options(**given: str) -> SinkOptions:

@@ -14,9 +14,9 @@ from hermes.spark.delta.table import open_table, table_files
 from hermes.spark.files import Files
 from hermes.spark.load.commits import Commits, JournalCommits
 from hermes.spark.load.delta_commits import DeltaCommits
+from hermes.spark.load.load_target import LoadTarget, TargetSettings
 from hermes.spark.load.loaded import published_state
-from hermes.spark.load.records import Committed, Manifest, Piece, Plan
-from hermes.spark.load.target import LoadTarget, TargetSettings
+from hermes.spark.load.plans import LoadCheckpoint, LoadManifest, Piece, Plan
 from hermes.spark.offsets import TopicPartition
 from hermes.spark.parquet import DataFile
 from hermes.spark.stores import LocalStore
@@ -149,7 +149,7 @@ class MortalDeltaCommits(DeltaCommits):
         assert isinstance(target.store, LocalStore)
         self._files = target.store.files
 
-    def commit(self, manifest: Manifest, files: Sequence[DataFile]) -> bool:
+    def commit(self, manifest: LoadManifest, files: Sequence[DataFile]) -> bool:
         if isinstance(self._files, MortalFiles):
             return self._files.step(super().commit, manifest, files)
         return super().commit(manifest, files)
@@ -164,7 +164,7 @@ class Topic:
         self.now_ms = 1_700_000_000_000
         self._files = files
 
-    def plan(self, last: Committed) -> Plan | None:
+    def plan(self, last: LoadCheckpoint) -> Plan | None:
         """As `make_plan`, with a folder for each message that is a multiple of 3."""
         start, end = last.offsets.get(CLICKS, 0) // 10, self.count
         if start == end:

@@ -16,7 +16,7 @@ from hermes.spark.files import Files
 from hermes.spark.load import clean_up
 from hermes.spark.load.attempts import LoadResult, run_load
 from hermes.spark.load.commits import JournalCommits
-from hermes.spark.load.target import MANIFESTS, LoadTarget, TargetSettings, plan_name
+from hermes.spark.load.load_target import MANIFESTS, LoadTarget, TargetSettings, plan_name
 from hermes.spark.parquet import data_files
 from hermes.spark.stores import LocalStore
 

@@ -14,8 +14,8 @@ from hermes.cli import program
 from hermes.cli.security import security_options, spark_options
 from hermes.security import ClientSecurity
 from hermes.spark.load.commits import JournalCommits
-from hermes.spark.load.records import Manifest
-from hermes.spark.load.target import LoadTarget, TargetSettings
+from hermes.spark.load.load_target import LoadTarget, TargetSettings
+from hermes.spark.load.plans import LoadManifest
 from hermes.spark.offsets import TopicPartition
 from hermes.spark.stores import LocalStore
 from hermes.testing import running_broker
@@ -113,7 +113,7 @@ def test_lost_data_name_the_option_of_the_command(tmp_path) -> None:
         target.create()
         partition = TopicPartition("clicks", 0, 0)
         directory = f"data/load={1:020d}/attempt=00000000"
-        done = Manifest(1, 0, 9, 1, 9, 500, directory, {partition: (0, 500)}, {partition: 500})
+        done = LoadManifest(1, 0, 9, 1, 9, 500, directory, {partition: (0, 500)}, {partition: 500})
         assert JournalCommits(target).commit(done, [])
         ran = hermes("--to", tmp_path / "t", "-b", f"{running.host}:{running.port}", "clicks")
     assert ran.exit_code == 1

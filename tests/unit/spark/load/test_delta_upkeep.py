@@ -12,7 +12,7 @@ from loaded_topic import CLICKS, LoadedTopic
 from hermes.errors import LoadError
 from hermes.spark.delta.table import commits
 from hermes.spark.load import clean_up, compact, expire, verify
-from hermes.spark.load.target import LoadTarget, TargetSettings
+from hermes.spark.load.load_target import LoadTarget, TargetSettings
 from hermes.spark.stores import LocalStore
 
 

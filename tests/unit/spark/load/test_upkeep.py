@@ -11,11 +11,11 @@ from hermes.spark.load import clean_up, compact, expire, loaded_files, verify
 from hermes.spark.load import journal as journal_module
 from hermes.spark.load.attempts import run_load
 from hermes.spark.load.commits import JournalCommits
-from hermes.spark.load.entries import Entry
 from hermes.spark.load.expiring import first_kept
 from hermes.spark.load.journal import Journal
-from hermes.spark.load.records import Manifest
-from hermes.spark.load.target import LoadTarget
+from hermes.spark.load.journal_entries import JournalEntry
+from hermes.spark.load.load_target import LoadTarget
+from hermes.spark.load.plans import LoadManifest
 from hermes.spark.stores import LocalStore
 
 NOW_MS = 1_700_000_000_000  # 2023-11-14T22:13:20Z
@@ -154,7 +154,7 @@ def test_the_first_release_refuses_what_this_one_wrote(store, topic) -> None:
     topic.load(store)
     content = store.read(f"_hermes/manifests/{1:020d}.json") or b""
     with pytest.raises(LoadTargetError, match="a newer version of Hermes wrote this"):
-        Manifest.decode(content, "it", "advice")
+        LoadManifest.decode(content, "it", "advice")
 
 
 def test_a_read_opens_a_bounded_number_of_records(store, topic, monkeypatch) -> None:
@@ -272,7 +272,7 @@ def test_a_missing_entry_is_named(store, topic) -> None:
 
 def test_an_entry_that_does_not_follow_is_refused(store, topic) -> None:
     load_all(store, topic, 2, 1)
-    wrong = Entry(
+    wrong = JournalEntry(
         "expire", removed=("data/topic=a/day=2023-11-01/none.parquet",), before="2023-11-02"
     )
     assert store.create(f"_hermes/manifests/{3:020d}.json", wrong.encode())
@@ -288,7 +288,7 @@ def test_who_was_away_for_long_commits_nothing_by_mistake(store, topic, monkeypa
     slow.read()
     load_all(store, topic, 20, 2)
     assert f"{2:020d}.json" not in store.names("_hermes/manifests")
-    fence = Entry("fence", fenced=("_hermes/attempts/none",))
+    fence = JournalEntry("fence", fenced=("_hermes/attempts/none",))
     assert slow.commit(lambda state: fence if state.load == 1 else None) is None
     assert rows_of(loaded_files(store.path)) == list(range(20))
     load_all(store, topic, 24, 2)

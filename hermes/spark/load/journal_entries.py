@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple
 
 from hermes.errors import LoadTargetError
 from hermes.quoting import printable, quoted
-from hermes.spark.load.records import UNREADABLE, Manifest, damaged
+from hermes.spark.load.plans import UNREADABLE, LoadManifest, damaged
 
 _FORMAT: Final = "hermes load manifest"
 _KINDS: Final = ("load", "compact", "expire", "fence")
@@ -60,7 +60,7 @@ class Addition(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class JournalEntry:
     """Something that happened, as one commit.
 
     Attributes:
@@ -76,7 +76,7 @@ class Entry:
 
     kind: str
     attempt: str = ""
-    load: Manifest | None = None
+    load: LoadManifest | None = None
     added: tuple[Addition, ...] = ()
     removed: tuple[str, ...] = ()
     before: str = ""
@@ -101,7 +101,7 @@ class Entry:
         return json.dumps(document).encode() + b"\n"
 
 
-def decode_entry(content: bytes, source: str, advice: str) -> Entry | Manifest:
+def decode_entry(content: bytes, source: str, advice: str) -> JournalEntry | LoadManifest:
     """Read an entry.
 
     Args:
@@ -121,7 +121,7 @@ def decode_entry(content: bytes, source: str, advice: str) -> Entry | Manifest:
             raise ValueError(f"it is not a {_FORMAT}")
         version = document["version"]
         if version == 1:
-            return Manifest.decode(content, source, advice)
+            return LoadManifest.decode(content, source, advice)
         kind = document["kind"] if version == 2 else ""
         if kind in _KINDS:
             return _entry(kind, document, source, advice)
@@ -141,14 +141,14 @@ def folder_of(name: str) -> str:
     return name.rpartition("/")[0]
 
 
-def _entry(kind: str, document: Mapping[str, Any], source: str, advice: str) -> Entry:
+def _entry(kind: str, document: Mapping[str, Any], source: str, advice: str) -> JournalEntry:
     load = None
     if kind == "load":
-        load = Manifest.decode(json.dumps(document["load"]).encode(), source, advice)
+        load = LoadManifest.decode(json.dumps(document["load"]).encode(), source, advice)
     before = str(document["before"]) if kind == "expire" else ""
     if before and not _DAY.fullmatch(before):
         raise ValueError(f"expected a day or an hour, got {quoted(before)}")
-    return Entry(
+    return JournalEntry(
         kind,
         _name(document["attempt"]) if "attempt" in document else "",
         load,

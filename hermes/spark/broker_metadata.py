@@ -30,7 +30,7 @@ class Bounds(NamedTuple):
 EMPTY: Final = Bounds(0, 0)
 
 
-class Share(NamedTuple):
+class TopicShare(NamedTuple):
     """What a broker has of a topic.
 
     Attributes:
@@ -62,7 +62,7 @@ def topics(consumer: SimpleConsumer) -> list[str]:
     return [each.topic for each in consumer.metadata().topics]
 
 
-def shares(consumer: SimpleConsumer, topics: list[str]) -> dict[str, Share]:
+def shares(consumer: SimpleConsumer, topics: list[str]) -> dict[str, TopicShare]:
     """What a broker has of each topic; the numbers of one that it doesn't know are ()."""
     return _shares(consumer.metadata(topics).topics)
 
@@ -95,11 +95,11 @@ def bounds(
     }
 
 
-def _shares(described: Iterable[TopicMetadata]) -> dict[str, Share]:
+def _shares(described: Iterable[TopicMetadata]) -> dict[str, TopicShare]:
     found = {}
     for each in described:
         numbers = () if each.error else each.numbers
-        found[each.topic] = Share(numbers, each.partition_count if numbers else 0)
+        found[each.topic] = TopicShare(numbers, each.partition_count if numbers else 0)
     return found
 
 

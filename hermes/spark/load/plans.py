@@ -50,7 +50,7 @@ _PERIOD: Final = re.compile(r"\d{4}-\d\d-\d\d(T\d\d)?", re.ASCII)
 _LENGTHS_MS: Final = {"day": 86_400_000, "hour": 3_600_000}
 
 
-class Committed(NamedTuple):
+class LoadCheckpoint(NamedTuple):
     """How far a target has come.
 
     Attributes:
@@ -177,7 +177,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class LoadManifest:
     """A committed load.
 
     Attributes:
@@ -225,7 +225,7 @@ class Manifest:
         return json.dumps(self.document()).encode() + b"\n"
 
     @classmethod
-    def decode(cls, content: bytes, source: str, advice: str) -> "Manifest":
+    def decode(cls, content: bytes, source: str, advice: str) -> "LoadManifest":
         """Read what `encode` writes; as `Plan.decode`.
 
         Raises:

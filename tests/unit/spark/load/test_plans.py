@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from hermes.client import AppendTime
 from hermes.errors import ConfigError, DataLossError, LoadTargetError
-from hermes.spark.contents import Bounds
+from hermes.spark.broker_metadata import Bounds
 from hermes.spark.files import local_path
 from hermes.spark.load.increments import make_plan
 from hermes.spark.load.job import parse_load_options
-from hermes.spark.load.records import Committed, Manifest, Piece, Plan, period_at
-from hermes.spark.load.target import LoadTarget
+from hermes.spark.load.load_target import LoadTarget
+from hermes.spark.load.plans import LoadCheckpoint, LoadManifest, Piece, Plan, period_at
 from hermes.spark.load.tasks import tasks
 from hermes.spark.offsets import TopicPartition
 from hermes.spark.stores import LocalStore
@@ -75,7 +75,7 @@ class FakeCluster:
 
 def planned(cluster, loaded=None, by="day", **options) -> Plan | None:
     parsed = parse_load_options({**ADDRESS, "subscribe": "clicks", **options})
-    return make_plan(cluster, Committed(2, loaded or {}), parsed, by, NOW_MS)
+    return make_plan(cluster, LoadCheckpoint(2, loaded or {}), parsed, by, NOW_MS)
 
 
 def test_ranges_are_cut_where_the_period_changes() -> None:
@@ -125,7 +125,7 @@ def test_a_broker_that_has_yet_to_register_its_topics_has_lost_nothing() -> None
     cluster.partitions = lambda topics, whole: {topic: [A] for topic in topics}
     cluster.unregistered = {B}
     options = parse_load_options({**ADDRESS, "subscribe": "clicks"})
-    plan = make_plan(cluster, Committed(1, {A: 50, B: 70}), options, "day", NOW_MS)
+    plan = make_plan(cluster, LoadCheckpoint(1, {A: 50, B: 70}), options, "day", NOW_MS)
     assert plan.ranges == {A: (50, 100), B: (70, 100)}
 
 
@@ -177,8 +177,8 @@ def test_plans_and_manifests_survive_json(cuts, after, by) -> None:
     counting = frozenset({each.partition.topic for each in pieces[1:]})
     plan = Plan(7, NOW_MS, by, pieces, after, counting)
     assert Plan.decode(plan.encode(), "", "") == plan
-    manifest = Manifest(plan.number, 5, 1, 2, 3, 4, "data/x", plan.ranges, plan.offsets)
-    assert Manifest.decode(manifest.encode(), "", "") == manifest
+    manifest = LoadManifest(plan.number, 5, 1, 2, 3, 4, "data/x", plan.ranges, plan.offsets)
+    assert LoadManifest.decode(manifest.encode(), "", "") == manifest
 
 
 @pytest.mark.parametrize(
@@ -298,7 +298,7 @@ def test_a_damaged_plan_is_one_short_line(content: bytes) -> None:
         Plan.decode(content, "plan.json", "run the load again")
     assert len(str(raised.value)) < 600
     with pytest.raises(LoadTargetError):
-        Manifest.decode(content.replace(b"load plan", b"load manifest"), "m.json", "restore it")
+        LoadManifest.decode(content.replace(b"load plan", b"load manifest"), "m.json", "restore it")
 
 
 def test_a_plan_in_good_order_is_read() -> None:

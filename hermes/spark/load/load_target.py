@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, get_args
 
 from hermes.errors import ConfigError, LoadConflictError, LoadTargetError
-from hermes.spark.load.records import Granularity, Plan, parse_document
-from hermes.spark.stores import Place, Store
+from hermes.spark.load.plans import Granularity, Plan, parse_document
+from hermes.spark.stores import FileStore, Place
 
 SinkName: TypeAlias = Literal["parquet", "delta"]
 
@@ -85,12 +85,12 @@ def manifest_name(number: int) -> str:
 class LoadTarget:
     """A target, whether it exists already or not."""
 
-    def __init__(self, store: Store, settings: TargetSettings) -> None:
+    def __init__(self, store: FileStore, settings: TargetSettings) -> None:
         self.store = store
         self.settings = settings
 
     @classmethod
-    def find(cls, store: Store) -> "LoadTarget | None":
+    def find(cls, store: FileStore) -> "LoadTarget | None":
         """Open a target; None when nothing was loaded yet.
 
         Raises:
@@ -207,7 +207,7 @@ class LoadTarget:
         return [(int(match[1]), match[0]) for match in matches if match]
 
 
-def _parse_settings(content: bytes, store: Store) -> TargetSettings:
+def _parse_settings(content: bytes, store: FileStore) -> TargetSettings:
     place = store.place(_TARGET)
     advice = f"restore it from a copy, or recreate what it said of the target {store.place()}"
     document = parse_document(content, _FORMAT, str(place), advice)

@@ -22,8 +22,8 @@ from urllib.parse import unquote
 
 from hermes.errors import LoadTargetError
 from hermes.quoting import quoted
-from hermes.spark.load.entries import Entry, LoadedFile, parse_files
-from hermes.spark.load.records import UNREADABLE, Manifest, damaged
+from hermes.spark.load.journal_entries import JournalEntry, LoadedFile, parse_files
+from hermes.spark.load.plans import UNREADABLE, LoadManifest, damaged
 from hermes.spark.offsets import Offsets, nested, unnested
 
 _FORMAT: Final = "hermes load summary"
@@ -37,7 +37,7 @@ class LoadRecord(NamedTuple):
         messages: how many it has copied.
         newest: the newest period of its files, as in `records`; "" where it isn't known.
         attempt: the directory of the attempt that was committed.
-        may_lack: as in `Manifest`.
+        may_lack: as in `LoadManifest`.
     """
 
     messages: int
@@ -65,7 +65,7 @@ class Expired(NamedTuple):
         return is_of and load <= self.load and period < self.before
 
 
-class State:
+class JournalSnapshot:
     """What counts after an entry.
 
     Attributes:
@@ -85,24 +85,24 @@ class State:
         self.files: dict[str, LoadedFile] = {}
         self.loads: dict[int, LoadRecord] = {}
         self.expiries: list[Expired] = []
-        self.unlisted: dict[int, Manifest] = {}
+        self.unlisted: dict[int, LoadManifest] = {}
 
-    def check(self, entry: Entry | Manifest) -> None:
+    def check(self, entry: JournalEntry | LoadManifest) -> None:
         """See that an entry follows on this state. Raises ValueError when it doesn't."""
-        load = entry if isinstance(entry, Manifest) else entry.load
+        load = entry if isinstance(entry, LoadManifest) else entry.load
         if load is not None and load.number != self.load + 1:
             raise ValueError(f"it is of load {load.number}, and load {self.load + 1} is next")
-        if isinstance(entry, Manifest):
+        if isinstance(entry, LoadManifest):
             return
         if twice := {each.file.name for each in entry.added} & self.files.keys():
             raise ValueError(f"{min(twice)} counts already")
         if missing := set(entry.removed) - self.files.keys():
             raise ValueError(f"{min(missing)} is to be removed, and doesn't count")
 
-    def apply(self, entry: Entry | Manifest) -> None:
+    def apply(self, entry: JournalEntry | LoadManifest) -> None:
         """Take in the next entry. Raises ValueError as `check`, and changes nothing then."""
         self.check(entry)
-        if isinstance(entry, Manifest):
+        if isinstance(entry, LoadManifest):
             self.unlisted[entry.number] = entry
             self._add_load(entry, "")
         else:
@@ -146,7 +146,7 @@ class State:
         return json.dumps(document).encode() + b"\n"
 
     @classmethod
-    def decode(cls, content: bytes, source: str, advice: str) -> "State":
+    def decode(cls, content: bytes, source: str, advice: str) -> "JournalSnapshot":
         """Read what `encode` writes.
 
         Raises:
@@ -174,7 +174,7 @@ class State:
             f"{source}: a newer version of Hermes wrote this (version {quoted(version)})"
         )
 
-    def _add_load(self, load: Manifest, newest: str) -> None:
+    def _add_load(self, load: LoadManifest, newest: str) -> None:
         self.load, self.offsets = load.number, load.offsets
         self.loads[load.number] = LoadRecord(load.messages, newest, load.directory, load.may_lack)
 

@@ -1,6 +1,6 @@
 """Brokers, topics and partitions as a driver sees them, asked again when a broker doesn't answer.
 
-One `Cluster` serves one planning, or one stream for as long as it runs. Brokers are found in
+One `ClusterReader` serves one planning, or one stream for as long as it runs. Brokers are found in
 ZooKeeper, or are all listed; what one can't answer within the retries is the caller's error.
 """
 
@@ -31,10 +31,10 @@ from hermes.errors import (
     RoutingError,
 )
 from hermes.protocol import AppendTimesRequest, BoundaryRequest
-from hermes.spark import contents
-from hermes.spark.contents import Bounds
+from hermes.spark import broker_metadata
+from hermes.spark.broker_metadata import Bounds
 from hermes.spark.offsets import Offsets, TopicPartition
-from hermes.spark.options import ClusterAddress, Retries
+from hermes.spark.options import ConnectionOptions, RetryOptions
 
 T = TypeVar("T")
 
@@ -44,11 +44,11 @@ _log = logging.getLogger(__name__)
 _SILENT: Final = (BrokerUnavailableError, BrokerTimeoutError)
 
 
-class Cluster:
+class ClusterReader:
     """The brokers of an address. Not for several threads.
 
     Example:
-        with Cluster(ClusterAddress((("localhost", 9092),)), Retries(3, 1.0)) as cluster:
+        with ClusterReader(address, RetryOptions(3, 1.0)) as cluster:
             (partitions,) = cluster.partitions(["clicks"]).values()
             for partition, bounds in cluster.bounds(partitions).items():
                 print(partition, bounds)
@@ -61,7 +61,7 @@ class Cluster:
         retries: for whatever may succeed another time.
     """
 
-    def __init__(self, address: ClusterAddress, retries: Retries) -> None:
+    def __init__(self, address: ConnectionOptions, retries: RetryOptions) -> None:
         self._address = address
         self._retries = retries
         self._settings: dict[str, Any] | None = None
@@ -89,7 +89,9 @@ class Cluster:
         """The topics of all brokers, sorted."""
         if self._address.zookeeper:
             return self._retried(lambda: read_topics(self._zookeeper()))
-        described = (self.ask(number, contents.topics) for number in self._retried(self._brokers))
+        described = (
+            self.ask(number, broker_metadata.topics) for number in self._retried(self._brokers)
+        )
         return sorted({topic for topics in described for topic in topics})
 
     def partitions(
@@ -115,7 +117,7 @@ class Cluster:
                 found[topic] = self._retried(partial(self._registered, topic))
         elif topics:
             for number in self._retried(self._brokers):
-                shares = self.ask(number, partial(contents.shares, topics=topics))
+                shares = self.ask(number, partial(broker_metadata.shares, topics=topics))
                 for topic, share in shares.items():
                     found[topic][number] = share.numbers
                     counts[topic] = max(counts[topic], share.total)
@@ -141,7 +143,7 @@ class Cluster:
         """
         found: dict[TopicPartition, Bounds | None] = {}
         for broker_id, listed in _by_broker(partitions).items():
-            found |= self.ask(broker_id, partial(contents.bounds, partitions=listed))
+            found |= self.ask(broker_id, partial(broker_metadata.bounds, partitions=listed))
         return found
 
     def available_bounds(
@@ -158,7 +160,7 @@ class Cluster:
         found: dict[TopicPartition, Bounds | None] = {}
         for broker_id, listed in _by_broker(partitions).items():
             try:
-                found |= self.ask(broker_id, partial(contents.bounds, partitions=listed))
+                found |= self.ask(broker_id, partial(broker_metadata.bounds, partitions=listed))
             except _SILENT as error:
                 if not self._address.zookeeper:
                     raise
@@ -312,7 +314,7 @@ class Cluster:
         """Learn the id of every server in the list."""
         found: dict[int, tuple[str, int]] = {}
         for address in self._address.bootstrap:
-            broker_id = contents.broker_id(self._connected(address))
+            broker_id = broker_metadata.broker_id(self._connected(address))
             if broker_id in found:
                 one, other = (f"{host}:{port}" for host, port in (found[broker_id], address))
                 raise RoutingError(

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from hermes.spark.statistics import file_statistics
+from hermes.spark.parquet_statistics import file_statistics
 
 TIME = datetime.datetime(2025, 11, 26, 1, 2, 3, 4)
 LARGEST = chr(0x10FFFF)
