@@ -2,15 +2,14 @@
 
 The answer is a sequence of *runs*: stretches of the log with one append time each, rounded down to
 a multiple of an interval. The bytes between two entries of an index were appended at the later
-one's time. What an index does not know is said to be unknown:
+one's time. Unknown is the time of:
 
 - segments that Kafka wrote, or whose index is gone, and the bytes after the last entry;
 - gaps: what a gap entry or damaged entries speak of. Its time lies between those of the good
   entries around it, so it is known after all where both are the same when rounded.
 
-That last rule also bounds the work: all bytes between two entries with the same rounded time have
-that time, whatever the entries between say. So the walk jumps from each run's first entry
-to its last one, and costs the logarithm of a run's length for each run.
+That last rule also bounds the work: the walk jumps from each run's first entry to its last one, and
+costs the logarithm of a run's length for each run.
 
 Blocks on the disk, a little; for worker threads.
 """
@@ -31,7 +30,7 @@ _TIME, _END = 0, 1
 
 
 def believed_ms(time_ms: int, now_ms: int, bound_ms: int) -> int:
-    """Believe no time in the future: then `bound_ms` is known, the latest that it can have been."""
+    """Believe no time in the future: `bound_ms` is the latest that it can have been."""
     return time_ms if time_ms <= now_ms else bound_ms
 
 
@@ -46,7 +45,6 @@ def append_runs(
     """Find when a range of a log was appended.
 
     Args:
-        view: the log's segments.
         start: the range's first offset, from the earliest to the high watermark.
         end: the offset after its last byte, up to the high watermark.
         interval_ms: what times are rounded down to multiples of, >= 1.
@@ -54,9 +52,8 @@ def append_runs(
         open_index: opens the time index of the segment at a place in the view.
 
     Returns:
-        Runs without holes: the first begins at `start`, each of the others where the one before
-        ends; neighbours differ in time. The last ends at `end`, or earlier when there are more
-        runs; it is never empty unless the range is.
+        Runs without holes, whose neighbours differ in time. The last ends at `end`, or earlier when
+        there are more runs; it is never empty unless the range is.
 
     Raises:
         OSError: something can't be opened now.
@@ -84,10 +81,7 @@ def append_runs(
 def _runs_of_segment(
     reader: IndexReader, base_offset: int, start: int, stop: int, interval_ms: int
 ) -> Iterator[AppendRun]:
-    """Find the runs of one segment from `start` on, up to `stop`, where its visible part ends.
-
-    Neighbours may have the same time.
-    """
+    """Yield the runs of one segment, up to the end of its visible part; neighbours may be alike."""
     before = reader.last_not_above(_END, start)
     position = start
     while position < stop:
@@ -109,7 +103,7 @@ def _runs_of_segment(
 def _time_before(
     before: tuple[int, IndexEntry] | None, following: tuple[int, IndexEntry], interval_ms: int
 ) -> int | None:
-    """The rounded time of the bytes between two good entries that follow each other, if known."""
+    """The rounded time of the bytes between two neighbouring good entries, if known."""
     number, entry = following
     time_ms = entry.time_ms - entry.time_ms % interval_ms
     expected = 0 if before is None else before[0] + 1

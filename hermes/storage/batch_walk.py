@@ -1,12 +1,12 @@
 """Walking through a segment of record batches, by their headers or byte by byte.
 
-`walk` follows headers, which is how an offset's place is found: nothing but headers is looked at,
-and it ends where none can be. `scan_batches` is recovery's: it checks every CRC, and finds the next
-batch behind damage. What follows a bad batch is judged by evidence, in this order:
+`walk` finds an offset's place: it looks at headers only, and ends where none can be. `scan_batches`
+is recovery's: it checks every CRC, and finds the next batch behind damage. What follows a bad batch
+is judged by evidence, in this order:
 
-1. Its header is plausible, and its size leads to a valid batch: only its messages are damaged.
-2. Its header is plausible, and its size leads to the end or beyond it: a torn append, a bad tail.
-3. Nothing is to be believed: the next place where a valid batch starts, byte by byte.
+1. Its header is plausible, and its size leads to a valid batch: only its messages are damaged. 2.
+Its header is plausible, and its size leads to the end or beyond it: a torn append, a bad tail. 3.
+Nothing is to be believed: the next place where a valid batch starts, byte by byte.
 
 Nothing is looked for inside a batch whose header can be believed: a message may hold whole batches.
 
@@ -45,19 +45,11 @@ class Place(NamedTuple):
 
     @property
     def end_position(self) -> int:
-        """The position after it."""
         return self.position + self.header.size_bytes
 
 
 class BatchReader:
-    """Reads a segment by positions, never beyond `end`.
-
-    Args:
-        files: the file layer.
-        descriptor: the segment's file, open for reading.
-        base_offset: its first offset.
-        end: the position after the last byte that may be read.
-    """
+    """Reads a segment by positions, never at or beyond `end`."""
 
     def __init__(self, files: FileLayer, descriptor: int, base_offset: int, end: int) -> None:
         self._files = files
@@ -68,11 +60,6 @@ class BatchReader:
         self._chunk_at = 0
 
     def read(self, position: int, length: int) -> bytes:
-        """Read a range, cut at `end`.
-
-        Raises:
-            OSError: the segment can't be read.
-        """
         return read_exactly(
             self._files, self._descriptor, max(0, min(length, self.end - position)), position
         )
@@ -81,11 +68,7 @@ class BatchReader:
         """The header at a position, if a whole batch can be there.
 
         Args:
-            position: where it would start.
             expected: the smallest base offset that it may have.
-
-        Raises:
-            OSError: the segment can't be read.
         """
         start = position - self._chunk_at
         if start < 0 or start + HEADER_BYTES > len(self._chunk):
@@ -94,11 +77,6 @@ class BatchReader:
         return header if header and position + header.size_bytes <= self.end else None
 
     def is_intact(self, place: Place) -> bool:
-        """Whether a batch's CRC is right.
-
-        Raises:
-            OSError: the segment can't be read.
-        """
         position, crc = place.position + _COVERED_FROM, 0
         while position < place.end_position:
             data = self.read(position, min(_CHUNK_BYTES, place.end_position - position))
@@ -123,19 +101,12 @@ def plausible(data: bytes, start: int, expected: int, base_offset: int) -> Batch
 def walk(
     reader: BatchReader, position: int, expected: int, *, over_damage: bool = False
 ) -> Iterator[Place]:
-    """Follow headers from a position on, as long as whole batches can be there.
+    """Yield the batches from a position on, as long as whole ones can be there; no CRC is checked.
 
     Args:
-        reader: reads the segment.
         position: where a batch starts.
         expected: the smallest base offset that it may have.
         over_damage: go on with the next valid batch where no header can be.
-
-    Yields:
-        The batches; their CRCs aren't checked.
-
-    Raises:
-        OSError: the segment can't be read.
     """
     while position < reader.end:
         header = reader.header_at(position, expected)
@@ -156,12 +127,6 @@ def scan_batches(reader: BatchReader, position: int, offset: int) -> ScanReport:
         reader: reads the segment, up to the range's end.
         position: where to begin, the end of a batch or of the segment's beginning.
         offset: the smallest offset that may lie there.
-
-    Returns:
-        What was found.
-
-    Raises:
-        OSError: the segment can't be read.
     """
     messages = 0
     bad_ranges: list[tuple[int, int]] = []
@@ -183,28 +148,18 @@ def next_valid(reader: BatchReader, position: int, expected: int) -> Place | Non
     """Find the first valid batch behind a bad one; see the module for what counts.
 
     Args:
-        reader: reads the segment.
         position: where the bad one starts.
         expected: the smallest offset that may follow.
-
-    Returns:
-        It; None when none follows.
-
-    Raises:
-        OSError: the segment can't be read.
     """
     return _Search(reader).next_valid(position, expected)
 
 
 class _Search:
-    """Looks for the next valid batch behind damage."""
-
     def __init__(self, reader: BatchReader) -> None:
         self._reader = reader
         self._credit = _CREDIT_BYTES + reader.end
 
     def next_valid(self, position: int, expected: int) -> Place | None:
-        """The first valid batch behind the bad one at a position; None if none follows."""
         reader = self._reader
         at, least = position, expected
         for _ in range(_MAX_STEPS):

@@ -5,9 +5,9 @@ walk begins at the nearest of: the segment's start, an entry of the time index (
 boundaries), a boundary that an earlier walk noted. Payloads are skipped, not read.
 
 A segment that Kafka wrote has no index: one of 1 GiB in 20-byte messages is five seconds of walking
-(one in 100-byte messages, one second). That is done `NOTE_EVERY_BYTES` at a time, each time under
-the segment's lock for it, and from where the searches before have come to. So it is done once,
-however many ask at once and however often. Every chunk that is read lets other threads run.
+(one in 100-byte messages, one second). It is walked `NOTE_EVERY_BYTES` at a time, each under the
+segment's lock for it, and on from where earlier searches have come to: once in all, however many
+ask at once and however often. Every chunk that is read lets other threads run.
 
 Blocks on the disk; for worker threads.
 """
@@ -18,11 +18,7 @@ from threading import Lock
 
 
 class Boundaries:
-    """The message boundaries of one segment that searches have found so far.
-
-    Attributes:
-        noted: offsets of a few of them, ascending.
-    """
+    """The boundaries of one segment that searches have found so far, of which a few are noted."""
 
     __slots__ = ("_lock", "noted")
 
@@ -37,16 +33,11 @@ class Boundaries:
         """Find the largest message boundary that is not after an offset.
 
         Args:
-            offset: one in the segment.
             start: a boundary before it: the segment's base, say.
-            search: walks a while from a boundary towards the offset: see
-                `LogFormat.search_boundary`.
+            search: walks a while from a boundary towards the offset: `LogFormat.search_boundary`.
 
         Returns:
             The boundary. Where bytes are damaged: where the damage begins.
-
-        Raises:
-            OSError: the segment can't be read.
         """
         while True:
             with self._lock:

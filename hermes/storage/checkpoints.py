@@ -8,8 +8,8 @@
     <log_dir>/recovery-point-offset-checkpoint
                                            the same; up to where Kafka knows that logs are on disk
 
-`partition.metadata` is what makes a directory one of Kafka's: Kafka 4 takes one without it for a
-stray. Each file is replaced as a whole.
+`partition.metadata` makes a directory one of Kafka's: Kafka 4 takes one without it for a stray.
+Each file is replaced as a whole.
 
 Format: Kafka 4 (`PartitionMetadataFile`, `CheckpointFile`).
 """
@@ -58,7 +58,6 @@ _LARGEST_OFFSET: Final = 2**63 - 1
 
 
 def encode_topic_id(topic_id: UUID) -> str:
-    """Write a topic's id as Kafka does."""
     return urlsafe_b64encode(topic_id.bytes).decode("ascii").rstrip("=")
 
 
@@ -66,11 +65,10 @@ def read_topic_id(directory: str, files: FileLayer) -> UUID | None:
     """Read the id of the topic that a partition's directory belongs to.
 
     Returns:
-        The id; None when the directory has none, and so isn't one of Kafka's.
+        None when the directory has none, and so isn't one of Kafka's.
 
     Raises:
         CorruptLogError: the file is damaged.
-        OSError: it can't be read.
     """
     path = os.path.join(directory, METADATA_NAME)
     data = read_whole(path, _MAX_METADATA_BYTES, files)
@@ -94,13 +92,7 @@ def write_topic_id(
     """Write what makes a new directory one of Kafka's.
 
     Args:
-        directory: the partition's directory.
-        topic_id: its topic's id.
-        files: the file layer.
         is_synced: put it on disk as well, but for its name.
-
-    Raises:
-        OSError: the disk refused.
     """
     text = f"version: 0\ntopic_id: {encode_topic_id(topic_id)}"
     path = os.path.join(directory, METADATA_NAME)
@@ -120,7 +112,6 @@ class LeaderEpochs:
     a later one. The latest one never goes back.
 
     Args:
-        path: the file.
         entries: (epoch, its first offset), both ascending.
     """
 
@@ -130,20 +121,14 @@ class LeaderEpochs:
 
     @property
     def entries(self) -> tuple[tuple[int, int], ...]:
-        """(epoch, its first offset), both ascending."""
         return tuple(self._entries)
 
     def with_entries(self, entries: Iterable[tuple[int, int]]) -> "LeaderEpochs":
-        """Others, for the same file."""
         return LeaderEpochs(self._path, entries)
 
     @classmethod
     def load(cls, directory: str, files: FileLayer) -> "LeaderEpochs":
-        """Read a partition's; one that is missing or damaged tells nothing.
-
-        Raises:
-            OSError: it can't be read.
-        """
+        """Read a partition's file; one that is missing or damaged says nothing."""
         path = os.path.join(directory, EPOCHS_NAME)
         data = read_whole(path, _MAX_CHECKPOINT_BYTES, files)
         entries: list[tuple[int, int]] = []
@@ -156,7 +141,6 @@ class LeaderEpochs:
 
     @property
     def latest(self) -> int:
-        """The epoch in which to append."""
         return self._entries[-1][0] if self._entries else 0
 
     @property
@@ -170,7 +154,6 @@ class LeaderEpochs:
         Args:
             found: (epoch, first offset) of epochs in a part of the log, ascending.
             start: the log's first offset.
-            end: where it ends.
 
         Returns:
             Whether that changed something, so that `write` is due.
@@ -192,10 +175,6 @@ class LeaderEpochs:
     def end_of(self, epoch: int, log_end: int) -> tuple[int, int]:
         """Find where an epoch ends, for clients that want to know whether a log was cut.
 
-        Args:
-            epoch: the one asked for.
-            log_end: where the log ends.
-
         Returns:
             (the largest epoch up to it that is known, where that ends); (-1, -1) when none is.
         """
@@ -207,21 +186,11 @@ class LeaderEpochs:
         return self._entries[place - 1][0], self._entries[place][1]
 
     def write(self, files: FileLayer) -> None:
-        """Write the file anew. Blocks.
-
-        Raises:
-            StorageError: the disk refused.
-        """
         replace_whole(self._path, _text(self._entries), files)
 
 
 class Checkpoints:
-    """What a data directory says of its partitions: where logs begin that were cut, and the like.
-
-    Args:
-        directory: the data directory.
-        files: the file layer.
-    """
+    """The data directory's checkpoints: where logs begin that were cut, and the like."""
 
     def __init__(self, directory: str, files: FileLayer) -> None:
         self._path = os.path.join(directory, STARTS_NAME)
@@ -233,11 +202,7 @@ class Checkpoints:
         self._kafka_stay: int | None = None
 
     def kafka_stay(self) -> int:
-        """When a Kafka was at work in the data directory last, as a sign: ns since 1970, or 0.
-
-        Raises:
-            OSError: that can't be found out.
-        """
+        """When a Kafka was at work in the data directory last, as a sign: ns since 1970, or 0."""
         with self._lock:
             if self._kafka_stay is None:
                 path = os.path.join(self._directory, HIGH_WATERMARKS_NAME)
@@ -248,11 +213,7 @@ class Checkpoints:
             return self._kafka_stay
 
     def recovery_point(self, topic: str, partition: int) -> int:
-        """Up to where Kafka has put a log on disk, when it was the last to use it; 0 if unknown.
-
-        Raises:
-            OSError: the file can't be read.
-        """
+        """Up to where Kafka has put a log on disk, when it was the last to use it; 0 if unknown."""
         with self._lock:
             if self._recovery_points is None:
                 path = os.path.join(self._directory, RECOVERY_POINTS_NAME)
@@ -260,24 +221,14 @@ class Checkpoints:
             return self._recovery_points.get((topic, partition), 0)
 
     def start(self, topic: str, partition: int) -> int:
-        """The first offset of a log; 0 when it was never cut, or the file is gone.
-
-        Raises:
-            OSError: the file can't be read.
-        """
+        """The first offset of a log; 0 when it was never cut, or the file is gone."""
         with self._lock:
             return self._loaded().get((topic, partition), 0)
 
     def keep(self, topic: str, partition: int, offset: int) -> None:
-        """Put on disk where a log begins from now on. Blocks.
-
-        Args:
-            topic: the topic.
-            partition: its partition.
-            offset: the first offset; 0 forgets it.
+        """Put on disk where a log begins from now on; 0 forgets it. Blocks.
 
         Raises:
-            OSError: the file can't be read.
             StorageError: the disk refused; what was on disk is what counts.
         """
         with self._lock:
@@ -291,11 +242,7 @@ class Checkpoints:
             self._starts = starts
 
     def forget(self, topic: str, partition: int) -> None:
-        """Put on disk that nothing is known of a log: another one of its name may follow. Blocks.
-
-        Raises:
-            OSError, StorageError: as for `keep`.
-        """
+        """Put on disk that nothing is known of a log; another of its name may follow. Blocks."""
         self.keep(topic, partition, 0)
         if not self.recovery_point(topic, partition):
             return
@@ -313,11 +260,7 @@ class Checkpoints:
 
 
 def read_offsets(path: str, files: FileLayer) -> Mapping[tuple[str, int], int]:
-    """Read a file of offsets by (topic, partition); what is damaged is left out.
-
-    Raises:
-        OSError: it can't be read.
-    """
+    """Read a file of offsets by (topic, partition); what is damaged is left out."""
     offsets: dict[tuple[str, int], int] = {}
     for line in _lines(read_whole(path, _MAX_CHECKPOINT_BYTES, files)) or ():
         with suppress(ValueError):

@@ -2,22 +2,22 @@
 
     1. The keys of what was appended since the last time are noted, each with its latest offset, as
        many as fit into `MOST_KEYS`.
-    2. Every complete segment up to there is written anew without the messages that a later one of
-       their key has replaced, beside it, and takes its place by one rename. Whatever is interrupted
-       leaves the old segment or the new one.
+    2. Every complete segment up to there is rewritten beside itself without the messages that a
+       later one of their key has replaced, and takes its place by one rename. Whatever is
+       interrupted leaves the old segment or the new one.
 
 A message without a value is a tombstone: it stays for a while after it was first met here, which
 its batch's header says from then on (the delete horizon), and then goes, too. A message without a
 key is replaced by none. Batches of transactions, and those whose CRC is wrong or whose messages
-can't be read, stay as they are, and so does whatever is damaged between batches: what readers and
-`hermes check-log` would have told of is not to look whole. The last batch of each producer stays,
-if need be without messages: what is known of the producer's sequence numbers comes from it. Batches
-that lose no message are not touched.
+can't be read, stay as they are, and so does damage between batches: what readers and `hermes
+check-log` would have reported must not look whole. The last batch of each producer stays, if need
+be without messages: what is known of the producer's sequence numbers comes from it. Batches that
+lose no message are not touched.
 
 Retention goes on meanwhile: a segment that it has deleted needs no compaction.
 
-It goes in steps of about a MiB, so that whoever drives it decides how fast; each step may run in
-another thread.
+It goes in steps of about a MiB, so that its caller decides how fast; each step may run in another
+thread.
 
 Rules: Kafka 4 (`LogCleaner`, `MemoryRecords.filterTo`).
 """
@@ -57,13 +57,7 @@ _CODEC_BITS: Final = 0x07
 
 @dataclass(slots=True)
 class CompactionReport:
-    """What a compaction has done so far.
-
-    Attributes:
-        read_bytes: how much it has read.
-        freed_bytes: by how much the log became smaller.
-        end: up to which offset keys were noted.
-    """
+    """What a compaction has done so far; keys were noted up to the offset `end`."""
 
     read_bytes: int = 0
     freed_bytes: int = 0
@@ -71,12 +65,7 @@ class CompactionReport:
 
 
 def is_due(log: Log, compacted_to: int) -> bool:
-    """Whether at least half of a log's complete segments was appended since it was compacted.
-
-    Args:
-        log: the log.
-        compacted_to: up to which offset it was.
-    """
+    """Whether at least half of a log's complete segments was appended since it was compacted."""
     total = dirty = 0
     for segment in log.complete_segments():
         total += segment.size_bytes
@@ -87,17 +76,12 @@ def is_due(log: Log, compacted_to: int) -> bool:
 def compaction(
     log: Log, compacted_to: int, now_ms: int, tombstone_retention_ms: int, report: CompactionReport
 ) -> Generator[None, None, None]:
-    """Compact a log. Blocks in each step; for worker threads.
+    """Compact a log of Kafka's format. Each step blocks and ends with a yield; for worker threads.
 
     Args:
-        log: one of Kafka's format.
         compacted_to: the `end` of the report of the last time; 0 at first.
         now_ms: ms since 1970.
-        tombstone_retention_ms: how long a tombstone stays.
         report: what is done is written here.
-
-    Yields:
-        After each step.
 
     Raises:
         LogOfflineError: the log is offline, or was deleted.
@@ -134,7 +118,6 @@ class _Compaction:
                 self._files.unlink(self._draft)
 
     def run(self, compacted_to: int) -> Iterator[None]:
-        """See `compaction`."""
         segments = self._log.complete_segments()
         self._report.end = compacted_to
         for segment in segments:
@@ -206,7 +189,6 @@ class _Compaction:
                 return
 
     def _clean(self, segment: Segment) -> Iterator[None]:
-        """Write a segment anew, if anything in it goes."""
         self._draft = segment.path + CLEANED_SUFFIX
         with suppress(FileNotFoundError):
             self._files.unlink(self._draft)

@@ -1,9 +1,8 @@
 """Damage of segments: which of their bytes are no messages, by length, magic and CRC.
 
-What counts as a message, and where the next one starts behind damage, is for the format's `scan` to
-say, as in recovery. But recovery looks at what the last stop may have torn, and here all that is
-looked at is on disk: what the last message is followed by is damaged as well. So is what the disk
-doesn't give back.
+As in recovery, the format's `scan` says what counts as a message, and where the next one starts
+behind damage. But recovery looks at what the last stop may have torn, and here everything is on
+disk: a bad tail is damage as well. So is what the disk doesn't give back.
 """
 
 import json
@@ -43,17 +42,12 @@ def damage_of(
     """Read a segment, all of which is on disk, and find what of it is damaged. Blocks.
 
     Args:
-        log_format: what it holds.
-        opened: the segment.
         end: the offset at which it ends.
         size_bytes: the position after its last byte.
         max_message_bytes: the largest payload to believe in where bytes are damaged.
 
     Returns:
         The damaged ranges, in order; where there are very many, the last one covers the rest.
-
-    Raises:
-        OSError: it can't be read.
     """
     base = opened.segment.base_offset
     report = log_format.scan(opened, base, size_bytes, max_message_bytes)
@@ -67,7 +61,7 @@ def damage_of(
 
 
 def describe(damage: Sequence[Damage], most: int = 3) -> str:
-    """Name damaged ranges for people, the first ones of many; empty for none."""
+    """Name the first few damaged ranges for people; empty for none."""
     if not damage:
         return ""
     text = (
@@ -81,11 +75,6 @@ def read_or_zeros(read: Callable[[int, int], bytes], length: int, position: int)
 
     Args:
         read: reads so many bytes at a position.
-        length: how many bytes.
-        position: where they begin.
-
-    Raises:
-        OSError: it failed for another reason.
     """
     try:
         return read(length, position)
@@ -100,19 +89,13 @@ def read_or_zeros(read: Callable[[int, int], bytes], length: int, position: int)
 
 
 class DamagedSegment(NamedTuple):
-    """A segment that holds damage: one of its partition's, by its base offset."""
-
     topic: str
     partition: int
     base_offset: int
 
 
 def write_damaged(directory: str, damaged: Collection[DamagedSegment], files: FileLayer) -> None:
-    """Note in a data directory which segments are damaged. Blocks.
-
-    Raises:
-        StorageError: the disk refused; what was noted before holds.
-    """
+    """Note in a data directory which segments are damaged; what was noted holds if that fails."""
     data = json.dumps(sorted(damaged)[:_MOST_NOTED]).encode()
     replace_whole(os.path.join(directory, DAMAGE_NAME), data, files)
 
@@ -134,7 +117,6 @@ class BlockReads(FileLayer):
     Args:
         read: reads the block at a position, which is a multiple of `block_bytes`; shorter only at
             the file's end.
-        block_bytes: how large they are.
     """
 
     def __init__(self, read: Callable[[int], bytes], block_bytes: int) -> None:

@@ -1,10 +1,10 @@
 """Which files of segments are open: a bound on descriptors, and slices that outlive a deletion.
 
-A data directory may hold thousands of partitions with many segments each; few are in use at a
-time. `DescriptorCache` opens a file when it is first needed and closes the one that has been idle
-longest when more than `max_open` are open. A file that somebody uses is never closed: while a
-slice of it is being sent, or while it has unflushed bytes (an error that the kernel keeps for the
-descriptor must reach the flush). So the bound may be exceeded by what is in use at once.
+A data directory may hold thousands of partitions with many segments each; few are in use at a time.
+`DescriptorCache` opens a file when it is first needed and closes the one that has been idle longest
+when more than `max_open` are open. A file in use is never closed: while a slice of it is being
+sent, or while it has unflushed bytes (an error that the kernel keeps for the descriptor must reach
+the flush). So what is in use at once may exceed the bound.
 
 A file that was opened once is the same file whenever it is opened again: one that was put in its
 place is refused.
@@ -58,11 +58,7 @@ class CachedFile:
 
 
 class DescriptorCache:
-    """Opens files on demand and keeps at most `max_open` idle and busy ones together.
-
-    Attributes:
-        open_count: how many files are open now.
-    """
+    """Opens files on demand and keeps at most `max_open` idle and busy ones together."""
 
     def __init__(self, files: FileLayer, max_open: int = 1024) -> None:
         self._files = files
@@ -73,16 +69,12 @@ class DescriptorCache:
         self.open_count = 0
 
     def acquire(self, file: CachedFile, *, writable: bool = False, resident: bool = False) -> int:
-        """Get a file's descriptor and keep it open until the matching `release`.
+        """Get a file's descriptor, which the cache keeps open until the matching `release`.
 
         Args:
-            file: the file.
             writable: open it for writing too. A log passes this for every use of its active
                 segment, so that one descriptor serves both.
             resident: open nothing, so that it waits for no disk.
-
-        Returns:
-            The descriptor; it stays the cache's and must not be closed.
 
         Raises:
             NotInMemoryError: it is to be `resident` and isn't open.
@@ -111,7 +103,6 @@ class DescriptorCache:
 
         Raises:
             FileExistsError: a file of that name exists; it was not touched.
-            OSError: it can't be created.
         """
         descriptor = self.opening(self._files.open_new, file.path)
         return self._adopt(file, descriptor)
@@ -151,10 +142,7 @@ class DescriptorCache:
         self._close(surplus)
 
     def retire(self, file: CachedFile) -> None:
-        """Let nobody acquire a file again: close it now, or at its last release.
-
-        Again is harmless.
-        """
+        """Let nobody acquire a file again: close it now, or at its last release. Idempotent."""
         with self._lock:
             file.is_retired = True
             if file not in self._idle:
@@ -164,11 +152,7 @@ class DescriptorCache:
         self._close(surplus)
 
     def opening(self, call: Callable[[str], _Result], path: str) -> _Result:
-        """Make a call that opens a file; when descriptors run out, give up the idle ones first.
-
-        Raises:
-            OSError: what it raised, the second time where descriptors had run out.
-        """
+        """Make a call that opens a file; out of descriptors, close the idle ones and call again."""
         try:
             return call(path)
         except OSError as error:
@@ -178,7 +162,6 @@ class DescriptorCache:
         return call(path)
 
     def close_idle(self) -> None:
-        """Close every file that nobody uses; they open again when needed."""
         with self._lock:
             surplus = [self._detach(file) for file in self._idle]
             self._idle.clear()
@@ -222,9 +205,9 @@ class DescriptorCache:
 class LogSlice:
     """A range of visible bytes of one segment, as (descriptor, position, length): for `sendfile`.
 
-    The bytes stay readable until `release`, also when the segment is deleted meanwhile. A slice
-    belongs to one owner, which releases it exactly when it needs the bytes no more; releasing
-    again does nothing. It is a context manager.
+    The bytes stay readable until `release`, also when the segment is deleted meanwhile. Its one
+    owner releases it exactly when it needs the bytes no more; releasing again does nothing. It is a
+    context manager.
 
     Attributes:
         position: where the range starts in the file.
@@ -248,7 +231,7 @@ class LogSlice:
         self.length = length
 
     def fileno(self) -> int:
-        """Give the descriptor, open until `release`. Never close it, never move its position.
+        """The descriptor, open until `release`. Never close it, never move its position.
 
         Raises:
             ValueError: the slice is empty or was released.
@@ -258,7 +241,6 @@ class LogSlice:
         return self._descriptor
 
     def release(self) -> None:
-        """Say that the bytes are needed no more. Call it once; more often is harmless."""
         file, self._file = self._file, None
         if file is not None and self._cache is not None:
             self._cache.release(file)

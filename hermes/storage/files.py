@@ -90,7 +90,7 @@ class FileLayer:
     def boot_id(self) -> str:
         """Name this start of the machine; empty where that can't be found out.
 
-        After another one nothing is in the page cache of what was written before.
+        The page cache holds nothing from before another one.
         """
         try:
             with open(_BOOT_ID_PATH, encoding="ascii") as file:
@@ -131,7 +131,6 @@ class FileLayer:
         return _open_regular(path, os.O_RDWR | (os.O_CREAT if create else 0))
 
     def open_read(self, path: str) -> int:
-        """Open a file for reading only."""
         return _open_regular(path, os.O_RDONLY)
 
     def fsync_directory(self, path: str) -> None:
@@ -144,11 +143,7 @@ class FileLayer:
 
 
 class ResidentFiles(FileLayer):
-    """The same files for somebody who must not wait: reads of what isn't in memory are refused.
-
-    Args:
-        files: the file layer.
-    """
+    """The same files for somebody who must not wait: reads of what isn't in memory are refused."""
 
     def __init__(self, files: FileLayer) -> None:
         self.pread = files.read_resident
@@ -161,9 +156,6 @@ class AsideFiles(FileLayer):
     """The same files for somebody who reads what nobody else does: memory stays as it was.
 
     As far as can be told, and only what was opened here.
-
-    Args:
-        files: the file layer.
     """
 
     def __init__(self, files: FileLayer) -> None:
@@ -173,7 +165,6 @@ class AsideFiles(FileLayer):
         self.pread = self._pread
 
     def open_read(self, path: str) -> int:
-        """See `FileLayer.open_read`."""
         descriptor = self._files.open_read(path)
         if _CAN_ADVISE:  # else what follows would be read ahead, and stay
             with suppress(OSError):
@@ -196,7 +187,6 @@ class AsideFiles(FileLayer):
 
 
 def _open_regular(path: str, flags: int) -> int:
-    """Open a regular file, and nothing else."""
     try:
         # Without O_NONBLOCK a pipe would be waited for; it means nothing to a regular file.
         descriptor = os.open(path, flags | _FLAGS, 0o644)
@@ -219,11 +209,7 @@ def _not_regular(path: str) -> OSError:
 
 
 def exists(path: str, files: FileLayer) -> bool:
-    """Say whether something has this name, whatever it is.
-
-    Raises:
-        OSError: that can't be found out.
-    """
+    """Whether something has this name, whatever it is."""
     try:
         files.lstat(path)
     except FileNotFoundError:
@@ -232,7 +218,7 @@ def exists(path: str, files: FileLayer) -> bool:
 
 
 def identity(status: os.stat_result) -> Identity:
-    """Say what file a status is about: what stays when it is renamed, and no other file has."""
+    """What stays of a file when it is renamed, and no other file has."""
     return status.st_dev, status.st_ino
 
 
@@ -241,12 +227,6 @@ def write_all(files: FileLayer, descriptor: int, buffers: Sequence[Buffer], posi
 
     A short write is continued where it stopped, never repeated from the start; no call gets more
     than `IOV_MAX` buffers.
-
-    Args:
-        files: the file layer.
-        descriptor: a descriptor open for writing.
-        buffers: what to write. Not kept.
-        position: the file position of the first byte, >= 0.
 
     Raises:
         OSError: what the operating system said; some of the bytes may have been written.
@@ -266,20 +246,7 @@ def write_all(files: FileLayer, descriptor: int, buffers: Sequence[Buffer], posi
 
 
 def read_exactly(files: FileLayer, descriptor: int, length: int, position: int) -> bytes:
-    """Read a range of a file, continuing after short reads.
-
-    Args:
-        files: the file layer.
-        descriptor: a descriptor open for reading.
-        length: how many bytes, >= 0.
-        position: the file position of the first one, >= 0.
-
-    Returns:
-        A copy of the range; shorter than `length` only where the file ends.
-
-    Raises:
-        OSError: what the operating system said.
-    """
+    """Read a range of a file, continuing after short reads; shorter only where the file ends."""
     data = files.pread(descriptor, length, position)
     if len(data) == length or not data:
         return data
@@ -295,12 +262,12 @@ def read_exactly(files: FileLayer, descriptor: int, length: int, position: int) 
 
 
 def is_no_room(error: OSError) -> bool:
-    """Say whether an error means that there is no room: the same call may succeed once there is."""
+    """Whether an error means that there is no room: the same call may succeed once there is."""
     return error.errno in _NO_ROOM
 
 
 def is_no_descriptor(error: OSError) -> bool:
-    """Say whether an error means that there is no file descriptor left.
+    """Whether an error means that there is no file descriptor left.
 
     Nothing was done then, and the same call may succeed once a file was closed.
     """
@@ -308,14 +275,10 @@ def is_no_descriptor(error: OSError) -> bool:
 
 
 def storage_error(what: str, error: OSError) -> StorageError:
-    """Turn an error of the operating system into one of ours, which names what was being done.
+    """Turn an error of the operating system into one of ours, for `raise ... from`.
 
     Args:
         what: what was attempted, for instance `create partition clicks-0`.
-        error: what a call of the file layer raised.
-
-    Returns:
-        `DiskFullError` when there was no room, else a plain `StorageError`; for `raise ... from`.
     """
     text = f"{what}: {error.strerror or error}"
     return DiskFullError(text) if is_no_room(error) else StorageError(text)

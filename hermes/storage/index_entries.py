@@ -46,13 +46,12 @@ class IndexEntry(NamedTuple):
 
 
 def encode_entry(entry: IndexEntry) -> bytes:
-    """Encode an entry as it is in the file, in 24 bytes."""
     body = _BODY.pack(entry.time_ms, entry.end_offset, entry.tail_crc)
     return body + _CRC.pack(crc32(body) ^ (_GAP_BITS if entry.is_gap else 0))
 
 
 def decode_entry(data: bytes, position: int = 0) -> IndexEntry | None:
-    """Read the entry at a position; None when its own CRC says that it was torn or damaged."""
+    """The entry at a position; None when its own CRC says that it was torn or damaged."""
     body = data[position : position + _BODY.size]
     difference = crc32(body) ^ _CRC.unpack_from(data, position + _BODY.size)[0]
     if difference not in (0, _GAP_BITS):
@@ -79,7 +78,6 @@ class IndexReader:
     """The entries of an index, by number.
 
     Args:
-        files: the file layer.
         descriptor: the index's file, open for reading as long as this is used; None with count 0.
         count: how many entries count.
     """
@@ -91,7 +89,7 @@ class IndexReader:
         self.count = count
 
     def entry(self, number: int) -> IndexEntry | None:
-        """Read an entry by its number; None when it is damaged or can't be read."""
+        """An entry by its number; None when it is damaged or can't be read."""
         block, place = divmod(number, _ENTRIES_A_BLOCK)
         data = self._blocks.get(block)
         if data is None:
@@ -111,14 +109,14 @@ class IndexReader:
         return data
 
     def good_at_or_after(self, number: int) -> tuple[int, IndexEntry] | None:
-        """Find the first undamaged entry from a number on: (its number, it); None at the end."""
+        """The first undamaged entry from a number on: (its number, it); None at the end."""
         for candidate in range(number, self.count):
             if (entry := self.entry(candidate)) is not None:
                 return candidate, entry
         return None
 
     def good_at_or_before(self, number: int, low: int = 0) -> tuple[int, IndexEntry] | None:
-        """Find the last undamaged entry up to a number, not before `low`; None if there is none."""
+        """The last undamaged entry up to a number, not before `low`; None if there is none."""
         for candidate in range(number, low - 1, -1):
             if (entry := self.entry(candidate)) is not None:
                 return candidate, entry
@@ -130,8 +128,6 @@ class IndexReader:
         Looks at entries near `low` first: the cost is the logarithm of how far away the answer is.
 
         Args:
-            field: 0 or 1.
-            value: what the field is compared with.
             low: where to begin; what comes before is not looked at.
 
         Returns:

@@ -100,7 +100,6 @@ TopicPartition: TypeAlias = tuple[str, int]
 
 
 def partition_directory(topic: str, partition: int) -> str:
-    """Name the directory of a partition, whose number is 0 to `LARGEST_PARTITION`."""
     return f"{topic}-{partition}"
 
 
@@ -108,8 +107,8 @@ def parse_partition_directory(name: str) -> TopicPartition | None:
     """Read a directory's name the way `partition_directory` writes it.
 
     Returns:
-        (topic, partition), or None when it isn't a partition's: the number is too large, say, or
-        no topic can have that name (one that isn't UTF-8, among others).
+        None when it isn't a partition's: the number is too large, say, or no topic can have that
+        name (one that isn't UTF-8, among others).
     """
     match = _PARTITION_DIRECTORY.fullmatch(name)
     if match is None or int(match[2]) > LARGEST_PARTITION or match[1] == _CLUSTER_METADATA:
@@ -122,14 +121,7 @@ def parse_partition_directory(name: str) -> TopicPartition | None:
 
 
 def list_partitions(path: str, files: FileLayer) -> tuple[list[TopicPartition], list[str]]:
-    """Find the partitions in a data directory.
-
-    Returns:
-        (the partitions, all other names), both sorted by name.
-
-    Raises:
-        OSError: the data directory can't be listed.
-    """
+    """Find the partitions in a data directory, and all other names, both sorted."""
     partitions = []
     others = []
     for name in sorted(files.listdir(path)):
@@ -156,20 +148,13 @@ def _may_be_log(path: str, files: FileLayer) -> bool:
 
 
 def is_own_name(name: str) -> bool:
-    """Whether a file in a partition's directory is called as those of a segment are."""
     return any(parse_segment_name(name, suffix) is not None for suffix in BESIDE)
 
 
 def remove_unused(path: str, topic: str, files: FileLayer) -> None:
-    """Remove directories of a topic in which no message is: what a delete that was cut has left.
+    """Remove directories of a topic without a message: what an interrupted delete has left.
 
-    Args:
-        path: the data directory.
-        topic: the topic's name; none of its partitions is in service.
-        files: the file layer.
-
-    Raises:
-        OSError: one can't be looked at, or not be removed.
+    None of the topic's partitions may be in service.
     """
     for name in files.listdir(path):
         parsed = parse_partition_directory(name)
@@ -187,9 +172,6 @@ def may_lack_id(directory: str, files: FileLayer) -> bool:
 
     The first flush puts `partition.metadata` on disk before it makes an index or a snapshot, and a
     Kafka has an index beside each segment. So there are segments, and nothing beside them.
-
-    Raises:
-        OSError: it can't be listed.
     """
     parsed = [
         parse_segment_name(name, _KAFKA_SUFFIX) or (0, "")
@@ -204,12 +186,7 @@ def is_unused(directory: str, files: FileLayer, *, may_have_files: bool = True) 
     """Whether nothing was ever flushed in a partition's directory, so that it can be begun again.
 
     Args:
-        directory: the directory.
-        files: the file layer.
         may_have_files: whether files of Kafka's format, with no message in them, may be there.
-
-    Raises:
-        OSError: it can't be looked at.
     """
     names = files.listdir(directory)
     if not names or not may_have_files:

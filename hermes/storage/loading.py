@@ -2,8 +2,8 @@
 
 `load` never deletes what it doesn't understand. Segments that don't fit together raise
 `CorruptLogError`, and the partition stays out of service until somebody has looked; files with
-other names are reported and left alone. What it does change, after an unclean stop only, is the
-tail: see `hermes.storage.recovery`.
+other names are reported and left alone. After an unclean stop it does change the tail, as
+`hermes.storage.recovery` says.
 """
 
 import os
@@ -68,7 +68,7 @@ class Arrangement(Generic[_E]):
 
 
 def arrange(parts: Sequence[_E]) -> Arrangement[_E]:
-    """Tell which files are the log: the rule of the loader and of `check-log`.
+    """Find which files are the log: the rule of the loader and of `check-log`.
 
     Args:
         parts: one for each base offset (see `choose_names`), ascending.
@@ -105,15 +105,8 @@ def load(
     """Load a partition's log, recovering its tail unless the last stop was clean.
 
     Args:
-        directory: the partition's directory, which exists.
-        files: the file layer.
-        log_format: what its segments hold.
-        recovery: recovers the tail.
         clean: True when a marker promised that the whole log is on disk and valid.
         known: the base offsets of segments that were there.
-
-    Returns:
-        The log's segments and end.
 
     Raises:
         CorruptLogError: the segments don't fit together; nothing was changed.
@@ -197,7 +190,7 @@ def _is_segment(name: str, suffix: str) -> bool:
 
 
 def _is_bare(part: LoadingSegment, names: Sequence[str]) -> bool:
-    """Whether an index of a segment of Kafka's is missing: compaction was interrupted, say."""
+    """Whether an index of one of Kafka's segments is missing: compaction was interrupted, say."""
     kafkas = part.segment.index.paths[1:]
     return any(os.path.basename(path) not in names for path in kafkas)
 

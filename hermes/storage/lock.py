@@ -17,8 +17,6 @@ class DirectoryLock:
     """Holds a directory for this process, from `DirectoryLock(path)` to `release`.
 
     Args:
-        directory: what to hold.
-        files: the file layer.
         advice: what whoever comes second can do; part of the error.
 
     Raises:
@@ -49,7 +47,6 @@ class DirectoryLock:
             raise
 
     def release(self) -> None:
-        """Let go of the directory. Again is harmless."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             self._files.close(descriptor)

@@ -25,13 +25,10 @@ class LogDirectory:
     """A partition's directory; all calls block, and belong into worker threads (but for `check`).
 
     Args:
-        path: the directory.
         suffix: what the log's format calls its segments.
-        files: the file layer.
         descriptors: gives idle descriptors up when there is none for a sync.
 
     Attributes:
-        path: as given.
         identity: which directory was opened; None before that.
         is_new: whether its own name may be in memory only, so that the next sync of its names
             must cover its parent as well.
@@ -50,11 +47,7 @@ class LogDirectory:
         self._delete_lock = threading.Lock()
 
     def current_identity(self) -> Identity:
-        """Find out which directory has the path now.
-
-        Raises:
-            OSError: there is none, or it can't be looked at.
-        """
+        """Find out which directory has the path now."""
         return identity(self._files.stat(self.path))
 
     def check(self, segments: Sequence[Segment] = ()) -> None:
@@ -81,26 +74,17 @@ class LogDirectory:
             )
 
     def sync(self) -> None:
-        """Put on disk which files the directory has.
-
-        Raises:
-            OSError: the disk failed, or there is no descriptor.
-        """
+        """Put on disk which files the directory has."""
         self._descriptors.opening(self._files.fsync_directory, self.path)
 
     def sync_parent(self) -> None:
-        """Put on disk that the directory exists, unless that is known to be.
-
-        Raises:
-            OSError: as for `sync`.
-        """
+        """Put on disk that the directory exists, unless that is known to be."""
         if self.is_new:
             self._descriptors.opening(self._files.fsync_directory, os.path.dirname(self.path))
             self.is_new = False
 
     @property
     def has_removed(self) -> bool:
-        """Whether segments are to be deleted."""
         return bool(self._removed)
 
     def remove(self, segments: Sequence[Segment]) -> None:
@@ -115,9 +99,6 @@ class LogDirectory:
 
         Args:
             is_followed: whether the segment that follows them is on disk; none is deleted before.
-
-        Raises:
-            OSError: a file can't be deleted.
         """
         with self._delete_lock:
             while self._removed and is_followed():
@@ -159,7 +140,7 @@ class LogDirectory:
             self._files.rmdir(self.path)
 
     def _own_files(self) -> list[str]:
-        """The names of the files in the directory that are ours, in the order to delete them."""
+        """The names of our files in the directory, in the order to delete them."""
         names = self._files.listdir(self.path)
         parsed = [
             (base, suffix not in BESIDE[self._suffix], name)

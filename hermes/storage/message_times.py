@@ -31,7 +31,6 @@ def offset_at_time(view: LogView, time_ms: int, open_at: OpenAt) -> TimestampedO
     """Find the first visible message whose timestamp is not before a time; None if there is none.
 
     Raises:
-        OSError: a segment can't be read.
         SegmentRetiredError: a segment was deleted meanwhile.
     """
     for position in range(len(view.bases)):
@@ -52,11 +51,7 @@ def offset_at_time(view: LogView, time_ms: int, open_at: OpenAt) -> TimestampedO
 
 
 def latest_timestamp(view: LogView, open_at: OpenAt) -> TimestampedOffset | None:
-    """Find the first of the visible messages with the largest timestamp; None if there is none.
-
-    Raises:
-        OSError, SegmentRetiredError: as for `offset_at_time`.
-    """
+    """Find the first of the visible messages with the largest timestamp, as `offset_at_time`."""
     newest_ms = NO_TIME_MS
     for position in range(len(view.bases)):
         with open_at(view, position) as opened:

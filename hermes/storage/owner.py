@@ -29,17 +29,14 @@ def check_owner(directory: str, broker_id: int, names: Collection[str], files: F
     """Refuse a data directory that is another broker's. Blocks.
 
     Args:
-        directory: the data directory.
         broker_id: the id of the broker that wants to use it.
         names: what is in it.
-        files: the file layer.
 
     Returns:
         What is wrong with the file, if it is damaged: then the broker is believed; else nothing.
 
     Raises:
         StorageError: it is another broker's; the text says what to do.
-        OSError: a file can't be read.
     """
     name, told = OWNER_NAME, ""
     try:
@@ -62,11 +59,10 @@ def check_owner(directory: str, broker_id: int, names: Collection[str], files: F
 
 
 def read_owner(directory: str, files: FileLayer) -> int | None:
-    """Read the id of the broker whose data directory it is; None where nobody has written it.
+    """The id of the broker whose data directory it is; None where nobody has written it.
 
     Raises:
         ValueError: the file is damaged.
-        OSError: it can't be read.
     """
     data = read_whole(os.path.join(directory, OWNER_NAME), _MOST_BYTES, files)
     if data is None:
@@ -78,11 +74,7 @@ def read_owner(directory: str, files: FileLayer) -> int | None:
 
 
 def write_owner(directory: str, broker_id: int, files: FileLayer) -> None:
-    """Let a data directory be a broker's from now on. Blocks; it is on disk when this returns.
-
-    Raises:
-        StorageError: the disk refused.
-    """
+    """Let a data directory be a broker's from now on. Blocks; it is on disk when this returns."""
     data = encode_checked({"broker_id": broker_id})
     replace_whole(os.path.join(directory, OWNER_NAME), data, files)
 

@@ -6,8 +6,8 @@
 
 Kafka's own small files (`hermes.storage.checkpoints`) have no checksum and can't get one. One
 changed character is another topic's id, or another start: what groups have committed counts for
-nothing then, or deleted records are back. And where compaction leaves gaps, nothing else tells that
-a segment is missing. So all this stands here as well, and counts, unless a Kafka has been at work
+nothing then, or deleted records are back. And where compaction leaves gaps, nothing else shows that
+a segment is missing. So all this is kept here as well, and counts, unless a Kafka has been at work
 in the data directory since: then its files do. While Kafka runs, it rewrites
 `replication-offset-checkpoint` every few seconds, which Hermes never does; `kafka` is when.
 
@@ -32,7 +32,6 @@ class PartitionRecord(NamedTuple):
     """What is known of a partition.
 
     Attributes:
-        topic_id: its topic's id.
         start: where the log begins.
         end: up to where it was on disk, at least.
         epochs: (leader epoch, its first offset), both ascending.
@@ -65,14 +64,10 @@ class PartitionRecord(NamedTuple):
 def read_record(
     directory: str, files: FileLayer, checkpoints: Checkpoints
 ) -> PartitionRecord | None:
-    """Read what is known of a partition. Blocks.
-
-    Returns:
-        It; None when there is none, or Kafka's files count.
+    """Read what is known of a partition; None when nothing is, or Kafka's files count. Blocks.
 
     Raises:
         ValueError: it is damaged.
-        OSError: it can't be read.
     """
     data = read_whole(os.path.join(directory, RECORD_NAME), _MOST_BYTES, files)
     if data is None:
@@ -99,25 +94,15 @@ def write_record(
     """Write what is known of a partition. Blocks.
 
     Args:
-        directory: the partition's.
-        record: it.
-        files: the file layer.
         is_synced: put it on disk. Without that a loss of power leaves the one before, or one whose
             checksum is wrong.
-
-    Raises:
-        StorageError: the disk refused.
     """
     data = encode_checked({**record._asdict(), "topic_id": str(record.topic_id)})
     replace_whole(os.path.join(directory, RECORD_NAME), data, files, is_synced=is_synced)
 
 
 def forget_record(directory: str, files: FileLayer) -> None:
-    """Let Kafka's files count. Blocks; on disk with the next sync of the directory.
-
-    Raises:
-        OSError: the disk refused.
-    """
+    """Let Kafka's files count. Blocks; on disk with the next sync of the directory."""
     with suppress(FileNotFoundError):
         files.unlink(os.path.join(directory, RECORD_NAME))
 
@@ -127,9 +112,6 @@ def mend_topic_id(directory: str, files: FileLayer, checkpoints: Checkpoints) ->
 
     Returns:
         What was wrong with it; nothing if it is as it should be, or nothing is known.
-
-    Raises:
-        OSError: a file can't be read or written.
     """
     if not exists(os.path.join(directory, RECORD_NAME), files):
         return ""
@@ -155,7 +137,6 @@ def check_segments(directory: str, bases: Sequence[int], known: Sequence[int]) -
     """Refuse a log in whose middle a segment is missing.
 
     Args:
-        directory: the partition's.
         bases: the base offsets of the segments that are there.
         known: those of the ones that were.
 

@@ -65,19 +65,10 @@ def scan(
     """Check every message in a range of a segment of Kafka 0.7's format.
 
     Args:
-        files: the file layer.
-        descriptor: the segment's file, open for reading.
         start: the offset to begin at: a message boundary, >= base_offset.
         end: the offset after the last byte to look at, >= start.
-        base_offset: the segment's first offset.
         max_message_bytes: the largest payload to believe in where a size can't be trusted. A
             valid message may be larger.
-
-    Returns:
-        What was found.
-
-    Raises:
-        OSError: the segment can't be read.
     """
     reader = SegmentReader(files, descriptor, base_offset, end)
     found = scan_messages(reader, start, max_message_bytes)
@@ -89,9 +80,6 @@ class TailRecovery:
     """Recovers the tail of one log.
 
     Args:
-        files: the file layer.
-        descriptors: opens segments.
-        settings: the topic's settings.
         now_ms: ms since 1970.
         end_for: says where the log must end, if that is before where it could: given where the
             scan began, where it could end, and the bad ranges.
@@ -125,24 +113,15 @@ class TailRecovery:
 
         Returns:
             (the segments that remain, what was found).
-
-        Raises:
-            OSError: the disk failed.
         """
         return self._recover(parts, None, None)
 
     def count_proven(self, parts: Sequence[LoadingSegment]) -> int:
         """Count the segments before the tail that need not be scanned, where names say nothing.
 
-        Args:
-            parts: the complete segments, in order.
-
         Returns:
             How many of the first ones are on disk: those up to the last one whose index says so.
             The others may be Kafka's, which puts segments on disk at its leisure.
-
-        Raises:
-            OSError: a segment can't be read.
         """
         proven = len(parts)
         while proven:
@@ -157,11 +136,10 @@ class TailRecovery:
     def mend_indexes(
         self, parts: Sequence[LoadingSegment], bare: Sequence[LoadingSegment] = ()
     ) -> None:
-        """Put right the time indexes of complete segments that a loss of power has torn.
+        """Repair the time indexes of complete segments that a loss of power has torn.
 
         Args:
-            parts: the complete segments, in order.
-            bare: those of them that have no index at all.
+            bare: those of the segments that have no index at all.
         """
         torn = with_torn_index(parts, lambda part: part.segment.index.ends_at(part.end))
         # One by one: whether the one before is torn is asked when this one is mended.
@@ -187,8 +165,8 @@ class TailRecovery:
     ) -> tuple[tuple[Segment, ...], RecoveryReport]:
         """Recover the tail of a log that is in memory, after its disk failed.
 
-        What is valid is written again before it is synced: a failed fsync may have marked pages
-        as clean that never reached the disk.
+        What is valid is written again before it is synced: a failed fsync may have marked pages as
+        clean that never reached the disk.
 
         Args:
             segments: the one that holds `start` and all later ones.

@@ -5,9 +5,9 @@ clock was right. A segment from elsewhere has only its file's modification time,
 in the future must not keep everything after it for ever. So a time later than now is replaced by
 the best bound there is: the next segment's time, or now.
 
-The wall clock may be set, and a clock that jumps ahead makes all that there is look old. So what
-was appended while somebody watched (`AppendAges`) is for a policy no older than it is by a clock
-that can't be set.
+The wall clock may be set, and a clock that jumps ahead makes everything look old. So what was
+appended under a watch (`AppendAges`) is for a policy no older than it is by a clock that can't be
+set.
 """
 
 from collections.abc import Sequence
@@ -24,14 +24,11 @@ from hermes.storage.log import Log
 class AppendAges:
     """How long one log's segments have been as they are, on a monotonic clock.
 
-    A segment that is seen larger than before was appended to in between; it counts as appended to
-    when that was seen, so that it looks younger than it is, by the time between two looks at most.
-    What lies before the end at the first look has no age here.
+    A segment that has grown since the last look counts as appended to at this one, so it looks
+    younger than it is by the time between two looks at most. What lies before the end at the first
+    look (`end_offset`) has no age here.
 
     One thread at a time may use it.
-
-    Args:
-        end_offset: where the log ended when its watch began.
     """
 
     def __init__(self, end_offset: int) -> None:
@@ -42,8 +39,6 @@ class AppendAges:
         """Note where the log's segments end now, by a clock that can't be set.
 
         Args:
-            infos: the segments.
-            monotonic_ms: that clock.
             log_end: where the log ends, or ended shortly before.
         """
         seen: dict[int, tuple[int, int]] = {}
@@ -68,17 +63,12 @@ def apply_retention(
     ages: AppendAges | None = None,
     monotonic_ms: int = 0,
 ) -> int:
-    """Delete what a policy says is expired. Blocks; for a worker thread.
+    """Delete what a policy says is expired; returns how many bytes. Blocks; for a worker thread.
 
     Args:
-        log: an open log.
-        policy: provides `IRetentionPolicy`.
         now_ms: ms since 1970.
         ages: the watch over the log; None when there is none.
         monotonic_ms: the watch's clock.
-
-    Returns:
-        How many bytes were deleted.
 
     Raises:
         PluginError: the policy raised, or returned something other than an integer.

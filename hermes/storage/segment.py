@@ -55,16 +55,11 @@ _LARGEST_OFFSET = 2**63 - 1
 
 
 def segment_name(base_offset: int, suffix: str = SEGMENT_SUFFIX) -> str:
-    """Name the file of the segment that starts at an offset, without its directory."""
     return f"{base_offset:020d}{suffix}"
 
 
 def parse_segment_name(name: str, suffix: str = SEGMENT_SUFFIX) -> tuple[int, str] | None:
-    """Read a file name the way `segment_name` writes it.
-
-    Returns:
-        (base offset, ending), or None when the file is none of ours.
-    """
+    """Read a file's name as (base offset, ending); None when it is none of ours."""
     match = _NAME.fullmatch(name)
     if match is None or int(match[1]) > _LARGEST_OFFSET:
         return None
@@ -82,7 +77,6 @@ def choose_names(
     appended to. The other is a draft that was left.
 
     Args:
-        names: what is in the directory.
         suffix: what the log's format calls its segments; it sorts before `.unflushed`.
 
     Returns:
@@ -105,17 +99,10 @@ class Segment:
     """A part of a log: where it starts, its file, and what is known of it.
 
     Args:
-        files: the file layer.
-        log_format: what its file holds.
-        directory: the partition's directory.
-        base_offset: its first offset in the partition's log.
         suffix: what its file is called: the format's suffix unless given, or `.unflushed`.
 
     Attributes:
-        format, directory, base_offset: as given.
         size_bytes: the size of its file, for one that isn't appended to any more.
-        file: its file, for the `DescriptorCache`.
-        index: its time index.
         boundaries: message boundaries inside that earlier searches have found.
     """
 
@@ -153,7 +140,6 @@ class Segment:
 
     @property
     def path(self) -> str:
-        """Where the file is now."""
         return self.file.path
 
     @property
@@ -163,7 +149,6 @@ class Segment:
 
     @property
     def is_flushed_name(self) -> bool:
-        """Whether the file is called `.kafka`."""
         return not self.file.path.endswith(UNFLUSHED_SUFFIX)
 
     def check_final_name(self) -> None:
@@ -171,7 +156,6 @@ class Segment:
 
         Raises:
             FileExistsError: something has; whatever it is, it must not be replaced.
-            OSError: that can't be found out.
         """
         final = self._named(self.format.suffix)
         if exists(final, self._files):
@@ -180,8 +164,8 @@ class Segment:
     def rename_flushed(self) -> None:
         """Call an `.unflushed` file `.kafka`: all that comes before it is on disk.
 
-        This is the only place where a name changes: on disk first, then here. The caller syncs
-        the directory afterwards.
+        This is the only place where a name changes: on disk first, then here. The caller syncs the
+        directory afterwards.
 
         Raises:
             FileExistsError: something of that name exists; it was not touched.
@@ -222,14 +206,13 @@ class LogView(NamedTuple):
         return self.bases[0] if self.bases else 0
 
     def position_of(self, offset: int) -> int:
-        """Find the place in the view of the segment that holds an offset, or ends with it."""
+        """The place in the view of the segment that holds an offset, or ends with it."""
         return bisect_right(self.bases, offset) - 1
 
     def end_of(self, position: int, log_end: int) -> int:
-        """Say where the segment at a place ends: where the next one begins, or the log ends."""
+        """Where the segment at a place ends: where the next one begins, or the log ends."""
         following = position + 1
         return self.bases[following] if following < len(self.bases) else log_end
 
     def visible_end_of(self, position: int) -> int:
-        """Say where the visible part of the segment at a place ends."""
         return min(self.end_of(position, self.high_watermark), self.high_watermark)

@@ -1,8 +1,8 @@
 """The files of segments as they are found: what each holds, which follow each other, their names.
 
 Names, sizes and identities only: no byte of a message is read here but for one comparison, of a
-copy that was put back with what it replaces (`find_again`). What the bytes are worth is for
-`hermes.storage.recovery` to say.
+copy that was put back with what it replaces (`find_again`). What the bytes are worth,
+`hermes.storage.recovery` says.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -29,7 +29,6 @@ class LoadingSegment:
     """A segment while it is loaded.
 
     Attributes:
-        segment: the segment.
         end: the offset at which it ends.
         size_bytes: its size, up to there.
         modified_ms: its file's modification time, in ms since 1970.
@@ -47,12 +46,10 @@ class LoadingSegment:
 
     @property
     def base_offset(self) -> int:
-        """The offset of its first byte."""
         return self.segment.base_offset
 
     @property
     def is_flushed_name(self) -> bool:
-        """Whether it is called `.kafka`."""
         return self.segment.is_flushed_name
 
     @classmethod
@@ -61,7 +58,6 @@ class LoadingSegment:
 
         Raises:
             CorruptLogError: it isn't a regular file.
-            OSError: it can't be looked at.
         """
         status = files.lstat(segment.path)
         if not S_ISREG(status.st_mode):
@@ -72,8 +68,6 @@ class LoadingSegment:
 
 
 class Extent(Protocol):
-    """What the rules about a log's files need to know of one."""
-
     @property
     def base_offset(self) -> int:
         """The offset of its first byte, by its name."""
@@ -100,17 +94,14 @@ def count_contiguous(parts: Sequence[Extent]) -> int:
 
 
 def with_torn_index(parts: Sequence[_E], ends_whole: Callable[[_E], bool]) -> Iterator[_E]:
-    """Name the segments before the tail whose time index a loss of power may have torn.
+    """Yield the segments before the tail whose time index a loss of power may have torn.
 
-    An index is synced when its segment is complete, the oldest first, and each before anything is
-    written into the next one. So those before one that is written to its end are whole.
+    The last comes first. An index is synced when its segment is complete, the oldest first, and
+    each before anything is written into the next one. So those before one that is written to its
+    end are whole.
 
     Args:
-        parts: the segments, in order.
         ends_whole: whether the last entry of a segment's index is about the segment's end.
-
-    Yields:
-        The last of them, and others before it.
     """
     for part in reversed(parts):
         yield part
@@ -127,7 +118,6 @@ def find_again(view: LogView, end: int, files: FileLayer) -> tuple[Segment, ...]
     Args:
         view: the segments as they were, and where what was visible ended.
         end: where the log ended.
-        files: the file layer.
 
     Returns:
         New segments in the order of the view; some after the high watermark may be missing.
@@ -156,14 +146,6 @@ def remove_unbegun(view: LogView, end: int, files: FileLayer) -> None:
     """Delete the empty file of a segment that was to begin where a log ends, and did not.
 
     It is none of the log's, and nothing could be appended while it has the next one's name.
-
-    Args:
-        view: the segments.
-        end: where the log ends.
-        files: the file layer.
-
-    Raises:
-        OSError: the disk still fails.
     """
     last = view.segments[-1]
     if last.base_offset == end:
@@ -220,9 +202,6 @@ def remove_segment(segment: Segment, files: FileLayer) -> None:
     """Delete a segment's files, its index first: what a crash leaves is a segment or nothing.
 
     The caller syncs the directory afterwards.
-
-    Raises:
-        OSError: a file can't be deleted.
     """
     for path in (*segment.beside, segment.path):
         with suppress(FileNotFoundError):
@@ -230,11 +209,7 @@ def remove_segment(segment: Segment, files: FileLayer) -> None:
 
 
 def finalize_names(segments: Sequence[Segment], files: FileLayer) -> None:
-    """Call segments `.kafka` whose bytes are on disk, and put all names of their directory there.
-
-    Raises:
-        OSError: the disk failed.
-    """
+    """Call segments that are on disk `.kafka`, and put the names in their directory there."""
     for segment in segments:
         if not segment.is_flushed_name:
             segment.rename_flushed()

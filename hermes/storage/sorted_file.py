@@ -26,13 +26,7 @@ _UNSYNCED: Final = 16 * 1024
 class SortedFile:
     """Entries of one size in a file, ascending by their first field.
 
-    Args:
-        files: the file layer.
-        path: the file.
-        entry: the layout of an entry.
-
-    Attributes:
-        count: how many entries count; what follows them is to be written over.
+    `count` of them count; what follows is to be written over.
     """
 
     __slots__ = ("_entry", "_files", "_may_be_longer", "_was_opened", "count", "path")
@@ -46,11 +40,7 @@ class SortedFile:
         self.count = 0
 
     def load(self) -> None:
-        """Count the entries; those that Kafka has allocated and not used are zeros.
-
-        Raises:
-            OSError: it can't be read.
-        """
+        """Count the entries; those that Kafka has allocated and not used are zeros."""
         self.count = 0
         try:
             descriptor = self._open(self._files)
@@ -70,11 +60,6 @@ class SortedFile:
             self._files.close(descriptor)
 
     def entry(self, number: int) -> tuple[int, int] | None:
-        """Read an entry; None when there is none of that number.
-
-        Raises:
-            OSError: it can't be read.
-        """
         found = self._read(number, 1) if 0 <= number < self.count else []
         return found[0] if found else None
 
@@ -106,13 +91,11 @@ class SortedFile:
         """Find the last entry whose first field is not above a value: (its number, it).
 
         Args:
-            value: the value.
             field: 1 to go by the second field, where that is ascending, too.
             files: reads in place of its own file layer.
 
         Raises:
             NotInMemoryError: something isn't, and `files` are resident ones.
-            OSError: it can't be read.
         """
         if not self.count:
             return None
@@ -136,14 +119,10 @@ class SortedFile:
         return (first + place, block[place]) if place >= 0 else None
 
     def append(self, entries: Sequence[tuple[int, int]], *, is_complete: bool) -> None:
-        """Write entries behind those that count.
+        """Write entries behind those that count; none of them counts if that fails.
 
         Args:
-            entries: what to write.
             is_complete: leave nothing behind them, also when there are none.
-
-        Raises:
-            OSError: none of them counts.
         """
         if not entries and not is_complete:
             return
@@ -172,11 +151,7 @@ class SortedFile:
                 self._files.close(descriptor)
 
     def ensure(self) -> bool:
-        """Create the file when it is missing; whether it was created.
-
-        Raises:
-            OSError: it can't be created.
-        """
+        """Create the file when it is missing; returns whether it was."""
         try:
             self._files.lstat(self.path)
         except FileNotFoundError:
@@ -185,16 +160,11 @@ class SortedFile:
         return False
 
     def keep(self, count: int) -> None:
-        """Let no more than the first entries count."""
         self.count = min(self.count, count)
         self._may_be_longer = True
 
     def keep_ordered(self) -> None:
-        """Let those that a power loss has torn, and what follows them, not count.
-
-        Raises:
-            OSError: the file can't be read.
-        """
+        """Let those that a power loss has torn, and what follows them, not count."""
         first = max(0, self.count - _UNSYNCED)
         before = (-(2**63), -(2**63))
         found = self._read(first, self.count - first) if self.count else []

@@ -50,8 +50,8 @@ _ENTRIES_A_READ = 2048
 class TimeIndex:
     """The time index of one segment. Made without touching a file; `load` reads what there is.
 
-    Until `load` (or `begin`, for a segment just created) was called, the other methods must not
-    be. `hermes.storage.log` sees to that.
+    Until `load` (or `begin`, for a segment just created) was called, the other methods must not be.
+    `hermes.storage.log` sees to that.
     """
 
     __slots__ = (
@@ -79,7 +79,6 @@ class TimeIndex:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """The files of which it is made."""
         return (self.path,)
 
     # -- beginning ------------------------------------------------------------------------------
@@ -96,14 +95,11 @@ class TimeIndex:
         """Find the last entry that can be trusted; do nothing when that was done before.
 
         Walks back from the end of the index, entry by entry. What comes after the trusted one is
-        ignored from now on and cut off by the next append.
+        ignored from now on and cut off by the next append. A missing index is an empty one.
 
         Args:
             log_descriptor: the segment's file, open for reading.
             end_offset: where the segment ends.
-
-        Raises:
-            OSError: the index or the segment can't be read. A missing index is an empty one.
         """
         with self._lock:
             if self.is_loaded:
@@ -144,10 +140,8 @@ class TimeIndex:
         """Leave out what a power loss has torn, between entries that count and after them.
 
         For recovery; looks no further back than to what was synced. What follows a hole becomes a
-        gap entry, since when the bytes before it were appended is not known any more.
-
-        Raises:
-            OSError: the file can't be read or written; fewer entries may count then.
+        gap entry, since when the bytes before it were appended is not known any more. Fewer entries
+        may count after an OSError.
         """
         with self._lock:
             first, found = self._unsynced()
@@ -172,7 +166,6 @@ class TimeIndex:
             self._file_may_be_longer = False
 
     def _cut_rest(self) -> None:
-        """Cut off what follows the last entry that counts."""
         size = self._count * ENTRY_BYTES
         with suppress(FileNotFoundError):
             if self._files.lstat(self.path).st_size <= size:
@@ -206,18 +199,7 @@ class TimeIndex:
         return first, found
 
     def tail_crc(self, log_descriptor: int, end_offset: int) -> int:
-        """Compute what an entry says of the bytes before its end.
-
-        Args:
-            log_descriptor: the segment's file, open for reading.
-            end_offset: absolute, inside the segment.
-
-        Returns:
-            The CRC-32 of up to `TAIL_BYTES` bytes.
-
-        Raises:
-            OSError: the segment can't be read.
-        """
+        """The CRC-32 of up to `TAIL_BYTES` bytes before an offset, which an entry about it has."""
         position = end_offset - self._base_offset
         length = min(TAIL_BYTES, position)
         return crc32(read_exactly(self._files, log_descriptor, length, position - length))
@@ -230,11 +212,10 @@ class TimeIndex:
         return self._last
 
     def ends_at(self, end_offset: int) -> bool:
-        """Whether the last entry is about this end."""
         return self._last is not None and self._last.end_offset == end_offset
 
     def first(self) -> IndexEntry | None:
-        """Read the first undamaged entry, which says about when the segment was begun, if any."""
+        """The first undamaged entry, which says about when the segment was begun, if any."""
         if self._last is None:
             return None
         with suppress(OSError), self.opened() as reader:
@@ -243,25 +224,17 @@ class TimeIndex:
         return None
 
     def at_time(self, time_ms: int) -> IndexEntry | None:
-        """Find the last entry that is not later than a time.
-
-        Args:
-            time_ms: ms since 1970.
+        """Find the last entry that is not later than a time: where the log ended then.
 
         Returns:
-            The entry: its end_offset is where the log ended at that time. None when every entry
-            is later, there is none, or the file can't be read.
+            None when every entry is later, there is none, or the file can't be read.
         """
         return self._last_not_above(0, time_ms)
 
     def at_offset(self, offset: int) -> IndexEntry | None:
-        """Find the last entry that does not end beyond an offset.
+        """Find the last entry that does not end beyond an offset; it ends at a message boundary.
 
-        Args:
-            offset: an absolute offset.
-
-        Returns:
-            The entry: its end_offset is a message boundary. None as for `at_time`.
+        None as for `at_time`.
         """
         return self._last_not_above(1, offset)
 
@@ -300,9 +273,6 @@ class TimeIndex:
 
         Returns:
             True when it was created.
-
-        Raises:
-            OSError: it can't be created.
         """
         try:
             self._files.lstat(self.path)
@@ -365,17 +335,10 @@ class TimeIndex:
             known: up to which offset what is there was written after a flush.
             end_offset: where the segment ends.
             complete: as for `append`.
-
-        Raises:
-            OSError: it can't be read or written.
         """
 
     def close(self) -> None:
-        """Write what only waits for more, at a clean stop; here nothing does.
-
-        Raises:
-            OSError: it can't be written.
-        """
+        """Write what only waits for more, at a clean stop; here nothing does."""
 
     def _with_gap(
         self, entries: Sequence[tuple[int, int]], start: int | None

@@ -36,7 +36,6 @@ def read_entries(directory: str, files: FileLayer) -> TopicEntries:
 
     Raises:
         CorruptEntriesError: the file is damaged; the text says what to do.
-        OSError: it can't be read.
     """
     path = os.path.join(directory, ENTRIES_NAME)
     data = read_whole(path, MAX_ENTRIES_BYTES, files)
@@ -73,7 +72,6 @@ class EntryLines:
         self._known: dict[str, tuple[Mapping[str, str], bytes]] = {}
 
     def of(self, entries: TopicEntries) -> list[bytes]:
-        """The line of each entry, in their order."""
         known, self._known = self._known, {}
         for topic, settings in entries.items():
             found = known.get(topic)
@@ -89,9 +87,6 @@ def write_entries(
     """Replace what was set. Blocks; all of it is on disk when this returns.
 
     Args:
-        directory: the data directory.
-        entries: what is set.
-        files: the file layer.
         lines: what was written last, which isn't encoded again.
 
     Raises:

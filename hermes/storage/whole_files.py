@@ -24,18 +24,10 @@ _MOST_LINE_BYTES: Final = 200
 
 
 def read_whole(path: str, max_bytes: int, files: FileLayer) -> bytes | None:
-    """Read a file, or the beginning of one that is larger than it should be.
+    """Read a file; None when there is none.
 
     Args:
-        path: the file.
         max_bytes: the largest size that is believed; of a larger file a byte more is returned.
-        files: the file layer.
-
-    Returns:
-        Its bytes; None when there is none.
-
-    Raises:
-        OSError: it can't be read.
     """
     try:
         descriptor = files.open_read(path)
@@ -52,9 +44,6 @@ def replace_whole(path: str, data: bytes, files: FileLayer, *, is_synced: bool =
     """Write a file anew. Blocks; all of it is on disk when this returns.
 
     Args:
-        path: the file.
-        data: what it is to hold.
-        files: the file layer.
         is_synced: False to leave that to whoever syncs later: a loss of power may damage it then.
 
     Raises:
@@ -82,7 +71,6 @@ def replace_whole(path: str, data: bytes, files: FileLayer, *, is_synced: bool =
 
 
 def with_checksum(line: bytes) -> bytes:
-    """Write a line as a file with a checksum."""
     body = line + b"\n"
     return body + b'{"crc32": "%08x"}\n' % crc32(body)
 
@@ -115,8 +103,6 @@ def mend_with_copy(
     """Let a file of one line and its copy say the same. Blocks.
 
     Args:
-        path: the file's.
-        files: the file layer.
         counts: whether what the file says, "" where there is none, makes sense and is true rather
             than its copy, of which there may be none.
 
@@ -125,7 +111,6 @@ def mend_with_copy(
 
     Raises:
         StorageError: the file has to be written, and the disk refused.
-        OSError: one of them can't be read.
     """
     name, told, copy = os.path.basename(path), "", None
     line = (read_whole(path, _MOST_LINE_BYTES, files) or b"").removesuffix(b"\n")
@@ -150,7 +135,6 @@ def mend_with_copy(
 
 
 def encode_checked(value: Mapping[str, Any]) -> bytes:
-    """Write a value as a file with a checksum."""
     return with_checksum(json.dumps(value).encode())
 
 
