@@ -29,8 +29,8 @@ from hermes.config import BrokerConfig, ListenerConfig
 from hermes.errors import ConfigError, HermesError
 
 if TYPE_CHECKING:
-    from hermes.broker.companion import Companion
     from hermes.broker.serving import FactoryOf, ServingBroker
+    from hermes.broker.sidecar_process import Companion
     from hermes.config.embedded_mirror import EmbeddedMirror
     from hermes.console import RegistryRecords
     from hermes.kafka.dispatching import Around
@@ -127,7 +127,7 @@ def mount_kafka(run: "ServingBroker", around: "Around | None" = None) -> "Factor
         run: the broker, whose ports are about to open.
         around: what stands around each request in a test.
     """
-    from hermes.kafka.mounting import mount_kafka  # few brokers need it
+    from hermes.kafka.wiring import mount_kafka  # few brokers need it
 
     return mount_kafka(run, around)
 
@@ -151,7 +151,7 @@ def mount_registry(reactor: Any, config: BrokerConfig, web: "WebServer", run: An
     here = run.own_client
     if here is None or not config.registry:
         return
-    from hermes.broker.advertising import own_host
+    from hermes.cluster.advertising import own_host
     from hermes.registry.home import HomeBroker
     from hermes.registry.wiring import broker_store, serve_registry, url_of
 
@@ -289,7 +289,7 @@ class _ExitingService(BrokerService):
         if self._mirror is None:
             if mirror is None:
                 return
-            from hermes.broker.companion import Companion
+            from hermes.broker.sidecar_process import Companion
 
             command = "from hermes.cli import main; main()"
             self._mirror = Companion(

@@ -42,10 +42,18 @@ ROOMS = {
     "offline": "errors protocol quoting storage",
     "coordination": "_version backoff config errors forks limited_log listening logs protocol "
     "quoting regex security",
-    "broker": "_version backoff config coordination errors extras interfaces limited_log listening "
-    "logs metrics plugins protocol quoting rate_limit security storage web",
-    "kafka": "broker config coordination errors limited_log logs metrics protocol quoting regex "
-    "security storage",
+    "server": "config coordination errors extras interfaces limited_log listening logs metrics "
+    "plugins protocol quoting security storage",
+    "partition": "errors logs metrics protocol rate_limit server storage",
+    "cluster": "config coordination errors limited_log listening logs partition plugins protocol "
+    "quoting server storage",
+    "groups": "cluster coordination errors limited_log logs protocol regex security server storage",
+    "v0_7": "_version cluster config coordination errors partition protocol quoting security "
+    "server storage",
+    "broker": "_version backoff cluster config coordination errors interfaces limited_log "
+    "listening logs metrics partition protocol quoting security server storage v0_7 web",
+    "kafka": "broker cluster config coordination errors groups logs metrics partition protocol "
+    "quoting security server storage v0_7",
     "client": "backoff config coordination errors extras forks interfaces keywords metrics plugins "
     "protocol quoting rate_limit security",
     "audit": "client coordination errors interfaces keywords metrics plugins protocol quoting "
@@ -59,12 +67,12 @@ ROOMS = {
     "protocol quoting security web",
     "registry": "_version backoff client config coordination errors limited_log listening logs "
     "metrics protocol quoting security web",
-    "tap": "broker config console errors kafka logs registry security web",
+    "tap": "broker cluster config console errors kafka logs registry security web",
     "twistd": "config errors extras mirror tap",
-    "testing": "broker config errors kafka keywords reactors security tap",
-    "cli": "__init__ audit backoff broker client config console coordination errors "
+    "testing": "broker config errors kafka keywords reactors security server tap",
+    "cli": "__init__ audit backoff client config console coordination errors "
     "extras interfaces listening mirror offline plugins protocol quoting reactors registry schemas "
-    "security spark storage web",
+    "security server spark storage web",
     "__init__": "_version client errors",
 }
 

@@ -38,17 +38,7 @@ from twisted.internet.interfaces import IAddress, IDelayedCall
 from twisted.internet.protocol import Protocol, ServerFactory, connectionDone
 from twisted.python.failure import Failure
 
-from hermes.broker.carriers import Carrier, SendfileCarrier, carrier_for
-from hermes.broker.clients import UNKNOWN_CLIENT, Client
 from hermes.broker.connections import Connections
-from hermes.broker.gates import MAX_FRAME_BYTES, Gate
-from hermes.broker.limits import READ_BYTES
-from hermes.broker.metrics import RequestKind
-from hermes.broker.outcomes import CloseConnection, DeferredResponse, Response
-from hermes.broker.policies import ListenerPolicy
-from hermes.broker.quotas import Throttle
-from hermes.broker.responses import Responses, Slot
-from hermes.broker.sockets import Lingering, has_input, has_left, set_options, tcp_connection
 from hermes.errors import HermesError
 from hermes.interfaces import User
 from hermes.listening import peer_principal
@@ -62,6 +52,16 @@ from hermes.protocol import (
     RecordProduceRequest,
     RequestReceiver,
 )
+from hermes.server.carriers import Carrier, SendfileCarrier, carrier_for
+from hermes.server.clients import UNKNOWN_CLIENT, Client
+from hermes.server.gates import MAX_FRAME_BYTES, Gate
+from hermes.server.limits import READ_BYTES
+from hermes.server.metrics import RequestKind
+from hermes.server.outcomes import CloseConnection, DeferredResponse, Response
+from hermes.server.policies import ListenerPolicy
+from hermes.server.quotas import Throttle
+from hermes.server.responses import Responses, Slot
+from hermes.server.sockets import Lingering, has_input, has_left, set_options, tcp_connection
 
 #: How much of further requests is read while a response is outstanding.
 READ_AHEAD_BYTES = 64 * 1024

@@ -9,19 +9,19 @@ from typing import Any, Protocol
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
-from hermes.broker.authentication import Authentication
-from hermes.broker.broker import Broker
-from hermes.broker.clients import Client
-from hermes.broker.gates import Waiting
-from hermes.broker.limits import BudgetedConnection, RequestMemory
-from hermes.broker.metrics import reason_of
-from hermes.broker.outcomes import CloseConnection
-from hermes.broker.pages import PageCache
-from hermes.broker.quotas import Quotas
-from hermes.broker.settings import Settings
 from hermes.config import BrokerConfig
 from hermes.limited_log import LimitedLog
 from hermes.logs import ModuleLogger
+from hermes.server.authentication import Authentication
+from hermes.server.clients import Client
+from hermes.server.gates import Waiting
+from hermes.server.limits import BudgetedConnection, RequestMemory
+from hermes.server.metrics import reason_of
+from hermes.server.outcomes import CloseConnection
+from hermes.server.pages import PageCache
+from hermes.server.quotas import Quotas
+from hermes.server.settings import Settings
+from hermes.v0_7.dispatching import Broker
 
 
 class Connection(BudgetedConnection, Protocol):

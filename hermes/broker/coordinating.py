@@ -16,9 +16,9 @@ from uuid import UUID
 
 from twisted.internet.defer import Deferred, fail, inlineCallbacks, succeed
 
-from hermes.broker.advertising import registered_place
-from hermes.broker.own import OwnAccess
-from hermes.broker.topics import TopicRegistry
+from hermes.broker.loopback_client import OwnAccess
+from hermes.cluster.advertising import registered_place
+from hermes.cluster.topic_registry import TopicRegistry
 from hermes.config import BrokerConfig
 from hermes.config.kinds import FORMAT_0_7, FORMAT_KAFKA
 from hermes.coordination.embedded import EmbeddedCoordination

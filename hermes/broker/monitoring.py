@@ -17,7 +17,6 @@ from typing import Any, Final
 from twisted.internet.defer import Deferred, succeed
 
 from hermes._version import __version__
-from hermes.broker.damage import by_topic
 from hermes.broker.families import BY_PARTITION, BY_TOPIC, FIXED, LAG, LAG_IN_MESSAGES
 from hermes.broker.health import health_resource, look
 from hermes.broker.periodic import PeriodicTask
@@ -35,6 +34,7 @@ from hermes.metrics import (
     write_series,
 )
 from hermes.metrics.exposition import label_text
+from hermes.partition.damage import by_topic
 from hermes.protocol.core import KIND
 from hermes.security import CLUSTER, Operation
 from hermes.storage import Log

@@ -14,9 +14,8 @@ from twisted.logger import globalLogPublisher
 from twisted.python.failure import Failure
 
 from hermes._version import __version__
-from hermes.broker.checks import check_ready_file, check_startable
 from hermes.broker.serving import FactoryOf, ServingBroker
-from hermes.broker.shared import no_file
+from hermes.cluster.shared import no_file
 from hermes.config import BrokerConfig, ListenerConfig, settings_in_force
 from hermes.config.exposure import warnings_of
 from hermes.config.mirror import OwnBroker
@@ -24,6 +23,7 @@ from hermes.config.origins import DEFAULT
 from hermes.listening import Address, Listener
 from hermes.logs import LogLevels, ModuleLogger, RecentLines
 from hermes.quoting import printable
+from hermes.server.checks import check_ready_file, check_startable
 
 if TYPE_CHECKING:
     from hermes.web import WebServer

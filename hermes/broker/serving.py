@@ -27,27 +27,17 @@ from twisted.internet.protocol import ServerFactory
 from twisted.internet.threads import deferToThreadPool
 from twisted.python.threadpool import ThreadPool
 
-from hermes.broker.advertising import advertised_listeners
-from hermes.broker.authentication import Authentication
-from hermes.broker.authorization import Authorization
-from hermes.broker.broker import Broker
-from hermes.broker.checks import authenticator, retention_policy
 from hermes.broker.connection import BrokerFactory
 from hermes.broker.connections import Connections
 from hermes.broker.coordinating import Coordination
-from hermes.broker.damage import DamageCheck
-from hermes.broker.flush_queue import FlushPolicy
-from hermes.broker.flushing import FlushScheduler
+from hermes.broker.loopback_client import OWN_LISTENER, OwnAccess, OwnClient
 from hermes.broker.maintenance import Maintenance
-from hermes.broker.neighbours import Neighbours
-from hermes.broker.own import OWN_LISTENER, OwnAccess, OwnClient
-from hermes.broker.pages import PageCache
-from hermes.broker.patience import Patience
 from hermes.broker.periodic import PeriodicTask
-from hermes.broker.policies import ListenerPolicy
-from hermes.broker.settings import Settings, parsed_entries
-from hermes.broker.shared import Shared, no_file
-from hermes.broker.topics import TopicRegistry
+from hermes.broker.shutdown import Patience
+from hermes.cluster.advertising import advertised_listeners
+from hermes.cluster.neighbours import Neighbours
+from hermes.cluster.shared import Shared, no_file
+from hermes.cluster.topic_registry import TopicRegistry
 from hermes.config import BrokerConfig
 from hermes.coordination.cluster_id import new_cluster_id
 from hermes.coordination.listeners import BrokerListeners
@@ -56,8 +46,18 @@ from hermes.interfaces import IRetentionPolicy
 from hermes.listening import Address, Listener
 from hermes.logs import ModuleLogger, RecentLines
 from hermes.metrics import Series
+from hermes.partition.damage import DamageCheck
+from hermes.partition.flush_queue import FlushPolicy
+from hermes.partition.flushing import FlushScheduler
+from hermes.server.authentication import Authentication
+from hermes.server.authorization import Authorization
+from hermes.server.checks import authenticator, retention_policy
+from hermes.server.pages import PageCache
+from hermes.server.policies import ListenerPolicy
+from hermes.server.settings import Settings, parsed_entries
 from hermes.storage import DataDirectory, FileLayer, Log, LogSettings, OpenReport, TopicEntries
 from hermes.storage.topic_entries import ENTRIES_NAME
+from hermes.v0_7.dispatching import Broker
 
 if TYPE_CHECKING:
     from hermes.web import WebGuard, WebServer

@@ -147,7 +147,7 @@ def import_(path: Path) -> None:
 def _check_startable(config: BrokerConfig, source: str) -> None:
     """Check what the broker's start checks on this machine."""
     # Twisted takes longer to import than all other commands take to run.
-    from hermes.broker.checks import (
+    from hermes.server.checks import (
         check_certificates,
         check_ownership,
         check_startable,

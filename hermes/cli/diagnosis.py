@@ -18,12 +18,6 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 from hermes import __version__
-from hermes.broker.checks import (
-    check_certificates,
-    check_ownership,
-    check_startable,
-    wrong_name,
-)
 from hermes.cli.options import BrokerOption
 from hermes.cli.security import require_known
 from hermes.cli.terminal import format_bytes, format_time_ms
@@ -46,6 +40,12 @@ from hermes.errors import (
 from hermes.extras import outdated_requirements
 from hermes.protocol.core import KIND
 from hermes.security import PLAIN, ClientSecurity
+from hermes.server.checks import (
+    check_certificates,
+    check_ownership,
+    check_startable,
+    wrong_name,
+)
 from hermes.storage.files import FileLayer
 from hermes.storage.layout import (
     CLEAN_SHUTDOWN_MARKER,

@@ -802,7 +802,7 @@ class BrokerConfig:
             kinds.MODULE_LEVELS,
             "The lowest level for single modules and their submodules, by the names that log "
             "lines begin with: "
-            "`{hermes.broker.flushing: debug, hermes.coordination: warn}`.",
+            "`{hermes.partition.flushing: debug, hermes.coordination: warn}`.",
             _PROCESS,
             is_live=True,
         ),

@@ -239,7 +239,7 @@ _MODULE = re.compile(r"[A-Za-z_]\w*(?:\.\w+)*")
 
 
 def _parse_module_levels(value: object) -> Mapping[str, str]:
-    expected = f"expected modules with levels such as hermes.broker.flushing: {LOG_LEVELS[0]}"
+    expected = f"expected modules with levels such as hermes.partition.flushing: {LOG_LEVELS[0]}"
     if not isinstance(value, Mapping):
         raise ValueError(f"{expected}, got {quoted(value)}")
     for module, level in value.items():

@@ -1,6 +1,6 @@
 """What stands in coordination about groups of Kafka's consumers, for tools: nothing is watched.
 
-Only a group's coordinator writes there (`hermes.kafka.groups.offset_tree`). What it holds back for
+Only a group's coordinator writes there (`hermes.groups.offset_tree`). What it holds back for
 a moment, such as that a member has left, isn't here yet. docs/log-format.md has the values.
 """
 

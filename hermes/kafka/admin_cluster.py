@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from hermes.errors import HermesError
 from hermes.kafka.calls import LARGE_ENTRIES, Call
-from hermes.kafka.errors import Code
+from hermes.protocol.kafka_errors import Code
 from hermes.security import CLUSTER, Operation
 
 _BROKERS: Final = 1

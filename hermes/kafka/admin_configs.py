@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable
 from enum import IntEnum
 from typing import Any, Final
 
+from hermes.cluster.topics import KafkaTopic
 from hermes.config import BrokerConfig
 from hermes.errors import ConfigError, HermesError
 from hermes.kafka.broker_configs import broker_configs
 from hermes.kafka.calls import LARGE_ENTRIES, Call
-from hermes.kafka.errors import Code, KafkaError, code_of
 from hermes.kafka.topic_configs import (
     TOPIC_CONFIGS,
     ConfigSource,
@@ -22,8 +22,8 @@ from hermes.kafka.topic_configs import (
     topic_configs,
     topic_setting,
 )
-from hermes.kafka.topics import KafkaTopic
 from hermes.protocol import check_kafka_topic_name
+from hermes.protocol.kafka_errors import Code, KafkaError, code_of
 from hermes.security import CLUSTER, Operation, Resource
 
 #: Kafka's kinds of what has settings.

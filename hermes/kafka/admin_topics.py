@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from typing import Any, Final
 from uuid import UUID
 
+from hermes.cluster.topics import KafkaTopic
 from hermes.errors import HermesError
 from hermes.kafka.calls import LARGE_ENTRIES, Call
-from hermes.kafka.errors import Code, KafkaError, code_of
 from hermes.kafka.topic_configs import topic_configs, topic_setting
-from hermes.kafka.topics import KafkaTopic
 from hermes.protocol import check_kafka_topic_name
+from hermes.protocol.kafka_errors import Code, KafkaError, code_of
 from hermes.security import Operation
 
 _DEFAULT: Final = -1

@@ -15,17 +15,17 @@ Source: Kafka 4's schemas; KIP-43, KIP-152.
 from struct import Struct
 from typing import Any, Final
 
-from hermes.broker.clients import Client
-from hermes.broker.gates import MECHANISMS, REASON, Gate
-from hermes.broker.outcomes import CloseConnection, Outcome
 from hermes.kafka.apis import API_VERSIONS, APIS
 from hermes.kafka.calls import Call
 from hermes.kafka.dispatching import api_versions
-from hermes.kafka.errors import Code
 from hermes.kafka.frames import Frame, varint
 from hermes.kafka.reading import KafkaReader
 from hermes.protocol import ErrorCode
+from hermes.protocol.kafka_errors import Code
 from hermes.protocol.wire import Buffer, encode_string
+from hermes.server.clients import Client
+from hermes.server.gates import MECHANISMS, REASON, Gate
+from hermes.server.outcomes import CloseConnection, Outcome
 
 _HANDSHAKE: Final = 17
 _AUTHENTICATE: Final = 36

@@ -4,12 +4,12 @@ from typing import Any, Final
 
 from twisted.internet.defer import Deferred
 
-from hermes.broker.clients import Client
-from hermes.broker.sends import FileSend
 from hermes.kafka.apis import Api
 from hermes.kafka.frames import Frame
 from hermes.kafka.serving import KafkaServer
 from hermes.security import Operation, Resource
+from hermes.server.clients import Client
+from hermes.server.sends import FileSend
 
 #: So many entries of a request are carried out before others have a turn.
 _ENTRIES_AT_A_TIME: Final = 16

@@ -9,10 +9,10 @@ from twisted.internet.protocol import ServerFactory
 
 from hermes.broker.connection import BrokerConnection
 from hermes.broker.connections import Connections
-from hermes.broker.policies import ListenerPolicy
 from hermes.kafka.authenticating import KafkaGate
 from hermes.kafka.dispatching import Dispatcher
 from hermes.kafka.frames import FrameReceiver, ProduceFrame
+from hermes.server.policies import ListenerPolicy
 
 
 class KafkaConnection(BrokerConnection):

@@ -18,19 +18,19 @@ from typing import Any, Final
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from hermes.broker.clients import Client
-from hermes.broker.metrics import RequestKind
-from hermes.broker.outcomes import CloseConnection, DeferredResponse, Outcome, Response
-from hermes.broker.sends import FileSend
 from hermes.errors import CoordinationError, RemoteProtocolError
 from hermes.kafka import versions
 from hermes.kafka.apis import API_VERSIONS, APIS, Api
 from hermes.kafka.calls import Call
-from hermes.kafka.errors import KafkaError
 from hermes.kafka.frames import Frame, after_tags
 from hermes.kafka.schemas import Schema, load_schema
 from hermes.kafka.serving import KafkaServer
 from hermes.protocol.decoding import stranger_hint
+from hermes.protocol.kafka_errors import KafkaError
+from hermes.server.clients import Client
+from hermes.server.metrics import RequestKind
+from hermes.server.outcomes import CloseConnection, DeferredResponse, Outcome, Response
+from hermes.server.sends import FileSend
 
 #: A larger body is decoded in a thread: some ms of work.
 LARGE_BYTES: Final = 16 * 1024

@@ -10,7 +10,7 @@ others tell of a new log's.
 
 from typing import Final
 
-from hermes.kafka.errors import Code, KafkaError
+from hermes.protocol.kafka_errors import Code, KafkaError
 from hermes.storage import Log
 
 #: What is told of a new log, and where there is no log to ask.

@@ -1,6 +1,6 @@
 """The life of a Fetch: logs are found, read into slices, and sent by `sendfile` as one response.
 
-A request that finds less than it wants waits (`hermes.broker.waiting`, as 0.7's waiting fetches
+A request that finds less than it wants waits (`hermes.partition.waiting`, as 0.7's waiting fetches
 do), then it is read again. Fetch sessions, by which later requests name only what has changed, are
 refused as Kafka does when it has no room for one: clients then name all partitions each time.
 """
@@ -10,19 +10,19 @@ from contextlib import suppress
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from hermes.broker.fairness import cooperatively
-from hermes.broker.outcomes import settled
-from hermes.broker.shared import Shared
+from hermes.cluster.shared import Shared
+from hermes.cluster.topics import KafkaTopic
 from hermes.errors import HermesError
 from hermes.kafka.calls import Call, KafkaSend
 from hermes.kafka.epochs import check_epoch
-from hermes.kafka.errors import Code, KafkaError, code_of
 from hermes.kafka.fetch_messages import BY_ID, PARTITION_BYTES, Fetched, response_parts
 from hermes.kafka.legacy import LegacyRange, batch_of, range_of
-from hermes.kafka.topics import KafkaTopic
 from hermes.kafka.waits import Wait, slice_of
 from hermes.protocol import FetchRequest
+from hermes.protocol.kafka_errors import Code, KafkaError, code_of
 from hermes.security import Operation
+from hermes.server.fairness import cooperatively
+from hermes.server.outcomes import settled
 from hermes.storage import Log, LogSlice, NotInMemoryError
 
 #: The largest response, whatever is asked for: Kafka's `fetch.max.bytes`.

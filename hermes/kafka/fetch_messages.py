@@ -17,9 +17,9 @@ from struct import Struct
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from hermes.kafka.errors import Code
 from hermes.kafka.frames import varint
 from hermes.kafka.legacy import LegacyRange
+from hermes.protocol.kafka_errors import Code
 from hermes.protocol.wire import encode_string
 from hermes.storage import LogSlice
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from hermes.errors import CoordinationError, HermesError
 from hermes.kafka.calls import Call
-from hermes.kafka.errors import Code, code_of
+from hermes.protocol.kafka_errors import Code, code_of
 from hermes.security import CLUSTER, Operation
 
 _NONE: Final = -1

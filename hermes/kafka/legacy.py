@@ -17,9 +17,9 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from hermes.errors import InvalidMessageError, MessageTooLargeError
-from hermes.kafka.errors import Code, KafkaError
 from hermes.protocol import AppendRun, Codec, Message, MessageSet, encode_message_set
 from hermes.protocol.expansion import Expansion
+from hermes.protocol.kafka_errors import Code, KafkaError
 from hermes.protocol.messages import decode_message
 from hermes.protocol.record_batches import HEADER_BYTES, BatchHeader, with_crc
 from hermes.protocol.records import Record, encode_batch, iterate_records

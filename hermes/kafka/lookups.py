@@ -10,7 +10,7 @@ from hermes.errors import HermesError
 from hermes.kafka import legacy
 from hermes.kafka.calls import LARGE_ENTRIES, Call
 from hermes.kafka.epochs import check_epoch, end_of_epoch
-from hermes.kafka.errors import Code, KafkaError, code_of
+from hermes.protocol.kafka_errors import Code, KafkaError, code_of
 from hermes.security import Operation
 from hermes.storage import Log
 

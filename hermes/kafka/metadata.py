@@ -9,17 +9,17 @@ from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
-from hermes.broker.fairness import cooperatively
-from hermes.broker.outcomes import settled
+from hermes.cluster.topics import KafkaTopic
 from hermes.coordination.layout import BrokerPartition
 from hermes.errors import HermesError
 from hermes.kafka.admin_cluster import cluster_operations
 from hermes.kafka.calls import LARGE_ENTRIES, Call
 from hermes.kafka.epochs import told_epoch
-from hermes.kafka.errors import Code, code_of
-from hermes.kafka.topics import KafkaTopic
 from hermes.protocol import check_kafka_topic_name, check_topic_name
+from hermes.protocol.kafka_errors import Code, code_of
 from hermes.security import Operation
+from hermes.server.fairness import cooperatively
+from hermes.server.outcomes import settled
 
 #: The first version in which a topic may be asked for by its UUID alone.
 _UNNAMED_VERSION: Final = 12

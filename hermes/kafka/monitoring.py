@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from hermes.broker.metrics import RequestKind
 from hermes.metrics import Family, Series
+from hermes.server.metrics import RequestKind
 
 _REQUESTS: Final = Family(
     "hermes_kafka_requests_total",

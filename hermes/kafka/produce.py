@@ -18,9 +18,7 @@ from typing import Final, NamedTuple
 
 from twisted.internet.defer import Deferred
 
-from hermes.broker.fairness import cooperatively
-from hermes.broker.outcomes import CloseConnection, settled
-from hermes.broker.record_produces import INLINE_BATCH_BYTES, batch_rules
+from hermes.cluster.topics import KafkaTopic
 from hermes.errors import (
     HermesError,
     InvalidBatchError,
@@ -28,7 +26,6 @@ from hermes.errors import (
     UnknownTopicError,
 )
 from hermes.kafka.calls import Call
-from hermes.kafka.errors import MAY_BE_STORED, Code, KafkaError, code_of
 from hermes.kafka.legacy import message_set_of
 from hermes.kafka.produce_messages import (
     Produced,
@@ -38,14 +35,17 @@ from hermes.kafka.produce_messages import (
     decode_produce,
     encode_produced,
 )
-from hermes.kafka.producers import AppendedBatches, check_and_append
-from hermes.kafka.topics import KafkaTopic
+from hermes.partition.idempotence import AppendedBatches, check_and_append
 from hermes.protocol.batch_check import BatchRules, check_batches, expands
+from hermes.protocol.kafka_errors import MAY_BE_STORED, Code, KafkaError, code_of
 from hermes.protocol.record_batches import BatchHeader, decode_header
 from hermes.protocol.record_compression import RecordCodec
 from hermes.quoting import quoted
 from hermes.security import Operation
+from hermes.server.fairness import cooperatively
+from hermes.server.outcomes import CloseConnection, settled
 from hermes.storage import Log
+from hermes.v0_7.record_produces import INLINE_BATCH_BYTES, batch_rules
 
 #: Batches of more bytes are checked in a thread; single ones are far smaller.
 _THREAD_BYTES: Final = 4 * INLINE_BATCH_BYTES

@@ -22,9 +22,9 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from hermes.errors import RemoteProtocolError
-from hermes.kafka.errors import Code
 from hermes.kafka.frames import varint
 from hermes.kafka.reading import KafkaReader
+from hermes.protocol.kafka_errors import Code
 from hermes.protocol.wire import Buffer, encode_string
 
 #: The first version with compact lengths and tags.

@@ -5,17 +5,17 @@ from typing import Any
 
 from twisted.internet.defer import Deferred, DeferredSemaphore
 
-from hermes.broker.clients import Client
-from hermes.broker.shared import CONCURRENT_LOOKUPS, Shared
-from hermes.kafka.groups.coordinator import GroupCoordinator
-from hermes.kafka.groups.matching import MatchedTopics
-from hermes.kafka.in_hand import RequestsInHand
-from hermes.kafka.producer_ids import ProducerIds
-from hermes.kafka.producers import AwaitedBatches
-from hermes.kafka.topic_changes import TopicChanges
-from hermes.kafka.topics import KafkaTopics
+from hermes.cluster.producer_ids import ProducerIds
+from hermes.cluster.shared import CONCURRENT_LOOKUPS, Shared
+from hermes.cluster.topic_changes import TopicChanges
+from hermes.cluster.topics import KafkaTopics
+from hermes.groups.coordinator import GroupCoordinator
+from hermes.groups.matching import MatchedTopics
+from hermes.kafka.admission import RequestsInHand
 from hermes.kafka.waits import Waits
+from hermes.partition.idempotence import AwaitedBatches
 from hermes.security import Operation, Resource
+from hermes.server.clients import Client
 
 
 class KafkaServer:

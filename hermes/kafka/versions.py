@@ -21,9 +21,9 @@ from struct import Struct
 from typing import Final
 
 from hermes.kafka.apis import API_VERSIONS, APIS, Api
-from hermes.kafka.errors import Code
 from hermes.kafka.frames import varint
 from hermes.kafka.reading import KafkaReader
+from hermes.protocol.kafka_errors import Code
 from hermes.protocol.wire import Buffer
 
 _ENTRY: Final = Struct(">hhh")

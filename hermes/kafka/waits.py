@@ -5,10 +5,10 @@ from typing import Any, Final
 
 from twisted.internet.defer import Deferred, succeed
 
-from hermes.broker.shared import Shared
-from hermes.broker.waiting import WaitingFetches
+from hermes.cluster.shared import Shared
 from hermes.errors import HermesError
 from hermes.kafka.legacy import range_of
+from hermes.partition.waiting import WaitingFetches
 from hermes.protocol import FetchRequest
 from hermes.storage import Log, LogSlice, NotInMemoryError
 

@@ -11,10 +11,10 @@ from typing import Any
 
 from twisted.internet.task import deferLater
 
-from hermes.broker.outcomes import CloseConnection
 from hermes.errors import ConfigError
 from hermes.kafka.apis import API_VERSIONS, APIS
 from hermes.kafka.calls import Call
+from hermes.server.outcomes import CloseConnection
 from hermes.testing.error_responses import error_response
 
 __all__ = ["Faults"]

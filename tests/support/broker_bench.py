@@ -12,20 +12,20 @@ from twisted.internet.task import Clock, deferLater
 from twisted.internet.testing import StringTransport
 from twisted.logger import LogEvent, eventAsText, globalLogPublisher
 
-from hermes.broker.authentication import Authentication
-from hermes.broker.broker import Broker
 from hermes.broker.connection import BrokerConnection, BrokerFactory
 from hermes.broker.connections import Connections
-from hermes.broker.flush_queue import FlushPolicy
-from hermes.broker.flushing import FlushScheduler
-from hermes.broker.pages import PageCache
-from hermes.broker.policies import ListenerPolicy
-from hermes.broker.settings import Settings
-from hermes.broker.shared import Shared
-from hermes.broker.topics import TopicRegistry
+from hermes.cluster.shared import Shared
+from hermes.cluster.topic_registry import TopicRegistry
 from hermes.config import parse_broker_config
 from hermes.interfaces import IAuthenticator
+from hermes.partition.flush_queue import FlushPolicy
+from hermes.partition.flushing import FlushScheduler
+from hermes.server.authentication import Authentication
+from hermes.server.pages import PageCache
+from hermes.server.policies import ListenerPolicy
+from hermes.server.settings import Settings
 from hermes.storage import DataDirectory, FileLayer, LogSettings
+from hermes.v0_7.dispatching import Broker
 
 __all__ = ["BrokerBench", "CountingClock", "HotPages", "answers", "log_lines"]
 

@@ -90,10 +90,10 @@ def _serve(path: str, port: str, shortest_ms: str, longest_ms: str, security: st
     from twisted.internet import reactor
     from twisted.internet.threads import deferToThread
 
-    from hermes.broker.authentication import Authentication
     from hermes.config.listeners import LISTENER
     from hermes.coordination.embedded import EmbeddedCoordination
     from hermes.security.users_file import UsersFile
+    from hermes.server.authentication import Authentication
 
     given = json.loads(security)
     users_file = given.pop("users_file", None)

@@ -16,8 +16,8 @@ from storage_fakes import UnsyncedFiles
 from storage_logs import NOW_MS, append, message, settings
 
 from hermes.errors import CorruptBatchError, InvalidMessageError, StorageError
-from hermes.kafka.groups.offset_file import OffsetFile
-from hermes.kafka.groups.offsets import Change, Committed, TopicPartition
+from hermes.groups.offset_file import OffsetFile
+from hermes.groups.offsets import Change, Committed, TopicPartition
 from hermes.protocol.messages import decode_message
 from hermes.protocol.record_batches import HEADER_BYTES, decode_header, is_intact
 from hermes.protocol.records import encode_batch, iterate_records

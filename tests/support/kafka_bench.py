@@ -8,19 +8,19 @@ from broker_bench import OPEN, BrokerBench, answers
 from kio.serial import entity_reader, entity_writer
 from twisted.internet.testing import StringTransport
 
-from hermes.broker.policies import ListenerPolicy
+from hermes.cluster.producer_ids import ProducerIds
+from hermes.cluster.topic_changes import TopicChanges
+from hermes.cluster.topics import KafkaTopics
 from hermes.coordination.listeners import BrokerListeners, ListenerNode
+from hermes.groups.coordinator import GroupCoordinator
+from hermes.groups.offset_file import OffsetFile
 from hermes.kafka.connection import KafkaConnection, KafkaFactory
 from hermes.kafka.dispatching import Dispatcher
-from hermes.kafka.groups.building import FILE_NAME, TopicSizes
-from hermes.kafka.groups.building import _bounds as coordinator_bounds
-from hermes.kafka.groups.coordinator import GroupCoordinator
-from hermes.kafka.groups.offset_file import OffsetFile
-from hermes.kafka.producer_ids import ProducerIds
+from hermes.kafka.group_wiring import FILE_NAME, TopicSizes
+from hermes.kafka.group_wiring import _bounds as coordinator_bounds
 from hermes.kafka.serving import KafkaServer
-from hermes.kafka.topic_changes import TopicChanges
-from hermes.kafka.topics import KafkaTopics
 from hermes.protocol.kio_messages import import_messages
+from hermes.server.policies import ListenerPolicy
 from hermes.storage import FileLayer
 
 __all__ = ["KafkaBench", "encode_request", "messages"]

@@ -15,9 +15,9 @@ from uuid import UUID
 from broker_bench import answers, log_lines
 from kafka_bench import KafkaBench, encode_request, messages
 
+from hermes.groups.consumer_group import ConsumerGroup
+from hermes.groups.group import Group
 from hermes.kafka.apis import APIS, Api
-from hermes.kafka.groups.consumer_group import ConsumerGroup
-from hermes.kafka.groups.group import Group
 from hermes.protocol.records import Record, encode_batch
 
 _NAMES = ("t", "old", "new", "", "a" * 300, "../x", "é")

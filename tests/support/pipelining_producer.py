@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import NamedTuple
 
-from hermes.kafka.errors import Code
+from hermes.protocol.kafka_errors import Code
 from hermes.protocol.records import Record, encode_batch
 
 __all__ = ["PipeliningProducer", "decode_codes", "encode_produce", "sent_record"]

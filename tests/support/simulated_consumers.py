@@ -4,11 +4,10 @@ import struct
 from dataclasses import dataclass, field
 from itertools import count
 
-from hermes.kafka.errors import Code
-from hermes.kafka.groups.group import Group
-from hermes.kafka.groups.offsets import GroupRecord
-from hermes.kafka.groups.rebalances import Rebalances, Stored
-from hermes.kafka.groups.values import (
+from hermes.groups.group import Group
+from hermes.groups.offsets import GroupRecord
+from hermes.groups.rebalances import Rebalances, Stored
+from hermes.groups.values import (
     GroupSettings,
     Join,
     Joined,
@@ -18,6 +17,7 @@ from hermes.kafka.groups.values import (
     Sync,
     Synced,
 )
+from hermes.protocol.kafka_errors import Code
 
 SESSION_MS, REBALANCE_MS = 10_000, 30_000
 

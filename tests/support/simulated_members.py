@@ -5,9 +5,8 @@ from dataclasses import dataclass, field
 from itertools import count
 from uuid import UUID
 
-from hermes.kafka.errors import Code, KafkaError
-from hermes.kafka.groups.consumer_group import ConsumerGroup
-from hermes.kafka.groups.consumer_values import (
+from hermes.groups.consumer_group import ConsumerGroup
+from hermes.groups.consumer_values import (
     ConsumerHeartbeat,
     ConsumerMembership,
     ConsumerSettings,
@@ -15,7 +14,8 @@ from hermes.kafka.groups.consumer_values import (
     Place,
     TopicSize,
 )
-from hermes.kafka.groups.membership import decode_membership, encode_membership
+from hermes.groups.membership import decode_membership, encode_membership
+from hermes.protocol.kafka_errors import Code, KafkaError
 
 SESSION_MS, REBALANCE_MS = 10_000, 30_000
 FENCED = (Code.UNKNOWN_MEMBER_ID, Code.FENCED_MEMBER_EPOCH, Code.FENCED_INSTANCE_ID)

@@ -6,7 +6,6 @@ from typing import Any
 from broker_bench import BrokerBench, answers
 from hermes_testkit import message, produce_acknowledged
 
-from hermes.broker.policies import ListenerPolicy
 from hermes.interfaces import User
 from hermes.protocol import (
     AuthenticateRequest,
@@ -14,6 +13,7 @@ from hermes.protocol import (
 )
 from hermes.security.scram import ScramClient
 from hermes.security.users import Users
+from hermes.server.policies import ListenerPolicy
 
 __all__ = ["HELLO", "SCRAM", "USERS", "Connect", "Directory", "ask", "is_served", "log_in"]
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from hermes.broker.checks import check_startable
 from hermes.config import BrokerConfig, ListenerConfig
 from hermes.errors import ConfigError
 from hermes.extras import extra_with, install_command, outdated_requirements
+from hermes.server.checks import check_startable
 
 ROOT = Path(__file__).parents[2]
 

@@ -60,7 +60,7 @@ def test_levels_below_the_least_are_left_out() -> None:
 
 
 def test_a_module_may_have_a_level_of_its_own() -> None:
-    levels = LogLevels("warn", {"hermes.broker": "debug", "hermes.broker.flushing": "error"})
+    levels = LogLevels("warn", {"hermes.broker": "debug", "hermes.partition.flushing": "error"})
     assert levels.lowest == "debug"
 
     def logged(module: str) -> list[str]:
@@ -71,7 +71,7 @@ def test_a_module_may_have_a_level_of_its_own() -> None:
         return re.findall(r"(\w+) line", file.getvalue())
 
     assert logged("hermes.broker.service") == ["debug", "info", "warn", "error", "critical"]
-    assert logged("hermes.broker.flushing") == ["error", "critical"]
+    assert logged("hermes.partition.flushing") == ["error", "critical"]
     assert logged("hermes.brokers") == ["warn", "error", "critical"]
     levels.use("critical", {})
     assert levels.lowest == "critical"

@@ -14,17 +14,17 @@ import pytest
 from coordination_servers import ServerProcess
 
 from hermes.coordination.sessions import Session
-from hermes.kafka.groups.consumer_values import (
+from hermes.groups.consumer_values import (
     ConsumerMembership,
     KeptConsumer,
     Place,
     Reconciliation,
     TopicSize,
 )
-from hermes.kafka.groups.membership import KeptMember, Membership
-from hermes.kafka.groups.offset_file import OffsetFile
-from hermes.kafka.groups.offset_tree import OffsetTree
-from hermes.kafka.groups.offsets import (
+from hermes.groups.membership import KeptMember, Membership
+from hermes.groups.offset_file import OffsetFile
+from hermes.groups.offset_tree import OffsetTree
+from hermes.groups.offsets import (
     Change,
     Committed,
     GroupMovedError,
@@ -33,7 +33,7 @@ from hermes.kafka.groups.offsets import (
     StoredGroup,
     TopicPartition,
 )
-from hermes.kafka.groups.values import Protocol
+from hermes.groups.values import Protocol
 from hermes.storage import FileLayer
 
 Open = Callable[[], GroupStore]

@@ -15,11 +15,10 @@ from twisted.internet.task import Clock
 from hermes.coordination.kafka_groups import group_node_path, offset_node_path
 from hermes.coordination.sessions import Session
 from hermes.errors import CoordinationUnavailableError, HermesError, InvalidNodeError
-from hermes.kafka.errors import Code
-from hermes.kafka.groups.bounds import CoordinatorSettings
-from hermes.kafka.groups.coordinator import GroupCoordinator
-from hermes.kafka.groups.offset_tree import OffsetTree
-from hermes.kafka.groups.offsets import (
+from hermes.groups.bounds import CoordinatorSettings
+from hermes.groups.coordinator import GroupCoordinator
+from hermes.groups.offset_tree import OffsetTree
+from hermes.groups.offsets import (
     Change,
     Committed,
     GroupMovedError,
@@ -27,7 +26,8 @@ from hermes.kafka.groups.offsets import (
     StoredGroup,
     TopicPartition,
 )
-from hermes.kafka.groups.values import GroupSettings
+from hermes.groups.values import GroupSettings
+from hermes.protocol.kafka_errors import Code
 
 _numbers = count()
 CLICKS = TopicPartition("clicks", 0)
@@ -266,7 +266,7 @@ def test_nodes_that_mean_nothing_are_named(
 ) -> None:
     (store, session), _ = rivals
     session.put(group_node_path("g"), value)
-    with pytest.raises(InvalidNodeError, match="/hermes/kafka/groups/g can't be understood"):
+    with pytest.raises(InvalidNodeError, match="/hermes/groups/g can't be understood"):
         store.load("g")
     store.load("h")
     assert store.write([Change("h", offsets={CLICKS: ONE})]) == [None]

@@ -10,9 +10,9 @@ import pytest
 from storage_fakes import Crash, FaultyFiles, ForgetfulFiles, UnsyncedFiles
 
 from hermes.errors import HermesError, StorageError
-from hermes.kafka.groups import offset_file
-from hermes.kafka.groups.offset_file import OffsetFile
-from hermes.kafka.groups.offsets import Change, Committed, GroupRecord, TopicPartition
+from hermes.groups import offset_file
+from hermes.groups.offset_file import OffsetFile
+from hermes.groups.offsets import Change, Committed, GroupRecord, TopicPartition
 from hermes.storage import FileLayer
 
 PLACES = [TopicPartition("clicks", each) for each in range(3)]

@@ -11,8 +11,8 @@ from confluent_kafka import Consumer, Producer
 from kafka_readers import READERS, Reader
 
 from hermes.client.kafka_asking import KafkaAsker
-from hermes.kafka.groups.consumer_values import ConsumerSettings
-from hermes.kafka.groups.targets import Assignment, Targets
+from hermes.groups.consumer_values import ConsumerSettings
+from hermes.groups.targets import Assignment, Targets
 from hermes.testing import RunningKafka, running_kafka
 
 PARTITIONS = 8
@@ -128,7 +128,7 @@ def test_one_group_of_all_clients(broker: RunningKafka) -> None:
 
 def test_a_group_whose_target_is_made_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     counts_as_large = partial(ConsumerSettings, large=PARTITIONS, assignment_interval_ms=100)
-    monkeypatch.setattr("hermes.kafka.groups.building.ConsumerSettings", counts_as_large)
+    monkeypatch.setattr("hermes.kafka.group_wiring.ConsumerSettings", counts_as_large)
     makers: list[int] = []
     deciders: list[int] = []
     make, begin = Assignment.make, Targets.begin_assignment

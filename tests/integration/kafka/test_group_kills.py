@@ -18,7 +18,7 @@ from server_process import free_ports
 
 from hermes.client.kafka_asking import KafkaAsker
 from hermes.errors import ClientError
-from hermes.kafka.errors import Code
+from hermes.protocol.kafka_errors import Code
 
 
 @pytest.mark.parametrize("assignor", ["cooperative-sticky", "consumer"])

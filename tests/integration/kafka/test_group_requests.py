@@ -9,7 +9,7 @@ from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from hermes.client.kafka_asking import KafkaAsker
-from hermes.kafka.errors import Code
+from hermes.protocol.kafka_errors import Code
 from hermes.testing import RunningKafka, running_kafka
 
 SETTINGS: dict[str, Any] = {

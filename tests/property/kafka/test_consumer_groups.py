@@ -4,9 +4,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from hermes.kafka.groups.assignors import ASSIGNORS
-from hermes.kafka.groups.consumer_values import ConsumerSettings, Place
-from hermes.kafka.groups.reconciling import Consumer
+from hermes.groups.assignors import ASSIGNORS
+from hermes.groups.consumer_values import ConsumerSettings, Place
+from hermes.groups.reconciling import Consumer
 from tests.support.simulated_members import (
     SESSION_MS,
     MemberWorld,

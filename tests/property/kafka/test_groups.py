@@ -13,8 +13,8 @@ from hypothesis.stateful import (
     rule,
 )
 
-from hermes.kafka.errors import Code
-from hermes.kafka.groups.values import GroupSettings, State
+from hermes.groups.values import GroupSettings, State
+from hermes.protocol.kafka_errors import Code
 from tests.support.simulated_consumers import (
     Consumer,
     SimulatedGroup,

@@ -10,7 +10,7 @@ from twisted.internet.address import IPv4Address
 from twisted.internet.defer import Deferred, maybeDeferred
 from users_bench import SCRAM, USERS, Connect, Directory
 
-from hermes.broker.policies import ListenerPolicy
+from hermes.server.policies import ListenerPolicy
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hermes.broker.advertising import advertised_listeners, registered_place
+from hermes.cluster.advertising import advertised_listeners, registered_place
 from hermes.config import BrokerConfig, parse_broker_config
 from hermes.coordination.listeners import BrokerListeners, ListenerNode
 from hermes.errors import ConfigError

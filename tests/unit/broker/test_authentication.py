@@ -8,11 +8,11 @@ from hermes_testkit import produce_acknowledged, waiting_fetch
 from twisted.internet.defer import Deferred
 from users_bench import HELLO, Connect, Directory, ask, is_served, log_in
 
-from hermes.broker.policies import ListenerPolicy
 from hermes.errors import NotAuthenticatedError
 from hermes.security import INTERNAL
 from hermes.security.scram import ScramClient
 from hermes.security.users import Users
+from hermes.server.policies import ListenerPolicy
 
 # -- what becomes of those who are known -----------------------------------------------------------
 

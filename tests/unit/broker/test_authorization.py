@@ -400,7 +400,7 @@ class TestRemembering:
     def test_answers_are_remembered_within_bounds(
         self, bench: BrokerBench, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("hermes.broker.authorization._MOST_KNOWN", 10)
+        monkeypatch.setattr("hermes.server.authorization._MOST_KNOWN", 10)
         authorization = bench.broker._shared.authorization
         for n in range(25):
             ask(bench, "ops", FetchRequest(f"t{n}", 0, 0, 10))

@@ -17,18 +17,13 @@ from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
-from hermes.broker.broker import Broker
-from hermes.broker.fairness import QUANTUM_ENTRIES
-from hermes.broker.flush_queue import FlushPolicy
-from hermes.broker.flushing import RETRY_SECONDS, FlushScheduler
 from hermes.broker.maintenance import Maintenance
-from hermes.broker.outcomes import CloseConnection, DeferredResponse
-from hermes.broker.sends import MessageSetSend
-from hermes.broker.settings import Settings
-from hermes.broker.shared import Shared
-from hermes.broker.topics import TopicRegistry
+from hermes.cluster.shared import Shared
+from hermes.cluster.topic_registry import TopicRegistry
 from hermes.config import parse_broker_config
 from hermes.errors import LogOfflineError
+from hermes.partition.flush_queue import FlushPolicy
+from hermes.partition.flushing import RETRY_SECONDS, FlushScheduler
 from hermes.protocol import (
     AcknowledgedProduceRequest,
     Acks,
@@ -38,7 +33,12 @@ from hermes.protocol import (
     WaitingFetchRequest,
     decode_acknowledged_produce_response,
 )
+from hermes.server.fairness import QUANTUM_ENTRIES
+from hermes.server.outcomes import CloseConnection, DeferredResponse
+from hermes.server.sends import MessageSetSend
+from hermes.server.settings import Settings
 from hermes.storage import DataDirectory, FileLayer, LogSettings
+from hermes.v0_7.dispatching import Broker
 
 HELLO = message(b"hello")
 

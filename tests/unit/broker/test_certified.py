@@ -8,10 +8,10 @@ from hermes_testkit import produce
 from twisted.internet.address import IPv4Address
 from users_bench import HELLO, Directory
 
-from hermes.broker.policies import ListenerPolicy
 from hermes.protocol import (
     ClusterIdRequest,
 )
+from hermes.server.policies import ListenerPolicy
 
 CERTIFICATE = ListenerPolicy("by-certificate", "tls")
 

@@ -10,7 +10,6 @@ from storage_logs import NOW_MS, settings
 from twisted.internet.defer import maybeDeferred
 from twisted.internet.task import Clock
 
-from hermes.broker.checks import retention_policy
 from hermes.broker.maintenance import COMPACTION_BYTES_PER_SECOND, Maintenance
 from hermes.config import BrokerConfig, TopicConfig
 from hermes.config.origins import DEFAULT, TOPIC_ENTRY, settings_in_force
@@ -19,6 +18,7 @@ from hermes.errors import ConfigError
 from hermes.interfaces import SegmentInfo
 from hermes.protocol.record_batches import decode_header
 from hermes.protocol.records import Record
+from hermes.server.checks import retention_policy
 from hermes.storage import DataDirectory
 from hermes.storage.compaction import STEP_BYTES
 

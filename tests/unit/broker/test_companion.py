@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from twisted.logger import formatEvent, globalLogPublisher
 
-from hermes.broker.companion import Companion
+from hermes.broker.sidecar_process import Companion
 
 PATIENCE = 60.0
 
@@ -39,7 +39,7 @@ class Lines:
         self.all: list[tuple[str, str]] = []
 
     def __call__(self, event: Any) -> None:
-        if event["log_namespace"] == "hermes.broker.companion":
+        if event["log_namespace"] == "hermes.broker.sidecar_process":
             with self._news:
                 self.all.append((event["log_level"].name, formatEvent(event)))
                 self._news.notify_all()
@@ -137,7 +137,7 @@ def test_it_ends_with_whoever_runs_it(tmp_path: Any) -> None:
     """Also when that is killed."""
     script = f"""
 import sys, time
-from hermes.broker.companion import Companion
+from hermes.broker.sidecar_process import Companion
 from twisted.logger import globalLogBeginner, textFileLogObserver
 globalLogBeginner.beginLoggingTo([textFileLogObserver(sys.stdout)])
 Companion("mirror", [sys.executable, "-c", {ORPHAN!r}]).use(b"x")

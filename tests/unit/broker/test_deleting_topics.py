@@ -10,8 +10,6 @@ from broker_bench import BrokerBench, log_lines
 from hermes_testkit import message
 from twisted.internet.defer import Deferred, maybeDeferred
 
-from hermes.broker.outcomes import CloseConnection, DeferredResponse
-from hermes.broker.producing import DELETION_WAIT_SECONDS
 from hermes.protocol import (
     AcknowledgedProduceRequest,
     Acks,
@@ -19,6 +17,8 @@ from hermes.protocol import (
     ErrorCode,
     ProduceRequest,
 )
+from hermes.server.outcomes import CloseConnection, DeferredResponse
+from hermes.v0_7.producing import DELETION_WAIT_SECONDS
 
 HELLO = message(b"hello")
 

@@ -7,7 +7,7 @@ from broker_bench import CountingClock
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
 
-from hermes.broker.fairness import QUANTUM_ENTRIES, QUANTUM_SECONDS, FairScheduler, cooperatively
+from hermes.server.fairness import QUANTUM_ENTRIES, QUANTUM_SECONDS, FairScheduler, cooperatively
 
 
 def test_few_entries_are_served_at_once() -> None:

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
-from hermes.broker.flush_queue import FlushPolicy
-from hermes.broker.flushing import GROUP_WINDOW_SECONDS, RETRY_SECONDS, FlushScheduler
 from hermes.errors import LogOfflineError, StorageError
+from hermes.partition.flush_queue import FlushPolicy
+from hermes.partition.flushing import GROUP_WINDOW_SECONDS, RETRY_SECONDS, FlushScheduler
 
 pytestmark = pytest.mark.filterwarnings("error")
 

@@ -9,7 +9,6 @@ from twisted.internet.address import IPv4Address
 from twisted.internet.defer import CancelledError
 from users_bench import HELLO, SCRAM, Connect, Directory, ask, is_served, log_in
 
-from hermes.broker.gates import MAX_WAITING, TIME_SECONDS
 from hermes.errors import NotAuthenticatedError, UnsupportedRequestVersionError
 from hermes.protocol import (
     REQUEST_VERSIONS,
@@ -23,6 +22,7 @@ from hermes.protocol import (
 )
 from hermes.security import INTERNAL
 from hermes.security.scram import ScramClient
+from hermes.server.gates import MAX_WAITING, TIME_SECONDS
 
 
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])

@@ -13,8 +13,6 @@ from broker_bench import BrokerBench, answers, log_lines
 from hermes_testkit import message, produce
 from twisted.internet.defer import Deferred, succeed
 
-from hermes.broker import describing
-from hermes.broker.set_checker import SetChecker
 from hermes.errors import AnswerTooLargeError
 from hermes.protocol import (
     AcknowledgedProduceRequest,
@@ -36,6 +34,8 @@ from hermes.protocol import (
     frame,
 )
 from hermes.protocol.decoding import SLICE_ENTRIES
+from hermes.v0_7 import describing
+from hermes.v0_7.set_checker import SetChecker
 
 MOST = 32_767
 HELLO = message(b"hello")
@@ -142,7 +142,7 @@ def test_a_waiting_fetch_of_two_gigabytes_is_refused(
     bench: BrokerBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(bench, "t", 0, message(bytes(900_000)))
-    monkeypatch.setattr("hermes.broker.fetching._LARGEST_SIZE", 100_000_000)
+    monkeypatch.setattr("hermes.v0_7.fetching._LARGEST_SIZE", 100_000_000)
     fetches = (FetchRequest("t", 0, 0, 1 << 20),) * 200
     found, _ = ask(bench, WaitingFetchRequest(1000, 1, fetches))
     assert found == [struct.pack(">h", ErrorCode.ANSWER_TOO_LARGE)]

@@ -7,7 +7,7 @@ import pytest
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
 
-from hermes.broker.large_responses import COUNTED_BYTES, LEAST_READ_BYTES, LargeResponses
+from hermes.server.large_responses import COUNTED_BYTES, LEAST_READ_BYTES, LargeResponses
 
 LIMIT = 10 * COUNTED_BYTES
 

@@ -2,7 +2,7 @@
 
 import random
 
-from hermes.broker.limits import (
+from hermes.server.limits import (
     LARGE_READ_BYTES,
     LEAST_PROGRESS_BYTES,
     LONGEST_WAITERS,

@@ -6,11 +6,11 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
 from twisted.logger import globalLogPublisher
 
-from hermes.broker.neighbours import Neighbours
-from hermes.broker.outcomes import DeferredResponse
+from hermes.cluster.neighbours import Neighbours
 from hermes.coordination.listeners import BrokerListeners, ListenerNode
 from hermes.errors import CoordinationUnavailableError
 from hermes.protocol import ClusterBroker, decode_cluster_brokers_response
+from hermes.server.outcomes import DeferredResponse
 
 PLAIN = ListenerNode("0", "here", 9092, False, "none")
 SECURE = ListenerNode("1", "here", 9094, True, "scram")

@@ -5,7 +5,7 @@ from broker_bench import log_lines
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
-from hermes.broker.patience import Patience
+from hermes.broker.shutdown import Patience
 
 CLIENTS, DISK = 10.0, 30.0
 

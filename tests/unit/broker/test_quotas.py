@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 from broker_bench import BrokerBench, answers, log_lines
 
-from hermes.broker.clients import Client
-from hermes.broker.quotas import Quotas
 from hermes.config import parse_broker_config
 from hermes.config.quotas import Quota, quota_of
 from hermes.errors import ConfigError
@@ -21,6 +19,8 @@ from hermes.protocol import (
     encode_message_set,
 )
 from hermes.security import INTERNAL
+from hermes.server.clients import Client
+from hermes.server.quotas import Quotas
 
 SET = encode_message_set([b"x" * 990])
 PRODUCE = ProduceRequest("t", 0, SET).encode()
@@ -274,7 +274,7 @@ def test_while_memory_is_short_a_part_of_a_request_is_read_on(make: Any) -> None
 
 
 def test_usage_of_many_principals_is_forgotten(make: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr("hermes.broker.quotas._MOST_KEPT", 10)
+    monkeypatch.setattr("hermes.server.quotas._MOST_KEPT", 10)
     bench = make(default={"requests": 5})
     quotas: Quotas = bench.connections.quotas
     for number in range(100):

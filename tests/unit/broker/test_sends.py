@@ -13,16 +13,16 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 
-from hermes.broker.carriers import CopyingCarrier, SendfileCarrier, carrier_for
-from hermes.broker.fairness import QUANTUM_BYTES, FairScheduler
-from hermes.broker.pages import PageCache
-from hermes.broker.sends import (
+from hermes.protocol import ErrorCode
+from hermes.server.carriers import CopyingCarrier, SendfileCarrier, carrier_for
+from hermes.server.fairness import QUANTUM_BYTES, FairScheduler
+from hermes.server.pages import PageCache
+from hermes.server.sends import (
     FileSend,
     MessageSetSend,
     MultiMessageSetSend,
     WaitingFetchSend,
 )
-from hermes.protocol import ErrorCode
 
 TURNS = FairScheduler(Clock())
 

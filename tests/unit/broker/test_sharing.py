@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.broker.sharing import BURST_SECONDS, SharedRate
+from hermes.server.sharing import BURST_SECONDS, SharedRate
 
 
 def used_up(per_second: float = 100.0) -> SharedRate:

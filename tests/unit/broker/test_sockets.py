@@ -7,7 +7,7 @@ from twisted.internet import tcp
 from twisted.internet.protocol import Protocol
 from twisted.internet.testing import MemoryReactor, StringTransport
 
-from hermes.broker.sockets import has_left
+from hermes.server.sockets import has_left
 
 
 def test_a_peer_has_left_that_closed_behind_what_was_not_read() -> None:

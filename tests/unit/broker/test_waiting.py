@@ -7,9 +7,9 @@ import pytest
 from broker_bench import CountingClock
 from twisted.internet.defer import CancelledError
 
-from hermes.broker.fairness import QUANTUM_ENTRIES, FairScheduler
-from hermes.broker.waiting import WaitingFetches
+from hermes.partition.waiting import WaitingFetches
 from hermes.protocol import FetchRequest, WaitingFetchRequest
+from hermes.server.fairness import QUANTUM_ENTRIES, FairScheduler
 
 
 def request(*partitions: int, max_wait_ms: int = 1000, min_bytes: int = 1) -> WaitingFetchRequest:

@@ -10,8 +10,8 @@ from kafka_bench import KafkaBench, decode_answer, encode_request
 from twisted.internet.address import IPv4Address
 from users_bench import SCRAM, USERS, Directory
 
-from hermes.broker.gates import TIME_SECONDS
 from hermes.security.scram import ScramClient
+from hermes.server.gates import TIME_SECONDS
 
 
 @pytest.fixture

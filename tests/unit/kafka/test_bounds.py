@@ -9,8 +9,8 @@ from kafka_bench import KafkaBench, decode_answer
 from twisted.internet.defer import Deferred, ensureDeferred
 
 from hermes.client.kafka_asking import _encoded
-from hermes.kafka.errors import Code
-from hermes.kafka.in_hand import LIMIT_BYTES
+from hermes.kafka.admission import LIMIT_BYTES
+from hermes.protocol.kafka_errors import Code
 from hermes.protocol.records import Record, encode_batch
 
 

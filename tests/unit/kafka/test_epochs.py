@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from hermes.kafka.epochs import check_epoch, told_epoch
-from hermes.kafka.errors import Code, KafkaError
+from hermes.protocol.kafka_errors import Code, KafkaError
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 from twisted.internet.defer import CancelledError, Deferred
 
-from hermes.kafka.in_hand import LIMIT_BYTES, RequestsInHand
+from hermes.kafka.admission import LIMIT_BYTES, RequestsInHand
 
 
 def taken(in_hand: RequestsInHand, size_bytes: int) -> "Deferred[None]":

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from kafka_bench import KafkaBench
 
-from hermes.kafka.groups.building import FAMILIES as OF_GROUPS
+from hermes.kafka.group_wiring import FAMILIES as OF_GROUPS
 from hermes.kafka.monitoring import FAMILIES, series
 
 ROOT = Path(__file__).parents[3]

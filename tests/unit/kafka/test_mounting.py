@@ -13,7 +13,7 @@ for name in sys.modules if name.startswith(('kio', 'hermes.kafka'))}))"
     ("imported", "expected"),
     [
         ("import hermes.tap, hermes.twistd, hermes.testing", "[]"),
-        ("import hermes.kafka.mounting", "hermes.kafka.mounting"),
+        ("import hermes.kafka.wiring", "hermes.kafka.wiring"),
     ],
 )
 def test_who_has_no_use_for_it_loads_none_of_it(imported: str, expected: str) -> None:

@@ -2,8 +2,8 @@
 
 from twisted.internet.defer import Deferred, succeed
 
+from hermes.cluster.producer_ids import BLOCK_IDS, ProducerIds
 from hermes.errors import StorageError
-from hermes.kafka.producer_ids import BLOCK_IDS, ProducerIds
 
 
 def take(ids):

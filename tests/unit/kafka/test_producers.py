@@ -15,7 +15,7 @@ from hermes.errors import (
     OutOfOrderSequenceError,
     StorageError,
 )
-from hermes.kafka.producers import (
+from hermes.partition.idempotence import (
     AWAITED_SECONDS,
     MOST_AWAITED,
     AwaitedBatches,

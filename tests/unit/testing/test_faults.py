@@ -10,8 +10,8 @@ from kio.schema.heartbeat.v4.request import HeartbeatRequest
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
-from hermes.broker.outcomes import CloseConnection
 from hermes.errors import ConfigError
+from hermes.server.outcomes import CloseConnection
 from hermes.testing.faults import Faults
 
 DONE = "carried out"

@@ -1,0 +1,234 @@
+"""A broker's part of what stands in coordination about topics: directories, settings, deletions.
+
+Whatever a broker was told of before it went down, it does when it is back: what it has is compared
+with what stands there, so that no crash between two steps leaves anything undone.
+"""
+
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final
+from uuid import UUID
+
+from twisted.internet.defer import Deferred
+
+from hermes.cluster.deletions import Deletions
+from hermes.cluster.shared import Shared
+from hermes.cluster.topic_cluster import Seen, Share, TopicCluster
+from hermes.cluster.topic_settings import Changes
+from hermes.cluster.topics import KafkaTopics
+from hermes.config.kinds import FORMAT_0_7, FORMAT_KAFKA
+from hermes.coordination.kafka_topics import TopicNode
+from hermes.errors import CoordinationUnavailableError, HermesError, TopicExistsError
+from hermes.limited_log import LimitedLog
+from hermes.logs import ModuleLogger
+from hermes.protocol import AlterTopicRequest
+from hermes.server.clients import UNKNOWN_CLIENT, Client
+
+_FORMAT: Final = "format"
+_PARTITIONS: Final = "partitions"
+
+
+class ClusterPart:
+    """Does a broker's part. Lives in the reactor's thread.
+
+    Args:
+        shared: the broker's logs and settings.
+        topics: the topics, which are told what there is.
+        changes: changes this broker's topics.
+        deletions: deletes this broker's topics.
+        create: creates a topic in the cluster: its name, how many partitions, settings, for whom.
+
+    Attributes:
+        cluster: where all this stands; set by `begin`.
+    """
+
+    _log = ModuleLogger()
+
+    def __init__(
+        self,
+        shared: Shared,
+        topics: KafkaTopics,
+        changes: Changes,
+        deletions: Deletions,
+        create: Callable[[str, int, Mapping[str, str], Client], Awaitable[Any]],
+    ) -> None:
+        self._shared = shared
+        self._registry = shared.topics
+        self._topics = topics
+        self._changes = changes
+        self._deletions = deletions
+        self._create = create
+        self.cluster: TopicCluster
+        self._known: list[Deferred[None]] = []  # wait until it is known what there is
+        self._nodes: Mapping[str, TopicNode] = {}
+        self._deleting: dict[UUID, list[Deferred[None]]] = {}  # and who waits for it
+        self._shares: Mapping[str, Share] = {}
+        self._without_id: set[str] = set()  # `kafka` topics here that have none yet
+        self._lines = LimitedLog(self._log, shared.clock.seconds)
+
+    def begin(self, cluster: TopicCluster) -> None:
+        """Tell a cluster what this broker has, now and whenever that changes."""
+        self.cluster = cluster
+        for observed in (self._registry.on_change, self._shared.settings.on_topic_change):
+            observed(lambda name: self._tell_shares([name]))
+        self._tell_shares(self._registry.names())
+
+    def deletion(self, topic_id: UUID) -> "Deferred[None] | None":
+        """Find a deletion of this broker's part that is under way.
+
+        Returns:
+            A Deferred that fires when that is over; None when there is none.
+        """
+        if topic_id not in self._deleting:
+            return None
+        gone: Deferred[None] = Deferred()
+        self._deleting[topic_id].append(gone)
+        return gone
+
+    def known(self) -> "Deferred[None] | None":
+        """Fires when it is known what there is; None when it is."""
+        if self._topics.is_known:
+            return None
+        known: Deferred[None] = Deferred()
+        self._known.append(known)
+        return known
+
+    def stop(self) -> None:
+        """Nobody waits any longer."""
+        known, self._known = self._known, []
+        for each in known:
+            if not each.called:
+                each.errback(CoordinationUnavailableError("the broker stops"))
+
+    def _tell_shares(self, names: Collection[str]) -> None:
+        """Some of this broker's topics are new, gone, larger, or set otherwise."""
+        shares = dict(self._shares)  # the cluster's thread reads what it was given
+        for each in {*names, *self._without_id}:
+            shares.pop(each, None)
+            self._without_id.discard(each)
+            if self._registry.exists(each):
+                share = self._share(each)
+                if share is None:
+                    self._without_id.add(each)
+                else:
+                    shares[each] = share
+        if shares != self._shares:
+            self._shares = shares
+            self.cluster.use_shares(shares)
+
+    def _share(self, name: str) -> Share | None:
+        """What this broker has of a topic; None for a `kafka` topic without an id."""
+        if self._registry.format(name) != FORMAT_KAFKA:
+            return Share(FORMAT_0_7, None, tuple(range(self._registry.partition_count(name))))
+        logs = self._registry.partitions(name)
+        topic_id = next((each.topic_id for each in logs if each.topic_id), None)
+        if topic_id is None:
+            return None
+        return Share(FORMAT_KAFKA, topic_id, tuple(each.partition for each in logs))
+
+    def seen(self, seen: Seen) -> None:
+        """What stands in coordination may have changed: do this broker's part of it."""
+        before, self._nodes = self._nodes, seen.contents.topics
+        is_first = not self._topics.is_known
+        self._topics.use(seen.contents.topics, seen.brokers)
+        for topic_id, deleted in seen.contents.deleted.items():
+            if self._topics.broker_id in deleted.brokers and topic_id not in self._deleting:
+                self._deleting[topic_id] = []
+                share = self._share_of(deleted.name)
+                is_here = share is not None and share.is_of(topic_id, deleted)
+                Deferred.fromCoroutine(self._delete_here(deleted.name, topic_id, is_here))
+        for name, node in self._nodes.items():
+            if node is not before.get(name):
+                Deferred.fromCoroutine(self.do(name))
+        for name in before.keys() - self._nodes.keys():
+            if not self._registry.exists(name):
+                Deferred.fromCoroutine(self._forget(name))
+        if is_first:
+            Deferred.fromCoroutine(self._create_declared())
+        known, self._known = self._known, []
+        for each in known:
+            if not each.called:
+                each.callback(None)
+
+    async def _create_declared(self) -> None:
+        """Create the topics of Kafka's format that broker.yaml declares; one broker is first."""
+        config = self._shared.config
+        for name in config.topics:
+            settings = config.topic(name)
+            if settings.format == FORMAT_KAFKA and self._topics.get(name) is None:
+                try:
+                    await self._create(name, settings.partitions, {}, UNKNOWN_CLIENT)
+                except TopicExistsError:
+                    pass
+                except HermesError as error:
+                    self._lines.error(
+                        "declared",
+                        "can't create {topic}, which broker.yaml declares: {error}",
+                        topic=name,
+                        error=error,
+                    )
+
+    def _share_of(self, name: str) -> Share | None:
+        logs = self._registry.partitions(name) if self._registry.exists(name) else []
+        if not logs:
+            return None
+        return Share(logs[0].format.name, logs[0].topic_id, tuple(each.partition for each in logs))
+
+    async def _delete_here(self, name: str, topic_id: UUID, is_here: bool) -> None:
+        """Delete this broker's part of a topic, and say so."""
+        try:
+            if is_here:
+                await self._deletions.delete_topic(name, UNKNOWN_CLIENT)
+            elif not self._registry.exists(name) and name not in self._nodes:
+                # A crash came between the last of its files and what was set for it.
+                shared = self._shared
+                await shared.in_thread(shared.directory.delete_topic, name)
+                await self._changes.forget(name)
+            for gone in self._deleting[topic_id]:
+                gone.callback(None)
+            self._deleting[topic_id] = []
+            broker_id = self._topics.broker_id
+            await self.cluster.do(lambda tree: tree.has_deleted(topic_id, broker_id))
+        except HermesError as error:
+            self._lines.error(
+                "not deleted", "{topic} is not deleted yet: {error}", topic=name, error=error
+            )
+        finally:
+            for gone in self._deleting.pop(topic_id):
+                gone.callback(None)
+
+    async def do(self, name: str) -> None:
+        """Do this broker's part of a topic: its settings, its partitions."""
+        node = self._nodes.get(name)
+        if node is None:
+            return
+        numbers = node.of(self._topics.broker_id)
+        try:
+            if node.format == FORMAT_KAFKA:
+                texts = {**node.settings, _FORMAT: FORMAT_KAFKA}
+                await self._changes.use_settings(name, texts)
+            else:
+                await self._grow(name, numbers)
+        except HermesError as error:
+            self._lines.error(
+                "settings",
+                "the cluster's settings of {topic} can't be used: {error}",
+                topic=name,
+                error=error,
+            )
+        if node.format == FORMAT_KAFKA:
+            await self._topics.make([(name, number) for number in numbers])
+
+    async def _grow(self, name: str, numbers: Sequence[int]) -> None:
+        """Have as many partitions of a topic of 0.7's format as have Kafka's numbers."""
+        count, registry = max(numbers, default=-1) + 1, self._registry
+        if not registry.exists(name) or registry.format(name) != FORMAT_0_7:
+            return
+        if count > registry.partition_count(name):
+            request = AlterTopicRequest(name, ((_PARTITIONS, str(count)),), ())
+            await self._changes.alter_topic(request, UNKNOWN_CLIENT)
+
+    async def _forget(self, name: str) -> None:
+        """Drop the settings of a topic that is gone, and that had no partition here."""
+        with suppress(HermesError):  # they do no harm
+            await self._changes.forget(name)

@@ -1,0 +1,87 @@
+"""Topics are deleted: hidden at once, then their files, in a thread, then what was set for them."""
+
+from collections.abc import Callable
+
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+from hermes.cluster.shared import Shared
+from hermes.cluster.topic_settings import Changes
+from hermes.errors import BrokerError
+from hermes.partition.waiting import WaitingFetches
+from hermes.server.clients import Client
+from hermes.storage import Log
+
+
+class Deletions:
+    """Deletes topics. Lives in the reactor's thread.
+
+    Args:
+        shared: the broker's logs.
+        changes: forgets what was set for them.
+        waiting: the fetches that wait for something new in them.
+
+    Attributes:
+        delete_elsewhere: deletes a topic that is a cluster's as a whole, for a request; given its
+            name and who asks, it returns None where the topic is this broker's.
+    """
+
+    def __init__(self, shared: Shared, changes: Changes, waiting: WaitingFetches) -> None:
+        self.delete_elsewhere: Callable[[str, Client], Deferred[None] | None]
+        self.delete_elsewhere = lambda topic, client: None
+        self._shared = shared
+        self._changes = changes
+        self._waiting = waiting
+
+    def delete_topic(self, topic: str, client: Client) -> "Deferred[None]":
+        """Delete a topic with all of its partitions that are here.
+
+        Args:
+            topic: its name.
+            client: who wants it, for the log.
+
+        Returns:
+            A Deferred that fires when it is gone. It fails with UnknownTopicError,
+            TopicBeingDeletedError, or StorageError: then some of it may be left.
+        """
+        shared = self._shared
+        try:
+            logs = shared.topics.begin_delete(topic)
+        except BrokerError:
+            refused: Deferred[None] = Deferred()
+            refused.errback()
+            return refused
+        for log in logs:
+            shared.flusher.forget(log)
+
+        async def delete() -> None:
+            await shared.in_thread(shared.directory.delete_topic, topic)
+            await self._changes.forget(topic)
+
+        def ended(result: Failure | None) -> Failure | None:
+            self._ended(topic, logs)
+            if isinstance(result, Failure):
+                shared.lines.error(
+                    "not deleted",
+                    "deleting {topic} for {client} failed: {error}",
+                    topic=topic,
+                    client=client,
+                    error=result.value,
+                )
+            else:
+                shared.lines.info(
+                    "deleted", "deleted topic {topic} for {client}", topic=topic, client=client
+                )
+            return result
+
+        deleted: Deferred[None] = Deferred.fromCoroutine(delete())
+        return deleted.addBoth(ended)
+
+    def _ended(self, topic: str, logs: list[Log]) -> None:
+        shared = self._shared
+        shared.topics.end_delete(topic)
+        if not shared.topics.exists(topic):
+            shared.metrics.forget(topic)
+        for log in logs:
+            shared.flusher.forget(log)  # whatever was appended until its files were gone
+            self._waiting.changed(log.topic, log.partition)

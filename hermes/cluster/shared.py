@@ -1,0 +1,92 @@
+"""What the parts of a broker that carry out requests have in common."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+
+from hermes.cluster.topic_registry import TopicRegistry
+from hermes.config import BrokerConfig
+from hermes.errors import ConfigError
+from hermes.limited_log import LimitedLog
+from hermes.logs import ModuleLogger, RecentLines
+from hermes.partition.flushing import FlushScheduler
+from hermes.server.authorization import Authorization
+from hermes.server.fairness import FairScheduler
+from hermes.server.large_responses import LargeResponses
+from hermes.server.metrics import Metrics
+from hermes.server.refusals import Refusals
+from hermes.server.settings import Settings
+from hermes.storage import DataDirectory
+
+#: How many questions are looked up in worker threads at a time. A worker that computes holds the
+#: interpreter's lock, and the reactor waits for it: with eight at a time it would be left little.
+CONCURRENT_LOOKUPS = 2
+
+#: The share of `request_memory` that large responses under way may take.
+_LARGE_RESPONSES_SHARE = 0.5
+
+
+def no_file() -> NoReturn:
+    """Stand in for reading broker.yaml again, where there is none."""
+    raise ConfigError("", "this broker was not started with a broker.yaml to read again")
+
+
+@dataclass(slots=True)
+class Shared:
+    """One broker's logs, and what bounds the work on them.
+
+    Attributes:
+        settings: those that are in force.
+        directory: the opened data directory.
+        topics: its topics.
+        flusher: schedules the flushes.
+        clock: the reactor, or a test's `Clock`; for timers.
+        now_ms: the wall clock, in ms since 1970; for append times.
+        in_thread: calls a function in a worker thread and returns its Deferred.
+        lines: takes the log lines that clients cause.
+        recent_lines: the last lines of the log; None where nobody keeps them.
+        read_config: reads broker.yaml again, and checks it as a start would; blocks.
+        metrics: what was done so far.
+        authorization: says who may do what.
+        refusals: refuses the rest.
+        scheduler: shares the reactor among connections.
+        large_responses: those under way.
+    """
+
+    settings: Settings
+    directory: DataDirectory
+    topics: TopicRegistry
+    flusher: FlushScheduler
+    clock: IReactorTime
+    now_ms: Callable[[], int]
+    in_thread: "Callable[..., Deferred[Any]]"
+    recent_lines: RecentLines | None = None
+    read_config: Callable[[], BrokerConfig] = field(default=no_file)
+    metrics: Metrics = field(default_factory=Metrics)
+    authorization: Authorization = field(default=None)  # type: ignore[assignment]
+    refusals: Refusals = field(init=False)
+    lines: LimitedLog = field(init=False)
+    scheduler: FairScheduler = field(init=False)
+    large_responses: LargeResponses = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.lines = LimitedLog(ModuleLogger(), self.clock.seconds)
+        if self.authorization is None:
+            self.authorization = Authorization(self.settings, self.clock.seconds)
+        self.refusals = Refusals(self.authorization, self.lines, self.metrics)
+        self.scheduler = FairScheduler(self.clock)
+        self.large_responses = LargeResponses(0, self.clock)
+        self._settings_changed()
+        self.settings.on_change(self._settings_changed)
+
+    @property
+    def config(self) -> BrokerConfig:
+        """The settings that are in force."""
+        return self.settings.config
+
+    def _settings_changed(self) -> None:
+        share = self.config.request_memory_bytes * _LARGE_RESPONSES_SHARE
+        self.large_responses.limit_bytes = int(share)

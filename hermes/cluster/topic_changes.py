@@ -1,0 +1,264 @@
+"""Creating, altering and deleting topics for Kafka's clients: of one broker, or of a cluster.
+
+A topic of one broker is changed as 0.7's are. In a cluster it is changed in coordination, in one
+step; each broker then does its part, as soon as it has seen that: it makes directories, uses the
+settings, and deletes files.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+from uuid import uuid4
+
+from twisted.internet.defer import Deferred
+
+from hermes.cluster.cluster_part import ClusterPart
+from hermes.cluster.deletions import Deletions
+from hermes.cluster.placement import numbered_places, own_places
+from hermes.cluster.shared import Shared
+from hermes.cluster.topic_settings import Changes
+from hermes.cluster.topics import KafkaTopic, KafkaTopics
+from hermes.config.kinds import FORMAT_KAFKA
+from hermes.coordination.kafka_topics import TopicNode
+from hermes.coordination.topic_tree import TopicTree
+from hermes.errors import (
+    TooManyTopicsError,
+    TopicExistsError,
+    UnknownTopicError,
+    WrongPartitionError,
+)
+from hermes.limited_log import LimitedLog
+from hermes.logs import ModuleLogger
+from hermes.protocol import AlterTopicRequest, check_kafka_topic_name
+from hermes.quoting import quoted
+from hermes.server.clients import Client
+
+#: The setting that says what a topic's partitions hold.
+_FORMAT: Final = "format"
+_PARTITIONS: Final = "partitions"
+
+
+class TopicChanges:
+    """Changes topics. Lives in the reactor's thread.
+
+    Args:
+        shared: the broker's logs and settings.
+        topics: what there is.
+        changes: changes this broker's topics.
+        deletions: deletes this broker's topics.
+    """
+
+    _log = ModuleLogger()
+
+    def __init__(
+        self, shared: Shared, topics: KafkaTopics, changes: Changes, deletions: Deletions
+    ) -> None:
+        self._shared = shared
+        self._registry = shared.topics
+        self._topics = topics
+        self._changes = changes
+        self._deletions = deletions
+        self._part: ClusterPart | None = None
+        self._lines = LimitedLog(self._log, shared.clock.seconds)
+
+    # -- checks ---------------------------------------------------------------------------------
+
+    def check_new(self, name: str, count: int, settings: Mapping[str, str]) -> None:
+        """Refuse a topic that can't be created.
+
+        Raises:
+            HermesError: it can't be.
+        """
+        check_kafka_topic_name(name)
+        if self._topics.get(name) is not None:
+            raise TopicExistsError(f"Topic {quoted(name)} already exists.")
+        self._check_count(count)
+        self._changes.check_new_topic(name, self._texts(count, settings))
+
+    def check_grow(self, topic: KafkaTopic, count: int) -> None:
+        """Refuse a number of partitions that a topic can't have.
+
+        Raises:
+            HermesError: it can't.
+        """
+        self._check_count(count)
+
+    def check_alter(
+        self, topic: KafkaTopic, given: Mapping[str, str], reset: Collection[str]
+    ) -> None:
+        """Refuse settings that a topic can't have.
+
+        Raises:
+            HermesError: it can't.
+        """
+        if self._registry.exists(topic.name):
+            self._changes.check_alter(_altering(topic.name, given, reset))
+
+    def _check_count(self, count: int) -> None:
+        limit = self._shared.config.max_partitions
+        if count > limit:
+            raise TooManyTopicsError(f"{count} partitions are more than max_partitions={limit}")
+
+    def _texts(self, count: int, settings: Mapping[str, str]) -> dict[str, str]:
+        texts = {**settings, _FORMAT: FORMAT_KAFKA}
+        return texts if self._topics.has_cluster else {**texts, _PARTITIONS: str(count)}
+
+    # -- changes --------------------------------------------------------------------------------
+
+    async def create(
+        self,
+        name: str,
+        partitions: int,
+        settings: Mapping[str, str],
+        client: Client,
+        brokers: Sequence[int] | None = None,
+    ) -> KafkaTopic:
+        """Create a topic with Kafka's format.
+
+        Args:
+            name: its name.
+            partitions: how many it has in the whole cluster; -1 for `num_partitions`.
+            settings: further settings of the topic, each as broker.yaml would have it.
+            client: who wants it, for the log.
+            brokers: on which broker each partition is; one after the other unless given.
+
+        Raises:
+            HermesError: it is refused.
+        """
+        count = self._shared.config.num_partitions if partitions == -1 else partitions
+        self.check_new(name, count, settings)
+        if self._part is None:
+            await self._changes.create_topic(name, self._texts(count, settings), client)
+            await self._topics.make([(name, number) for number in range(1, count)])
+            return self._found(name)
+        places = numbered_places(self._topics.broker_ids, name, 0, count, brokers)
+        node = TopicNode(uuid4(), FORMAT_KAFKA, places, dict(settings))
+        if not await self._part.cluster.do(lambda tree: tree.create(name, node)):
+            raise TopicExistsError(f"Topic {quoted(name)} already exists.")
+        self._lines.info(
+            "created",
+            "created topic {topic} ({count} partitions) for {client}",
+            topic=name,
+            count=count,
+            client=client,
+        )
+        await self._part.do(name)
+        return self._found(name)
+
+    async def grow(
+        self,
+        topic: KafkaTopic,
+        count: int,
+        client: Client,
+        brokers: Sequence[int] | None = None,
+    ) -> None:
+        """Let a topic have more partitions.
+
+        Args:
+            topic: the topic.
+            count: how many it shall have.
+            client: who wants it, for the log.
+            brokers: on which broker each new one is.
+
+        Raises:
+            WrongPartitionError: it has as many already.
+            HermesError: it is refused.
+        """
+        self.check_grow(topic, count)
+        name = topic.name
+        if self._part is None:
+            given = {_PARTITIONS: str(count)}
+            await self._changes.alter_topic(_altering(name, given, ()), client)
+            if topic.format == FORMAT_KAFKA:
+                await self._topics.make(
+                    [(name, each) for each in range(len(topic.partitions), count)]
+                )
+            return
+
+        def change(node: TopicNode | None) -> TopicNode | None:
+            if node is None or node.id != topic.id:
+                raise UnknownTopicError(f"there is no topic {quoted(name)}")
+            now = len(node.partitions)
+            if now >= count:
+                raise WrongPartitionError(f"topic {quoted(name)} has {now} partitions already")
+            if node.format == FORMAT_KAFKA:
+                places = numbered_places(self._topics.broker_ids, name, now, count, brokers)
+            else:
+                places = own_places(name, node, count - now, brokers, self._topics.live)
+            return replace(node, partitions=(*node.partitions, *places))
+
+        await self._part.cluster.do(lambda tree: tree.change(name, change))
+        await self._part.do(name)
+
+    async def alter(
+        self,
+        topic: KafkaTopic,
+        given: Mapping[str, str],
+        reset: Collection[str],
+        client: Client,
+    ) -> None:
+        """Set and reset settings of a topic.
+
+        Args:
+            topic: the topic.
+            given: what to set, as broker.yaml would have it.
+            reset: what to reset.
+            client: who wants it, for the log.
+
+        Raises:
+            HermesError: it is refused.
+        """
+        if self._part is None or topic.format != FORMAT_KAFKA:
+            await self._changes.alter_topic(_altering(topic.name, given, reset), client)
+            return
+
+        def change(node: TopicNode | None) -> TopicNode | None:
+            if node is None or node.id != topic.id:
+                raise UnknownTopicError(f"there is no topic {quoted(topic.name)}")
+            kept = {key: text for key, text in node.settings.items() if key not in reset}
+            return replace(node, settings={**kept, **given})
+
+        self._changes.check_settings(topic.name, given)
+        await self._part.cluster.do(lambda tree: tree.change(topic.name, change))
+        await self._part.do(topic.name)
+
+    async def delete(self, topic: KafkaTopic, client: Client) -> None:
+        """Delete a topic with all its partitions.
+
+        Raises:
+            HermesError: it is refused, or some of it may be left.
+        """
+        name = topic.name
+        if self._part is None:
+            await self._deletions.delete_topic(name, client)
+            return
+
+        def delete(tree: TopicTree) -> Any:
+            return tree.delete(name, lambda node: node.id == topic.id)
+
+        if await self._part.cluster.do(delete) is None:
+            raise UnknownTopicError(f"there is no topic {quoted(name)}")
+        gone = self._part.deletion(topic.id)
+        if gone is not None:
+            await gone
+        self._lines.info("deleted", "deleted topic {topic} for {client}", topic=name, client=client)
+
+    def _found(self, name: str) -> KafkaTopic:
+        found = self._topics.get(name)
+        if found is None:  # deleted in this very moment
+            raise UnknownTopicError(f"there is no topic {quoted(name)}")
+        return found
+
+    # -- the cluster ----------------------------------------------------------------------------
+
+    def use_cluster(self, part: ClusterPart) -> None:
+        """Change topics in a cluster from now on, of which this broker does its part."""
+        self._part = part
+
+    def known(self) -> "Deferred[None] | None":
+        """Fires when it is known what there is; None when it is."""
+        return None if self._part is None else self._part.known()
+
+
+def _altering(name: str, given: Mapping[str, str], reset: Collection[str]) -> AlterTopicRequest:
+    return AlterTopicRequest(name, tuple(given.items()), tuple(reset))

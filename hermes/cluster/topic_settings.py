@@ -1,0 +1,416 @@
+"""Changes while the broker runs: topics are created and altered, broker.yaml is read again.
+
+    create, alter    checked -> the entries are on disk -> in force -> answered
+    forget           the same, when a topic was deleted
+    reload           read and checked in a thread -> in force -> what has changed, what can't
+
+One change is made at a time. Whatever is refused has changed nothing. What was set for a topic here
+is an *entry*: it wins over broker.yaml, and is kept in the data directory.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from twisted.internet.defer import Deferred, DeferredLock
+from twisted.python.failure import Failure
+
+from hermes.cluster.shared import Shared
+from hermes.config import (
+    BrokerConfig,
+    SettingChange,
+    TopicConfig,
+    changes_between,
+    parse_topic_settings,
+    reloaded,
+)
+from hermes.config.kinds import FORMAT_KAFKA
+from hermes.config.topic import TOPIC_SETTINGS, check_format, check_untrimmed
+from hermes.errors import BrokerStoppingError, ConfigError, HermesError
+from hermes.limited_log import LimitedLog
+from hermes.logs import ModuleLogger
+from hermes.plugins import PluginMakers
+from hermes.protocol import (
+    AlterTopicRequest,
+    ConfigChange,
+    CreateTopicRequest,
+    ErrorCode,
+    ReloadConfigRequest,
+    check_topic_name,
+    code_for,
+    encode_refusal,
+    encode_reload_response,
+)
+from hermes.quoting import quoted
+from hermes.server.checks import retention_policy
+from hermes.server.clients import Client
+from hermes.server.fairness import cooperatively
+from hermes.server.outcomes import DeferredResponse, settled
+from hermes.storage import TopicEntries
+
+#: How much of what was changed one line shows, in characters.
+_SHOWN_LENGTH = 2000
+
+#: How long the names and values of one topic's settings may be together, in characters.
+_MAX_LENGTH = 8192
+
+_PARTITIONS = "partitions"
+_FORMAT = "format"
+
+
+class Changes:
+    """Makes changes. Lives in the reactor's thread.
+
+    Args:
+        shared: the broker's logs and settings.
+
+    Attributes:
+        create_elsewhere, alter_elsewhere: take what is asked of topics that are a cluster's as a
+            whole; given the request and who asks, they return None where it is this broker's.
+    """
+
+    def __init__(self, shared: Shared) -> None:
+        self.create_elsewhere: Callable[[CreateTopicRequest, Client], Deferred[Any] | None]
+        self.create_elsewhere = lambda request, client: None
+        self.alter_elsewhere: Callable[[AlterTopicRequest, Client], Deferred[Any] | None]
+        self.alter_elsewhere = lambda request, client: None
+        self._shared = shared
+        self._settings = shared.settings
+        self._topics = shared.topics
+        self._one_at_a_time = DeferredLock()
+        self._lines = LimitedLog(ModuleLogger(), shared.clock.seconds, _SHOWN_LENGTH)
+
+    # -- topics ---------------------------------------------------------------------------------
+
+    def create(self, request: CreateTopicRequest, client: Client) -> DeferredResponse:
+        """Create a topic."""
+        elsewhere = self.create_elsewhere(request, client)
+        if elsewhere is not None:
+            return _answered(elsewhere)
+        return _answered(self.create_topic(request.topic, dict(request.settings), client))
+
+    def create_topic(
+        self, topic: str, texts: Mapping[str, str], client: Client
+    ) -> "Deferred[None]":
+        """Create a topic.
+
+        Args:
+            topic: its name.
+            texts: its settings, each as broker.yaml would have it.
+            client: who wants it.
+
+        Returns:
+            A Deferred that fires when it exists; it fails with HermesError when it is refused.
+        """
+
+        def check() -> None:
+            check_topic_name(topic)
+            _check_length(texts)
+
+        return self._made(check, self._create, topic, texts, client)
+
+    async def _create(self, topic: str, texts: Mapping[str, str], client: Client) -> None:
+        entry = parse_topic_settings(texts)
+        before, entries = self._settings.config, self._settings.entries
+        config = self._with_entry(topic, entry)
+        self._topics.check_new(topic, config.topic(topic).partitions)
+        await self._use_entries({**entries, topic: texts}, topic, config)
+        try:
+            self._topics.create(topic)
+        except HermesError:
+            await self._use_entries(entries, topic, before)
+            raise
+        self._lines.info(
+            "created",
+            "created topic {topic} ({count} partitions) for {client}",
+            topic=topic,
+            count=self._topics.partition_count(topic),
+            client=client,
+        )
+
+    def alter(self, request: AlterTopicRequest, client: Client) -> DeferredResponse:
+        """Set or reset settings of a topic."""
+        elsewhere = self.alter_elsewhere(request, client)
+        return _answered(self.alter_topic(request, client) if elsewhere is None else elsewhere)
+
+    def alter_topic(self, request: AlterTopicRequest, client: Client) -> "Deferred[None]":
+        """Set or reset settings of a topic.
+
+        Returns:
+            A Deferred that fires when they are in force; it fails with HermesError when they are
+            refused.
+        """
+
+        def check() -> None:
+            check_topic_name(request.topic)
+            _check_length(dict(request.settings))
+            for name in request.reset or ():
+                if name not in TOPIC_SETTINGS:
+                    raise ConfigError(quoted(name), "there is no such setting of a topic")
+
+        return self._made(check, self._alter, request, client)
+
+    async def _alter(self, request: AlterTopicRequest, client: Client) -> None:
+        topic, entries = request.topic, self._settings.entries
+        texts, config = self._altered(request)
+        await self._use_entries({**entries, topic: texts}, topic, config)
+        self._lines.info(
+            "altered",
+            "altered topic {topic}: {settings} for {client}",
+            topic=topic,
+            settings=", ".join(f"{key}: {value}" for key, value in texts.items()) or "all reset",
+            client=client,
+        )
+
+    def _altered(self, request: AlterTopicRequest) -> tuple[dict[str, str], BrokerConfig]:
+        """What is set for a topic after a change, and the settings with that."""
+        topic, given = request.topic, dict(request.settings)
+        entries = self._settings.entries
+        texts = {
+            key: value
+            for key, value in entries.get(topic, {}).items()
+            if not _is_reset(key, request)
+        }
+        texts.update(given)
+        _check_length(texts)
+        entry = parse_topic_settings(texts)
+        config = self._with_entry(topic, entry)
+        self._topics.check_format(topic, config.topic(topic).format)
+        count = config.topic(topic).partitions
+        is_counted = _PARTITIONS in given or _PARTITIONS in (request.reset or ())
+        self._topics.check_existing(topic, count, is_wanted=is_counted)
+        return texts, config
+
+    async def forget(self, topic: str) -> None:
+        """Drop what was set for a topic: it was deleted.
+
+        Raises:
+            StorageError: that can't be written.
+        """
+        if topic in self._settings.entries or self._one_at_a_time.locked:
+            async with self._one_at_a_time:
+                entries = dict(self._settings.entries)
+                if entries.pop(topic, None) is not None:
+                    await self._use_entries(entries, topic, self._with_entry(topic, None))
+
+    def check_new_topic(self, topic: str, texts: Mapping[str, str]) -> None:
+        """Refuse what `create_topic` would refuse, and change nothing.
+
+        Raises:
+            HermesError: as it says.
+        """
+        check_topic_name(topic)
+        _check_length(texts)
+        config = self._with_entry(topic, parse_topic_settings(texts))
+        self._topics.check_new(topic, config.topic(topic).partitions)
+
+    def check_settings(self, topic: str, texts: Mapping[str, str]) -> None:
+        """Refuse settings that no topic of this name can have.
+
+        Raises:
+            ConfigError: it can't.
+        """
+        _check_length(texts)
+        self._with_entry(topic, parse_topic_settings(texts))
+
+    def use_settings(self, topic: str, texts: Mapping[str, str]) -> "Deferred[None]":
+        """Have exactly this be set for a topic, whether or not it exists here.
+
+        Returns:
+            A Deferred that fires when it is in force; it fails with HermesError.
+        """
+
+        async def use() -> None:
+            entries = self._settings.entries
+            if entries.get(topic) != texts:
+                config = self._with_entry(topic, parse_topic_settings(texts))
+                await self._use_entries({**entries, topic: dict(texts)}, topic, config)
+
+        return self._made(lambda: _check_length(texts), use)
+
+    def check_alter(self, request: AlterTopicRequest) -> None:
+        """Refuse what `alter_topic` would refuse, and change nothing.
+
+        Raises:
+            HermesError: as it says.
+        """
+        self._altered(request)
+
+    def _with_entry(self, topic: str, entry: TopicConfig | None) -> BrokerConfig:
+        """The settings with a topic's entry.
+
+        Raises:
+            ConfigError: the topic can't have such a retention policy, or none at all.
+        """
+        config = self._settings.config
+        altered = dict(config.altered)
+        altered.pop(topic, None)
+        if entry is None:
+            return config.with_altered(altered)
+        check_untrimmed(topic, entry)
+        changed = config.with_altered({**altered, topic: entry})
+        if self._topics.format(topic) != FORMAT_KAFKA:  # what exists may be without an entry
+            check_format(entry, changed.topic(topic))
+        try:
+            retention_policy(changed, topic, self._settings.policy_makers)
+        except ConfigError as error:
+            raise ConfigError("retention_policy", error.message) from None
+        return changed
+
+    async def _use_entries(self, entries: TopicEntries, topic: str, config: BrokerConfig) -> None:
+        """Put entries on disk, then the settings with them in force; `topic`'s differ."""
+        shared = self._shared
+        await shared.in_thread(shared.directory.write_entries, entries)
+        self._settings.entries = entries
+        self._settings.config = config
+        self._settings.tell_topic(topic)
+
+    # -- broker.yaml ----------------------------------------------------------------------------
+
+    def reload(self, _: ReloadConfigRequest, client: Client) -> DeferredResponse:
+        """Read broker.yaml again."""
+
+        async def reload() -> bytes:
+            return encode_reload_response(
+                [ConfigChange(*each) for each in await self._reload(str(client))]
+            )
+
+        return _answered(self._made(lambda: None, reload), lambda response: response)
+
+    def reload_now(self, cause: str) -> "Deferred[None]":
+        """Read broker.yaml again, and log what comes of it.
+
+        Args:
+            cause: what wants that, for the log.
+        """
+
+        async def reload() -> None:
+            async with self._one_at_a_time:
+                await self._reload(cause)
+
+        done: Deferred[None] = Deferred.fromCoroutine(reload())
+        return done.addErrback(_logged)
+
+    async def _reload(self, cause: str) -> Sequence[SettingChange]:
+        shared, settings = self._shared, self._settings
+        try:
+            running = settings.config
+            read: tuple[BrokerConfig, list[SettingChange]] = await shared.in_thread(
+                self._read, running
+            )
+        except HermesError as error:
+            self._lines.error(
+                "refused reload",  # must not use up what a reload that succeeds may log
+                "broker.yaml is not read again, nothing has changed: {error} (for {cause})",
+                error=error,
+                cause=cause,
+            )
+            raise
+        config, changes = read
+        settings.use(config)
+        topics = self._topics
+        concerned = self._concerned(running, config)
+        await settled(cooperatively(shared.scheduler, concerned, settings.tell_topic))
+        created = cooperatively(shared.scheduler, topics.missing(), topics.create_declared)
+        topics.report_declared(await settled(created))
+        self._report(changes, cause)
+        return changes
+
+    def _read(self, running: BrokerConfig) -> tuple[BrokerConfig, list[SettingChange]]:
+        """Read and check the file; in a thread."""
+        read = self._shared.read_config()
+        config = reloaded(running, read)
+        makers: PluginMakers = {}  # plugins may have been installed meanwhile
+        for topic in config.altered:
+            retention_policy(config, topic, makers)
+        return config, list(changes_between(running, read))
+
+    def _concerned(self, before: BrokerConfig, now: BrokerConfig) -> list[str]:
+        """The topics whose settings may have changed: all, if any setting of the broker has."""
+        if replace(before, topics={}) != replace(now, topics={}):
+            return self._topics.names()
+        listed = before.topics.keys() | now.topics.keys()
+        return sorted(each for each in listed if before.topics.get(each) != now.topics.get(each))
+
+    def _report(self, changes: Sequence[SettingChange], cause: str) -> None:
+        made = [f"{each.name}: {each.before} -> {each.after}" for each in changes if not each[3]]
+        self._lines.info(
+            "reload",
+            "broker.yaml was read again for {cause}; changed: {changes}",
+            cause=cause,
+            changes=", ".join(made) or "nothing",
+        )
+        left = [f"{each.name}: {each.after} ({each.left_because})" for each in changes if each[3]]
+        if left:
+            self._lines.warn("left", "left as it was: {changes}", changes=", ".join(left))
+
+    # -- both -----------------------------------------------------------------------------------
+
+    def _made(
+        self, check: Callable[[], None], change: Callable[..., Any], *args: Any
+    ) -> "Deferred[Any]":
+        """Make a change when no other is made.
+
+        Args:
+            check: refuses at once what must not wait, being large: there may be thousands. It takes
+                no time, either: they arrive in turns of others.
+            change: makes it.
+            args: its arguments.
+
+        Returns:
+            A Deferred of what `change` returned; it fails with HermesError.
+        """
+
+        async def make() -> Any:
+            check()
+            async with self._one_at_a_time:
+                await self._turn()
+                if self._topics.stopping:  # thousands may be waiting
+                    raise BrokerStoppingError("the broker is stopping")
+                return await change(*args)
+
+        return Deferred.fromCoroutine(make())
+
+    def _turn(self) -> "Deferred[None]":
+        """Fires when this change may begin.
+
+        The one before it has just ended, and a thousand more may wait that are refused at once.
+        """
+        turn: Deferred[None] = Deferred()
+        self._shared.scheduler.resume_later(lambda: turn.callback(None))
+        return turn
+
+
+def _check_length(texts: Mapping[str, str]) -> None:
+    """Refuse settings of a topic that are far longer than any need to be."""
+    length = sum(len(key) + len(value) for key, value in texts.items())
+    if length > _MAX_LENGTH:
+        raise ConfigError(
+            "settings", f"{length} characters for one topic are too many: at most {_MAX_LENGTH}"
+        )
+
+
+def _is_reset(key: str, request: AlterTopicRequest) -> bool:
+    if request.reset is None:  # all that can be: a topic never loses partitions or its format
+        return key not in (_PARTITIONS, _FORMAT)
+    return key in request.reset
+
+
+def _answered(
+    made: "Deferred[Any]",
+    answer: Callable[[Any], bytes] = lambda _: encode_refusal(ErrorCode.NONE),
+) -> DeferredResponse:
+    """Answer a change with its outcome."""
+
+    def refused(failure: Failure) -> bytes:
+        failure.trap(HermesError)  # type: ignore[no-untyped-call]
+        error = failure.value
+        assert error is not None
+        return encode_refusal(code_for(error), str(error))
+
+    return DeferredResponse(made.addCallbacks(answer, refused))
+
+
+def _logged(failure: Failure) -> None:
+    """A refusal has its line already."""
+    failure.trap(HermesError)  # type: ignore[no-untyped-call]

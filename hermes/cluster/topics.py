@@ -1,0 +1,319 @@
+"""The topics as Kafka's clients see them: a UUID each, and partitions numbered through.
+
+A partition of Hermes is a broker's own; Kafka's clients know one number for all brokers. A
+`KafkaTopic` is the mapping between the two: what stands at Kafka's number is a broker and its
+partition. It only ever grows, so that a key keeps its place.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Final, NamedTuple
+from uuid import UUID, uuid5
+
+from hermes.cluster.shared import Shared
+from hermes.config.kinds import FORMAT_KAFKA
+from hermes.coordination.kafka_topics import TopicNode
+from hermes.coordination.layout import BrokerPartition
+from hermes.coordination.listeners import BrokerListeners, ListenerNode
+from hermes.errors import (
+    HermesError,
+    NotLeaderError,
+    StorageError,
+    UnknownTopicError,
+    WrongPartitionError,
+)
+from hermes.limited_log import LimitedLog
+from hermes.logs import ModuleLogger
+from hermes.quoting import quoted
+from hermes.server.fairness import cooperatively
+from hermes.server.outcomes import settled
+from hermes.storage import Log
+
+#: The name space of the UUIDs of topics that keep none: Kafka 0.7's, without coordination.
+_NAMES: Final = UUID("0d1f86bc-53a4-5d0c-8a35-3fd1a0b5f5d7")
+
+
+class KafkaTopic(NamedTuple):
+    """One topic.
+
+    Attributes:
+        name: its name.
+        id: its UUID.
+        format: what its logs hold: `0.7` or `kafka`.
+        partitions: where each of Kafka's numbers is, from 0 on.
+        keeps_id: whether it is the id that the topic has kept. Not of a topic that keeps none, nor
+            where it can't be read: then there is another one meanwhile.
+    """
+
+    name: str
+    id: UUID
+    format: str
+    partitions: tuple[BrokerPartition, ...]
+    keeps_id: bool = True
+
+
+class KafkaBroker(NamedTuple):
+    """One broker, as the clients of one listener reach it.
+
+    Attributes:
+        id: its number.
+        host: a name or an address.
+        port: its port.
+    """
+
+    id: int
+    host: str
+    port: int
+
+
+class KafkaTopics:
+    """Knows the topics. Lives in the reactor's thread.
+
+    Without coordination they are this broker's own. With it they are what stands there, which
+    `use` is told; until then there are none.
+
+    Args:
+        shared: the broker's logs and settings.
+        listeners: tells where this broker listens.
+        cluster_id: tells the cluster's UUID; empty while it isn't known.
+
+    Attributes:
+        is_known: whether it is known what there is.
+        has_cluster: whether the topics are those of coordination.
+        revision: another number whenever topics or their partitions have changed.
+        on_gone: told the name of a topic that is deleted, or is another one by now.
+    """
+
+    _log = ModuleLogger()
+
+    def __init__(
+        self,
+        shared: Shared,
+        listeners: Callable[[], BrokerListeners],
+        cluster_id: Callable[[], str],
+        *,
+        has_cluster: bool = False,
+    ) -> None:
+        self._shared = shared
+        self._registry = shared.topics
+        self._directory = shared.directory
+        self._lines = LimitedLog(self._log, shared.clock.seconds)
+        self._broker_id = shared.config.broker_id
+        self._listeners = listeners
+        self._cluster_id = cluster_id
+        self._topics: dict[str, KafkaTopic] = {}
+        self._by_id: dict[UUID, KafkaTopic] = {}
+        self._brokers: Mapping[int, BrokerListeners] = {}
+        self._nodes: Mapping[str, TopicNode] = {}
+        self.revision = 0
+        self.on_gone: Callable[[str], None] = lambda name: None
+        self.live = frozenset({self._broker_id})
+        self.has_cluster = has_cluster
+        self.is_known = not has_cluster
+        if not has_cluster:
+            for name in self._registry.names():
+                self._look_at(name)
+            self._registry.on_change(self._look_at)
+
+    # -- what there is --------------------------------------------------------------------------
+
+    @property
+    def broker_id(self) -> int:
+        """This broker's id."""
+        return self._broker_id
+
+    @property
+    def cluster_id(self) -> str:
+        """The cluster's UUID as text; empty while it isn't known."""
+        return self._cluster_id()
+
+    @property
+    def controller_id(self) -> int:
+        """The broker that takes admin requests: each does, so this one."""
+        return self._broker_id
+
+    @property
+    def broker_ids(self) -> list[int]:
+        """The brokers that live and serve Kafka's clients, ascending."""
+        return sorted(self.live)
+
+    def brokers(self, asked: ListenerNode) -> list[KafkaBroker]:
+        """List the brokers that live, by their ids, as clients of a listener reach them."""
+        found = []
+        for broker_id, listeners in sorted(
+            {**self._brokers, self._broker_id: self._listeners()}.items()
+        ):
+            like = listeners.like_kafka(asked)
+            if like is not None:
+                found.append(KafkaBroker(broker_id, like.host, like.port))
+        return found
+
+    def listeners(self) -> Sequence[ListenerNode]:
+        """List where clients reach this broker."""
+        return self._listeners().kafka
+
+    def names(self) -> list[str]:
+        """List the topics, sorted."""
+        return sorted(self._topics)
+
+    def get(self, name: str) -> KafkaTopic | None:
+        """Find a topic by its name."""
+        return self._topics.get(name)
+
+    def by_id(self, topic_id: UUID) -> KafkaTopic | None:
+        """Find a topic by its UUID."""
+        return self._by_id.get(topic_id)
+
+    def owns(self, topic: str, partition: int) -> bool:
+        """Whether a partition is this broker's, by its own number; so is one of no known topic."""
+        found = self._topics.get(topic)
+        if found is None or found.format != FORMAT_KAFKA:
+            return True
+        return BrokerPartition(self._broker_id, partition) in found.partitions
+
+    def log(self, topic: str, number: int) -> Log:
+        """Find the log of a partition by Kafka's number; make it if it wasn't written to yet.
+
+        Raises:
+            UnknownTopicError: there is no such topic.
+            WrongPartitionError: it has no such partition.
+            NotLeaderError: the partition is another broker's.
+            TooManyTopicsError, TopicBeingDeletedError, BrokerStoppingError, StorageError: the log
+                can't be made now, or what lies in its place is another topic's.
+        """
+        found = self._topics.get(topic)
+        if found is None:
+            raise UnknownTopicError(f"there is no topic {quoted(topic)}")
+        if not 0 <= number < len(found.partitions):
+            count = len(found.partitions)
+            raise WrongPartitionError(
+                f"topic {quoted(topic)} has partitions 0 to {count - 1}, not {number}"
+            )
+        broker_id, partition = found.partitions[number]
+        if broker_id != self._broker_id:
+            raise NotLeaderError(
+                f"partition {number} of topic {quoted(topic)} is on broker {broker_id}"
+            )
+        log = self._directory.get(topic, partition)
+        if log is None:
+            return self._make(found, partition)
+        if self.has_cluster and log.topic_id != found.id:
+            log.adopt_topic_id(found.id)
+        if self.has_cluster and (
+            log.format.name != found.format or (log.topic_id or found.id) != found.id
+        ):
+            raise StorageError(
+                f"{log.name} is not of the topic that the cluster has by this name; move its "
+                "directory away to go on with an empty partition"
+            )
+        return log
+
+    def _make(self, topic: KafkaTopic, partition: int) -> Log:
+        if topic.format == FORMAT_KAFKA:
+            return self._registry.create_numbered(topic.name, partition, topic.id)
+        return self._registry.for_produce(topic.name, partition)
+
+    async def make(self, partitions: Sequence[tuple[str, int]]) -> None:
+        """Make directories of this broker's partitions; what fails is made when it is needed.
+
+        Args:
+            partitions: each topic, and Kafka's number.
+        """
+
+        def make(pair: tuple[str, int]) -> Log | None:
+            try:
+                return self.log(*pair)
+            except HermesError as error:
+                self._lines.warn(
+                    "not made",
+                    "{topic}-{number} can't be made now: {error}",
+                    topic=pair[0],
+                    number=pair[1],
+                    error=error,
+                )
+                return None
+
+        await settled(cooperatively(self._shared.scheduler, partitions, make))
+
+    def sizes(self, name: str, numbers: Collection[int] | None) -> list[tuple[int, int, int]]:
+        """Tell how large this broker's partitions of a topic are.
+
+        Args:
+            name: the topic's name.
+            numbers: which partitions, by Kafka's numbers; None for all.
+
+        Returns:
+            (number, size in bytes, how many offsets aren't visible yet) of each that has a log.
+        """
+        found = self._topics.get(name)
+        sizes = []
+        for number, place in enumerate(() if found is None else found.partitions):
+            if place.broker_id == self._broker_id and (numbers is None or number in numbers):
+                log = self._directory.get(name, place.partition)
+                if log is not None:
+                    lag = log.end_offset - log.high_watermark
+                    sizes.append((number, log.size_bytes, lag))
+        return sizes
+
+    # -- what is told ---------------------------------------------------------------------------
+
+    def use(self, nodes: Mapping[str, TopicNode], brokers: Mapping[int, BrokerListeners]) -> None:
+        """Have the topics be what stands in coordination.
+
+        Args:
+            nodes: the topics by name; what hasn't changed is the same object as before.
+            brokers: where the brokers that live listen, by id.
+        """
+        self._brokers = brokers
+        serving = {each for each, listeners in brokers.items() if listeners.kafka}
+        self.live = frozenset({self._broker_id, *serving})
+        self.is_known = True
+        for name in self._topics.keys() - nodes.keys():
+            self._forget(name)
+            self.on_gone(name)
+        used, self._nodes = self._nodes, nodes
+        for name, node in nodes.items():
+            if used.get(name) is node:
+                continue
+            found = KafkaTopic(name, node.id, node.format, node.partitions)
+            before = self._topics.get(name)
+            if before != found:
+                self._know(found)
+                if before is not None and before.id != found.id:
+                    self.on_gone(name)
+
+    def is_gone(self, name: str, topic_id: UUID) -> bool:
+        """Whether a topic is deleted; another one may have its name by now."""
+        found = self._topics.get(name)
+        if found is not None and found.format == FORMAT_KAFKA and not found.keeps_id:
+            return False
+        return self.is_known and (found is None or found.id != topic_id)
+
+    def _know(self, topic: KafkaTopic) -> None:
+        self._forget(topic.name)
+        self._topics[topic.name] = self._by_id[topic.id] = topic
+        self.revision += 1
+
+    def _forget(self, name: str) -> None:
+        before = self._topics.pop(name, None)
+        if before is not None:
+            del self._by_id[before.id]
+            self.revision += 1
+
+    def _look_at(self, name: str) -> None:
+        """A topic of this broker was created, has more partitions, or is gone."""
+        self._forget(name)
+        if self._registry.exists(name):
+            count = self._registry.partition_count(name)
+            places = tuple(BrokerPartition(self._broker_id, each) for each in range(count))
+            kept = self._kept_id(name)
+            topic_id = kept or uuid5(_NAMES, f"{self._cluster_id()}/{name}")
+            log_format = self._registry.format(name)
+            self._know(KafkaTopic(name, topic_id, log_format, places, kept is not None))
+        else:
+            self.on_gone(name)
+
+    def _kept_id(self, name: str) -> UUID | None:
+        for log in self._registry.partitions(name):
+            if log.topic_id is not None:
+                return log.topic_id
+        return None

@@ -1,0 +1,196 @@
+"""What consumers ask of a consumer group (KIP-848) and what it answers, whatever the version."""
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Final, NamedTuple, Protocol
+from uuid import UUID
+
+from hermes.groups.values import State
+
+#: The epoch of a group that nobody has joined; so the first one with members is 2, as Kafka's is.
+FIRST_EPOCH: Final = 1
+
+#: The member epochs that mean something else than an epoch.
+JOINS: Final = 0
+LEAVES: Final = -1
+#: A static member leaves, and will be back within its session's time.
+STATIC_LEAVE: Final = -2
+
+
+class Place(NamedTuple):
+    """A partition of a topic that keeps its identity: another one may get its name."""
+
+    topic_id: UUID
+    partition: int
+
+
+class TopicSize(NamedTuple):
+    """What a group knows of a topic: its UUID, and how many partitions it has."""
+
+    topic_id: UUID
+    partitions: int
+
+
+class TopicView(Protocol):
+    """The topics, as a group sees them."""
+
+    @property
+    def revision(self) -> int:
+        """Another number whenever anything has changed."""
+
+    def size_of(self, name: str) -> TopicSize | None:
+        """Look a topic up; None where there is none."""
+
+
+class Reconciliation(IntEnum):
+    """How far a member is on its way to its target assignment; the value is what is kept.
+
+    Stable: it has come to the epoch of the target. Unrevoked: it has to give partitions up, and
+    hasn't said yet that it has. Unreleased: it waits for partitions that others still have.
+    """
+
+    STABLE = 1
+    UNREVOKED = 2
+    UNRELEASED = 3
+
+
+class ConsumerSettings(NamedTuple):
+    """What bounds consumer groups.
+
+    Attributes:
+        session_ms: after how long without a heartbeat a member is dead.
+        heartbeat_ms: how often members are told to send one.
+        max_members: of a group.
+        assignors: the names of those that members may ask for; the first is the default.
+        large: from how many partitions, and topics that members subscribe to, on a group is large:
+            its target assignment takes so long that others must not wait for it.
+        assignment_interval_ms: how long such a group keeps a target assignment at least.
+    """
+
+    session_ms: int = 45_000
+    heartbeat_ms: int = 5_000
+    max_members: int = 1_000
+    assignors: tuple[str, ...] = ("uniform", "range")
+    large: int = 1_000
+    assignment_interval_ms: int = 1_000
+
+
+class ConsumerHeartbeat(NamedTuple):
+    """A ConsumerGroupHeartbeat; what is None has not changed since the last one.
+
+    Attributes:
+        member_id: empty for one that the coordinator has to name (version 0).
+        member_epoch: the last one that the member was told; or `JOINS`, or one that leaves.
+        client_id, client_host: who asks, for people.
+        instance_id: of a static member.
+        rack_id: where the member is; only shown.
+        rebalance_timeout_ms: how long it may take to give partitions up; -1: as before.
+        topics, regex: what it subscribes to.
+        assignor: by which assignor it would have the group share.
+        owned: the partitions that it has.
+    """
+
+    member_id: str
+    member_epoch: int
+    client_id: str = ""
+    client_host: str = ""
+    instance_id: str | None = None
+    rack_id: str | None = None
+    rebalance_timeout_ms: int = -1
+    topics: tuple[str, ...] | None = None
+    regex: str | None = None
+    assignor: str | None = None
+    owned: frozenset[Place] | None = None
+
+    @property
+    def leaves(self) -> bool:
+        """Whether its sender leaves, for good or for a while."""
+        return self.member_epoch in (LEAVES, STATIC_LEAVE)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it says all that there is to say: then it wants to hear all, too."""
+        subscribes = self.topics is not None or self.regex is not None
+        return self.rebalance_timeout_ms != -1 and subscribes and self.owned is not None
+
+
+class HeartbeatResponse(NamedTuple):
+    """The answer to a heartbeat.
+
+    Attributes:
+        member_id, member_epoch: who the member is from now on.
+        heartbeat_ms: when to send the next one.
+        assignment: which partitions it may use; None where nothing has changed.
+    """
+
+    member_id: str
+    member_epoch: int
+    heartbeat_ms: int = 0
+    assignment: frozenset[Place] | None = None
+
+
+class DescribedConsumer(NamedTuple):
+    """A member of a consumer group, for people and tools; `assigned` is all that it may have."""
+
+    member_id: str
+    instance_id: str | None
+    rack_id: str | None
+    member_epoch: int
+    client_id: str
+    client_host: str
+    topics: tuple[str, ...]
+    regex: str | None
+    assigned: frozenset[Place]
+    target: frozenset[Place]
+
+
+class DescribedConsumers(NamedTuple):
+    """A consumer group, for people and tools."""
+
+    state: State
+    epoch: int
+    assignment_epoch: int
+    assignor: str
+    members: tuple[DescribedConsumer, ...]
+
+
+class KeptConsumer(NamedTuple):
+    """A member of a consumer group, as it is kept.
+
+    Attributes:
+        matched: the topics that its regular expression has found.
+        epoch, previous_epoch, state: how far it is.
+        assigned, revoking: what it has, each with the epoch in which it was given.
+        target: what it is to have.
+    """
+
+    member_id: str
+    instance_id: str | None
+    rack_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    topics: tuple[str, ...]
+    regex: str | None
+    matched: tuple[str, ...]
+    assignor: str | None
+    epoch: int
+    previous_epoch: int
+    state: Reconciliation
+    assigned: Mapping[Place, int]
+    revoking: Mapping[Place, int]
+    target: frozenset[Place]
+
+
+class ConsumerMembership(NamedTuple):
+    """What is kept of a consumer group beside its epoch; none of it ever goes back.
+
+    Attributes:
+        assignment_epoch: of which epoch the target assignment is.
+        topics: what the group knew of its topics when that was made, by name.
+        members: all of them, in the order in which they came.
+    """
+
+    assignment_epoch: int
+    topics: Mapping[str, TopicSize]
+    members: tuple[KeptConsumer, ...]

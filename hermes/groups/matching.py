@@ -1,0 +1,88 @@
+"""Which topics a regular expression finds, for members of consumer groups.
+
+Each heartbeat of such a member asks, so what was found is remembered while topics and permissions
+stay as they are. Members whose expressions find the same share one tuple, whatever its length.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from twisted.internet.defer import Deferred
+
+from hermes.cluster.topics import KafkaTopics
+from hermes.protocol.kafka_errors import Code, KafkaError
+from hermes.regex import JavaPattern, RegexTooCostlyError
+from hermes.security import Operation
+from hermes.server.clients import Client
+from hermes.server.refusals import Refusals
+
+#: So many answers are remembered.
+_MOST_KNOWN: Final = 64
+
+_Who = tuple[str, str, frozenset[str]]
+
+
+class MatchedTopics:
+    """Finds topics by regular expressions. Lives in the reactor's thread.
+
+    Args:
+        topics: what there is.
+        refusals: says which topics a client may see.
+        look_up: calls a function in a worker thread, a few at a time, and returns its Deferred.
+    """
+
+    def __init__(
+        self, topics: KafkaTopics, refusals: Refusals, look_up: "Callable[..., Deferred[Any]]"
+    ) -> None:
+        self._topics = topics
+        self._refusals = refusals
+        self._look_up = look_up
+        self._revision = topics.revision
+        self._known: dict[_Who, tuple[object, tuple[str, ...]]] = {}
+
+    async def find(self, regex: str, client: Client) -> tuple[str, ...]:
+        """Find the topics that an expression matches and that a client may see.
+
+        Args:
+            regex: the expression, as Java has them.
+            client: who asks.
+
+        Returns:
+            Their names, sorted; the same object as before if nothing has changed.
+
+        Raises:
+            KafkaError: it is no valid expression, or takes too long.
+        """
+        topics, refusals = self._topics, self._refusals
+        if self._revision != topics.revision:
+            self._known.clear()
+            self._revision = topics.revision
+        who, stamp = (regex, client.principal, client.groups), refusals.stamp(client.principal)
+        known = self._known.get(who)
+        if known is not None and known[0] == stamp:
+            return known[1]
+        names, revision = topics.names(), topics.revision
+        try:
+            matched = await self._look_up(_matching, regex, names)
+        except (RegexTooCostlyError, ValueError) as error:
+            text = f"SubscribedTopicRegex `{regex}` is not a valid regular expression: {error}."
+            raise KafkaError(Code.INVALID_REGULAR_EXPRESSION, text) from error
+        found = tuple(
+            each
+            for each in matched
+            if not refusals.is_on or refusals.permits_topic(client, Operation.DESCRIBE, each)
+        )
+        if revision != topics.revision or revision != self._revision:
+            return found
+        found = next((each for _, each in self._known.values() if each == found), found)
+        self._known.pop(who, None)
+        while len(self._known) >= _MOST_KNOWN:
+            del self._known[next(iter(self._known))]
+        self._known[who] = stamp, found
+        return found
+
+
+def _matching(regex: str, names: list[str]) -> list[str]:
+    """In a thread: match all names."""
+    pattern = JavaPattern(regex)
+    return [each for each in names if pattern.matches(each)]

@@ -1,0 +1,264 @@
+"""One member of a group, and what the group knows of all of them together."""
+
+from collections import Counter, deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from hermes.groups.membership import KeptMember, Membership
+from hermes.groups.values import (
+    JoinAnswer,
+    Joined,
+    JoinedMember,
+    Protocol,
+    SyncAnswer,
+    Synced,
+)
+from hermes.protocol.kafka_errors import Code
+
+#: So many ids are known of static members that were replaced.
+_MOST_REPLACED = 100
+
+
+@dataclass(slots=True, eq=False)
+class Member:
+    """A member.
+
+    Attributes:
+        member_id, instance_id, client_id, client_host, protocols: see `Join`.
+        session_timeout_ms, rebalance_timeout_ms: see `Join`.
+        assignment: what the leader gave it.
+        is_new: whether it has not completed a rebalance yet.
+        joining, syncing: answers the request that waits; None while none does.
+        deadline: when it is dead unless it is heard of, by the clock of the group; None while that
+            doesn't matter.
+    """
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    protocols: tuple[Protocol, ...]
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    assignment: bytes = b""
+    is_new: bool = True
+    joining: JoinAnswer | None = None
+    syncing: SyncAnswer | None = None
+    deadline: float | None = None
+
+    def heard(self, now: float, seconds: float | None = None) -> None:
+        """Give it a session's time from now, or another one."""
+        self.deadline = now + (self.session_timeout_ms / 1000 if seconds is None else seconds)
+
+    @property
+    def is_satisfied(self) -> bool:
+        """Whether it need not be heard of: it waits for an answer. A new one might be gone."""
+        return not self.is_new and (self.joining is not None or self.syncing is not None)
+
+    def metadata(self, protocol: str) -> bytes:
+        """What it says for a protocol."""
+        return next((each.metadata for each in self.protocols if each.name == protocol), b"")
+
+    def vote(self, candidates: Sequence[str]) -> str:
+        """The protocol that it likes best of those that all can."""
+        return next(each.name for each in self.protocols if each.name in candidates)
+
+    def as_joined(self, protocol: str) -> JoinedMember:
+        """What the leader gets to know."""
+        return JoinedMember(self.member_id, self.instance_id, self.metadata(protocol))
+
+    def as_kept(self, assignment: bytes) -> KeptMember:
+        """What is kept of it."""
+        return KeptMember(
+            self.member_id,
+            self.instance_id,
+            self.client_id,
+            self.client_host,
+            self.session_timeout_ms,
+            self.rebalance_timeout_ms,
+            self.protocols,
+            assignment,
+        )
+
+    @property
+    def size(self) -> int:
+        """What it holds, in bytes of its client's."""
+        names = len(self.member_id) + len(self.client_id)
+        return protocols_size(self.protocols) + len(self.assignment) + names
+
+
+@dataclass(slots=True)
+class Members:
+    """The members of a group, in the order in which they came.
+
+    Attributes:
+        by_id: all of them.
+        static: member ids by instance id.
+        joining: how many wait for the answer to a JoinGroup.
+        supported: how many members can do a protocol.
+        known_until: the generation with which the group was read from where it is kept; None where
+            all of its life is known here.
+        replaced: ids that static members had before those of now.
+    """
+
+    by_id: dict[str, Member] = field(default_factory=dict)
+    static: dict[str, str] = field(default_factory=dict)
+    joining: int = 0
+    supported: Counter[str] = field(default_factory=Counter)
+    known_until: int | None = None
+    replaced: deque[str] = field(default_factory=lambda: deque(maxlen=_MOST_REPLACED))
+
+    def __len__(self) -> int:
+        return len(self.by_id)
+
+    def check(self, member_id: str, instance_id: str | None, generation: int = -1) -> Code:
+        """Whether there is such a member; a static one may have another id by now.
+
+        Args:
+            member_id: what it calls itself.
+            instance_id: of a static one.
+            generation: of which generation it thinks it is; -1 where it doesn't say.
+        """
+        if instance_id is not None:
+            current = self.static.get(instance_id)
+            if current is None:
+                return Code.UNKNOWN_MEMBER_ID
+            if current != member_id:
+                is_lost = self._may_be_lost(member_id, generation)
+                return Code.UNKNOWN_MEMBER_ID if is_lost else Code.FENCED_INSTANCE_ID
+        return Code.NONE if member_id in self.by_id else Code.UNKNOWN_MEMBER_ID
+
+    def _may_be_lost(self, member_id: str, generation: int) -> bool:
+        """Whether an id may be of a generation that was not kept before a crash.
+
+        Whoever is fenced never comes back, and so only those may be who were replaced for certain.
+        librdkafka's members have a generation without an id, when a broker was away for longer than
+        their session.
+        """
+        until = self.known_until
+        if until is None or member_id in self.replaced:
+            return False
+        return not member_id or generation < 0 or generation > until
+
+    def add(self, member: Member, answer: JoinAnswer) -> None:
+        """Take a member in that joins."""
+        self._insert(member)
+        member.joining = answer
+        self.joining += 1
+
+    def restore(self, membership: Membership, now: float) -> None:
+        """Take the members in that were kept; each has a session's time to be heard of."""
+        for kept in membership.members:
+            member = Member(
+                kept.member_id,
+                kept.instance_id,
+                kept.client_id,
+                kept.client_host,
+                kept.protocols,
+                kept.session_timeout_ms,
+                kept.rebalance_timeout_ms,
+                kept.assignment,
+                is_new=False,
+            )
+            self._insert(member)
+            member.heard(now)
+
+    def _insert(self, member: Member) -> None:
+        if member.instance_id is not None:
+            self.static[member.instance_id] = member.member_id
+        self.by_id[member.member_id] = member
+        self._support(member, 1)
+
+    def remove(self, member_id: str) -> None:
+        """Forget a member, if there is one; whoever waits must have been answered."""
+        member = self.by_id.pop(member_id, None)
+        if member is None:
+            return
+        self._support(member, -1)
+        if member.joining is not None:
+            self.joining -= 1
+        if member.instance_id is not None:
+            self.static.pop(member.instance_id, None)
+
+    def update(
+        self,
+        member: Member,
+        protocols: tuple[Protocol, ...],
+        session_timeout_ms: int,
+        rebalance_timeout_ms: int,
+        answer: JoinAnswer | None,
+    ) -> None:
+        """Take what a member says now, and the request that waits instead of any earlier one."""
+        self._support(member, -1)
+        member.protocols = protocols
+        self._support(member, 1)
+        member.session_timeout_ms = session_timeout_ms
+        member.rebalance_timeout_ms = rebalance_timeout_ms
+        self.joining += (answer is not None) - (member.joining is not None)
+        member.joining = answer
+
+    def replace_static(self, old: Member, member_id: str) -> Member:
+        """Give a static member another id; whoever has used the old one must have been answered."""
+        assert old.instance_id is not None
+        self.replaced.append(old.member_id)
+        del self.by_id[old.member_id]
+        member = Member(
+            member_id,
+            old.instance_id,
+            old.client_id,
+            old.client_host,
+            old.protocols,
+            old.session_timeout_ms,
+            old.rebalance_timeout_ms,
+            old.assignment,
+            is_new=False,
+        )
+        self.by_id[member_id] = member
+        self.static[old.instance_id] = member_id
+        return member
+
+    def answer_join(self, member: Member, joined: Joined) -> bool:
+        """Answer the JoinGroup of a member that waits; returns whether one did."""
+        answer = member.joining
+        if answer is None:
+            return False
+        member.joining = None
+        self.joining -= 1
+        answer(joined)
+        return True
+
+    def answer_sync(self, member: Member, synced: Synced) -> bool:
+        """Answer the SyncGroup of a member that waits; returns whether one did."""
+        answer = member.syncing
+        if answer is None:
+            return False
+        member.syncing = None
+        answer(synced)
+        return True
+
+    def protocol(self) -> str:
+        """The protocol that all can do and most like best."""
+        count = len(self.by_id)
+        candidates = [name for name, members in self.supported.items() if members == count]
+        votes = Counter(member.vote(candidates) for member in self.by_id.values())
+        return votes.most_common(1)[0][0]
+
+    def can_all_do_one_of(self, protocols: Sequence[Protocol]) -> bool:
+        """Whether all members can do one of somebody's protocols."""
+        return any(self.supported[each.name] == len(self.by_id) for each in protocols)
+
+    def rebalance_seconds(self) -> float:
+        """How long the slowest may take to join again."""
+        slowest = max((each.rebalance_timeout_ms for each in self.by_id.values()), default=0)
+        return max(slowest, 0) / 1000
+
+    def _support(self, member: Member, change: int) -> None:
+        for name in {each.name for each in member.protocols}:
+            self.supported[name] += change
+            if not self.supported[name]:
+                del self.supported[name]
+
+
+def protocols_size(protocols: Sequence[Protocol]) -> int:
+    """What protocols weigh, in bytes."""
+    return sum(len(each.name) + len(each.metadata) for each in protocols)

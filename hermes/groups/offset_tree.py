@@ -1,0 +1,377 @@
+"""Groups' offsets in coordination, where whichever broker coordinates a group finds them.
+
+Whoever loads a group puts a mark of its own into the group's node, which changes the node's
+version; each write says which version must be there. So what a coordinator writes that was replaced
+comes to nothing, even if it doesn't know yet that it was.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+from uuid import UUID, uuid4
+
+from hermes.coordination.kafka_groups import (
+    KAFKA_GROUPS,
+    MEMBERS_NAME,
+    group_node_path,
+    group_of_node,
+    parse_offset_name,
+)
+from hermes.coordination.sessions import Node, Session
+from hermes.errors import CoordinationError, HermesError, InvalidNodeError
+from hermes.groups.membership import AnyMembership, decode_membership, encode_membership
+from hermes.groups.offsets import (
+    Change,
+    Committed,
+    GroupMovedError,
+    GroupRecord,
+    StoredGroup,
+    TopicPartition,
+)
+
+#: Of one transaction: what a server takes at once.
+_MOST_OPERATIONS: Final = 100
+_MOST_BYTES: Final = 256 * 1024
+
+#: So many nodes are asked for together that a server notices little of it.
+_READ_AT_ONCE: Final = 128
+
+_NO_RECORD: Final = -1
+
+#: Of a `GroupRecord`, what stands in the group's node; the membership has a node of its own.
+_RECORD_FIELDS: Final = GroupRecord._fields[:3]
+
+# A call of kazoo's transaction, with its arguments.
+_Operation = tuple[str, *tuple[Any, ...]]
+
+
+@dataclass(slots=True)
+class _Claim:
+    """A group that is this store's to write.
+
+    Attributes:
+        mark: what stands in its node as a sign of that.
+        version: of its node; None where there is none yet.
+        record: what stands in it.
+        names: the offsets' nodes below it.
+        is_certain: whether all this is known; not after a write whose outcome isn't.
+    """
+
+    mark: str
+    version: int | None = None
+    record: GroupRecord | None = None
+    names: set[str] = field(default_factory=set)
+    is_certain: bool = True
+
+
+class OffsetTree:
+    """The groups of a cluster, as one broker writes them. See `GroupStore`.
+
+    Args:
+        open_session: connects to coordination; called at the first use. Blocks, and raises
+            HermesError where that can't be done now.
+    """
+
+    def __init__(self, open_session: Callable[[], Session]) -> None:
+        self._open_session = open_session
+        self._opened: Session | None = None
+        self._claims: dict[str, _Claim] = {}
+        self._is_closed = False
+
+    @property
+    def _session(self) -> Session:
+        if self._is_closed:
+            raise CoordinationError("the broker is stopping")
+        if self._opened is None:
+            session = self._open_session()
+            try:
+                session.ensure_path(KAFKA_GROUPS)
+            except BaseException:
+                session.stop()
+                raise
+            self._opened = session
+        return self._opened
+
+    # -- reading --------------------------------------------------------------------------------
+
+    def names(self) -> list[str]:
+        """See `GroupStore`."""
+        return [group_of_node(each) for each in self._session.children(KAFKA_GROUPS)]
+
+    def load(self, group: str) -> StoredGroup | None:
+        """See `GroupStore`."""
+        path, session = group_node_path(group), self._session
+        self._claims.pop(group, None)
+        claim = _Claim(str(uuid4()))
+        node = session.get(path)
+        if node is None:
+            # Perhaps only a server that lags behind doesn't know of it: that's no reason to tell a
+            # member that nothing was committed, which then begins at one end of the log.
+            session.sync(path)
+            node = session.get(path)
+        if node is None:
+            self._claims[group] = claim
+            return None
+        # First the mark, then the offsets: nobody else changes them from here on.
+        claim.record = _parse_record(path, node)
+        claim.version = session.set(path, _record_value(claim.record, claim.mark), node.version)
+        offsets = self._read_offsets(path, claim)
+        self._claims[group] = claim
+        record = claim.record
+        if record is not None and MEMBERS_NAME in claim.names:
+            found = session.get(f"{path}/{MEMBERS_NAME}")
+            data = b"" if found is None else found.value
+            record = record._replace(membership=decode_membership(data, record.generation))
+        return StoredGroup(record, offsets)
+
+    def _read_offsets(self, path: str, claim: _Claim) -> dict[TopicPartition, Committed]:
+        names = self._session.children(path)
+        claim.names = set(names)
+        offsets: dict[TopicPartition, Committed] = {}
+        for first in range(0, len(names), _READ_AT_ONCE):
+            some = names[first : first + _READ_AT_ONCE]
+            nodes = self._session.get_all([f"{path}/{each}" for each in some])
+            for name, node in zip(some, nodes, strict=True):
+                place = parse_offset_name(name)
+                if place is not None and node is not None:
+                    committed = _parse_offset(f"{path}/{name}", node)
+                    offsets[TopicPartition(*place)] = committed
+        return offsets
+
+    # -- writing --------------------------------------------------------------------------------
+
+    def write(self, changes: Sequence[Change]) -> list[HermesError | None]:
+        """See `GroupStore`."""
+        results: list[HermesError | None] = []
+        while len(results) < len(changes):
+            results += self._write_some(changes[len(results) :])
+        return results
+
+    def _write_some(self, changes: Sequence[Change]) -> list[HermesError | None]:
+        """Write the first changes that fit into a transaction; else the first one by itself."""
+        claims: dict[str, _Claim] = {}
+        operations: list[_Operation] = []
+        size = count = 0
+        for change in changes:
+            claim = claims.get(change.group) or self._claims.get(change.group)
+            if claim is None or not claim.is_certain or change.forget:
+                break
+            claim = replace(claim, names=set(claim.names))
+            more = list(_operations(change, claim))
+            size += sum(len(each[2]) for each in more if isinstance(each[2], bytes))
+            if len(operations) + len(more) > _MOST_OPERATIONS or size > _MOST_BYTES:
+                break
+            claims[change.group] = claim
+            operations += more
+            count += 1
+        if count > 1:
+            try:
+                failed = self._transact(operations)
+            except HermesError as error:
+                for group in claims:
+                    self._claims[group].is_certain = False
+                return [error] * count
+            if not failed:
+                self._claims.update(claims)
+                return [None] * count
+            # One of them is in the way of the others.
+        return [self._write_alone(each) for each in changes[: max(count, 1)]]
+
+    def _write_alone(self, change: Change) -> HermesError | None:
+        try:
+            if not self._write_parts(change):
+                # Somebody has changed it; whether that is another coordinator is read there.
+                self._claims[change.group].is_certain = False
+                if not self._write_parts(change):
+                    raise CoordinationError(f"group {change.group} changes all the time")
+        except GroupMovedError as error:
+            self._claims.pop(change.group, None)
+            return error
+        except HermesError as error:
+            if change.group in self._claims:
+                self._claims[change.group].is_certain = False
+            return error
+        return None
+
+    def _write_parts(self, change: Change) -> bool:
+        """Write a change in as many transactions as it takes; returns whether that went well."""
+        claim = self._certain(change.group)
+        if change.forget and claim.version is None:
+            return True
+        begun = replace(claim, names=set(claim.names))
+        operations = list(_operations(change, begun))
+        guard: list[_Operation] = []
+        part: list[_Operation] = []
+        size = 0
+        for place, each in enumerate(operations):
+            part.append(each)
+            size += len(each[2]) if isinstance(each[2], bytes) else 0
+            is_last = place == len(operations) - 1
+            if not is_last and len(part) < _MOST_OPERATIONS and size < _MOST_BYTES:
+                continue
+            if self._transact(guard + part):
+                return False
+            version = claim.version if change.forget else begun.version
+            guard, part, size = [("check", group_node_path(change.group), version)], [], 0
+        self._claims[change.group] = begun
+        return True
+
+    def _certain(self, group: str) -> _Claim:
+        """What is known of a group that is this store's.
+
+        Raises:
+            GroupMovedError: it isn't.
+        """
+        claim = self._claims.get(group)
+        moved = GroupMovedError(f"group {group} is another coordinator's")
+        if claim is None:
+            raise moved
+        if not claim.is_certain:
+            path = group_node_path(group)
+            node = self._session.get(path)
+            if node is None:
+                if claim.version is not None:
+                    raise moved
+                claim.names = set()
+            else:
+                if _mark_of(node) != claim.mark:
+                    raise moved
+                claim.version, claim.record = node.version, _parse_record(path, node)
+                claim.names = set(self._session.children(path))
+            claim.is_certain = True
+        return claim
+
+    def _transact(self, operations: Sequence[_Operation]) -> bool:
+        """Do all, or nothing: returns whether one was not possible."""
+
+        def fill(transaction: Any) -> None:
+            for name, *arguments in operations:
+                getattr(transaction, name)(*arguments)
+
+        return any(isinstance(each, Exception) for each in self._session.transact(fill))
+
+    # -- the end --------------------------------------------------------------------------------
+
+    def release(self, group: str) -> None:
+        """See `GroupStore`."""
+        self._claims.pop(group, None)
+
+    def close(self) -> None:
+        """See `GroupStore`."""
+        self._claims.clear()
+        self._is_closed = True
+        session, self._opened = self._opened, None
+        if session is not None:
+            session.stop()
+
+
+def _operations(change: Change, claim: _Claim) -> Iterator[_Operation]:
+    """What makes a change, as calls of kazoo's transaction; the claim becomes what it is then."""
+    path = group_node_path(change.group)
+    if change.forget:
+        yield "check", path, claim.version
+        for name in sorted(claim.names):
+            yield "delete", f"{path}/{name}", -1
+        yield "delete", path, claim.version
+        claim.version, claim.record, claim.names = None, None, set()
+        return
+    record = change.record or claim.record
+    if claim.version is None:
+        yield "create", path, _record_value(record, claim.mark)
+        if change.is_empty:  # which fails if anybody has made it, as a check does of a version
+            yield "delete", path, 0
+            return
+        claim.version = 0
+    elif change.record is not None:
+        yield "set_data", path, _record_value(record, claim.mark), claim.version
+        claim.version += 1
+    else:
+        yield "check", path, claim.version
+    claim.record = record
+    if change.record is not None:
+        # Beside the record, so that only a new generation writes it.
+        yield from _membership_operations(path, change.record, claim.names)
+    for (topic, partition), committed in change.offsets.items():
+        name = f"{topic}:{partition}"
+        node = f"{path}/{name}"
+        if committed is None:
+            if name in claim.names:
+                claim.names.remove(name)
+                yield "delete", node, -1
+        elif name in claim.names:
+            yield "set_data", node, _offset_value(committed), -1
+        else:
+            claim.names.add(name)
+            yield "create", node, _offset_value(committed)
+
+
+def _membership_operations(path: str, record: GroupRecord, names: set[str]) -> Iterator[_Operation]:
+    node, is_there = f"{path}/{MEMBERS_NAME}", MEMBERS_NAME in names
+    membership: AnyMembership | None = record.membership
+    if membership is not None:
+        names.add(MEMBERS_NAME)
+        value = encode_membership(record.generation, membership)
+        yield ("set_data", node, value, -1) if is_there else ("create", node, value)
+    elif is_there:
+        names.remove(MEMBERS_NAME)
+        yield "delete", node, -1
+
+
+# -- values -------------------------------------------------------------------------------------
+
+
+def _record_value(record: GroupRecord | None, mark: str) -> bytes:
+    known = record or GroupRecord(_NO_RECORD, "", -1)
+    values = dict(zip(_RECORD_FIELDS, known, strict=False))
+    return json.dumps({**values, "mark": mark}).encode()
+
+
+def _parse_record(path: str, node: Node) -> GroupRecord | None:
+    found = _json(path, node)
+    generation, kind, empty_ms = (found.get(each) for each in _RECORD_FIELDS)
+    if not (isinstance(generation, int) and isinstance(kind, str) and isinstance(empty_ms, int)):
+        raise _invalid(path, node)
+    return None if generation == _NO_RECORD else GroupRecord(generation, kind, empty_ms)
+
+
+def _mark_of(node: Node) -> str | None:
+    try:
+        return str(_json("", node).get("mark"))
+    except InvalidNodeError:
+        return None
+
+
+def _offset_value(committed: Committed) -> bytes:
+    values = committed._asdict()
+    topic_id = values.pop("topic_id")
+    return json.dumps(
+        values if topic_id is None else {**values, "topic_id": str(topic_id)}
+    ).encode()
+
+
+def _parse_offset(path: str, node: Node) -> Committed:
+    found = _json(path, node)
+    topic_id = found.pop("topic_id", None)
+    committed = Committed(*(found.get(each, -1) for each in Committed._fields[:-1]))
+    numbers = committed._replace(metadata=0)[:-1]  # type: ignore[arg-type]
+    if not (all(isinstance(each, int) for each in numbers) and isinstance(committed.metadata, str)):
+        raise _invalid(path, node)
+    try:
+        return committed._replace(topic_id=None if topic_id is None else UUID(topic_id))
+    except (ValueError, AttributeError, TypeError):
+        raise _invalid(path, node) from None
+
+
+def _json(path: str, node: Node) -> dict[str, Any]:
+    try:
+        found = json.loads(node.value)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise _invalid(path, node)
+    return found
+
+
+def _invalid(path: str, node: Node) -> InvalidNodeError:
+    return InvalidNodeError(f"{path} can't be understood: {node.value[:60]!r}")

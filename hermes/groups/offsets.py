@@ -1,0 +1,140 @@
+"""What is kept of a group: its committed offsets, and that it exists. Values, and who keeps them.
+
+Two stores keep it: `offset_tree` in coordination, `offset_file` in the data directory. Both block,
+and are called in one worker thread at a time.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple, Protocol
+from uuid import UUID
+
+from hermes.errors import HermesError
+from hermes.groups.membership import AnyMembership
+
+#: Of a committed offset's metadata, in characters; Kafka's default.
+MAX_METADATA_LENGTH: Final = 4096
+
+#: What an offset weighs beside its names and metadata: about what Python needs for it.
+_OFFSET_BYTES: Final = 300
+
+
+class TopicPartition(NamedTuple):
+    """A partition as Kafka's clients name it."""
+
+    topic: str
+    partition: int
+
+
+class Committed(NamedTuple):
+    """A committed offset.
+
+    Attributes:
+        offset: of the next message.
+        leader_epoch: as it was given; -1 for none.
+        metadata: whatever the client wants to keep with it.
+        commit_ms: when it was committed, in ms since 1970.
+        expire_ms: when it ends, where the client said so; -1: by `offsets_retention`.
+        topic_id: of which topic it is, since another one may get its name; None if nobody knows.
+    """
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_ms: int
+    expire_ms: int = -1
+    topic_id: UUID | None = None
+
+
+class GroupRecord(NamedTuple):
+    """What is kept of a group itself.
+
+    Attributes:
+        generation: the last one that had an assignment, or that was empty; of a consumer group its
+            epoch.
+        protocol_type: what it is for; empty for one that only has offsets.
+        empty_ms: since when it has no members, in ms since 1970; -1 while it has some.
+        membership: who they are; None while it has none, or more than can be kept. A consumer group
+            always has one, which tells what it is.
+    """
+
+    generation: int
+    protocol_type: str
+    empty_ms: int
+    membership: AnyMembership | None = None
+
+
+class StoredGroup(NamedTuple):
+    """A group as it was read: the record is None where only offsets were ever committed."""
+
+    record: GroupRecord | None
+    offsets: dict[TopicPartition, Committed]
+
+
+class Change(NamedTuple):
+    """What is to be kept of a group from now on.
+
+    An empty one changes nothing, and is refused like any other where the group is another's by now.
+
+    Attributes:
+        group: its name.
+        record: replaces the record, unless None.
+        offsets: replace the offsets of these partitions; None forgets one.
+        forget: whether all that is kept of the group goes; then the rest says nothing.
+    """
+
+    group: str
+    record: GroupRecord | None = None
+    offsets: Mapping[TopicPartition, Committed | None] = {}
+    forget: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing changes."""
+        return self.record is None and not self.offsets and not self.forget
+
+
+class GroupMovedError(HermesError):
+    """Another broker coordinates the group by now: nothing was written. Ask for the coordinator."""
+
+
+class GroupStore(Protocol):
+    """Keeps what must outlive the coordinator. Threads: one call at a time, in any thread."""
+
+    def names(self) -> list[str]:
+        """Name the groups of which something is kept.
+
+        Raises:
+            HermesError: that can't be read now.
+        """
+
+    def load(self, group: str) -> StoredGroup | None:
+        """Read a group, and be the one who writes it from now on.
+
+        Returns:
+            None when nothing is kept of it; it is this store's to write all the same.
+
+        Raises:
+            HermesError: that can't be read now.
+        """
+
+    def write(self, changes: Sequence[Change]) -> list[HermesError | None]:
+        """Keep changes, in order; they are on disk when this returns.
+
+        Several changes may be of one group. Those of a group that was not loaded since it was
+        released, or that another store has loaded since, are refused with `GroupMovedError`.
+
+        Returns:
+            Of each change, why it was not made, or None. One that was not made leaves no trace, or
+            after a failure nobody knows: it may be there after all when the group is loaded again.
+        """
+
+    def release(self, group: str) -> None:
+        """Write a group no more."""
+
+    def close(self) -> None:
+        """Write nothing more at all."""
+
+
+def weight(place: TopicPartition, committed: Committed) -> int:
+    """What an offset costs in memory, in bytes, about."""
+    return _OFFSET_BYTES + len(place.topic) + len(committed.metadata)

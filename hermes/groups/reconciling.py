@@ -1,0 +1,172 @@
+"""One member of a consumer group, and how it comes from what it has to what it is to have.
+
+It first gives up what it is not to have any more, and says so; then it comes to the epoch of the
+target, and gets what nobody else has; the rest it gets as the others give it up. So no partition is
+ever with two members. The states are those of Kafka's `CurrentAssignmentBuilder`.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from hermes.groups.consumer_values import KeptConsumer, Place, Reconciliation
+
+
+@dataclass(slots=True, eq=False)
+class Consumer:
+    """A member.
+
+    Attributes:
+        member_id, instance_id, rack_id, client_id, client_host, rebalance_timeout_ms, topics,
+            regex, assignor: see `ConsumerHeartbeat`.
+        matched: the topics that its regular expression has found; as `topics`, sorted.
+        epoch: the one that it was told last.
+        previous_epoch: the one before: its heartbeat may have crossed the answer.
+        state: how far it is.
+        assigned: what it may use, each with the epoch in which it got that.
+        revoking: what it has to give up, likewise.
+        session_end: when it is dead unless it is heard of.
+        revoke_end: when it is dead unless it has given up `revoking`; None where it has nothing to.
+        counted: its size as it counts in that of the group.
+    """
+
+    member_id: str
+    instance_id: str | None = None
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    rebalance_timeout_ms: int = -1
+    topics: tuple[str, ...] = ()
+    regex: str | None = None
+    matched: tuple[str, ...] = ()
+    assignor: str | None = None
+    epoch: int = 0
+    previous_epoch: int = -1
+    state: Reconciliation = Reconciliation.STABLE
+    assigned: dict[Place, int] = field(default_factory=dict)
+    revoking: dict[Place, int] = field(default_factory=dict)
+    session_end: float = 0.0
+    revoke_end: float | None = None
+    counted: int = 0
+
+    @property
+    def subscribed(self) -> frozenset[str]:
+        """The topics that it wants, by name. Made anew each time: there may be thousands."""
+        return frozenset(self.topics).union(self.matched)
+
+    def take(self, **said: Any) -> set[str]:
+        """Take what it says of itself.
+
+        Args:
+            said: values by the names of attributes. What is equal stays the same object, since
+                members may share it.
+
+        Returns:
+            The names of what has changed.
+        """
+        changed = set()
+        for name, value in said.items():
+            before = getattr(self, name)
+            if value is not before and value != before:
+                setattr(self, name, value)
+                changed.add(name)
+        return changed
+
+    @property
+    def size(self) -> int:
+        """What it holds, in bytes of its client's, and a hundred for each topic and partition.
+
+        What its regular expression finds isn't counted: members share that.
+        """
+        names = (self.member_id, self.client_id, self.instance_id, self.rack_id, self.regex)
+        texts = sum(len(each or "") for each in names) + topics_bytes(self.topics)
+        return texts + 100 * (len(self.assigned) + len(self.revoking))
+
+    def is_at(self, epoch: int) -> bool:
+        """Whether it has all that it is to have in an epoch."""
+        return self.state is Reconciliation.STABLE and self.epoch == epoch
+
+    def as_kept(self, target: frozenset[Place]) -> KeptConsumer:
+        """What is kept of it."""
+        return KeptConsumer(
+            self.member_id,
+            self.instance_id,
+            self.rack_id,
+            self.client_id,
+            self.client_host,
+            self.rebalance_timeout_ms,
+            self.topics,
+            self.regex,
+            self.matched,
+            self.assignor,
+            self.epoch,
+            self.previous_epoch,
+            self.state,
+            dict(self.assigned),
+            dict(self.revoking),
+            target,
+        )
+
+    @classmethod
+    def of_kept(cls, kept: KeptConsumer, session_end: float) -> "Consumer":
+        """The member that was kept, with a session's time to be heard of."""
+        values = kept._asdict()
+        del values["target"]
+        values.update(assigned=dict(kept.assigned), revoking=dict(kept.revoking))
+        return cls(**values, session_end=session_end)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Where a member is after a step."""
+
+    state: Reconciliation
+    epoch: int
+    assigned: Mapping[Place, int]
+    revoking: Mapping[Place, int]
+
+
+def next_step(
+    member: Consumer,
+    target_epoch: int,
+    target: frozenset[Place],
+    owned: frozenset[Place] | None,
+    is_free: Callable[[Place], bool],
+) -> Step | None:
+    """Find out how far a member can go.
+
+    Args:
+        member: as it is.
+        target_epoch: of the target assignment.
+        target: what the member is to have; of the same epoch it may be less than before, where the
+            member wants less by now.
+        owned: what it says it has; None where it says nothing new.
+        is_free: whether nobody has a partition, the member neither.
+
+    Returns:
+        None where it stays as it is.
+    """
+    is_there = member.state is Reconciliation.STABLE and member.epoch == target_epoch
+    if is_there and member.assigned.keys() <= target:
+        return None
+    if member.state is Reconciliation.UNREVOKED and _has_any(owned, member.revoking):
+        return None
+    assigned = {each: epoch for each, epoch in member.assigned.items() if each in target}
+    revoking = {each: epoch for each, epoch in member.assigned.items() if each not in target}
+    if revoking and _has_any(owned, revoking):
+        return Step(Reconciliation.UNREVOKED, member.epoch, assigned, revoking)
+    # What it has just given up itself is free, too, though nobody has written that down yet.
+    missing = target - assigned.keys()
+    gained = [each for each in missing if is_free(each) or each in member.revoking]
+    is_complete = len(gained) == len(missing)
+    state = Reconciliation.STABLE if is_complete else Reconciliation.UNRELEASED
+    return Step(state, target_epoch, assigned | dict.fromkeys(gained, target_epoch), {})
+
+
+def topics_bytes(topics: Iterable[str]) -> int:
+    """What the names of topics cost that a member gives."""
+    return sum(100 + len(each) for each in topics)
+
+
+def _has_any(owned: frozenset[Place] | None, places: Mapping[Place, int]) -> bool:
+    return bool(places) and (owned is None or not owned.isdisjoint(places))

@@ -1,0 +1,56 @@
+"""FindCoordinator: which broker a group's members turn to.
+
+There are no transactions: a client that looks for their coordinator is refused, with the error for
+which every client gives up at once, and which Java's and librdkafka show with the text beside it.
+"""
+
+from typing import Any, Final
+
+from hermes.kafka.calls import LARGE_ENTRIES, Call
+from hermes.protocol.kafka_errors import Code
+from hermes.security import Operation, Resource
+
+_GROUP: Final = 0
+_TRANSACTION: Final = 1
+
+#: The first version with several keys.
+_BATCHED: Final = 4
+
+_NO_TRANSACTIONS: Final = (
+    "Hermes has no transactions: leave transactional.id out (in Kafka Streams, set "
+    "processing.guarantee to at_least_once)"
+)
+
+
+async def find_coordinator(request: Any, call: Call) -> Any:
+    """Say which brokers coordinate groups."""
+    kind = getattr(request, "key_type", _GROUP)
+    if call.version >= _BATCHED:
+        call.is_large = len(request.coordinator_keys) > LARGE_ENTRIES
+        found = []
+        for number, key in enumerate(request.coordinator_keys):
+            found.append(call.make.Coordinator(key=key, **_find(kind, key, call, "")))
+            await call.after_entry(number)
+        return call.make.FindCoordinatorResponse(coordinators=tuple(found))
+    return call.make.FindCoordinatorResponse(**_find(kind, request.key, call, "NONE"))
+
+
+def _find(kind: int, key: str, call: Call, no_error: str) -> dict[str, Any]:
+    code, text = Code.NONE, no_error
+    if kind == _TRANSACTION:
+        code, text = Code.CLUSTER_AUTHORIZATION_FAILED, _NO_TRANSACTIONS
+        call.server.shared.lines.warn(
+            "transactions", "{client} wants a transaction: {text}", client=call.client, text=text
+        )
+    elif kind != _GROUP:
+        code, text = Code.INVALID_REQUEST, "only groups have coordinators here"
+    elif not call.permits(Operation.DESCRIBE, Resource.group(key)):
+        code, text = Code.GROUP_AUTHORIZATION_FAILED, "you may not describe this group"
+    else:
+        home = call.server.groups.coordinator_for(key)
+        for broker in call.server.topics.brokers(call.client.listener):
+            if broker.id == home:
+                place = {"node_id": broker.id, "host": broker.host, "port": broker.port}
+                return {"error_code": code, "error_message": text, **place}
+        code, text = Code.COORDINATOR_NOT_AVAILABLE, "no broker coordinates this group now"
+    return {"error_code": code, "error_message": text, "node_id": -1, "host": "", "port": -1}

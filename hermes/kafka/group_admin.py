@@ -1,0 +1,139 @@
+"""ListGroups, DescribeGroups, DeleteGroups: what tools ask."""
+
+from typing import Any, Final
+
+from hermes.groups.bounds import RefusedError
+from hermes.groups.values import DescribedGroup, State
+from hermes.kafka.calls import LARGE_ENTRIES, Call
+from hermes.protocol.kafka_errors import Code
+from hermes.security import LONGEST_NAME, Operation, Resource
+
+#: The first DescribeGroups that says that there is no such group.
+_KNOWS_NO_GROUP: Final = 6
+#: What groups may weigh together that are described again, being named again; and each at least.
+_MOST_AGAIN_BYTES: Final = 1 << 20
+_ANSWER_BYTES: Final = 100
+#: How Kafka writes that it was not asked what a client may do.
+NOT_ASKED: Final = -(2**31)
+#: Kafka's numbers of what a client may do to a group, by ours.
+_OPERATIONS: Final = ((Operation.GROUP, (3, 6)), (Operation.DESCRIBE, (8,)))
+
+
+async def list_groups(request: Any, call: Call) -> Any:
+    """List the groups that this broker coordinates."""
+    states = {each.lower() for each in getattr(request, "states_filter", ())}
+    types = {each.lower() for each in getattr(request, "types_filter", ())}
+    make, groups, code = call.make, [], Code.NONE
+    try:
+        groups = await call.server.groups.list_groups()
+    except RefusedError as error:
+        code = error.code
+    shown = tuple(
+        make.ListedGroup(
+            group_id=each.name,
+            protocol_type=each.protocol_type,
+            group_state=str(each.state),
+            group_type=each.kind,
+        )
+        for each in groups
+        if (not states or each.state.lower() in states)
+        and (not types or each.kind in types)
+        and _may_see(call, each.name)
+    )
+    call.is_large = len(shown) > LARGE_ENTRIES
+    return make.ListGroupsResponse(error_code=code, groups=shown)
+
+
+def _may_see(call: Call, group: str, operation: Operation = Operation.DESCRIBE) -> bool:
+    """Whether somebody may see a group that they didn't name; refusals aren't told."""
+    authorization = call.server.shared.authorization
+    return authorization.permits(call.client, operation, Resource.group(group))
+
+
+async def describe_groups(request: Any, call: Call) -> Any:
+    """Describe groups with their members."""
+    has_operations = getattr(request, "include_authorized_operations", False)
+    groups, known, again_bytes = [], dict[str, Any](), 0
+    for number, name in enumerate(request.groups):
+        if name in known:  # as Kafka does; but a group may weigh megabytes
+            again_bytes += _ANSWER_BYTES + _weight(known[name])
+            if again_bytes > _MOST_AGAIN_BYTES:
+                continue
+        else:
+            known[name] = await _describe(name, call, has_operations)
+        groups.append(known[name])
+        await call.after_entry(number)
+    call.is_large = sum(1 + len(each.members) for each in groups) > LARGE_ENTRIES
+    return call.make.DescribeGroupsResponse(groups=tuple(groups))
+
+
+def _weight(group: Any) -> int:
+    return sum(len(e.member_metadata) + len(e.member_assignment) for e in group.members)
+
+
+async def _describe(name: str, call: Call, has_operations: bool) -> Any:
+    make = call.make
+    found: DescribedGroup | Code
+    if not call.permits(Operation.DESCRIBE, Resource.group(name)):
+        found = Code.GROUP_AUTHORIZATION_FAILED
+    else:
+        found = await call.server.groups.describe(name)
+    code, text = Code.NONE, None
+    state = ""
+    if found is Code.GROUP_ID_NOT_FOUND:
+        state = str(State.DEAD)
+        if call.version >= _KNOWS_NO_GROUP:
+            is_consumer_group = call.server.groups.is_consumer_group(name)
+            what = "is not a classic group." if is_consumer_group else "not found."
+            code, text = found, f"Group {name} {what}"
+    elif isinstance(found, Code):
+        code = found
+    if isinstance(found, Code):
+        found, described_state = DescribedGroup(State.DEAD, "", "", ()), state
+    else:
+        described_state = str(found.state)
+    return make.DescribedGroup(
+        error_code=code,
+        error_message=text,
+        group_id=name,
+        group_state=described_state,
+        protocol_type=found.protocol_type,
+        protocol_data=found.protocol_name,
+        members=tuple(
+            make.DescribedGroupMember(
+                member_id=each.member_id,
+                group_instance_id=each.instance_id,
+                client_id=each.client_id,
+                client_host=each.client_host,
+                member_metadata=each.metadata,
+                member_assignment=each.assignment,
+            )
+            for each in found.members
+        ),
+        authorized_operations=operations(call, name) if has_operations else NOT_ASKED,
+    )
+
+
+def operations(call: Call, group: str) -> int:
+    """What a client may do to a group, as the bits of Kafka's numbers."""
+    allowed = 0
+    for operation, numbers in _OPERATIONS:
+        if _may_see(call, group, operation):
+            allowed |= sum(1 << number for number in numbers)
+    return allowed
+
+
+async def delete_groups(request: Any, call: Call) -> Any:
+    """Delete groups that have no members."""
+    results = []
+    for number, name in enumerate(dict.fromkeys(request.groups_names)):
+        await call.after_entry(number)
+        if len(name) > LONGEST_NAME:
+            code = Code.INVALID_GROUP_ID
+        elif not call.permits(Operation.GROUP, Resource.group(name)):
+            code = Code.GROUP_AUTHORIZATION_FAILED
+        else:
+            code = await call.server.groups.delete(name)
+        results.append(call.make.DeletableGroupResult(group_id=name, error_code=code))
+    call.is_large = len(results) > LARGE_ENTRIES
+    return call.make.DeleteGroupsResponse(results=tuple(results))

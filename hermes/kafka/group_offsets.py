@@ -1,0 +1,276 @@
+"""OffsetCommit, OffsetFetch, OffsetDelete: how far a group has come."""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from hermes.config.kinds import FORMAT_KAFKA
+from hermes.groups.offsets import MAX_METADATA_LENGTH, Committed, TopicPartition
+from hermes.kafka.calls import LARGE_ENTRIES, Call
+from hermes.kafka.classic_groups import may_use
+from hermes.protocol.kafka_errors import Code
+from hermes.security import LONGEST_NAME, Operation, Resource
+
+#: The first OffsetCommit that can be told that there is no such group.
+_KNOWS_NO_GROUP: Final = 9
+#: The first OffsetCommit that has a member epoch.
+_HAS_MEMBER_EPOCH: Final = 9
+#: The first OffsetCommit and OffsetFetch that name topics by their UUIDs.
+_BY_ID: Final = 10
+#: The first OffsetFetch of several groups, and the first that can fail as a whole.
+_BATCHED: Final = 8
+_HAS_ERROR: Final = 2
+
+_NO_OFFSET: Final = Committed(-1, -1, "", -1)
+
+# -- committing ---------------------------------------------------------------------------------
+
+
+async def offset_commit(request: Any, call: Call) -> Any:
+    """Keep offsets; answered once they are on disk."""
+    group = request.group_id
+    refused = may_use(call, group)
+    found: list[tuple[Any, dict[int, Code]]] = []
+    offsets: dict[TopicPartition, Committed] = {}
+    now_ms = call.server.shared.now_ms()
+    retention = getattr(request, "retention_time", None)
+    retention_ms = -1 if retention is None else round(retention.total_seconds() * 1000)
+    expire_ms = now_ms + retention_ms if retention_ms >= 0 else -1
+    entry = 0
+    for asked in request.topics:
+        name, code = _topic_of(asked, call, Operation.CONSUME, must_exist=True)
+        codes: dict[int, Code] = {}
+        found.append((asked, codes))
+        topic = call.server.topics.get(name)
+        count = 0 if topic is None else len(topic.partitions)
+        # Of 0.7's format, directories have no UUID that would outlast all.
+        topic_id = None
+        if topic is not None and topic.format == FORMAT_KAFKA and topic.keeps_id:
+            topic_id = topic.id
+        for each in asked.partitions:
+            await call.after_entry(entry)
+            entry += 1
+            codes[each.partition_index] = _check(
+                each, count, code if refused is Code.NONE else refused
+            )
+            if codes[each.partition_index] is Code.NONE:
+                offsets[TopicPartition(name, each.partition_index)] = Committed(
+                    each.committed_offset,
+                    getattr(each, "committed_leader_epoch", -1),
+                    each.committed_metadata or "",
+                    now_ms,
+                    expire_ms,
+                    topic_id,
+                )
+    if refused is Code.NONE and (offsets or not found):
+        code = await call.server.groups.commit(
+            group,
+            request.member_id,
+            getattr(request, "group_instance_id", None),
+            request.generation_id_or_member_epoch,
+            offsets,
+            knows_epochs=call.version >= _HAS_MEMBER_EPOCH,
+        )
+        if code is Code.GROUP_ID_NOT_FOUND and call.version < _KNOWS_NO_GROUP:
+            code = Code.ILLEGAL_GENERATION
+        for _, codes in found:
+            codes.update({k: code for k, before in codes.items() if before is Code.NONE})
+    make = call.make
+    call.is_large = sum(len(codes) for _, codes in found) > LARGE_ENTRIES
+    return make.OffsetCommitResponse(
+        topics=tuple(
+            make.OffsetCommitResponseTopic(
+                name=getattr(asked, "name", None),
+                topic_id=getattr(asked, "topic_id", None),
+                partitions=tuple(
+                    make.OffsetCommitResponsePartition(partition_index=number, error_code=code)
+                    for number, code in codes.items()
+                ),
+            )
+            for asked, codes in found
+        )
+    )
+
+
+def _check(asked: Any, count: int, code: Code) -> Code:
+    if code is not Code.NONE:
+        return code
+    if not 0 <= asked.partition_index < count:
+        return Code.UNKNOWN_TOPIC_OR_PARTITION
+    if len(asked.committed_metadata or "") > MAX_METADATA_LENGTH:
+        return Code.OFFSET_METADATA_TOO_LARGE
+    return Code.NONE
+
+
+def _topic_of(
+    asked: Any, call: Call, operation: Operation, *, must_exist: bool = False
+) -> tuple[str, Code]:
+    """The name of a topic that is asked about, and whether that may be."""
+    topics = call.server.topics
+    if call.version >= _BY_ID and hasattr(asked, "topic_id"):
+        found = None if asked.topic_id is None else topics.by_id(asked.topic_id)
+        if found is None:
+            return "", Code.UNKNOWN_TOPIC_ID
+        name = found.name
+    else:
+        name = asked.name
+    if not call.permits_topic(operation, name):
+        return name, Code.TOPIC_AUTHORIZATION_FAILED
+    if must_exist and topics.get(name) is None:
+        return name, Code.UNKNOWN_TOPIC_OR_PARTITION
+    return name, Code.NONE
+
+
+# -- fetching -----------------------------------------------------------------------------------
+
+
+async def offset_fetch(request: Any, call: Call) -> Any:
+    """Say which offsets groups have committed."""
+    make = call.make
+    if call.version >= _BATCHED:
+        groups = []
+        # Once each, however often it is named: a group may have megabytes of offsets.
+        for number, each in enumerate({each.group_id: each for each in request.groups}.values()):
+            member = (getattr(each, "member_id", None), getattr(each, "member_epoch", -1))
+            code, topics = await _fetch(each.group_id, each.topics, call, *member)
+            groups.append(
+                make.OffsetFetchResponseGroup(
+                    group_id=each.group_id, topics=topics, error_code=code
+                )
+            )
+            await call.after_entry(number)
+        call.is_large = call.is_large or len(groups) > LARGE_ENTRIES
+        return make.OffsetFetchResponse(groups=tuple(groups))
+    code, topics = await _fetch(request.group_id, request.topics, call)
+    if code is not Code.NONE and call.version < _HAS_ERROR:
+        topics = _topics(call, _all_with(request.topics, code))
+    return make.OffsetFetchResponse(topics=topics, error_code=code)
+
+
+def _all_with(asked: Any, code: Code) -> Iterator[tuple[Any, list[tuple[int, Committed, Code]]]]:
+    for topic in asked:
+        yield topic, [(number, _NO_OFFSET, code) for number in topic.partition_indexes]
+
+
+async def _fetch(
+    group: str, asked: Any, call: Call, member_id: str | None = None, member_epoch: int = -1
+) -> tuple[Code, tuple[Any, ...]]:
+    if len(group) > LONGEST_NAME:
+        return Code.INVALID_GROUP_ID, ()
+    if not call.permits(Operation.DESCRIBE, Resource.group(group)):
+        return Code.GROUP_AUTHORIZATION_FAILED, ()
+    code, offsets = await call.server.groups.fetch(group, None, member_id, member_epoch)
+    if code is not Code.NONE:
+        return code, ()
+    if asked is None:
+        return code, _topics(call, _all_of(offsets, call))
+    found = []
+    # Once each, however often it is named.
+    for topic in {
+        (getattr(e, "name", None), getattr(e, "topic_id", None)): e for e in asked
+    }.values():
+        name, refusal = _topic_of(topic, call, Operation.DESCRIBE)
+        places = []
+        for number in dict.fromkeys(topic.partition_indexes):
+            committed = _NO_OFFSET
+            if refusal is Code.NONE:
+                committed = offsets.get(TopicPartition(name, number), _NO_OFFSET)
+            places.append((number, committed, refusal))
+            await call.after_entry(len(places))
+        found.append((topic, places))
+    return code, _topics(call, found)
+
+
+class _Named:
+    """A topic that nobody asked for by name."""
+
+    def __init__(self, name: str, topic_id: Any) -> None:
+        self.name = name
+        self.topic_id = topic_id
+
+
+def _all_of(
+    offsets: dict[TopicPartition, Committed], call: Call
+) -> Iterator[tuple[Any, list[tuple[int, Committed, Code]]]]:
+    by_topic: dict[str, list[tuple[int, Committed, Code]]] = {}
+    for (name, number), committed in offsets.items():
+        by_topic.setdefault(name, []).append((number, committed, Code.NONE))
+    for name, places in by_topic.items():
+        places.sort(key=lambda place: place[0])
+        topic = call.server.topics.get(name)
+        if call.server.shows(call.client, name) and (topic or call.version < _BY_ID):
+            yield _Named(name, topic and topic.id), places
+
+
+def _topics(call: Call, found: Any) -> tuple[Any, ...]:
+    make = call.make
+    is_batched = call.version >= _BATCHED
+    topic = make.OffsetFetchResponseTopics if is_batched else make.OffsetFetchResponseTopic
+    part = make.OffsetFetchResponsePartitions if is_batched else make.OffsetFetchResponsePartition
+    topics = tuple(
+        topic(
+            name=getattr(asked, "name", None),
+            topic_id=getattr(asked, "topic_id", None),
+            partitions=tuple(
+                part(
+                    partition_index=number,
+                    committed_offset=committed.offset,
+                    committed_leader_epoch=committed.leader_epoch,
+                    metadata=committed.metadata,
+                    error_code=code,
+                )
+                for number, committed, code in places
+            ),
+        )
+        for asked, places in found
+    )
+    call.is_large = call.is_large or sum(len(e.partitions) for e in topics) > LARGE_ENTRIES
+    return topics
+
+
+# -- deleting -----------------------------------------------------------------------------------
+
+
+async def offset_delete(request: Any, call: Call) -> Any:
+    """Forget offsets of topics that a group doesn't read any more."""
+    make, group = call.make, request.group_id
+    refused = may_use(call, group)
+    if refused is not Code.NONE:
+        return make.OffsetDeleteResponse(error_code=refused, topics=())
+    checked = [
+        (topic, _topic_of(topic, call, Operation.CONSUME, must_exist=True)[1])
+        for topic in request.topics
+    ]
+    places = [
+        TopicPartition(topic.name, each.partition_index)
+        for topic, code in checked
+        if code is Code.NONE
+        for each in topic.partitions
+        if _exists(call, topic.name, each.partition_index)
+    ]
+    code, codes = await call.server.groups.delete_offsets(group, places)
+    if code is not Code.NONE:
+        return make.OffsetDeleteResponse(error_code=code, topics=())
+    return make.OffsetDeleteResponse(
+        error_code=code,
+        topics=tuple(
+            make.OffsetDeleteResponseTopic(
+                name=topic.name,
+                partitions=tuple(
+                    make.OffsetDeleteResponsePartition(
+                        partition_index=each.partition_index,
+                        error_code=codes.get(
+                            TopicPartition(topic.name, each.partition_index),
+                            result or Code.UNKNOWN_TOPIC_OR_PARTITION,
+                        ),
+                    )
+                    for each in topic.partitions
+                ),
+            )
+            for topic, result in checked
+        ),
+    )
+
+
+def _exists(call: Call, topic: str, number: int) -> bool:
+    found = call.server.topics.get(topic)
+    return found is not None and 0 <= number < len(found.partitions)

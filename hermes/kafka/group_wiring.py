@@ -1,0 +1,186 @@
+"""How a broker gets a coordinator: its settings, its store, its metrics."""
+
+import os
+from collections.abc import Iterator
+from typing import Final
+
+from hermes.broker.serving import ServingBroker
+from hermes.cluster.topics import KafkaTopics
+from hermes.coordination.sessions import Session
+from hermes.errors import CoordinationUnavailableError
+from hermes.groups.bounds import CoordinatorSettings
+from hermes.groups.consumer_values import ConsumerSettings, TopicSize
+from hermes.groups.coordinator import GroupCoordinator
+from hermes.groups.offset_file import OffsetFile
+from hermes.groups.offset_tree import OffsetTree
+from hermes.groups.offsets import GroupStore
+from hermes.groups.values import GroupSettings, State
+from hermes.logs import ModuleLogger
+from hermes.metrics import Family, Series
+from hermes.server.settings import Settings
+from hermes.storage import FileLayer
+
+#: The file with the groups of a broker without coordination.
+FILE_NAME: Final = ".hermes_kafka_groups"
+
+_log = ModuleLogger()
+
+
+def mount_groups(run: ServingBroker, topics: KafkaTopics) -> GroupCoordinator:
+    """Make the coordinator of a broker.
+
+    Args:
+        run: the broker, whose ports are about to open.
+        topics: the topics, and the brokers that may coordinate groups.
+
+    Raises:
+        StorageError: what is kept of groups in the data directory can't be read.
+    """
+    settings = run.settings
+    groups = GroupCoordinator(
+        _store(run),
+        run.config.broker_id,
+        lambda: topics.broker_ids,
+        lambda: _bounds(settings),
+        TopicSizes(topics),
+        run.reactor,
+        run.now_ms,
+        run.in_thread,
+    )
+    topics.on_gone = groups.topic_gone
+    groups.is_gone = topics.is_gone
+    run.on_started.append(groups.begin)
+    run.on_stopping.append(groups.stop)
+    run.more_series.append(lambda: series(groups))
+    if not run.coordination.is_wanted:  # else it is read there
+        run.group_offsets.append(lambda: _offsets(groups))
+    return groups
+
+
+class TopicSizes:
+    """The topics, as consumer groups see them; see `TopicView`."""
+
+    def __init__(self, topics: KafkaTopics) -> None:
+        self._topics = topics
+
+    @property
+    def revision(self) -> int:
+        """See `TopicView`."""
+        return self._topics.revision
+
+    def size_of(self, name: str) -> TopicSize | None:
+        """See `TopicView`."""
+        found = self._topics.get(name)
+        return None if found is None else TopicSize(found.id, len(found.partitions))
+
+
+def _store(run: ServingBroker) -> GroupStore:
+    if run.coordination.is_wanted:
+        coordination, config = run.coordination, run.config
+
+        def open_session() -> Session:
+            connect = coordination.own_connect_string
+            if connect is None or not coordination.is_registered:
+                raise CoordinationUnavailableError("the broker is not registered")
+            session = Session(
+                connect,
+                security=coordination.security,
+                session_timeout_seconds=config.zookeeper_session_timeout_ms / 1000,
+                connection_timeout_seconds=config.zookeeper_connection_timeout_ms / 1000,
+            )
+            session.start()
+            return session
+
+        return OffsetTree(open_session)
+    path = os.path.join(run.directory.path, FILE_NAME)
+    return OffsetFile(
+        path, FileLayer(), lambda what: _log.warn("{path}: {what}", path=path, what=what)
+    )
+
+
+def _bounds(settings: Settings) -> CoordinatorSettings:
+    config = settings.config
+    return CoordinatorSettings(
+        GroupSettings(
+            config.group_initial_rebalance_delay_ms / 1000,
+            config.group_min_session_timeout_ms,
+            config.group_max_session_timeout_ms,
+            config.group_max_members,
+        ),
+        ConsumerSettings(
+            config.group_consumer_session_timeout_ms,
+            config.group_consumer_heartbeat_interval_ms,
+            config.group_max_members,
+            config.group_consumer_assignors,
+        ),
+        config.max_groups,
+        config.group_memory_bytes,
+        config.offsets_retention_ms,
+    )
+
+
+def _offsets(groups: GroupCoordinator) -> Iterator[tuple[tuple[str, str, int], int]]:
+    for name, kept in groups.groups.items():
+        for place, committed in kept.offsets.items():
+            yield (name, *place), committed.offset
+
+
+# -- metrics ------------------------------------------------------------------------------------
+
+_GROUPS: Final = Family(
+    "hermes_kafka_groups", "gauge", "Groups of Kafka's consumers in memory, by state.", ("state",)
+)
+_MEMBERS: Final = Family("hermes_kafka_group_members", "gauge", "Their members.")
+_OFFSETS: Final = Family("hermes_kafka_group_offsets", "gauge", "The offsets that they have.")
+_MEMORY: Final = Family("hermes_kafka_group_memory_bytes", "gauge", "What they hold, about.")
+_REBALANCES: Final = Family(
+    "hermes_kafka_group_rebalances_total", "counter", "Rebalances that came to their end."
+)
+_COMMITS: Final = Family(
+    "hermes_kafka_group_commits_total", "counter", "Offsets that were committed."
+)
+_EXPIRED: Final = Family(
+    "hermes_kafka_group_offsets_expired_total", "counter", "Offsets that have expired."
+)
+_MOVED: Final = Family(
+    "hermes_kafka_groups_moved_total", "counter", "Groups that became another broker's."
+)
+_FAILURES: Final = Family(
+    "hermes_kafka_group_store_failures_total",
+    "counter",
+    "Times that groups could not be read or written.",
+)
+
+#: All of them, by name.
+FAMILIES: Final = {
+    each.name: each
+    for each in (
+        _GROUPS,
+        _MEMBERS,
+        _OFFSETS,
+        _MEMORY,
+        _REBALANCES,
+        _COMMITS,
+        _EXPIRED,
+        _MOVED,
+        _FAILURES,
+    )
+}
+
+
+def series(groups: GroupCoordinator) -> Iterator[Series]:
+    """Read the counts of a coordinator."""
+    kept, counts = list(groups.groups.values()), groups.counts
+    states = [each.group.state for each in kept]
+    yield _GROUPS, [((str(each),), states.count(each)) for each in State if each != State.DEAD]
+    yield _MEMBERS, [((), sum(len(each.group.members) for each in kept))]
+    yield _OFFSETS, [((), sum(len(each.offsets) for each in kept))]
+    yield _MEMORY, [((), groups.held_bytes)]
+    for family, count in (
+        (_REBALANCES, counts.rebalances),
+        (_COMMITS, counts.commits),
+        (_EXPIRED, counts.expired),
+        (_MOVED, counts.moved),
+        (_FAILURES, counts.failures),
+    ):
+        yield family, [((), count)]

@@ -1,0 +1,313 @@
+"""When logs are flushed, and who is notified: group commit over worker threads.
+
+A log's flush is due after `flush_messages` messages or `flush_interval_ms`, or at once when an
+acknowledgement waits for it. At most one flush of a log runs at a time: what is appended
+meanwhile is covered by the next one, so a thousand waiting producers cost one fsync. The reactor
+never calls fsync itself. `GROUP_WINDOW_SECONDS` keeps a busy log from flushing back to back: it
+costs a waiting consumer at most that long and saves a thread switch per received chunk.
+
+A log's first flush takes longest, since it puts names on disk as well, and one request can create
+thousands of logs. So first flushes run one at a time, and the other threads are there for everybody
+else. Which of many comes next: flush_queue.py.
+
+A flush for which there was no file descriptor has done nothing: it is retried, and those that
+wait for it continue to wait. Any other failure has taken the log offline, and fails them.
+
+Invariant: `flushed` observers and acknowledgements hear of an offset only after `Log.flush` has
+returned a high watermark at or above it.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.python.failure import Failure
+
+from hermes.errors import LogOfflineError, StorageError
+from hermes.logs import ModuleLogger
+from hermes.metrics import Histogram
+from hermes.partition.flush_queue import FlushPolicy, FlushQueue, FlushState
+from hermes.rate_limit import RateLimit
+from hermes.storage import Log
+
+#: The least time between the starts of two flushes of one log that nobody waits for.
+GROUP_WINDOW_SECONDS = 0.003
+
+#: How many flushes are handed to each thread: it need not wait for a reactor that is busy.
+_AHEAD = 2
+
+#: The pause before a flush for which there was no file descriptor is tried again.
+RETRY_SECONDS = 0.2
+
+
+class FlushScheduler:
+    """Schedules the flushes of all logs of one broker; lives in the reactor's thread.
+
+    Args:
+        clock: the reactor, or a test's `Clock`.
+        in_thread: calls a function in a flush thread and returns its Deferred.
+        policy_for: the policy of a topic.
+        threads: how many there are.
+
+    Attributes:
+        flushes: how many were begun.
+        failures: how many failed, and took their log offline.
+        seconds: how long each took, from being due on, so waiting for a thread counts.
+        visible_seconds: of each the time from the oldest append that it covers to its being
+            visible.
+    """
+
+    _log = ModuleLogger()
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        in_thread: Callable[..., "Deferred[Any]"],
+        policy_for: Callable[[str], FlushPolicy],
+        threads: int = 1,
+    ) -> None:
+        self._clock = clock
+        self._in_thread = in_thread
+        self._policy_for = policy_for
+        self._states: dict[Log, FlushState] = {}
+        self._flushed: list[Callable[[Log], None]] = []
+        self._running: set[FlushState] = set()
+        self._queue = FlushQueue(_AHEAD * threads)
+        self._first = FlushQueue(1)
+        self._rate = RateLimit(clock.seconds, allowed=1, period=60.0)
+        self._idle: list[Deferred[None]] = []
+        self.flushes = self.failures = 0
+        self.seconds = Histogram()
+        self.visible_seconds = Histogram()
+
+    @property
+    def flushing(self) -> list[Log]:
+        """The logs whose flush has begun or waits for a thread, deleted ones too, by name."""
+        return sorted((state.log for state in self._running), key=lambda log: log.name)
+
+    @property
+    def running(self) -> int:
+        """How many logs are flushed now, or wait for a thread."""
+        return len(self._running)
+
+    def is_flushing(self, log: Log) -> bool:
+        """Whether a log's flush has begun, or somebody waits for one; until they were told."""
+        state = self._states.get(log)
+        return state is not None and (state.running or bool(state.waiting))
+
+    def use_threads(self, threads: int) -> None:
+        """There are as many threads from now on."""
+        self._queue.most = _AHEAD * threads
+
+    @property
+    def queued(self) -> int:
+        """How many logs wait for their first flush, which comes one at a time."""
+        return len(self._first)
+
+    def on_flushed(self, observer: Callable[[Log], None]) -> None:
+        """Have `observer` called in the reactor whenever a log's high watermark may have moved."""
+        self._flushed.append(observer)
+
+    def reopened(self, log: Log) -> None:
+        """A log is back online: what recovery has kept of it became visible."""
+        for observer in self._flushed:
+            observer(log)
+
+    def appended(self, log: Log) -> None:
+        """Something was appended to a log: flush it when its policy says so."""
+        state = self._states.get(log) or self._state(log)
+        if not state.oldest:
+            state.oldest = self._clock.seconds()
+        if state.running:
+            state.again = True
+        elif log.unflushed_messages >= state.policy.messages:
+            if state.timer is None or state.timer_due > state.last_start + GROUP_WINDOW_SECONDS:
+                self._start_at(state, state.last_start + GROUP_WINDOW_SECONDS)
+        elif state.timer is None:
+            self._start_at(state, self._clock.seconds() + state.policy.interval_ms / 1000)
+
+    def flush_now(self, log: Log, urgent: bool = True) -> "Deferred[int]":
+        """Start a group commit of everything appended so far.
+
+        Args:
+            log: which.
+            urgent: whether it goes before those that are due by their policy.
+
+        Returns:
+            A Deferred of the high watermark once all of it is on disk. Fails with StorageError
+            when the flush does; the log is then offline.
+        """
+        flushed: Deferred[int] = Deferred()
+        if log.high_watermark >= log.end_offset:
+            flushed.callback(log.high_watermark)
+            return flushed
+        if log.is_offline:
+            flushed.errback(LogOfflineError(f"{log.topic}-{log.partition} is offline"))
+            return flushed
+        state = self._states.get(log) or self._state(log)
+        state.waiting.append((log.end_offset, flushed))
+        if not state.running:
+            self._start(state, urgent)
+        elif not state.queued:
+            state.again, state.urgent = True, state.urgent or urgent
+        elif urgent and not state.urgent and state.queue is not None:
+            state.queue.promote(state)
+        return flushed
+
+    def policy_changed(self, log: Log) -> None:
+        """Flush a log by its topic's policy of now."""
+        state = self._states.get(log)
+        if state is not None:
+            state.policy = self._policy_for(log.topic)
+            if state.timer is not None:  # perhaps later than the new policy allows
+                self._cancel_timer(state)
+                self.appended(log)
+
+    def forget(self, log: Log) -> None:
+        """A log was deleted: drop its timers, fail what waits for it."""
+        state = self._states.pop(log, None)
+        if state is None:
+            return
+        self._cancel_timer(state)
+        self._fail_waiting(state, LogOfflineError(f"{log.topic}-{log.partition} was deleted"))
+
+    def stop(self) -> "Deferred[None]":
+        """Stop scheduling.
+
+        Returns:
+            A Deferred that fires when no flush is running any more. What is unflushed then stays
+            so: closing the data directory flushes it. A disk that hangs keeps it from firing;
+            `flushing` says which logs are waited for.
+        """
+        for state in self._states.values():
+            self._cancel_timer(state)
+        stopped: Deferred[None] = Deferred()
+        self._idle.append(stopped)
+        self._tell_idle()
+        return stopped
+
+    def _state(self, log: Log) -> FlushState:
+        state = self._states[log] = FlushState(log, self._policy_for(log.topic))
+        return state
+
+    def _start_at(self, state: FlushState, due: float) -> None:
+        """Start the flush at `due`, or at once when that has passed."""
+        self._cancel_timer(state)
+        delay = due - self._clock.seconds()
+        if delay <= 0:
+            self._start(state)
+            return
+        state.timer_due = due
+        state.timer = self._clock.callLater(delay, self._start, state)
+
+    def _start(self, state: FlushState, urgent: bool = False) -> None:
+        self._cancel_timer(state)
+        state.running, state.urgent = True, urgent
+        state.last_start = self._clock.seconds()
+        self._running.add(state)
+        queue = self._queue if state.log.high_watermark else self._first
+        queue.add(state)
+        self._run_next(queue)
+
+    def _run_next(self, queue: FlushQueue) -> None:
+        while (state := queue.take()) is not None:
+            self._run(state)
+
+    def _run(self, state: FlushState) -> None:
+        state.again = state.urgent = False
+        state.covered, state.oldest = state.covered or state.oldest, 0.0
+        self.flushes += 1
+        self._in_thread(state.log.flush).addCallbacks(
+            self._done, self._failed, callbackArgs=(state,), errbackArgs=(state,)
+        )
+
+    def _ended(self, state: FlushState) -> None:
+        state.running = False
+        self._running.discard(state)
+        queue = state.queue
+        assert queue is not None
+        queue.running -= 1
+        self._run_next(queue)
+
+    def _done(self, high_watermark: int, state: FlushState) -> None:
+        self._ended(state)
+        now = self._clock.seconds()
+        self.seconds.observe(now - state.last_start)
+        if state.covered:
+            self.visible_seconds.observe(now - state.covered)
+            state.covered = 0.0
+        if high_watermark >= state.log.end_offset:
+            state.oldest = 0.0  # it had been appended before the flush looked what there is
+        for observer in self._flushed:
+            observer(state.log)
+        ready = [entry for entry in state.waiting if entry[0] <= high_watermark]
+        if ready:
+            state.waiting = [entry for entry in state.waiting if entry[0] > high_watermark]
+            for _, flushed in ready:
+                flushed.callback(high_watermark)
+        if not state.running and self._states.get(state.log) is state:
+            if state.waiting:
+                self._start(state, state.urgent)
+            elif state.again and not self._idle:
+                state.again = False
+                self.appended(state.log)
+        self._tell_idle()
+
+    def _failed(self, failure: Failure, state: FlushState) -> None:
+        self._ended(state)
+        if self._states.get(state.log) is state:  # else it was deleted meanwhile
+            error = failure.value
+            if isinstance(error, StorageError) and not isinstance(error, LogOfflineError):
+                self._retry(error, state)
+            else:
+                self._give_up(failure, state)
+        self._tell_idle()
+
+    def _retry(self, error: StorageError, state: FlushState) -> None:
+        """Nothing failed but the attempt: retry it, unless the broker stops."""
+        if self._idle:
+            self._fail_waiting(state, error)
+            return
+        if self._rate.allow("retry") is not None:
+            self._log.error(
+                "flushing {partition} has to wait, and is tried again: {error}",
+                partition=state.log.name,
+                error=error,
+            )
+        self._start_at(state, self._clock.seconds() + RETRY_SECONDS)
+
+    def _give_up(self, failure: Failure, state: FlushState) -> None:
+        self._cancel_timer(state)
+        state.again = False
+        state.oldest = state.covered = 0.0
+        self.failures += 1
+        if not state.log.is_closed:  # closed: a delete came first, and took what was appended
+            self._log.critical(
+                "flushing {partition} failed: {error}; it takes no more messages until it has been "
+                "re-opened and recovered",
+                partition=state.log.name,
+                error=failure.getErrorMessage(),
+            )
+        error = failure.value
+        if not isinstance(error, StorageError):
+            error = LogOfflineError(f"{state.log.name}: {failure.getErrorMessage()}")
+        self._fail_waiting(state, error)
+
+    @staticmethod
+    def _fail_waiting(state: FlushState, error: Exception) -> None:
+        waiting, state.waiting = state.waiting, []
+        for _, flushed in waiting:
+            flushed.errback(error)
+
+    @staticmethod
+    def _cancel_timer(state: FlushState) -> None:
+        timer, state.timer = state.timer, None
+        if timer is not None and timer.active():
+            timer.cancel()
+
+    def _tell_idle(self) -> None:
+        if self._idle and not self._running:
+            idle, self._idle = self._idle, []
+            for stopped in idle:
+                stopped.callback(None)

@@ -1,0 +1,146 @@
+"""Who may do what: asks the authorizer (access rules, or a plugin), and remembers what it said.
+
+Knows no request: `refusals` says what each of them needs, and how a refusal is told. HTTP and
+embedded coordination ask here, too.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from hermes.interfaces import IAuthorizer
+from hermes.limited_log import LimitedLog
+from hermes.logs import ModuleLogger
+from hermes.security import (
+    INTERNAL,
+    LONGEST_NAME,
+    AccessRules,
+    Operation,
+    Resource,
+    ResourceKind,
+)
+from hermes.server.checks import authorizer_of
+from hermes.server.clients import Client
+from hermes.server.settings import Settings
+
+#: How many answers are remembered: some 5 MB with the longest names.
+_MOST_KNOWN: Final = 16_384
+
+_TOPIC: Final = ResourceKind.TOPIC
+_NO_GROUPS: Final[frozenset[str]] = frozenset()
+
+_Known = dict[tuple[str, frozenset[str], str, str, str], bool]
+
+
+class Authorization:
+    """Says who may do what. Any thread may ask; it is made and changed in the reactor's thread.
+
+    Args:
+        settings: broker.yaml's; `access` may change.
+        seconds: a clock that only goes forward.
+
+    Attributes:
+        is_on: whether anything is refused to anybody; without rules and another authorizer,
+            whoever can connect may do everything.
+        groups_of: the groups of users that a principal is in, for those who ask without a client.
+    """
+
+    def __init__(self, settings: Settings, seconds: Callable[[], float]) -> None:
+        self._settings = settings
+        self._lines = LimitedLog(ModuleLogger(), seconds)
+        self.groups_of: Callable[[str], frozenset[str]] = lambda principal: _NO_GROUPS
+        self._used: object = None  # what the authorizer was made from
+        self._authorizer: IAuthorizer | None = None
+        self._rules: AccessRules | None = None
+        self._known: _Known = {}
+        self._revision: object = None
+        self.is_on = False
+        self._settings_changed()
+        settings.on_change(self._settings_changed)
+
+    def _settings_changed(self) -> None:
+        config = self._settings.config
+        used = (config.access, config.authorizer, config.authorizer_options)
+        if used != self._used:
+            self._used = used
+            self._authorizer = authorizer_of(config)
+            self._rules = None if config.access is None else AccessRules(config.access)
+            self._known = {}
+            self.is_on = self._authorizer is not None
+
+    def may(
+        self,
+        principal: str,
+        operation: Operation,
+        resource: Resource,
+        groups: frozenset[str] | None = None,
+    ) -> bool:
+        """Whether somebody may do something; quick.
+
+        Args:
+            principal: who.
+            operation: what.
+            resource: to what.
+            groups: the groups of users that they are in, if the caller knows.
+        """
+        authorizer = self._authorizer
+        if authorizer is None or principal == INTERNAL:
+            return True
+        if groups is None:
+            groups = self.groups_of(principal)
+        kind, name = resource
+        try:
+            revision = authorizer.revision()
+            if revision != self._revision:
+                self._known, self._revision = {}, revision
+            known = self._known
+            key = (principal, groups, operation, kind, name)
+            answer = known.get(key)
+            if answer is None:
+                if len(name) > LONGEST_NAME:  # nothing can be called so
+                    return False
+                answer = authorizer.is_allowed(*key) is True
+                if len(known) >= _MOST_KNOWN:
+                    self._known = known = {}
+                known[key] = answer
+        except Exception as error:  # whatever a plugin raises: in doubt it allows nothing
+            self._lines.error(
+                "authorizer",
+                "the authorizer {name} failed, so that {principal} is refused: {error}",
+                name=self._settings.config.authorizer,
+                principal=principal,
+                error=f"{type(error).__name__}: {error}",
+            )
+            return False
+        return answer
+
+    def stamp(self, principal: str) -> object:
+        """Equal as long as the answers about somebody stay as they are, for who remembers them."""
+        authorizer = self._authorizer
+        if authorizer is None:
+            return None
+        try:
+            revision = authorizer.revision()
+        except Exception:  # whatever a plugin raises: `may` logs it
+            return object()
+        return authorizer, revision, self.groups_of(principal)
+
+    def permits_topic(self, client: Client, operation: Operation, name: str) -> bool:
+        """Whether a client may do something to a topic; quickest where that was asked before."""
+        authorizer = self._authorizer
+        if authorizer is not None and authorizer.revision() == self._revision:
+            key = (client.principal, client.groups, operation, _TOPIC, name)
+            answer = self._known.get(key)
+            if answer is not None:
+                return answer
+        return self.may(client.principal, operation, Resource(_TOPIC, name), client.groups)
+
+    def permits(self, client: Client, operation: Operation, resource: Resource) -> bool:
+        """Whether a client may do something."""
+        return self.may(client.principal, operation, resource, client.groups)
+
+    def belongs(self, client: Client) -> bool:
+        """Whether any rule allows a client anything; if not, it isn't told where others are.
+
+        An authorizer of somebody else's isn't asked: it has no such question.
+        """
+        return self._rules is None or self._rules.may_anything(client.principal, client.groups)

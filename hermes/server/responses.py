@@ -1,0 +1,188 @@
+"""The responses of one connection on their way out: in the order of the requests, one at a time.
+
+A response that isn't known yet has a `Slot`; those after it wait until it is filled. Small ones
+are collected, so that many leave with one system call. What the socket can't take at once is the
+transport's producer until it has left, and nothing else is sent meanwhile.
+
+Knows nothing of requests and decides nothing; the connection that adds responses calls `send_ready`
+and `send_small` when its quantum is over.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from hermes.server.carriers import Carrier
+from hermes.server.fairness import FairScheduler
+from hermes.server.large_responses import LargeResponses, ResponseReader
+from hermes.server.metrics import RequestKind
+from hermes.server.pages import PageCache
+from hermes.server.sends import FileSend
+
+#: Small responses are collected up to this size before they are sent together.
+_COLLECT_BYTES = 32 * 1024
+
+
+@dataclass(slots=True, eq=False)
+class Slot:
+    """The place of one response in their order.
+
+    Attributes:
+        is_ready: whether the response is known.
+        response: what it is; None when there is nothing to send.
+        kind: where the time that it takes is counted, from `began` on.
+    """
+
+    kind: RequestKind | None = None
+    began: float = 0.0
+    is_ready: bool = False
+    response: bytes | FileSend | None = None
+
+    def fill(self, response: bytes | FileSend | None) -> None:
+        """The response is known; it belongs to the place from now on."""
+        self.response, self.is_ready = response, True
+
+
+class Responses:
+    """The responses of a connection that have not left yet.
+
+    `open` must be called first.
+
+    Args:
+        pages: keeps cold pages off the reactor.
+        scheduler: says how much may be sent at once.
+        large_responses: counts what a response holds in memory until it has left.
+
+    Attributes:
+        slots: of the responses that aren't known yet, or wait for one that isn't; in order.
+        sending: what is the transport's producer now.
+        moved_bytes: how much was given to the kernel since the connection's quantum began; the
+            connection resets it.
+        started_bytes: how many bytes the responses have that have begun to leave.
+    """
+
+    def __init__(
+        self,
+        pages: PageCache,
+        scheduler: FairScheduler,
+        large_responses: LargeResponses,
+    ) -> None:
+        self.slots: deque[Slot] = deque()
+        self.sending: FileSend | None = None
+        self.moved_bytes = 0
+        self.started_bytes = 0
+        self._pages = pages
+        self._scheduler = scheduler
+        self._large_responses = large_responses
+        self._reader: ResponseReader | None = None
+        self._sent: Callable[[Exception | None], None] = _unheard
+        self._transport: Any = None
+        self._carrier: Carrier | None = None
+        self._small: list[bytes] = []
+        self._small_bytes = 0
+
+    def open(
+        self,
+        transport: Any,
+        carrier: Carrier,
+        reader: ResponseReader,
+        sent: Callable[[Exception | None], None],
+    ) -> None:
+        """Say where responses go.
+
+        Args:
+            transport: where a response that doesn't leave at once is registered as the producer.
+            carrier: moves the bytes.
+            reader: on whose behalf responses are held in memory.
+            sent: called when a response that didn't leave at once is through, with None, or with
+                the exception that ended it, whenever that is; not after `close`.
+        """
+        self._transport, self._carrier = transport, carrier
+        self._reader, self._sent = reader, sent
+
+    def close(self) -> None:
+        """Nobody reads them any more: let go of them, of those that come, and of the reader."""
+        self._carrier = None
+        self.sending = None  # the transport calls its stopProducing
+        self._let_go()
+        # Else the connection and its responses would keep each other in memory.
+        self._reader, self._sent = None, _unheard
+        self._take_small()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is awaited, nor on its way."""
+        return not self.slots and self.sending is None and not self._small
+
+    def reserve(self) -> Slot:
+        """Keep the next place in the order for a response that comes later."""
+        place = Slot()
+        self.slots.append(place)
+        return place
+
+    def add(self, response: bytes | FileSend) -> None:
+        """Take a response, to be sent after all those before it."""
+        if self.slots:
+            self.reserve().fill(response)
+        else:
+            self._send(response)
+
+    def send_ready(self) -> None:
+        """Send those that are known and have no unknown one before them."""
+        slots = self.slots
+        while slots and slots[0].is_ready and self.sending is None:
+            response = slots.popleft().response
+            if response is not None:
+                self._send(response)
+
+    def send_small(self) -> None:
+        """Send the small responses that were collected."""
+        if self._small and self.sending is None:
+            self._start(FileSend((self._take_small(),)))
+
+    def _send(self, response: bytes | FileSend) -> None:
+        if isinstance(response, bytes):
+            self._small.append(response)
+            self._small_bytes += len(response)
+            if self._small_bytes >= _COLLECT_BYTES:
+                self.send_small()
+            return
+        if self._small:
+            response.prepend(self._take_small())
+        self._start(response)
+
+    def _take_small(self) -> bytes:
+        data = b"".join(self._small)
+        self._small.clear()
+        self._small_bytes = 0
+        return data
+
+    def _start(self, send: FileSend) -> None:
+        if self._carrier is None:
+            send.release()
+            return
+        self.moved_bytes += send.size_bytes
+        self.started_bytes += send.size_bytes
+        try:
+            if not send.start(
+                self._transport, self._carrier, self._pages, self._scheduler, self._through
+            ):
+                self.sending = send
+                if self._reader is not None:
+                    self._large_responses.hold(self._reader, send.memory_bytes())
+        except (OSError, EOFError) as error:
+            self._sent(error)
+
+    def _through(self, error: Exception | None) -> None:
+        self.sending = None
+        self._let_go()
+        self._sent(error)
+
+    def _let_go(self) -> None:
+        if self._reader is not None:
+            self._large_responses.release(self._reader)
+
+
+def _unheard(error: Exception | None) -> None:
+    """Nobody needs to be notified."""

@@ -1,0 +1,396 @@
+"""Responses on their way to a peer: `MessageSetSend`, `MultiMessageSetSend` and their relatives.
+
+A send is a Twisted producer over a list of parts: bytes, and slices of log segments that go out by
+`sendfile`. It first tries to leave at once, within the call that answered the request; only what
+the socket can't take is registered with the transport as a producer, which then asks for the rest
+whenever there is room. A slice keeps its segment's file open, also while retention deletes it, and
+is released when its last byte has left or the connection is lost.
+
+Source of the layouts: Kafka 0.7's MessageSetSend and MultiMessageSetSend; docs/wire-protocol.md.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from twisted.internet.interfaces import IPullProducer, IPushProducer
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from hermes.protocol import (
+    ContentFormat,
+    ErrorCode,
+    fetch_response_header,
+    multifetch_response_header,
+    record_fetch_entry_header,
+    waiting_fetch_entry_header,
+    waiting_fetch_response_header,
+)
+from hermes.server.carriers import Carrier
+from hermes.server.fairness import FairScheduler
+from hermes.server.pages import PageCache
+from hermes.storage import LogSlice
+
+#: The quantum in parts of a response: each costs a system call.
+QUANTUM_PARTS = 256
+
+#: About what a slice of a segment holds in memory.
+_SLICE_BYTES = 256
+
+
+@implementer(IPullProducer, IPushProducer)
+class FileSend:
+    """One response: parts that leave in order.
+
+    Args:
+        parts: in the order of the wire; slices belong to the send from now on.
+
+    Attributes:
+        size_bytes: how many bytes the whole response has.
+        sent_bytes: how many of them have left.
+    """
+
+    __slots__ = (
+        "_carrier",
+        "_finished",
+        "_index",
+        "_pages",
+        "_parts",
+        "_position",
+        "_registering",
+        "_resident_until",
+        "_scheduler",
+        "_transport",
+        "_waiting",
+        "_warming",
+        "sent_bytes",
+        "size_bytes",
+    )
+
+    def __init__(self, parts: Iterable[bytes | LogSlice]) -> None:
+        self._parts: list[bytes | LogSlice] = []
+        self.size_bytes = 0
+        for part in parts:
+            if size := _size(part):
+                self._parts.append(part)
+                self.size_bytes += size
+        self.sent_bytes = 0
+        self._index = 0
+        self._position = 0  # within the current part
+        self._resident_until = 0  # within the current part, when it is a slice
+        self._warming = False
+        self._waiting = False
+        self._registering = False
+        self._finished: Callable[[Exception | None], None] | None = None
+
+    def prepend(self, data: bytes) -> None:
+        """Put bytes (earlier, small responses) before the response; only before `start`."""
+        self._parts.insert(0, data)
+        self.size_bytes += len(data)
+
+    def memory_bytes(self) -> int:
+        """About how much memory the response holds until it has left."""
+        return sum(len(p) if isinstance(p, bytes) else _SLICE_BYTES for p in self._parts)
+
+    def start(
+        self,
+        transport: Any,
+        carrier: Carrier,
+        pages: PageCache,
+        scheduler: FairScheduler,
+        finished: Callable[[Exception | None], None],
+    ) -> bool:
+        """Send what can leave at once, and the rest as the transport's producer.
+
+        Args:
+            transport: where the producer is registered when something remains.
+            carrier: moves the bytes.
+            pages: keeps cold disk pages off the reactor.
+            scheduler: says how much may be sent at once.
+            finished: called once when a response that did not leave at once is through, with None,
+                or with the exception that ended it; never called when `start` returns True.
+
+        Returns:
+            True when everything has left already.
+
+        Raises:
+            OSError: the connection is gone, or the file can't be read; abort the connection.
+            EOFError: the segment is shorter than it was.
+        """
+        self._transport, self._carrier, self._pages = transport, carrier, pages
+        self._scheduler = scheduler
+        self._finished = finished
+        try:
+            done = self._pump()
+        except BaseException:
+            self._finished = None
+            self.release()
+            raise
+        if done:
+            self._finished = None
+        elif self._finished is not None:
+            # Registering asks for more at once, from within this call; the quantum is used
+            # up and the caller has yet to learn that it isn't through: wait for the transport.
+            self._registering = True
+            transport.registerProducer(self, carrier.is_pushed)
+            self._registering = False
+        return done
+
+    def resumeProducing(self) -> None:
+        """The transport has room: send on, after those that wait."""
+        if self._finished is None:
+            return
+        self._carrier.writable()
+        self._go_on()
+
+    def pauseProducing(self) -> None:
+        """The transport has no room: a push producer sends no more until it has."""
+        if self._finished is not None:
+            self._carrier.full()
+
+    def _go_on(self) -> None:
+        if self._warming or self._registering or self._waiting:
+            return
+        if self._scheduler.is_crowded:
+            self._wait()  # and the transport asks no more before the next send
+        else:
+            self._send_on()
+
+    def _wait(self) -> None:
+        """Let those that wait be served first."""
+        self._waiting = True
+        self._scheduler.resume_later(self._send_on_later)
+
+    def _send_on_later(self) -> None:
+        self._waiting = False
+        if self._finished is not None and self._carrier.may_go_on():
+            self._send_on()
+
+    def _send_on(self) -> None:
+        began = self._scheduler.now()
+        try:
+            done = self._pump()
+        except (OSError, EOFError) as error:
+            self._end(error)
+        else:
+            self._scheduler.count_used(began)
+            if done:
+                self._end(None)
+
+    def stopProducing(self) -> None:
+        """The connection is lost: let go of the segments."""
+        self._finished = None
+        if not self._warming:  # else the thread still reads: released when it comes back
+            self.release()
+
+    def release(self) -> None:
+        """Let go of the segments without sending."""
+        for part in self._parts[self._index :]:
+            if not isinstance(part, bytes):
+                part.release()
+        self._index = len(self._parts)
+
+    def _pump(self) -> bool:
+        """Send for one quantum; True when everything has left."""
+        budget = self._scheduler.quantum_bytes
+        parts, carrier = self._parts, self._carrier
+        last_part = self._index + QUANTUM_PARTS
+        while self._index < len(parts):
+            part = parts[self._index]
+            if isinstance(part, bytes):
+                left = len(part) - self._position
+                more = self._index + 1 < len(parts)
+                view = memoryview(part)[self._position :] if self._position else part
+                sent = carrier.send_bytes(view, more)
+            else:
+                left = part.length - self._position
+                sent = self._send_slice(part, min(left, max(budget, 1)))
+                if sent < 0:
+                    return False
+            budget -= sent
+            self.sent_bytes += sent
+            self._position += sent
+            if sent == left:
+                self._next_part(part)
+                if self._index == last_part and self._index < len(parts):
+                    self._await_room()
+                    return False
+            elif sent == 0 or budget <= 0:
+                self._await_room()
+                return False
+        return True
+
+    def _await_room(self) -> None:
+        if not (self._carrier.wake_when_writable() or self._waiting):
+            self._wait()
+
+    def _send_slice(self, part: LogSlice, count: int) -> int:
+        """Send up to `count` bytes of a slice; -1 when it has to be warmed first."""
+        fd, begin = part.fileno(), part.position + self._position
+        if self._position >= self._resident_until:
+            resident = self._pages.resident_until(fd, begin, begin + count)
+            if resident <= begin:
+                self._warm(part, begin)
+                return -1
+            self._resident_until = resident - part.position
+        return self._carrier.send_file(fd, begin, min(count, self._resident_until - self._position))
+
+    def _next_part(self, part: bytes | LogSlice) -> None:
+        if not isinstance(part, bytes):
+            part.release()
+        self._index += 1
+        self._position = self._resident_until = 0
+
+    def _warm(self, part: LogSlice, begin: int) -> None:
+        self._warming = True
+        warmed = self._pages.warm(part.fileno(), begin, part.position + part.length)
+        warmed.addCallbacks(self._warmed, self._warm_failed, callbackArgs=(part,))
+
+    def _warmed(self, end: int, part: LogSlice) -> None:
+        self._warming = False
+        if self._finished is None:
+            self.release()
+            return
+        # Taken as resident without another probe: under memory pressure the pages may be gone
+        # again, and probing forever would never send.
+        self._resident_until = end - part.position
+        self._go_on()
+
+    def _warm_failed(self, failure: Failure) -> None:
+        self._warming = False
+        if self._finished is None:
+            self.release()
+            return
+        self._end(OSError(f"could not read the segment: {failure.getErrorMessage()}"))
+
+    def _end(self, error: Exception | None) -> None:
+        finished, self._finished = self._finished, None
+        self.release()
+        self._transport.unregisterProducer()
+        self._carrier.unregistered()
+        if finished is not None:
+            finished(error)
+
+
+class MessageSetSend(FileSend):
+    """The response to a fetch: `int32 size | int16 error | messages`.
+
+    Args:
+        error: 0 or why there is nothing.
+        messages: a slice of one segment, or None.
+    """
+
+    __slots__ = ("error", "messages")
+
+    def __init__(self, error: ErrorCode, messages: LogSlice | None = None) -> None:
+        self.error = error
+        self.messages = messages
+        header = fetch_response_header(messages.length if messages is not None else 0, error)
+        super().__init__((header,) if messages is None else (header, messages))
+
+    def start(
+        self,
+        transport: Any,
+        carrier: Carrier,
+        pages: PageCache,
+        scheduler: FairScheduler,
+        finished: Callable[[Exception | None], None],
+    ) -> bool:
+        """See `FileSend`; nearly every fetch is answered here, with two calls of the kernel."""
+        if len(self._parts) == 2 and self.size_bytes <= scheduler.quantum_bytes:
+            try:
+                if self._leave_at_once(carrier, pages):
+                    return True
+            except BaseException:
+                self.release()
+                raise
+        return super().start(transport, carrier, pages, scheduler, finished)
+
+    def _leave_at_once(self, carrier: Carrier, pages: PageCache) -> bool:
+        """Send a header and messages that are in memory; False leaves the rest to the producer."""
+        header, messages = self._parts
+        if not isinstance(header, bytes) or isinstance(messages, bytes):
+            return False
+        fd, begin, length = messages.fileno(), messages.position, messages.length
+        if pages.resident_until(fd, begin, begin + length) != begin + length:
+            return False
+        self.sent_bytes = self._position = carrier.send_bytes(header, True)
+        if self._position != len(header):
+            return False
+        self._index, self._resident_until = 1, length
+        self._position = carrier.send_file(fd, begin, length)
+        self.sent_bytes += self._position
+        if self._position != length:
+            return False
+        self._next_part(messages)
+        return True
+
+
+class MultiMessageSetSend(FileSend):
+    """The response to a multifetch: `int32 size | int16 0 |` then a `MessageSetSend` per fetch."""
+
+    __slots__ = ()
+
+    def __init__(self, sends: Sequence[MessageSetSend]) -> None:
+        header = multifetch_response_header(sum(send.size_bytes for send in sends))
+        super().__init__(_joined([header, *(part for send in sends for part in send._parts)]))
+
+
+class WaitingFetchSend(FileSend):
+    """The response to a waiting fetch: as a multifetch, each entry with its high watermark.
+
+    Args:
+        entries: each fetch's response and partition's high watermark (-1: none).
+    """
+
+    __slots__ = ()
+
+    def __init__(self, entries: Sequence[tuple[MessageSetSend, int]]) -> None:
+        parts: list[bytes | LogSlice] = []
+        for send, high_watermark in entries:
+            messages = send.messages
+            size = messages.length if messages is not None else 0
+            parts.append(waiting_fetch_entry_header(send.error, high_watermark, size))
+            if messages is not None:
+                parts.append(messages)
+        body = sum(_size(part) for part in parts)
+        header = waiting_fetch_response_header(body, len(entries))
+        super().__init__(_joined([header, *parts]))
+
+
+class RecordFetchSend(FileSend):
+    """The response to a record fetch: as a waiting fetch, each entry with what its bytes are.
+
+    Args:
+        entries: each fetch's response, its partition's high watermark (-1: none), its content.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, entries: Sequence[tuple[MessageSetSend, int, ContentFormat]]) -> None:
+        parts: list[bytes | LogSlice] = []
+        for send, high_watermark, content in entries:
+            data = send.messages
+            size = data.length if data is not None else 0
+            parts.append(record_fetch_entry_header(send.error, high_watermark, content, size))
+            if data is not None:
+                parts.append(data)
+        body = sum(_size(part) for part in parts)
+        header = waiting_fetch_response_header(body, len(entries))
+        super().__init__(_joined([header, *parts]))
+
+
+def _joined(parts: Iterable[bytes | LogSlice]) -> Iterator[bytes | LogSlice]:
+    """Join the bytes that follow one another: most fetches of a long request bring nothing."""
+    together: list[bytes] = []
+    for part in parts:
+        if isinstance(part, bytes):
+            together.append(part)
+            continue
+        yield b"".join(together)
+        together.clear()
+        yield part
+    yield b"".join(together)
+
+
+def _size(part: bytes | LogSlice) -> int:
+    return len(part) if isinstance(part, bytes) else part.length

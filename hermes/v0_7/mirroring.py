@@ -1,0 +1,274 @@
+"""Requests of mirrors: appends that happen once, the positions of sources, the cluster's id.
+
+    produce     (get the log ready) -> check -> append what is new -> (flush) -> a code per set
+    positions   look -> flush what was looked at -> response
+
+A log gets ready for ranges of sources once after each opening, in a worker thread, since that syncs
+a file. All else is as for other produces: `hermes.v0_7.producing`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+from twisted.internet.defer import Deferred, DeferredSemaphore, gatherResults
+
+from hermes.cluster.shared import Shared
+from hermes.errors import HermesError, InvalidMessageError, MessageTooLargeError, StorageError
+from hermes.protocol import (
+    ALL_PARTITIONS,
+    ClusterIdRequest,
+    ErrorCode,
+    MirroredEntry,
+    MirroredProduceRequest,
+    MirroredSet,
+    PartitionPositions,
+    SetCheck,
+    SourcePositions,
+    SourcePositionsRequest,
+    code_for,
+    encode_cluster_id_response,
+    encode_error_response,
+    encode_source_positions_response,
+)
+from hermes.server.clients import Client
+from hermes.server.fairness import cooperatively
+from hermes.server.outcomes import DeferredResponse, Outcome, cancellable, then
+from hermes.storage import Log, SourceRange
+from hermes.v0_7.acknowledging import MIRRORED, Appended
+from hermes.v0_7.producing import Produces, is_known
+from hermes.v0_7.set_checker import CheckResult, size_of
+
+#: How many partitions one response tells the positions of: each may have to be flushed first.
+TOLD_PARTITIONS: Final = 64
+
+#: How many sources one response tells: with the longest names these are 256 KiB.
+TOLD_SOURCES: Final = 512
+
+#: How many spans one response tells.
+TOLD_SPANS: Final = 1024
+
+#: How many requests get logs ready at a time; others need the threads, too.
+CONCURRENT_BEGINS = 2
+
+# The first source of the next response, as `first` has it: the partition, and the source's number.
+_NUMBER_BITS: Final = 32
+
+_Refused = Mapping[Log, StorageError]
+
+
+class Mirroring:
+    """Carries out the requests of mirrors. Lives in the reactor's thread.
+
+    Attributes:
+        cluster_id: gives the UUID of the broker's cluster; empty while it isn't known.
+    """
+
+    def __init__(self, shared: Shared, produces: Produces) -> None:
+        self._shared = shared
+        self._produces = produces
+        self._topics = shared.topics
+        self._scheduler = shared.scheduler
+        self._beginning = DeferredSemaphore(CONCURRENT_BEGINS)
+        self.cluster_id: Callable[[], str] = lambda: ""
+
+    # -- produce --------------------------------------------------------------------------------
+
+    def produce(self, request: MirroredProduceRequest, client: Client) -> Outcome:
+        """Append what isn't there yet, and acknowledge; every set is answered by itself."""
+        if not is_known(request.acks):
+            return encode_error_response(ErrorCode.UNSUPPORTED_VERSION)
+        began = self._scheduler.now()
+        deleted = self._topics.deletion(each.topic for each in request.sets)
+        append = partial(self._judge_and_append, request.sets, client)
+        produces = self._produces
+        appended = append() if deleted is None else produces.after_deletion(deleted, append)
+        is_appended: Deferred[None] = Deferred()
+
+        def acknowledge(entries: list[Appended[MirroredEntry]]) -> "bytes | Deferred[bytes]":
+            # Sets that are checked in threads would wait for a flush each.
+            self._scheduler.resume_later(lambda: is_appended.callback(None))
+            return produces.acknowledge(request.acks, request.timeout_ms, began, MIRRORED, entries)
+
+        if isinstance(appended, Deferred):
+            held_bytes = size_of([each.produce for each in request.sets])
+            answered = appended.addCallback(acknowledge)
+            return DeferredResponse(answered, appended=is_appended, request_bytes=held_bytes)
+        response: bytes | Deferred[bytes] = produces.acknowledge(
+            request.acks, request.timeout_ms, began, MIRRORED, appended
+        )
+        if not isinstance(response, Deferred):
+            return response
+        return DeferredResponse(response, ordered=False)  # only the flush is awaited
+
+    def _judge_and_append(self, sets: Sequence[MirroredSet], client: Client) -> Any:
+        """Append what the client may produce, and refuse the rest; in order, or a Deferred."""
+        if not self._shared.refusals.is_on:
+            return self._begin_and_append(sets, client)
+
+        def append(errors: Sequence[HermesError | None]) -> Any:
+            def join(entries: Sequence[Appended[MirroredEntry]]) -> list[Appended[MirroredEntry]]:
+                appended = iter(entries)
+                return [
+                    next(appended)
+                    if error is None
+                    else Appended(self._refuse(client, wanted, None, error))
+                    for wanted, error in zip(sets, errors, strict=True)
+                ]
+
+            some = [each for each, error in zip(sets, errors, strict=True) if error is None]
+            return then(self._begin_and_append(some, client), join)
+
+        return then(self._produces.judge([each.topic for each in sets], client), append)
+
+    def _begin_and_append(self, sets: Sequence[MirroredSet], client: Client) -> Any:
+        """Get the logs ready, check the sets, and append; what became of each, or a Deferred."""
+
+        def begin(logs: Sequence[Log | None]) -> "_Refused | Deferred[_Refused]":
+            unready = {log for log in logs if log is not None and not log.takes_sources}
+            if not unready:
+                return {}
+            return self._beginning.run(self._shared.in_thread, _begin_sources, unready)
+
+        def check(refused: _Refused) -> Any:
+            checks = self._produces.checker.check([each.produce for each in sets])
+            return then(checks, partial(append, refused))
+
+        def append(refused: _Refused, checks: Sequence[CheckResult]) -> Any:
+            entries = list(zip(sets, checks, strict=True))
+            return cooperatively(
+                self._scheduler, entries, partial(self._append_entry, client, refused)
+            )
+
+        find = partial(self._find, client)
+        return then(then(cooperatively(self._scheduler, sets, find), begin), check)
+
+    def _find(self, client: Client, wanted: MirroredSet) -> Log | None:
+        """Find or create a set's log; None when that fails, as it will once more."""
+        try:
+            return self._produces.log_for(wanted.topic, _partition_of(wanted), client)
+        except HermesError:
+            return None
+
+    def _append_entry(
+        self, client: Client, refused: _Refused, pair: tuple[MirroredSet, CheckResult]
+    ) -> Appended[MirroredEntry]:
+        wanted, check = pair
+        log = None
+        try:
+            log = self._produces.log_for(wanted.topic, _partition_of(wanted), client)
+            if log in refused and not log.takes_sources:
+                raise refused[log]
+            offset = self._append(log, wanted, check)
+        except HermesError as error:
+            return Appended(self._refuse(client, wanted, log, error))
+        position = log.source_position(wanted.source)
+        entry = MirroredEntry(ErrorCode.NONE, -1 if offset is None else offset, position)
+        return Appended(entry, log, log.openings)  # also of what was there: is it flushed?
+
+    def _append(self, log: Log, wanted: MirroredSet, check: CheckResult) -> int | None:
+        if not isinstance(check, SetCheck):
+            raise check
+        size = len(wanted.message_set)
+        if check.valid_bytes != size:
+            raise InvalidMessageError(f"{size - check.valid_bytes} bytes are not a whole message")
+        span = SourceRange(wanted.source, wanted.source_begin, wanted.source_end, wanted.flags)
+        buffers, messages = (wanted.message_set,), check.message_count
+        offset = log.append_range(span, buffers, size, messages, self._shared.now_ms())
+        if offset is not None:
+            self._produces.count(log, size, messages)
+        return offset
+
+    def _refuse(
+        self, client: Client, wanted: MirroredSet, log: Log | None, error: HermesError
+    ) -> MirroredEntry:
+        if isinstance(error, MessageTooLargeError):
+            self._produces.drop_oversized(wanted.produce, error, client)
+        else:
+            self._produces.refusal(wanted.topic, wanted.partition, error, client)
+        self._produces.count_refusal("mirrored_produce", error, client)
+        position = -1 if log is None else log.source_position(wanted.source)
+        return MirroredEntry(code_for(error), -1, position)
+
+    # -- positions ------------------------------------------------------------------------------
+
+    def positions(self, request: SourcePositionsRequest) -> Outcome:
+        """Tell positions, or spans, once what they are about is on disk."""
+        try:
+            logs = self._logs(request)
+            for log in logs:
+                log.check_readable()
+        except HermesError as error:
+            return encode_error_response(code_for(error))
+        answer = _spans(logs, request.first) if request.with_spans else _positions(logs, request)
+        told = {each.partition for each in answer.partitions}
+        flushed = [
+            self._shared.flusher.flush_now(log, urgent=False)
+            for log in logs
+            if log.partition in told and log.has_sources
+        ]
+        return cancellable(
+            gatherResults(flushed, consumeErrors=True).addCallbacks(
+                lambda _: encode_source_positions_response(answer),
+                lambda failure: encode_error_response(ErrorCode.STORAGE_UNAVAILABLE),
+            )
+        )
+
+    def _logs(self, request: SourcePositionsRequest) -> list[Log]:
+        """The logs that a request asks about."""
+        self._topics.check_exists(request.topic)
+        if request.partition != ALL_PARTITIONS:
+            log = self._topics.for_fetch(request.topic, request.partition)
+            return [] if log is None else [log]
+        first = request.first >> _NUMBER_BITS
+        return [log for log in self._topics.partitions(request.topic) if log.partition >= first]
+
+    # -- the cluster's id -----------------------------------------------------------------------
+
+    def tell_cluster_id(self, _: ClusterIdRequest) -> bytes:
+        """Tell the UUID of the broker's cluster."""
+        return encode_cluster_id_response(self.cluster_id())
+
+
+def _begin_sources(logs: Sequence[Log]) -> _Refused:
+    """Get logs ready, in a worker thread; say which are not, and why."""
+    refused = {}
+    for log in logs:
+        try:
+            log.begin_sources()
+        except StorageError as error:
+            refused[log] = error
+    return refused
+
+
+def _partition_of(wanted: MirroredSet) -> int:
+    """A set's partition; never one at random, which isn't the same when it is sent again."""
+    return -2 if wanted.partition == -1 else wanted.partition
+
+
+def _positions(logs: Sequence[Log], request: SourcePositionsRequest) -> SourcePositions:
+    """The positions of some partitions' sources, and where the next response begins."""
+    first_partition, number = divmod(request.first, 1 << _NUMBER_BITS)
+    room = TOLD_SOURCES
+    told: list[PartitionPositions] = []
+    for log in logs:
+        first = number if log.partition == first_partition else 0
+        if len(told) == TOLD_PARTITIONS or not room:
+            return SourcePositions(log.partition << _NUMBER_BITS, told, ())
+        end, sources = log.source_positions(first, room + 1)
+        told.append(PartitionPositions(log.partition, log.earliest, end, sources[:room]))
+        if len(sources) > room:
+            following = log.partition << _NUMBER_BITS | sources[room].number
+            return SourcePositions(following, told, ())
+        room -= len(sources)
+    return SourcePositions(-1, told, ())
+
+
+def _spans(logs: Sequence[Log], first: int) -> SourcePositions:
+    """Spans of one partition from an offset on, and where the next response begins."""
+    if len(logs) != 1:
+        return SourcePositions(-1, (), ())
+    end, spans = logs[0].source_spans(first, TOLD_SPANS + 1)
+    following = spans[TOLD_SPANS].log_begin if len(spans) > TOLD_SPANS else -1
+    told = PartitionPositions(logs[0].partition, logs[0].earliest, end, ())
+    return SourcePositions(following, [told], spans[:TOLD_SPANS])

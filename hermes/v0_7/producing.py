@@ -1,0 +1,473 @@
+"""The life of a produce: checked, appended, and, where the client asks for it, acknowledged.
+
+    append_run       append: a run of plain sets, which the receiver has checked
+    unacknowledged   check -> append: the first bad set closes the connection, as in 0.7
+    acknowledged     (deletion) -> check -> append -> (flush) -> response: a code per entry
+    long             one request at a time: decode some in a thread, then as the two above
+
+Lives in the reactor's thread and never blocks it: sets that expand and requests of very many
+entries go to worker threads (set_checker.py), appends take a quantum at a time (fairness.py), and
+flushes have threads of their own (flushing.py).
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from twisted.internet.defer import Deferred, DeferredSemaphore
+
+from hermes.cluster.shared import Shared
+from hermes.cluster.topic_registry import wrong_format
+from hermes.errors import (
+    DiskFullError,
+    HermesError,
+    MessageTooLargeError,
+    NotAuthorizedError,
+    StorageError,
+    TooManyTopicsError,
+)
+from hermes.protocol import (
+    RANDOM_PARTITION,
+    AcknowledgedProduceRequest,
+    Acks,
+    ErrorCode,
+    LongProduce,
+    ProducedEntry,
+    ProduceRequest,
+    ProduceRun,
+    SetCheck,
+    code_for,
+    encode_error_response,
+)
+from hermes.quoting import printable, quoted
+from hermes.server.clients import Client
+from hermes.server.fairness import cooperatively
+from hermes.server.metrics import reason_of
+from hermes.server.outcomes import CloseConnection, DeferredResponse, Outcome, settled, then
+from hermes.storage import Log
+from hermes.storage.layout import partition_directory
+from hermes.v0_7.acknowledging import (
+    PRODUCED,
+    Appended,
+    Encoding,
+    respond_when_flushed,
+    respond_when_written,
+)
+from hermes.v0_7.set_checker import CheckResult, SetChecker, size_of
+
+__all__ = ["DELETION_WAIT_SECONDS", "Produces"]
+
+#: How long an acknowledged produce waits for the delete of its topic; then it is answered with 71.
+DELETION_WAIT_SECONDS = 1.0
+
+#: A produce of very many entries waits for its flush while the next one is decoded, unless it has
+#: more entries than this: each of them holds memory until it is answered.
+MAX_FLUSHED_LATER = 1024
+
+# How much is told of why an entry was refused.
+_MAX_REASON: Final = 1000
+
+_Entry = TypeVar("_Entry")
+_Result = TypeVar("_Result")
+
+
+class Produces:
+    """Carries out produce requests.
+
+    Attributes:
+        checker: checks their sets.
+    """
+
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+        self._find = shared.directory.get
+        self._topics = shared.topics
+        self._flusher = shared.flusher
+        self._metrics = shared.metrics
+        self._topic_counts = shared.metrics.topics
+        self._lines = shared.lines
+        self._refusals = shared.refusals
+        self._scheduler = shared.scheduler
+        self._now_ms = shared.now_ms
+        self.checker = SetChecker(shared.settings, shared.in_thread)
+        self._decoding = DeferredSemaphore(1)
+
+    # -- runs -----------------------------------------------------------------------------------
+
+    def append_run(self, run: ProduceRun, client: Client) -> None:
+        """Append a run of checked, unacknowledged produce requests for one partition.
+
+        Raises:
+            CloseConnection: the topic or partition is wrong, or the disk refused.
+        """
+        log = self._find(run.topic, run.partition)
+        try:
+            if log is None or log.counts_messages:
+                log = self.log_for(run.topic, run.partition, client)
+            log.append(run.buffers, run.byte_count, run.message_count, self._now_ms())
+        except HermesError as error:
+            raise self.refusal(run.topic, run.partition, error, client) from error
+        self.count(log, run.byte_count, run.message_count)
+
+    def append_permitted_run(self, run: ProduceRun, client: Client) -> None:
+        """Append a run if the client may; `append_run` while there are access rules.
+
+        Raises:
+            CloseConnection: it may not, or as for `append_run`.
+        """
+        error = self._refusals.produce_error(client, run.topic, exists=True)
+        if error is not None:
+            raise self.refusal(run.topic, run.partition, error, client)
+        self.append_run(run, client)
+
+    # -- unacknowledged -------------------------------------------------------------------------
+
+    def unacknowledged(self, produces: Sequence[ProduceRequest], client: Client) -> Outcome:
+        """Append sets that the receiver could not check by itself."""
+        appended = self._append_unacknowledged(produces, client)
+        if not isinstance(appended, Deferred):
+            return None
+        return DeferredResponse(appended, request_bytes=size_of(produces))
+
+    def _append_unacknowledged(
+        self, produces: Sequence[ProduceRequest], client: Client
+    ) -> "Deferred[None] | None":
+        """Append in order: the first bad set closes, those before it stay.
+
+        What the client may not produce closes first, so that nothing of the request is stored.
+        """
+
+        def append(_: object) -> Any:
+            return self._check_and_append(produces, partial(self._append_or_close, client))
+
+        judged = self._judge_or_close([(each.topic, each.partition) for each in produces], client)
+        appended = then(judged, append)
+        return appended.addCallback(lambda _: None) if isinstance(appended, Deferred) else None
+
+    def _append_or_close(self, client: Client, pair: tuple[ProduceRequest, CheckResult]) -> None:
+        produce, check = pair
+        try:
+            self._append(produce, check, client)
+            return
+        except MessageTooLargeError as error:
+            self.drop_oversized(produce, error, client)
+            return
+        except HermesError as error:
+            refusal = self.refusal(produce.topic, produce.partition, error, client)
+        # Neither while that error is handled nor with a name here: either would make a circle with
+        # the frames that it goes through, which keep the decoded request.
+        try:
+            raise refusal
+        finally:
+            del refusal
+
+    # -- acknowledged ---------------------------------------------------------------------------
+
+    def acknowledged(self, request: AcknowledgedProduceRequest, client: Client) -> Outcome:
+        """Append and acknowledge; whatever is wrong is answered with a code, per entry."""
+        if not is_known(request.acks):
+            return encode_error_response(ErrorCode.UNSUPPORTED_VERSION)
+        deleted = self._topics.deletion(produce.topic for produce in request.produces)
+        append_entry = partial(self._append_entry, client)
+        append = partial(self._judge_and_append, request.produces, append_entry, client)
+        appended = append() if deleted is None else self.after_deletion(deleted, append)
+        response: bytes | Deferred[bytes] = then(
+            appended,
+            partial(
+                self.acknowledge, request.acks, request.timeout_ms, self._scheduler.now(), PRODUCED
+            ),
+        )
+        if not isinstance(response, Deferred):
+            return response
+        if isinstance(appended, Deferred):
+            return DeferredResponse(response, request_bytes=size_of(request.produces))
+        return DeferredResponse(response, ordered=False)  # only the flush is awaited
+
+    def after_deletion(
+        self, deleted: "Deferred[None]", append: Callable[[], Any]
+    ) -> "Deferred[Any]":
+        """Append once a topic is gone, so that clients that keep deleting it starve nobody."""
+
+        def ended(_: None) -> Any:
+            if timer.active():
+                timer.cancel()
+            return append()
+
+        timer = self._shared.clock.callLater(
+            DELETION_WAIT_SECONDS, lambda: None if deleted.called else deleted.callback(None)
+        )
+        return deleted.addCallback(ended)
+
+    def _append_entry(
+        self, client: Client, pair: tuple[ProduceRequest, CheckResult]
+    ) -> Appended[ProducedEntry]:
+        produce, check = pair
+        try:
+            if isinstance(check, HermesError):
+                raise check
+            log, offset = self._append(produce, check, client)
+        except HermesError as error:
+            if isinstance(error, MessageTooLargeError):
+                self.drop_oversized(produce, error, client)
+            else:
+                self.refusal(produce.topic, produce.partition, error, client)
+            self.count_refusal("acknowledged_produce", error, client)
+            entry = ProducedEntry(produce.partition, code_for(error), -1)
+            is_ours = isinstance(error, StorageError)
+            return Appended(entry, reason=printable(str(error), _MAX_REASON) if is_ours else "")
+        return Appended(ProducedEntry(log.partition, ErrorCode.NONE, offset), log, log.openings)
+
+    def acknowledge(
+        self,
+        acks: int,
+        timeout_ms: int,
+        began: float,
+        encoding: Encoding[_Entry],
+        appended: list[Appended[_Entry]],
+    ) -> "bytes | Deferred[bytes]":
+        """Answer at once with acks=written, and with acks=flushed once everything is on disk."""
+        if acks == Acks.WRITTEN:
+            return respond_when_written(self._scheduler, appended, encoding)
+        response = respond_when_flushed(
+            self._shared.clock, self._scheduler, self._flusher, appended, timeout_ms, encoding
+        )
+
+        def acknowledged(encoded: bytes) -> bytes:
+            self._metrics.acknowledged.observe(self._scheduler.now() - began)
+            return encoded
+
+        return response.addCallback(acknowledged)
+
+    # -- requests of very many entries ----------------------------------------------------------
+
+    def long(self, request: LongProduce, client: Client) -> DeferredResponse:
+        """Append the sets of a request of very many, some at a time.
+
+        The response is small, so it needs no room among the large ones.
+        """
+        response = Deferred.fromCoroutine(self._append_long(request, client))
+        return DeferredResponse(response, request_bytes=len(request.frame))
+
+    async def _append_long(
+        self, request: LongProduce, client: Client, may_wait: bool = True
+    ) -> Any:
+        began = self._scheduler.now()
+        async with self._decoding:
+            topics = await self._shared.in_thread(request.topics)
+            if request.acks is None:
+                await settled(self._judge_or_close([(each, -1) for each in topics], client))
+                append = partial(self._append_or_close, client)
+                await self._append_slices(
+                    request, lambda produces: self._check_and_append(produces, append)
+                )
+                return None
+            if not is_known(request.acks):
+                return encode_error_response(ErrorCode.UNSUPPORTED_VERSION)
+            deleted = self._topics.deletion(topics) if may_wait else None
+            del topics  # what is waited for below may take long
+            if deleted is None:
+                append_entry = partial(self._append_entry, client)
+                appended = await self._append_slices(
+                    request,
+                    lambda produces: self._judge_and_append(produces, append_entry, client),
+                )
+                response = self.acknowledge(
+                    request.acks, request.timeout_ms, began, PRODUCED, appended
+                )
+                if len(appended) > MAX_FLUSHED_LATER:
+                    return await settled(response)
+        # Whatever is waited for here (a flush, a delete) does not hold up the requests for others.
+        if deleted is None:
+            return await settled(response)
+        await self.after_deletion(deleted, lambda: None)
+        return await self._append_long(request, client, may_wait=False)
+
+    async def _append_slices(
+        self, request: LongProduce, append: Callable[[Sequence[ProduceRequest]], Any]
+    ) -> list[Any]:
+        results: list[Any] = []
+        slices = request.slices()
+        while produces := await self._shared.in_thread(next, slices, ()):
+            results += await settled(append(produces))
+        return results
+
+    # -- permission -----------------------------------------------------------------------------
+
+    def judge(self, topics: Sequence[str], client: Client) -> Any:
+        """What a client may not produce to: an error or None for each topic, or a Deferred."""
+
+        def judge(topic: str) -> NotAuthorizedError | None:
+            return self._refusals.produce_error(client, topic, self._topics.exists(topic))
+
+        return cooperatively(self._scheduler, topics, judge)
+
+    def _judge_or_close(self, places: Sequence[tuple[str, int]], client: Client) -> Any:
+        """Refuse a request as a whole for what the client may not produce.
+
+        Returns:
+            None, or a Deferred of it.
+        """
+
+        def close(errors: Sequence[NotAuthorizedError | None]) -> None:
+            for (topic, partition), error in zip(places, errors, strict=True):
+                if error is not None:
+                    raise self.refusal(topic, partition, error, client)
+
+        if not self._refusals.is_on:
+            return None
+        return then(self.judge([topic for topic, _ in places], client), close)
+
+    def _judge_and_append(
+        self,
+        produces: Sequence[ProduceRequest],
+        append: Callable[[tuple[ProduceRequest, CheckResult]], _Result],
+        client: Client,
+    ) -> Any:
+        """Append what the client may produce; the sets of the rest are not even looked at."""
+
+        def append_permitted(errors: Sequence[NotAuthorizedError | None]) -> Any:
+            return self._check_and_append(produces, append, errors)
+
+        if not self._refusals.is_on:
+            return self._check_and_append(produces, append)
+        return then(self.judge([each.topic for each in produces], client), append_permitted)
+
+    def count_refusal(self, kind: str, error: HermesError, client: Client) -> None:
+        """Count an entry that is answered with an error, and log it if it wasn't permitted."""
+        if isinstance(error, NotAuthorizedError):
+            self._refusals.report(client, error, kind)
+        else:
+            self._metrics.refuse(kind, reason_of(error))
+
+    # -- sets -----------------------------------------------------------------------------------
+
+    def _check_and_append(
+        self,
+        produces: Sequence[ProduceRequest],
+        append: Callable[[tuple[ProduceRequest, CheckResult]], _Result],
+        errors: Sequence[HermesError | None] = (),
+    ) -> "list[_Result] | Deferred[list[_Result]]":
+        """Check the sets of one request, then append them in order.
+
+        Args:
+            produces: the sets.
+            append: called with each, and with what was found of it.
+            errors: of each what it is refused for already, or None; empty for no errors at all.
+
+        Returns:
+            What `append` returned for each; a Deferred of it when that takes a thread, or more
+            than one quantum.
+        """
+
+        def append_all(checks: list[CheckResult]) -> Any:
+            return cooperatively(self._scheduler, list(zip(produces, checks, strict=True)), append)
+
+        def append_some(checks: list[CheckResult]) -> Any:
+            found = iter(checks)
+            return append_all([next(found) if error is None else error for error in errors])
+
+        results: list[_Result] | Deferred[list[_Result]]
+        if any(errors):
+            some = [each for each, error in zip(produces, errors, strict=True) if error is None]
+            results = then(self.checker.check(some), append_some)
+        else:
+            results = then(self.checker.check(produces), append_all)
+        return results
+
+    def _append(
+        self, produce: ProduceRequest, check: CheckResult, client: Client
+    ) -> tuple[Log, int]:
+        """Append one checked set. As in 0.7 the topic is created even when the set is bad."""
+        log = self.log_for(produce.topic, produce.partition, client)
+        if not isinstance(check, SetCheck):
+            raise check
+        if not check.valid_bytes:
+            return log, log.end_offset
+        valid = memoryview(produce.message_set)[: check.valid_bytes]
+        offset = log.append((valid,), check.valid_bytes, check.message_count, self._now_ms())
+        self.count(log, check.valid_bytes, check.message_count)
+        return log, offset
+
+    def count(self, log: Log, byte_count: int, messages: int) -> None:
+        """Count what was appended, and have it flushed when that is due."""
+        counts = self._topic_counts.get(log.topic) or self._metrics.topic(log.topic)
+        counts.bytes_in += byte_count
+        counts.messages_in += messages
+        self._flusher.appended(log)
+
+    def log_for(
+        self, topic: str, partition: int, client: Client, *, takes_records: bool = False
+    ) -> Log:
+        """Find or create a partition's log; see `TopicRegistry.for_produce`.
+
+        Raises:
+            NotAuthorizedError: the client may not create the topic.
+            WrongFormatError: its log doesn't take what is to be appended: messages of 0.7, or
+                with `takes_records` record batches.
+        """
+        is_new = not self._topics.exists(topic)
+        if is_new and self._refusals.is_on:
+            error = self._refusals.create_error(client, topic)
+            if error is not None:
+                raise error
+        log = self._topics.for_produce(topic, partition)
+        if log.counts_messages is not takes_records:
+            raise wrong_format(topic, holds_records=log.counts_messages)
+        if is_new:
+            self._lines.info(
+                "created",
+                "created topic {topic} ({count} partitions) for {client}",
+                topic=topic,
+                count=self._topics.partition_count(topic),
+                client=client,
+            )
+        return log
+
+    def drop_oversized(
+        self, produce: ProduceRequest, error: MessageTooLargeError, client: Client
+    ) -> None:
+        """Count and log a set that is dropped for a message that is too large."""
+        self._metrics.oversized_sets += 1
+        self._lines.warn(
+            "oversized",
+            "dropped a message set of {client} for {place}: {error}",
+            client=client,
+            place=_place(produce.topic, produce.partition),
+            topic=produce.topic,
+            partition=produce.partition,
+            error=error,
+        )
+
+    def refusal(
+        self, topic: str, partition: int, error: Exception, client: Client
+    ) -> CloseConnection:
+        """Log why a set was refused, where that is the broker's trouble; how 0.7's clients hear."""
+        if isinstance(error, StorageError):
+            self._lines.error(
+                "full" if isinstance(error, DiskFullError) else "storage",
+                "could not append to {place}: {error}",
+                place=_place(topic, partition),
+                topic=topic,
+                partition=partition,
+                error=error,
+            )
+        elif isinstance(error, TooManyTopicsError):
+            self._lines.warn(
+                "topics", "a limit is reached for {client}: {error}", client=client, error=error
+            )
+        where = "" if partition == RANDOM_PARTITION else f" partition {partition}"
+        return CloseConnection(
+            f"produce to {quoted(topic)}{where}: {error}",
+            "produce",
+            reason_of(error),
+        )
+
+
+def _place(topic: str, partition: int) -> str:
+    """A partition as log lines name it; the topic alone where the broker was to choose one."""
+    return topic if partition == RANDOM_PARTITION else partition_directory(topic, partition)
+
+
+def is_known(acks: int) -> bool:
+    """Whether a client asks for acknowledgements that there are."""
+    return acks in (Acks.WRITTEN, Acks.FLUSHED)

@@ -1,0 +1,99 @@
+"""Produces of record batches by Hermes' own clients, to topics of Kafka's format.
+
+What happens is what `producing` does with acknowledged produces; only what a set is differs: record
+batches, which are checked as those of Kafka's own clients. These come another way
+(`hermes.kafka.produce`), with producer ids, by which a batch is stored once.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from hermes.cluster.shared import Shared
+from hermes.config import BrokerConfig
+from hermes.errors import HermesError, InvalidBatchError, InvalidRecordError
+from hermes.protocol import ProduceRequest, core
+from hermes.protocol.batch_check import BatchRules, check_batches, expands
+from hermes.protocol.record_batches import BatchHeader, placed
+from hermes.server.clients import Client
+from hermes.storage import Log
+from hermes.v0_7.producing import Produces
+from hermes.v0_7.set_checker import INLINE_PLAIN_BYTES, SetChecker, size_of
+
+#: Batches up to this size are checked in the reactor's thread: their messages are read, which
+#: Python takes thirty times as long for as the compiled core.
+INLINE_BATCH_BYTES: Final = INLINE_PLAIN_BYTES if core.KIND == "compiled" else 64 * 1024
+
+
+def batch_rules(config: BrokerConfig, topic: str) -> BatchRules:
+    """What a topic takes."""
+    settings = config.topic(topic)
+    return BatchRules(
+        settings.max_batch_bytes,
+        settings.is_compacted,
+        settings.is_log_append_time,
+        config.max_expanded_bytes,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class BatchCheck:
+    """What was found of record batches that may be appended."""
+
+    headers: Sequence[BatchHeader]
+
+
+class BatchChecker(SetChecker):
+    """Checks record batches: at once, or where those of one request are large, in a thread."""
+
+    def check(self, produces: Sequence[ProduceRequest]) -> Any:
+        """See `SetChecker.check`; a `BatchCheck` is found of each."""
+        config = self._settings.config
+        rules = [batch_rules(config, each.topic) for each in produces]
+        pairs = list(zip(produces, rules, strict=True))
+        is_quick = size_of(produces) <= INLINE_BATCH_BYTES and not any(
+            expands(each.message_set, rules) for each, rules in pairs
+        )
+        if is_quick:
+            return self._check_each(pairs)
+        return self._checking.run(self._in_thread, self._check_each, pairs)
+
+    def _check_each(self, pairs: Sequence[tuple[ProduceRequest, BatchRules]]) -> Any:
+        return [self._check_batches(*pair) for pair in pairs]
+
+    def _check_batches(
+        self, produce: ProduceRequest, rules: BatchRules
+    ) -> BatchCheck | HermesError:
+        try:
+            headers = check_batches(produce.message_set, rules)
+        except InvalidBatchError as error:
+            return error.with_traceback(None)
+        if any(each.has_producer or each.is_transactional for each in headers):
+            return InvalidRecordError(
+                "a batch has a producer's id, which this request doesn't take"
+            )
+        return BatchCheck(headers)
+
+
+class RecordProduces(Produces):
+    """Carries out produces of record batches."""
+
+    def __init__(self, shared: Shared) -> None:
+        super().__init__(shared)
+        self.checker = BatchChecker(shared.settings, shared.in_thread)
+
+    def _append(self, produce: ProduceRequest, check: Any, client: Client) -> tuple[Log, int]:
+        log = self.log_for(produce.topic, produce.partition, client, takes_records=True)
+        if not isinstance(check, BatchCheck):
+            raise check
+        headers = check.headers
+        size, records = len(produce.message_set), sum(each.record_count for each in headers)
+        now_ms = self._now_ms()
+        is_log_append_time = self._shared.config.topic(produce.topic).is_log_append_time
+        append_time_ms = now_ms if is_log_append_time else None
+        buffers = placed(
+            produce.message_set, headers, log.end_offset, log.leader_epoch, append_time_ms
+        )
+        offset = log.append(buffers, size, records, now_ms)
+        self.count(log, size, records)
+        return log, offset

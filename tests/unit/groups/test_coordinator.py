@@ -1,0 +1,458 @@
+"""A coordinator over its lives, with a clock and a file: what goes on, and what is forgotten."""
+
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from simulated_consumers import a_join
+from simulated_members import Topics
+from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.task import Clock
+from twisted.python.failure import Failure
+
+from hermes.errors import CoordinationError
+from hermes.groups.bounds import CoordinatorSettings
+from hermes.groups.consumer_values import ConsumerHeartbeat, HeartbeatResponse
+from hermes.groups.coordinator import GroupCoordinator
+from hermes.groups.offset_file import OffsetFile
+from hermes.groups.offsets import Change, Committed, TopicPartition
+from hermes.groups.values import DescribedGroup, GroupSettings, Leaving, State, Sync
+from hermes.protocol.kafka_errors import Code, KafkaError
+from hermes.storage import FileLayer
+
+CLICKS, VIEWS = TopicPartition("clicks", 0), TopicPartition("views", 3)
+DAY = 24 * 3600
+SETTINGS = CoordinatorSettings(GroupSettings(initial_delay_seconds=0), retention_ms=7 * DAY * 1000)
+
+
+class World:
+    """One broker's groups, from start to start."""
+
+    def __init__(self, path: Path) -> None:
+        self.clock = Clock()
+        self._path = str(path)
+        self.settings = SETTINGS
+        self.held: list[Deferred[None]] | None = None
+        self.topics = Topics({"clicks": 4})
+        self.start()
+
+    def start(self) -> None:
+        """Be the next life; nobody stops the one before."""
+        self.clock.calls.clear()
+        self.store = OffsetFile(self._path, FileLayer(), pytest.fail)
+        self.groups = GroupCoordinator(
+            self.store,
+            0,
+            lambda: (0,),
+            lambda: self.settings,
+            self.topics,
+            self.clock,
+            self.now_ms,
+            self.in_thread,
+        )
+        self.groups.begin()
+
+    def in_thread(self, function: Callable[..., Any], *args: Any) -> Deferred[Any]:
+        """Call a function at once; or when those that are `held` are let go."""
+        if self.held is None:
+            return maybeDeferred(function, *args)
+        turn: Deferred[None] = Deferred()
+        self.held.append(turn)
+        return turn.addCallback(lambda _: function(*args))
+
+    def now_ms(self) -> int:
+        return 1_700_000_000_000 + round(self.clock.seconds() * 1000)
+
+    def done(self, asked: Coroutine[Any, Any, Any]) -> Any:
+        """Let a request be answered, which needs no time."""
+        answers: list[Any] = []
+        Deferred.fromCoroutine(asked).addBoth(answers.append)
+        self.clock.advance(0)
+        (answer,) = answers
+        return answer
+
+    def commit(self, offset: int, *places: TopicPartition, **changes: Any) -> None:
+        committed = Committed(offset, -1, "", self.now_ms())._replace(**changes)
+        asked = self.groups.commit("g", "", None, -1, dict.fromkeys(places, committed))
+        assert self.done(asked) is Code.NONE
+
+    def offsets(self) -> dict[TopicPartition, int]:
+        code, found = self.done(self.groups.fetch("g", None))
+        assert code is Code.NONE
+        return {place: each.offset for place, each in found.items()}
+
+    def share(self, instance_id: str | None = None, **changes: Any) -> str:
+        """Let a member have the group to itself; its id."""
+        join = a_join("", instance_id, needs_id=False, **changes)
+        joined = self.done(self.groups.join("g", join))
+        assert joined.code is Code.NONE
+        sync = Sync(joined.member_id, instance_id, joined.generation, {joined.member_id: b"all"})
+        assert self.done(self.groups.sync("g", sync)).assignment == b"all"
+        return str(joined.member_id)
+
+    def expire(self) -> None:
+        """Look for what has expired, as is done every ten minutes."""
+        assert self.done(self.groups.expire()) is None
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path / "groups")
+
+
+def heartbeat(world: World, member_id: str, instance_id: str | None = None) -> Code:
+    code: Code = world.done(world.groups.heartbeat("g", member_id, instance_id, 1))
+    return code
+
+
+@pytest.mark.parametrize("instance_id", [None, "one"])
+def test_a_member_need_not_join_again_after_a_restart(
+    world: World, instance_id: str | None
+) -> None:
+    member_id = world.share(instance_id)
+    asks: list[Callable[[], Any]] = [
+        lambda: heartbeat(world, member_id, instance_id),
+        lambda: world.done(world.groups.sync("g", Sync(member_id, instance_id, 1, {}))).code,
+        lambda: world.done(world.groups.join("g", a_join(member_id, instance_id))).code,
+        lambda: world.done(world.groups.commit("g", member_id, instance_id, 1, {})),
+        lambda: world.done(world.groups.leave("g", [Leaving(member_id, instance_id)]))[1][0],
+    ]
+    for first in asks:  # whichever is the first that the new life hears
+        world.start()
+        assert first() is Code.NONE
+
+
+def test_a_member_that_does_not_come_back_after_a_restart_is_dead(world: World) -> None:
+    world.share()
+    world.start()
+    described = world.done(world.groups.describe("g"))
+    assert isinstance(described, DescribedGroup)
+    assert (described.state, len(described.members)) == (State.STABLE, 1)
+    world.clock.advance(10)
+    assert world.done(world.groups.describe("g")).state is State.EMPTY
+    world.start()
+    assert world.done(world.groups.describe("g")).state is State.EMPTY
+
+
+def test_a_restart_has_no_member_twice(world: World) -> None:
+    old = world.share("one")
+    joined = world.done(world.groups.join("g", a_join("", "one")))
+    assert (joined.code, joined.generation) == (Code.NONE, 1)
+    world.start()
+    assert heartbeat(world, joined.member_id, "one") is Code.NONE
+    assert heartbeat(world, old, "one") is Code.FENCED_INSTANCE_ID
+
+
+def test_a_client_that_leaves_while_its_group_is_read_leaves_nothing_behind(world: World) -> None:
+    world.held = []
+    for number in range(3):
+        asked = world.groups.join(f"group {number}", a_join(""))
+        Deferred.fromCoroutine(asked).addErrback(lambda _: None).cancel()
+    while world.held:
+        world.held.pop(0).callback(None)
+    assert not world.groups.groups
+    assert not world.store._loaded
+    world.held = None
+    world.share()  # and others go on
+    assert world.store._loaded == {"g"}
+
+
+def test_offsets_of_a_group_without_members_expire(world: World) -> None:
+    member_id = world.share()
+    world.clock.advance(1)
+    heartbeat(world, member_id)
+    committed = Committed(5, -1, "", world.now_ms())
+    asked = world.groups.commit("g", member_id, None, 1, {CLICKS: committed})
+    assert world.done(asked) is Code.NONE
+    world.done(world.groups.leave("g", [Leaving(member_id, None)]))
+    world.clock.pump([DAY] * 6)
+    world.expire()
+    assert world.offsets() == {CLICKS: 5}
+    world.start()  # since when it is empty outlasts a restart
+    world.clock.advance(DAY - 1)
+    world.expire()
+    assert world.offsets() == {CLICKS: 5}
+    world.clock.advance(1)
+    world.expire()
+    assert world.offsets() == {}
+    assert world.done(world.groups.describe("g")) is Code.GROUP_ID_NOT_FOUND
+    assert world.groups.counts.expired == 1
+    world.start()
+    assert world.done(world.groups.list_groups()) == []
+
+
+def test_offsets_expire_of_a_group_that_nobody_asks_for(world: World) -> None:
+    world.commit(5, CLICKS)
+    world.start()
+    world.clock.advance(8 * DAY)
+    world.start()
+    assert world.offsets() == {}
+
+
+def test_offsets_of_a_topic_that_was_deleted_meanwhile_are_not_another_ones(world: World) -> None:
+    old, new = uuid4(), uuid4()
+    topics = {"clicks": old, "views": old}
+    world.commit(5, CLICKS, VIEWS, topic_id=old)
+    world.start()
+    world.groups.is_gone = lambda name, topic_id: topics.get(name) != topic_id
+    assert world.offsets() == {CLICKS: 5, VIEWS: 5}
+    world.start()
+    topics["clicks"] = new
+    world.groups.is_gone = lambda name, topic_id: topics.get(name) != topic_id
+    assert world.offsets() == {VIEWS: 5}
+    world.expire()
+    world.start()
+    assert world.offsets() == {VIEWS: 5}
+    world.commit(1, CLICKS, topic_id=new)
+    del topics["views"]
+    world.groups.is_gone = lambda name, topic_id: topics.get(name) != topic_id
+    world.expire()
+    assert world.offsets() == {CLICKS: 1}
+
+
+def test_what_was_committed_of_deleted_topics_goes_together(world: World) -> None:
+    places = [TopicPartition(f"topic {each}", 0) for each in range(100)]
+    world.commit(5, CLICKS, *places)
+    written: list[Change] = []
+    write = world.store.write
+
+    def noting(changes: Sequence[Change]) -> Any:
+        written.extend(each for each in changes if not each.is_empty)
+        return write(changes)
+
+    world.store.write = noting  # type: ignore[method-assign]
+    for place in places:
+        world.groups.topic_gone(place.topic)
+        world.clock.advance(0.005)
+    world.commit(1, places[-1])  # of another topic with the name
+    world.clock.advance(1)
+    assert world.offsets() == {CLICKS: 5, places[-1]: 1}
+    assert len(written) == 2
+    world.groups.topic_gone("clicks")  # and so it goes on
+    world.clock.advance(1)
+    assert world.offsets() == {places[-1]: 1}
+    world.start()
+    assert world.offsets() == {places[-1]: 1}
+
+
+def test_a_coordinator_that_stops_forgets_nothing_more(world: World) -> None:
+    world.commit(5, CLICKS)
+    world.groups.topic_gone("clicks")
+    world.groups.stop()
+    world.groups.topic_gone("views")
+    assert not world.clock.getDelayedCalls()
+
+
+def test_offsets_of_a_topic_that_members_want_stay_and_others_expire(world: World) -> None:
+    world.commit(5, CLICKS, VIEWS)
+    member_id = world.share(session_timeout_ms=1_800_000)
+    for _ in range(8 * 144):
+        world.clock.advance(600)
+        assert heartbeat(world, member_id) is Code.NONE
+    assert world.offsets() == {CLICKS: 5}
+    assert world.groups.counts.expired == 1
+
+
+def test_offsets_without_a_group_expire_from_their_commit(world: World) -> None:
+    world.commit(5, CLICKS)
+    world.clock.advance(4 * DAY)
+    world.commit(6, VIEWS)
+    world.clock.advance(3 * DAY)
+    world.expire()
+    assert world.offsets() == {VIEWS: 6}
+    # One that says itself how long it is to be kept.
+    world.commit(7, CLICKS, expire_ms=world.now_ms() + 1000)
+    world.clock.advance(1)
+    world.expire()
+    assert world.offsets() == {VIEWS: 6}
+
+
+def test_what_is_kept_for_longer_than_others_is_kept(world: World) -> None:
+    world.commit(7, CLICKS, expire_ms=world.now_ms() + 30 * DAY * 1000)
+    world.clock.pump([DAY] * 29)
+    world.expire()
+    assert world.offsets() == {CLICKS: 7}
+
+
+def test_expiry_goes_on_by_itself(world: World) -> None:
+    world.commit(5, CLICKS)
+    world.clock.pump([600] * (7 * 144 + 1))
+    assert world.groups.groups == {}
+    assert world.offsets() == {}
+
+
+# -- consumer groups ----------------------------------------------------------------------------
+
+
+async def nothing_matches(_: str) -> tuple[str, ...]:
+    return ()
+
+
+def beat(world: World, member: str, epoch: int, matches: tuple[str, ...] = (), **more: Any) -> Any:
+    """Send a heartbeat of a member of a consumer group; the answer, or the error's code."""
+    given = {"rebalance_timeout_ms": 60_000, "topics": ("clicks",), "owned": frozenset()}
+    heartbeat = ConsumerHeartbeat(member, epoch, **(given if epoch == 0 else {}) | more)
+
+    async def resolve(_: str) -> tuple[str, ...]:
+        return matches
+
+    answer = world.done(world.groups.consumer_heartbeat("g", heartbeat, resolve))
+    if isinstance(answer, Failure):
+        answer.trap(KafkaError)
+        return answer.value.code
+    return answer
+
+
+def test_members_of_a_consumer_group_go_on_after_a_crash(world: World) -> None:
+    assert len(beat(world, "a", 0).assignment) == 4
+    assert beat(world, "b", 0).member_epoch == 3
+    world.start()
+    assert beat(world, "b", 3).assignment is None
+    told = beat(world, "a", 2)
+    assert (told.member_epoch, len(told.assignment)) == (2, 2)
+    assert beat(world, "a", 2, owned=told.assignment).member_epoch == 3
+    assert len(beat(world, "b", 3).assignment) == 2
+    world.start()
+    world.done(world.groups.fetch("g", None))
+    world.clock.advance(45)
+    assert beat(world, "a", 3) is Code.UNKNOWN_MEMBER_ID
+    world.start()
+    assert beat(world, "a", 3) is Code.UNKNOWN_MEMBER_ID
+    assert beat(world, "a", 0).member_epoch == 5
+
+
+def test_what_regular_expressions_find_alike_is_held_once(world: World) -> None:
+    matches = tuple(f"a-topic-of-some-team-{number:04}" for number in range(5000))
+    for number in range(100):
+        told = beat(world, f"member {number}", 0, matches, regex=".*")
+        assert isinstance(told, HeartbeatResponse)
+    assert world.groups.held_bytes < 1 << 20
+    group = world.groups.groups["g"].group
+    assert group.subscribes_to("a-topic-of-some-team-0777")
+    world.start()
+    assert isinstance(beat(world, "member 99", told.member_epoch, matches), HeartbeatResponse)
+    assert world.groups.held_bytes < 1 << 20
+    for number in range(100):
+        beat(world, f"member {number}", -1)
+    assert world.groups.held_bytes < 10_000
+
+
+def test_members_of_a_consumer_group_go_on_where_no_memory_is_left(world: World) -> None:
+    matches = tuple(f"topic {number}" for number in range(50))
+    assert beat(world, "a", 0, matches, regex="t.*").member_epoch == 2
+    assert beat(world, "s", 0, instance_id="one").member_epoch == 3
+    world.settings = SETTINGS._replace(max_bytes=1)
+    assert beat(world, "a", 2, matches).member_epoch == 2
+    again = {"rebalance_timeout_ms": 60_000, "topics": ("clicks",), "regex": "t.*"}
+    assert beat(world, "a", 2, matches, **again).member_epoch == 2
+    assert beat(world, "a", 0, matches, regex="t.*").member_epoch == 3
+    assert beat(world, "s", -2, instance_id="one").member_epoch == -2
+    assert beat(world, "s2", 0, instance_id="one").member_epoch == 3
+    assert beat(world, "a", 3, (*matches, "z" * 100)) is Code.GROUP_MAX_SIZE_REACHED
+    assert beat(world, "a", 3, matches, topics=("clicks", "v")) is Code.GROUP_MAX_SIZE_REACHED
+    assert beat(world, "b", 0, matches) is Code.GROUP_MAX_SIZE_REACHED
+    assert beat(world, "a", -1).member_epoch == -1
+
+
+def test_members_of_a_classic_group_go_on_where_no_memory_is_left(world: World) -> None:
+    static, dynamic = world.share("one"), a_join("", needs_id=False)
+    world.settings = SETTINGS._replace(max_bytes=1)
+    assert world.done(world.groups.join("g", dynamic)).code is Code.GROUP_MAX_SIZE_REACHED
+    joined = world.done(world.groups.join("g", a_join("", "one")))
+    assert joined.code is Code.NONE
+    assert joined.member_id != static
+    other = a_join(joined.member_id, "one", session_timeout_ms=7_000)
+    joined = world.done(world.groups.join("g", other))
+    assert joined.code is Code.NONE
+    sync = Sync(joined.member_id, "one", joined.generation, {joined.member_id: b"all"})
+    assert world.done(world.groups.sync("g", sync)).code is Code.NONE
+    more = sync._replace(assignments={joined.member_id: bytes(100)})
+    assert world.done(world.groups.sync("g", more)).code is Code.GROUP_MAX_SIZE_REACHED
+
+
+def test_nobody_is_answered_before_it_is_on_disk(world: World) -> None:
+    assert beat(world, "a", 0).member_epoch == 2
+    calls: list[Deferred[Any]] = []
+
+    def later(*call: Any) -> Deferred[Any]:
+        waiting: Deferred[Any] = Deferred()
+        calls.append(waiting)
+        return waiting.addCallback(lambda _: maybeDeferred(*call))
+
+    world.groups._queue._in_thread = later
+    answers: list[Any] = []
+    for member in ("b", "c", "d"):
+        heartbeat = ConsumerHeartbeat(
+            member, 0, rebalance_timeout_ms=1, topics=("clicks",), owned=frozenset()
+        )
+        asked = world.groups.consumer_heartbeat("g", heartbeat, nothing_matches)
+        Deferred.fromCoroutine(asked).addBoth(answers.append)
+    assert len(calls) == 1
+    assert answers == []
+    calls[0].callback(None)
+    assert len(calls) == 2, "one write for the two that came meanwhile"
+    calls[1].errback(CoordinationError("out of reach"))
+    assert [type(each) for each in answers] == [HeartbeatResponse, Failure, Failure]
+    assert answers[1].value.code is Code.COORDINATOR_NOT_AVAILABLE
+    world.groups._queue._in_thread = maybeDeferred
+    world.start()
+    assert beat(world, "b", 3).member_epoch == 3
+    assert beat(world, "c", 4) is Code.UNKNOWN_MEMBER_ID
+
+
+def test_a_group_of_one_kind_becomes_one_of_the_other_once_it_is_empty(world: World) -> None:
+    classic = world.share()
+    assert beat(world, "a", 0) is Code.GROUP_ID_NOT_FOUND
+    assert beat(world, "a", 1) is Code.GROUP_ID_NOT_FOUND
+    world.done(world.groups.leave("g", [Leaving(classic, None)]))
+    world.commit(7, CLICKS)
+    assert beat(world, "a", 0).member_epoch == 2
+    assert world.offsets() == {CLICKS: 7}
+    joined = world.done(world.groups.join("g", a_join()))
+    assert joined.code is Code.INCONSISTENT_GROUP_PROTOCOL
+    assert heartbeat(world, classic) is Code.UNKNOWN_MEMBER_ID
+    assert world.done(world.groups.describe("g")) is Code.GROUP_ID_NOT_FOUND
+    assert beat(world, "a", -1).member_epoch == -1
+    world.start()
+    (listed,) = world.done(world.groups.list_groups())
+    assert (listed.kind, listed.state) == ("consumer", State.EMPTY)
+    assert world.share()
+    world.start()
+    (listed,) = world.done(world.groups.list_groups())
+    assert (listed.kind, listed.state) == ("classic", State.STABLE)
+    assert world.offsets() == {CLICKS: 7}
+
+
+def test_offsets_of_a_consumer_group_expire_after_their_commit(world: World) -> None:
+    beat(world, "a", 0)
+    committed = Committed(1, -1, "", world.now_ms())
+    offsets = {CLICKS: committed, VIEWS: committed}
+    assert world.done(world.groups.commit("g", "a", None, 2, offsets)) is Code.NONE
+    for _ in range(7 * DAY // 40 + 1):
+        world.clock.advance(40)
+        beat(world, "a", 2)
+    world.expire()
+    assert world.offsets() == {CLICKS: 1}
+    assert beat(world, "a", -1).member_epoch == -1
+    world.expire()
+    assert world.done(world.groups.list_groups()) == []
+
+
+def test_a_consumer_group_that_is_deleted_is_gone(world: World) -> None:
+    beat(world, "a", 0)
+    assert world.done(world.groups.delete("g")) is Code.NON_EMPTY_GROUP
+    beat(world, "a", -1)
+    assert world.done(world.groups.delete("g")) is Code.NONE
+    assert beat(world, "a", 2) is Code.GROUP_ID_NOT_FOUND
+    assert beat(world, "a", 0).member_epoch == 2
+
+
+def test_more_members_than_can_be_kept_join_again(world: World) -> None:
+    for number in range(50):
+        beat(world, f"m{number}", 0, client_id="x" * 5000)
+    epoch = beat(world, "m0", 0).member_epoch
+    world.start()
+    assert beat(world, "m1", epoch) is Code.UNKNOWN_MEMBER_ID
+    assert beat(world, "m1", 0).member_epoch > epoch
