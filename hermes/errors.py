@@ -566,3 +566,24 @@ class InvalidProducerEpochError(ProducerStateError):
 
 class InvalidTransactionStateError(ProducerStateError):
     """There are no transactions here that a batch could be part of."""
+
+
+# -- what to do about them ----------------------------------------------------------------------
+
+
+def is_retriable(error: BaseException | None) -> bool:
+    """Whether trying the same again may succeed: a broker restarts, say, or has moved."""
+    if isinstance(error, BrokerError):
+        return error.retriable
+    if isinstance(error, BrokerNotTrustedError):
+        return False
+    return isinstance(
+        error, BrokerUnavailableError | BrokerTimeoutError | CoordinationUnavailableError
+    )
+
+
+def is_refusal(error: BaseException | None) -> bool:
+    """Whether somebody was refused, or a broker was: until settings or rules change, for good."""
+    return isinstance(
+        error, NotAuthenticatedError | NotAuthorizedError | BrokerNotTrustedError | ConfigError
+    )

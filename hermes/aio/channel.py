@@ -14,10 +14,9 @@ from hermes.client.conversations import (
     Conversation,
     Exchange,
     Pause,
+    Refused,
     Step,
-    strangers,
 )
-from hermes.client.refusals import Refused
 from hermes.errors import (
     BrokerNotTrustedError,
     BrokerUnavailableError,
@@ -120,7 +119,6 @@ class AsyncChannel:
         self.connection = connection
         self.refused = Refused(connection.address, connection.security)
         self.broker_versions = BrokerVersions(supports_hermes_requests)
-        self._is_known = False  # whether it has ever answered, or was asked who it is
 
     async def versions(self) -> Mapping[int, int]:
         """The request types that the broker supports; requested once."""
@@ -167,7 +165,7 @@ class AsyncChannel:
     async def _exchange(self, step: Exchange[Any]) -> Any:
         timeout = self.connection.timeout_seconds + step.extra_seconds
         body = await self.connection.call(step.request, timeout)
-        self._is_known = True
+        self.broker_versions.has_answered = True
         try:
             return step.decode(body)
         except RemoteProtocolError:
@@ -176,20 +174,18 @@ class AsyncChannel:
             raise
 
     async def _stranger(self, step: Step | None, error: HermesError) -> HermesError | None:
-        """Who it is that hangs up and has never answered; asked once, and after no change."""
-        if self._is_known or type(error) is not BrokerUnavailableError:
-            return None
-        if not (error.closes_upon_all or (isinstance(step, Exchange) and step.repeatable)):
-            return None
-        self._is_known = True
+        """Whose port it is, if not a broker's."""
+        probes = self.broker_versions.who_is_it(self.connection.address, step, error)
         timeout = min(self.connection.timeout_seconds, PROBE_SECONDS)
-        for probe in strangers(self.connection.address):
+        found = None
+        for probe in probes:
             try:
                 probe.decode(await self.connection.call(probe.request, timeout))
-            except RemoteProtocolError as found:
-                self.connection.disconnect()
-                return found
+            except RemoteProtocolError as whose:
+                found = whose
+                break
             except HermesError:
                 continue
-        self.connection.disconnect()
-        return None
+        if probes:
+            self.connection.disconnect()
+        return found

@@ -6,8 +6,7 @@ from typing import Final
 
 from hermes.backoff import growing_pause
 from hermes.cli.terminal import note, status
-from hermes.client.retries import is_retriable
-from hermes.errors import HermesError
+from hermes.errors import HermesError, is_retriable
 
 _FIRST_PAUSE_SECONDS: Final = 0.1
 _LONGEST_PAUSE_SECONDS: Final = 5.0

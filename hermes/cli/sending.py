@@ -9,7 +9,8 @@ from hermes.cli.security import require_known
 from hermes.cli.terminal import note
 from hermes.client import SyncProducer
 from hermes.client.conversations import metadata
-from hermes.client.topic_formats import RecordData, encode_records
+from hermes.client.grouping import encode_records
+from hermes.client.payloads import RecordData
 from hermes.errors import (
     BrokerError,
     ClientError,

@@ -4,27 +4,22 @@ It builds on `hermes.protocol` and, for clusters, on `hermes.coordination`. Modu
 order:
 
     arguments       checks of what applications pass
-    connection, endings
-                    one socket: deadlines, failures, reconnecting, and how connections end
-    tls, tls_failures
-                    the same socket over TLS; what its failures mean
     conversations, fetching, append_times, authenticating
                     exchanges with a broker, without I/O: shared with the asynchronous twins
-    channel, refusals
-                    conversations over a connection; explaining refusals
+    connection      one socket: deadlines, failures, reconnecting; and conversations over it
+    endings, tls, tls_failures
+                    how connections end; the same socket over TLS, and what its failures mean
     admin           operators' requests to a broker
     simple_consumer, sync_producer
                     one broker, no state
-    producer        many brokers. A message passes sending_queue (of batching's batches), sending
-                    (the only loop of retries) and sync_producer; sending asks grouping for message
-                    sets and routing for their targets. handlers stand around sending when there
-                    are any. Beside the way: producer_config, payloads (encoding), topic_formats
-                    (who keeps keys and headers), retries (when to try again), failures (that nobody
-                    has heard of), metrics, and the collector of those for prometheus_client
+    producer        many brokers. A message passes payloads (encoding), batching (the queue),
+                    sending (the only loop of retries), grouping (message sets), routing (their
+                    targets) and sync_producer. handlers stand around sending when there are any.
+                    Beside the way: producer_config, failures (that nobody has heard of), metrics,
+                    and the collector of those for prometheus_client
     mirrored        appends of a mirror, which happen once; pipelining: several on their way;
                     translation: of offsets between clusters
     bootstrap       from the address of one broker to those of its cluster, and to coordination
-    discovery       brokers and partitions from ZooKeeper, in place of a list
     groups          consumers that share topics
     retrying        such consumers, whose messages are handled again when they fail
     places, resets  places in a partition as people write them; where a group is to continue
@@ -35,17 +30,16 @@ docs/client.md, docs/groups.md and docs/retries.md are the guides for applicatio
 """
 
 from hermes.client.append_times import AppendTime
-from hermes.client.batching import Keys, ProducerData, SendHandle
-from hermes.client.channel import Channel
+from hermes.client.batching import SendHandle
 from hermes.client.collector import MetricsCollector
-from hermes.client.connection import BrokerConnection
+from hermes.client.connection import BrokerConnection, Channel
 from hermes.client.fetching import FetchResult
 from hermes.client.metrics import ConsumerMetrics, GroupMetrics, ProducerMetrics, RetryMetrics
+from hermes.client.payloads import Keys, ProducerData, RecordData
 from hermes.client.producer import Producer
 from hermes.client.producer_config import ProducerConfig
 from hermes.client.simple_consumer import SimpleConsumer
 from hermes.client.sync_producer import SendResult, SyncProducer
-from hermes.client.topic_formats import RecordData
 from hermes.protocol import (
     EARLIEST,
     LATEST,

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from hermes.client.arguments import check_number, check_topic
-from hermes.client.channel import Channel
+from hermes.client.connection import Channel
 from hermes.client.conversations import Conversation, Exchange, cluster_brokers, cluster_id
 from hermes.config.kinds import MAX_PARTITIONS
 from hermes.errors import ConfigError, RemoteProtocolError

@@ -1,8 +1,9 @@
-"""One blocking connection to one broker: requests out, answers in, nothing that never ends.
+"""One blocking connection to one broker, and the conversations held over it.
 
-Owns the socket, its deadline and its failures. Knows of the wire only that an answer is preceded
-by its size; what a request or an answer means is for the callers. Answers come in request order,
-so one lock makes a connection safe to share: it serves one call at a time.
+`BrokerConnection` owns the socket, its deadline and its failures. It knows of the wire only that an
+answer is preceded by its size; what a request or an answer means is for the callers. Answers come
+in request order, so one lock makes a connection safe to share: it serves one call at a time.
+`Channel` carries conversations over it: it is the driver of the blocking clients.
 """
 
 import logging
@@ -12,16 +13,26 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, Final, Self, TypeVar, overload
 
 from hermes.client.arguments import broker_address, check_seconds
 from hermes.client.authenticating import Authentication, advance, authenticate
+from hermes.client.conversations import (
+    PROBE_SECONDS,
+    BrokerVersions,
+    Conversation,
+    Exchange,
+    Pause,
+    Refused,
+    Step,
+)
 from hermes.client.endings import RetiredConnection, closed_when_idle
 from hermes.client.tls_failures import tls_failure, tls_refusal
 from hermes.errors import (
     BrokerNotReachedError,
+    BrokerNotTrustedError,
     BrokerTimeoutError,
     BrokerUnavailableError,
     ClientError,
@@ -484,6 +495,117 @@ class BrokerConnection:
         if dropped is not None:
             self._poll.unregister(dropped)
             dropped.close()
+
+
+class Channel:
+    """A connection, what the broker at its other end supports, and conversations over it.
+
+    Threads may share it; their conversations then alternate step by step.
+
+    Args:
+        connection: the channel's own from now on; closed with it.
+        supports_hermes_requests: whether the broker answers Hermes' own requests; None to find
+            out when that first matters.
+
+    Attributes:
+        refused: explains what the broker refuses.
+        broker_versions: which requests the broker answers.
+    """
+
+    def __init__(
+        self, connection: BrokerConnection, *, supports_hermes_requests: bool | None = None
+    ) -> None:
+        self.connection = connection
+        self.refused = Refused(connection.address, connection.security)
+        self._closed = threading.Event()
+        self.broker_versions = BrokerVersions(supports_hermes_requests)
+
+    def versions(self) -> Mapping[int, int]:
+        """The request types that the broker supports; requested once.
+
+        Raises:
+            ClientError: the broker can't be reached or understood.
+        """
+        return self.run(self.broker_versions.learn())
+
+    def require(self, request_type: int, purpose: str) -> None:
+        """See `BrokerVersions.require`."""
+        self.run(self.broker_versions.require(request_type, purpose))
+
+    def run(self, conversation: Conversation[_R], *, timeout_seconds: float | None = None) -> _R:
+        """Hold a conversation and return what it returns, or raise what it raises.
+
+        Args:
+            conversation: the operation.
+            timeout_seconds: the longest that each of its requests may take, above 0; None for the
+                connection's own.
+        """
+        step: Step | None = None
+        try:
+            step = next(conversation)
+            while True:
+                try:
+                    answer = self._perform(step, timeout_seconds)
+                except HermesError as error:
+                    step = conversation.throw(error)
+                else:
+                    step = conversation.send(answer)
+        except StopIteration as end:
+            result: _R = end.value
+            return result
+        except HermesError as error:
+            explained = self._stranger(step, error) or self.refused.explain(error)
+            if explained is error:
+                raise
+            raise explained from None
+        finally:
+            conversation.close()
+
+    def close(self) -> None:
+        """Close the connection for good and end pauses. Idempotent."""
+        self._closed.set()
+        self.connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _perform(self, step: Step, timeout: float | None) -> Any:
+        if isinstance(step, Pause):
+            if self._closed.wait(step.seconds):
+                raise ClientError(f"the connection to {self.connection.address} was closed")
+            return None
+        try:
+            return self._exchange(step, timeout)
+        except BrokerUnavailableError as error:
+            if not step.repeatable or isinstance(error, BrokerNotTrustedError):
+                raise
+            return self._exchange(step, timeout)
+
+    def _exchange(self, step: Exchange[Any], timeout: float | None) -> Any:
+        timeout = (timeout or self.connection.timeout_seconds) + step.extra_seconds
+        answer = self.connection.call(
+            step.request, step.decode, timeout_seconds=timeout, changes=step.changes
+        )
+        self.broker_versions.has_answered = True
+        return answer
+
+    def _stranger(self, step: Step | None, error: HermesError) -> HermesError | None:
+        """Whose port it is, if not a broker's."""
+        probes = self.broker_versions.who_is_it(self.connection.address, step, error)
+        timeout = min(self.connection.timeout_seconds, PROBE_SECONDS)
+        for probe in probes:
+            try:
+                self.connection.call(probe.request, probe.decode, timeout_seconds=timeout)
+            except RemoteProtocolError as found:
+                return found
+            except HermesError:
+                continue
+        if probes:
+            self.connection.disconnect()
+        return None
 
 
 def _remaining(deadline: float) -> float:

@@ -2,7 +2,7 @@
 
 Owns operations of more than one request: learning what a broker supports, and proving that
 unanswered requests were read. Fetching messages has a module of its own, `fetching`. Knows no
-socket, no clock and no thread: a driver performs each step (blocking in `channel`, awaiting in
+socket, no clock and no thread: a driver performs each step (blocking in `connection`, awaiting in
 `hermes.aio`) and sends the outcome in, so that all kinds of clients share one implementation.
 
 A step is an `Exchange` (send a request, decode its response) or a `Pause`. An exception of a step
@@ -12,7 +12,7 @@ is thrown in; most conversations let it propagate.
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Generic, TypeAlias, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from hermes.client.arguments import (
     check_number,
@@ -23,8 +23,12 @@ from hermes.client.arguments import (
 )
 from hermes.config.kinds import MAX_PARTITIONS
 from hermes.errors import (
+    BrokerError,
     BrokerNotReachedError,
     BrokerUnavailableError,
+    HermesError,
+    NotAuthenticatedError,
+    NotAuthorizedError,
     RemoteProtocolError,
     UnsupportedRequestVersionError,
 )
@@ -58,6 +62,7 @@ from hermes.protocol.strangers import (
     is_kafka_answer,
     not_a_broker,
 )
+from hermes.security import PLAIN, ClientSecurity
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -109,14 +114,52 @@ def named(topic: str, partition: int) -> str:
     return f"topic {topic!r}" + (f" partition {partition}" if partition >= 0 else "")
 
 
+class Refused(NamedTuple):
+    """Who asks, and where.
+
+    Attributes:
+        address: the broker's, as `host:port`.
+        security: what the client brings.
+    """
+
+    address: str = "the broker"
+    security: ClientSecurity = PLAIN
+
+    def explain(self, error: HermesError) -> HermesError:
+        """An error that says more, for one that a broker has answered with; else the same."""
+        return self.explain_code(error) if isinstance(error, BrokerError) else error
+
+    def explain_code(self, error: BrokerError) -> BrokerError:
+        """As `explain`."""
+        whom = self.security.whom
+        if type(error) is NotAuthorizedError:
+            return NotAuthorizedError(
+                f"{error}. {self.address} takes this client for {whom}; ask who keeps its rules "
+                "(access in broker.yaml)"
+            )
+        if type(error) is NotAuthenticatedError and self.security.user is None:
+            return NotAuthenticatedError(
+                f"{error}. To {self.address} this client is {whom}: set user and password"
+            )
+        return error
+
+
+#: For whoever carries no conversations.
+UNKNOWN: Final = Refused()
+
+
 class BrokerVersions:
     """Which requests one broker answers: asked for when that first matters, then remembered.
 
     Args:
         supports_hermes_requests: whether the broker answers Hermes' own requests; None to ask it.
+
+    Attributes:
+        has_answered: whether it ever has, or was asked who it is.
     """
 
     def __init__(self, supports_hermes_requests: bool | None) -> None:
+        self.has_answered = False
         self._known: Mapping[int, int] | None = None
         if supports_hermes_requests is not None:
             known = dict(REQUEST_VERSIONS)
@@ -146,6 +189,34 @@ class BrokerVersions:
                 f"(type {request_type}), as none of Kafka 0.7 does"
             )
 
+    def who_is_it(
+        self, address: str, step: Step | None, error: HermesError
+    ) -> Sequence[Exchange[None]]:
+        """What to ask whoever hangs up and has never answered; once, and after no change.
+
+        Each may raise a RemoteProtocolError that says whose port this is; nothing else of them
+        counts.
+
+        Args:
+            address: of whoever it is.
+            step: what was last asked.
+            error: what came of it.
+        """
+        if self.has_answered or type(error) is not BrokerUnavailableError:
+            return ()
+        if not (error.closes_upon_all or (isinstance(step, Exchange) and step.repeatable)):
+            return ()
+        self.has_answered = True
+
+        def decode_kafka(body: Buffer) -> None:
+            if is_kafka_answer(body):
+                raise RemoteProtocolError(f"{address} {not_a_broker(Spoken.KAFKA)}")
+
+        return (
+            Exchange(KAFKA_PROBE, decode_kafka, repeatable=False),
+            Exchange(ZOOKEEPER_PROBE, lambda _: None, repeatable=False),
+        )
+
 
 def _ask_versions() -> Conversation[Mapping[int, int]]:
     ask: Exchange[BrokerMetadata] = Exchange(
@@ -169,25 +240,6 @@ def _ask_versions() -> Conversation[Mapping[int, int]]:
         except BrokerUnavailableError:
             return KAFKA_07_REQUESTS
     return dict(answer.request_versions)
-
-
-def strangers(address: str) -> Sequence[Exchange[None]]:
-    """What to ask whoever hangs up on a broker's clients: who is it?
-
-    Each may raise a RemoteProtocolError that says whose port this is; nothing else of them counts.
-
-    Args:
-        address: of whoever it is.
-    """
-
-    def decode_kafka(body: Buffer) -> None:
-        if is_kafka_answer(body):
-            raise RemoteProtocolError(f"{address} {not_a_broker(Spoken.KAFKA)}")
-
-    return (
-        Exchange(KAFKA_PROBE, decode_kafka, repeatable=False),
-        Exchange(ZOOKEEPER_PROBE, lambda _: None, repeatable=False),
-    )
 
 
 def barrier() -> Conversation[None]:

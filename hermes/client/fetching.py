@@ -12,14 +12,15 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 from hermes.client.arguments import check_fetch, check_fetches, check_number
 from hermes.client.conversations import (
+    UNKNOWN,
     BrokerVersions,
     Conversation,
     Exchange,
     Pause,
+    Refused,
     metadata,
     named,
 )
-from hermes.client.refusals import UNKNOWN, Refused
 from hermes.errors import (
     BrokerError,
     BrokerTimeoutError,

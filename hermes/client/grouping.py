@@ -2,31 +2,139 @@
 
 A `Delivery` is a batch on its way: it knows the sets that hold its items, and the outcome of every
 item once each set has its own. The sender writes these; nothing else changes a set.
+
+A topic has 0.7's format, whose messages are payloads only, or Kafka's, whose records have a key,
+headers and a time as well. A producer learns which when a broker refuses what it has sent: nothing
+of it was written, so it sends the same again, made the other way.
 """
 
+import time
+from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeAlias, overload
 
-from hermes.client.batching import Batch, InPartition, Keys, Outcome
-from hermes.client.retries import is_retriable
+from hermes.client.batching import Batch, Outcome
+from hermes.client.payloads import Details, InPartition, Keys, RecordData, checked_headers
 from hermes.client.routing import Router, Target
 from hermes.client.sync_producer import SendResult
-from hermes.client.topic_formats import (
-    Details,
-    EncodedRecords,
-    RecordData,
-    TopicFormats,
-    encode_records,
+from hermes.errors import (
+    ClientError,
+    EncodingError,
+    HermesError,
+    WrongFormatError,
+    is_retriable,
 )
-from hermes.errors import ClientError, HermesError, WrongFormatError
 from hermes.protocol import Codec, encode_fitting, encode_message_set
+from hermes.protocol.record_compression import RecordCodec
+from hermes.protocol.records import Headers, Record, encode_batch
 from hermes.quoting import quoted
 
 # What a message takes in a set beside its payload.
 _OVERHEAD_BYTES: Final = 10
+# What a record takes in a batch beside its key, value and headers, at most; and a header likewise.
+_RECORD_OVERHEAD_BYTES: Final = 32
+_HEADER_OVERHEAD_BYTES: Final = 10
+
+# Names may come from data: bounded.
+_MOST_TOPICS: Final = 10_000
+
+
+class TopicFormats:
+    """Which topics hold records, as far as brokers have said. Threads may share it."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, bool] = {}
+
+    def holds_records(self, topic: str) -> bool | None:
+        """Whether a topic is of Kafka's format; None while that isn't known."""
+        return self._known.get(topic)
+
+    def note(self, topic: str, holds_records: bool) -> None:
+        """Remember what a broker has said."""
+        if topic in self._known or len(self._known) < _MOST_TOPICS:
+            self._known[topic] = holds_records
+
+
+class EncodedRecords(NamedTuple):
+    """Record batches, and where their records come from.
+
+    Attributes:
+        data: the batches.
+        starts: of each record the bytes of the payloads before it, as `OutgoingSet` counts them.
+    """
+
+    data: bytes
+    starts: "array[int]"
+
+    def number_at(self, position: int) -> int:
+        """The number of the record whose payload begins at so many bytes."""
+        return bisect_right(self.starts, position) - 1
+
+
+def encode_records(
+    payloads: Sequence[bytes],
+    keys: Sequence[Any],
+    records: Sequence[RecordData | None],
+    codec: Codec,
+    *,
+    max_batch_bytes: int,
+    message_overhead: int = 0,
+) -> EncodedRecords:
+    """Encode payloads as record batches.
+
+    Args:
+        payloads: the values.
+        keys: of each its key, or None; bytes, or a string, which becomes UTF-8. Empty for none.
+        records: of each what else it has, or None. Empty for nothing.
+        codec: how the batches are compressed.
+        max_batch_bytes: a batch with more than one record is no larger, before compression.
+        message_overhead: what a message takes beside its payload as positions are counted.
+
+    Raises:
+        EncodingError: a key or a header can't be stored.
+    """
+    now_ms = time.time_ns() // 1_000_000
+    batches: list[bytes] = []
+    batch: list[Record] = []
+    size = 0
+    for number, payload in enumerate(payloads):
+        key = _stored_key(keys[number]) if keys else None
+        more = records[number] if records else None
+        headers: Headers = ()
+        time_ms = now_ms
+        value: bytes | None = payload
+        if more is not None:
+            headers = checked_headers(more.headers)
+            time_ms = now_ms if more.timestamp_ms is None else more.timestamp_ms
+            value = None if more.value else payload
+        takes = _RECORD_OVERHEAD_BYTES + len(payload) + len(key or b"")
+        takes += sum(
+            len(name) * 4 + len(held or b"") + _HEADER_OVERHEAD_BYTES for name, held in headers
+        )
+        if batch and size + takes > max_batch_bytes:
+            batches.append(encode_batch(batch, RecordCodec(codec.value)))
+            batch, size = [], 0
+        batch.append(Record(len(batch), time_ms, key, value, headers))
+        size += takes
+    batches.append(encode_batch(batch, RecordCodec(codec.value)))
+    sizes = (message_overhead + len(each) for each in payloads)
+    starts = array("q", accumulate(sizes, initial=0))
+    starts.pop()
+    return EncodedRecords(b"".join(batches), starts)
+
+
+def _stored_key(key: Any) -> bytes | None:
+    if key is None or type(key) is bytes:
+        return key
+    if isinstance(key, str):
+        return key.encode()
+    raise EncodingError(
+        f"the topic keeps keys, and one of type {type(key).__name__} can't be kept: give bytes, or "
+        "a string"
+    )
 
 
 class SetRules(NamedTuple):

@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from hermes.client.batching import Batch, Outcome, ProducerData, SendHandle, message_count
+from hermes.client.batching import Batch, Outcome, SendHandle
 from hermes.client.metrics import ProducerCounters
-from hermes.client.payloads import Payloads
+from hermes.client.payloads import Payloads, ProducerData, message_count
 from hermes.client.producer_config import ProducerConfig
 from hermes.client.sending import Sender
 from hermes.client.sync_producer import SendResult

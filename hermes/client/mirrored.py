@@ -10,7 +10,7 @@ from functools import partial
 from typing import Final, NamedTuple, Self
 
 from hermes.client.arguments import check_instance, check_partition, check_topic
-from hermes.client.channel import Channel
+from hermes.client.connection import Channel
 from hermes.client.conversations import Conversation, Exchange, cluster_id, named
 from hermes.client.pipelining import PipelinedConnection
 from hermes.client.translation import SourceMap

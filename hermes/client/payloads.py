@@ -1,10 +1,8 @@
-"""From an application's values to payloads: encoded, checked, counted."""
+"""What an application sends, and the payloads it becomes: encoded, checked, counted."""
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Final, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
 
-from hermes.client.batching import InPartition, Keys
-from hermes.client.topic_formats import Details, RecordData, checked_headers
 from hermes.coordination.layout import BrokerPartition
 from hermes.errors import ArgumentError, EncodingError, HermesError, MessageTooLargeError
 from hermes.keywords import refuse_keywords
@@ -15,6 +13,88 @@ from hermes.quoting import quoted
 GivenHeaders: TypeAlias = Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]]
 
 _OPTIONS: Final = ("headers", "partition")
+
+
+class Keys(list[Any]):
+    """A key for each message of a list, in their order; None for a message without one.
+
+    The messages may go to several partitions. One send of thousands costs a fraction of thousands
+    of sends.
+
+    Example:
+        producer.send("clicks", [b"first", b"second"], key=Keys(["user-7", "user-8"]))
+    """
+
+    __slots__ = ()
+
+
+class InPartition(NamedTuple):
+    """A key for messages whose partition is chosen already; what `send` makes of `partition`.
+
+    Attributes:
+        partition: the partition's number; with several brokers that have one of this number, a
+            `BrokerPartition`, which names the broker as well.
+        key: stored with the messages, where their topic keeps keys; None for none, `Keys` for one
+            per message.
+    """
+
+    partition: int | BrokerPartition
+    key: Any = None
+
+
+class ProducerData(NamedTuple):
+    """What one call sends.
+
+    Example:
+        producer.send(ProducerData("clicks", [b"first", b"second"], key="user-7"))
+
+    Attributes:
+        topic: where to.
+        messages: one value, or a list of values; all go to the same partition.
+        key: chooses the partition; None for no key; `Keys` for one per message; `InPartition` for a
+            certain partition.
+    """
+
+    topic: str
+    messages: Any
+    key: Any = None
+
+
+def message_count(item: Any) -> int:
+    """How many messages an item of a batch holds: a list is several."""
+    messages = item.messages if isinstance(item, ProducerData) else item
+    return len(messages) if type(messages) is list else 1
+
+
+class RecordData(NamedTuple):
+    """A value with headers and a timestamp; for topics of Kafka's format.
+
+    Example:
+        producer.send("orders", RecordData(b"payload", headers=(("source", b"shop"),)), key=b"7")
+
+    Attributes:
+        value: what the encoder takes; None for a tombstone, which compaction takes as "the key is
+            gone".
+        headers: pairs of a name and bytes, or None; names may repeat.
+        timestamp_ms: ms since 1970; None for the time of sending.
+    """
+
+    value: Any
+    headers: Headers = ()
+    timestamp_ms: int | None = None
+
+
+class Details(NamedTuple):
+    """What the messages of one item have beside payloads; goes where its key would.
+
+    Attributes:
+        key: the item's key, or its `Keys`.
+        records: the `RecordData` of each message that has one, without its value; else None.
+            A tombstone's value is True.
+    """
+
+    key: Any
+    records: Sequence[RecordData | None]
 
 
 def check_messages(messages: Any) -> None:
@@ -54,6 +134,23 @@ def with_options(
     if type(messages) is list:
         return [_with_headers(each, pairs) for each in messages], key
     return _with_headers(messages, pairs), key
+
+
+def checked_headers(headers: Any) -> Headers:
+    """Read headers: pairs of a name and bytes, or None; or a mapping.
+
+    Raises:
+        EncodingError: they can't be stored.
+    """
+    try:
+        listed = headers.items() if isinstance(headers, Mapping) else headers
+        pairs = tuple((name, value) for name, value in listed)
+    except (TypeError, ValueError):
+        raise EncodingError("headers: expected pairs of a name and bytes") from None
+    for name, value in pairs:
+        if not isinstance(name, str) or not isinstance(value, bytes | None):
+            raise EncodingError(f"headers: expected pairs of a string and bytes, got {name!r}")
+    return pairs
 
 
 def _with_headers(message: Any, headers: Headers) -> RecordData:

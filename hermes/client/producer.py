@@ -18,29 +18,33 @@ from typing import Any, Final, Never, Self, TypeAlias, overload
 from zope.interface import Interface
 
 from hermes.client.arguments import check_config, check_topic
-from hermes.client.batching import (
-    Batch,
-    InPartition,
-    Keys,
-    Outcome,
-    ProducerData,
-    SendHandle,
-    message_count,
-)
+from hermes.client.batching import Batch, NoRoomNowError, Outcome, SendHandle, SendingQueue
 from hermes.client.bootstrap import ClusterSearch
-from hermes.client.discovery import ZooKeeperMetadata
 from hermes.client.failures import Failures
-from hermes.client.grouping import SetRules
+from hermes.client.grouping import SetRules, TopicFormats
 from hermes.client.handlers import Handlers
 from hermes.client.metrics import ProducerCounters, ProducerMetrics
-from hermes.client.payloads import GivenHeaders, Payloads, check_keys, check_messages, with_options
+from hermes.client.payloads import (
+    GivenHeaders,
+    InPartition,
+    Keys,
+    Payloads,
+    ProducerData,
+    check_keys,
+    check_messages,
+    message_count,
+    with_options,
+)
 from hermes.client.producer_config import ListedBroker, ProducerConfig
-from hermes.client.retries import RetryRules
-from hermes.client.routing import BrokerListMetadata, Brokers, MetadataProvider, Router
-from hermes.client.sending import MAX_ACKNOWLEDGED_SET_BYTES, MAX_SET_BYTES, Sender
-from hermes.client.sending_queue import NoRoomNowError, SendingQueue
+from hermes.client.routing import (
+    BrokerListMetadata,
+    Brokers,
+    MetadataProvider,
+    Router,
+    ZooKeeperMetadata,
+)
+from hermes.client.sending import MAX_ACKNOWLEDGED_SET_BYTES, MAX_SET_BYTES, RetryRules, Sender
 from hermes.client.sync_producer import SyncProducer
-from hermes.client.topic_formats import TopicFormats
 from hermes.coordination.layout import BrokerPartition
 from hermes.errors import ClientError, HermesError, QueueFullError
 from hermes.forks import FORKED, watch_forks

@@ -7,8 +7,7 @@ from hermes.client import conversations
 from hermes.client.admin import Administration
 from hermes.client.append_times import AppendTime, append_times
 from hermes.client.arguments import check_choice, check_least, check_number
-from hermes.client.channel import Channel
-from hermes.client.connection import DEFAULT_MAX_RESPONSE_BYTES, BrokerConnection
+from hermes.client.connection import DEFAULT_MAX_RESPONSE_BYTES, BrokerConnection, Channel
 from hermes.client.conversations import Conversation
 from hermes.client.fetching import (
     DEFAULT_MAX_FETCH_BYTES,

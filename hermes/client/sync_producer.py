@@ -6,10 +6,8 @@ from typing import Final, NamedTuple, Self
 
 from hermes.client import conversations
 from hermes.client.arguments import check_instance, check_partition
-from hermes.client.channel import Channel
-from hermes.client.connection import BrokerConnection
-from hermes.client.conversations import Conversation, Exchange, named
-from hermes.client.refusals import Refused
+from hermes.client.connection import BrokerConnection, Channel
+from hermes.client.conversations import Conversation, Exchange, Refused, named
 from hermes.errors import (
     BrokerError,
     RemoteProtocolError,

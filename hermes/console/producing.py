@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, NoReturn
 
 from hermes.client import SyncProducer
-from hermes.client.topic_formats import RecordData, encode_records
+from hermes.client.grouping import encode_records
+from hermes.client.payloads import RecordData
 from hermes.console.cluster import ClusterClient
 from hermes.console.forms import FieldError
 from hermes.console.recent import ReadCache

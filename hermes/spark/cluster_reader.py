@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any, Final, Self, TypeVar
 
 from hermes.client import EARLIEST, AppendTime, SimpleConsumer
-from hermes.client.retries import is_retriable
 from hermes.coordination.cluster import (
     NodeFaults,
     read_brokers,
@@ -29,6 +28,7 @@ from hermes.errors import (
     HermesError,
     OffsetOutOfRangeBrokerError,
     RoutingError,
+    is_retriable,
 )
 from hermes.protocol import AppendTimesRequest, BoundaryRequest
 from hermes.spark import broker_metadata

@@ -24,7 +24,6 @@ from hermes.client import (
     SimpleConsumer,
 )
 from hermes.client.fetching import FetchedSet
-from hermes.client.retries import is_retriable
 from hermes.errors import (
     BrokerUnavailableError,
     DataLossError,
@@ -32,6 +31,7 @@ from hermes.errors import (
     HermesError,
     InvalidMessageError,
     OffsetOutOfRangeBrokerError,
+    is_retriable,
 )
 from hermes.protocol import AppendTimesRequest, RecordSet
 from hermes.spark.arrow_arrays import as_numbers, numbers

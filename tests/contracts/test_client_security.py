@@ -12,7 +12,7 @@ from certificates import Authority, Certificates
 from client_drivers import DRIVERS, Driver
 
 from hermes import FetchRequest, errors
-from hermes.client.retries import is_retriable
+from hermes.errors import is_retriable
 from hermes.protocol import Acks, ProduceRequest, encode_message_set
 from hermes.testing import RunningBroker, running_broker
 

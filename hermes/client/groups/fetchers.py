@@ -19,7 +19,6 @@ from hermes.client.groups.claims import Claim
 from hermes.client.groups.config import ConsumerConfig
 from hermes.client.groups.ownership import Ownership
 from hermes.client.metrics import ConsumerCounters
-from hermes.client.retries import is_refusal
 from hermes.client.simple_consumer import SimpleConsumer
 from hermes.errors import (
     BrokerError,
@@ -27,6 +26,7 @@ from hermes.errors import (
     HermesError,
     OffsetOutOfRangeBrokerError,
     OffsetResetError,
+    is_refusal,
 )
 from hermes.protocol import EARLIEST, LATEST, FetchRequest
 

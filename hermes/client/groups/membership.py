@@ -35,7 +35,6 @@ from hermes.client.groups.fetchers import BrokerFetcher, MakeFetcher, PartitionF
 from hermes.client.groups.ownership import Ownership
 from hermes.client.groups.streams import MessageStream
 from hermes.client.metrics import ConsumerCounters, GroupMetrics, PartitionPosition
-from hermes.client.retries import is_refusal
 from hermes.coordination.assignment import assign, stream_ids
 from hermes.coordination.cluster import (
     NodeFaults,
@@ -58,6 +57,7 @@ from hermes.errors import (
     HermesError,
     IdInUseError,
     InvalidNodeError,
+    is_refusal,
 )
 from hermes.quoting import quoted
 

@@ -8,8 +8,8 @@ import pytest
 
 from hermes import FetchRequest, Producer, ProducerConfig, RecordData, SimpleConsumer, aio
 from hermes.client import Keys
-from hermes.client.batching import InPartition
 from hermes.client.groups import BrokerPartition
+from hermes.client.payloads import InPartition
 from hermes.errors import (
     ArgumentError,
     EncodingError,

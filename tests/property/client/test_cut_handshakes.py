@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hermes import errors
-from hermes.client.retries import is_retriable
+from hermes.errors import is_retriable
 from hermes.testing import RunningBroker, running_broker
 
 USERS = {"alice": "the reader's pa55word"}

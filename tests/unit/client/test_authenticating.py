@@ -7,13 +7,13 @@ import pytest
 
 from hermes.client.authenticating import advance, authenticate
 from hermes.client.connection import BrokerConnection
-from hermes.client.retries import is_retriable
 from hermes.errors import (
     BrokerNotReachedError,
     BrokerUnavailableError,
     ConfigError,
     HermesError,
     NotAuthenticatedError,
+    is_retriable,
 )
 from hermes.protocol import (
     AuthenticateRequest,

@@ -3,7 +3,7 @@
 import pytest
 from twisted.internet.task import Clock
 
-from hermes.client.retries import Retries, RetryRules
+from hermes.client.sending import Retries, RetryRules
 
 
 def pauses(rules: RetryRules, chance: float = 0.0) -> list[float]:

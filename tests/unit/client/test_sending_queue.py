@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from twisted.internet.task import Clock
 
 from hermes.client import ProducerConfig
-from hermes.client.batching import Batch, SendHandle
-from hermes.client.sending_queue import SendingQueue
+from hermes.client.batching import Batch, SendHandle, SendingQueue
 from hermes.client.sync_producer import SendResult
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from hermes.client import Keys, Producer, ProducerConfig, RecordData
-from hermes.client.topic_formats import encode_records
+from hermes.client.grouping import encode_records
 from hermes.errors import EncodingError, WrongFormatError
 from hermes.protocol import Codec, RecordSet
 

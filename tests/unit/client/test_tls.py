@@ -16,7 +16,6 @@ import pytest
 from certificates import Authority, Certificates, Pair
 
 from hermes.client.connection import BrokerConnection
-from hermes.client.retries import is_retriable
 from hermes.client.simple_consumer import SimpleConsumer
 from hermes.errors import (
     BrokerError,
@@ -26,6 +25,7 @@ from hermes.errors import (
     ClientError,
     ConfigError,
     RemoteProtocolError,
+    is_retriable,
 )
 from hermes.security import ClientSecurity
 

@@ -1,0 +1,75 @@
+"""The files that must be open to follow one life, as ARCHITECTURE.md lists them at its end.
+
+A list begins with `Files, at most N:` and names paths below `hermes/` in the order in which they
+are reached.
+"""
+
+import ast
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+ROOM = ROOT / "hermes"
+
+
+class Walk(NamedTuple):
+    life: str
+    most: int
+    files: list[str]
+
+
+def walks() -> list[Walk]:
+    """The lists of ARCHITECTURE.md, each with the heading of its section."""
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    found = []
+    for section in text.split("\n## ")[1:]:
+        life = section.partition("\n")[0]
+        for most, listed in re.findall(
+            r"^Files, at most (\d+): (.+?)(?:\n\n|\Z)", section, re.M | re.S
+        ):
+            found.append(Walk(life, int(most), re.findall(r"`([^`]+)`", listed)))
+    return found
+
+
+def imports(path: Path) -> set[str]:
+    """The files below `hermes/` that a file imports from, wherever in its text."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom):
+            names |= {f"{node.module}", *(f"{node.module}.{each.name}" for each in node.names)}
+        elif isinstance(node, ast.Import):
+            names |= {each.name for each in node.names}
+    files = set()
+    for name in names:
+        module = ROOT.joinpath(*name.split("."))
+        for each in (module.with_suffix(".py"), module / "__init__.py"):
+            if each.is_file() and each.is_relative_to(ROOM):
+                files.add(each.relative_to(ROOM).as_posix())
+    return files
+
+
+def test_there_are_lists() -> None:
+    assert len({walk.life for walk in walks()}) == len(walks()) > 0
+
+
+@pytest.mark.parametrize("walk", walks(), ids=lambda walk: walk.life)
+def test_a_life_goes_through_few_files(walk: Walk) -> None:
+    assert len(walk.files) <= walk.most
+    assert len(set(walk.files)) == len(walk.files)
+
+
+@pytest.mark.parametrize("walk", walks(), ids=lambda walk: walk.life)
+def test_each_file_is_reached_from_those_before_it(walk: Walk) -> None:
+    """By an import either way round, or over a package that passes its modules' names on."""
+    reached: set[str] = set()
+    for number, file in enumerate(walk.files):
+        assert (ROOM / file).is_file(), f"{file} is not there"
+        own = imports(ROOM / file)
+        packages = {f"{parent.as_posix()}/__init__.py" for parent in Path(file).parents}
+        if number:
+            known = {file, *packages} & reached or own & set(walk.files[:number])
+            assert known, f"{file} has nothing to do with the files before it"
+        reached |= own
