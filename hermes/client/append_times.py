@@ -6,7 +6,7 @@ from typing import NamedTuple
 from hermes.client.arguments import check_number, check_partition
 from hermes.client.conversations import Conversation, Exchange, named
 from hermes.errors import ConfigError, RemoteProtocolError
-from hermes.protocol import AppendTimesAnswer, AppendTimesRequest, decode_append_times_response
+from hermes.protocol import AppendTimesRequest, AppendTimesResponse, decode_append_times_response
 
 
 class AppendTime(NamedTuple):
@@ -38,7 +38,7 @@ def append_times(
     is_whole = False
     while not is_whole:
         request = AppendTimesRequest(topic, partition, start, end, interval_ms)
-        answer: AppendTimesAnswer = yield Exchange(request.encode(), decode)
+        answer: AppendTimesResponse = yield Exchange(request.encode(), decode)
         # The end as it was at first: what is appended meanwhile was not asked for.
         end = answer.end
         start = _extend(times, start, answer)
@@ -46,7 +46,7 @@ def append_times(
     return times
 
 
-def _extend(times: list[AppendTime], start: int, answer: AppendTimesAnswer) -> int:
+def _extend(times: list[AppendTime], start: int, answer: AppendTimesResponse) -> int:
     """Add the runs of an answer; the offset that they reach to."""
     if start < answer.end and not answer.runs:
         raise RemoteProtocolError(f"append times from offset {start} on were answered with none")

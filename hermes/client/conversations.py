@@ -55,7 +55,7 @@ from hermes.protocol import (
     decode_offsets_response,
     error_for,
 )
-from hermes.protocol.strangers import (
+from hermes.protocol.protocol_detection import (
     KAFKA_PROBE,
     ZOOKEEPER_PROBE,
     Spoken,

@@ -25,8 +25,8 @@ from hermes.protocol import (
     MirroredEntry,
     MirroredProduceRequest,
     MirroredSet,
-    SourcePositions,
     SourcePositionsRequest,
+    SourcePositionsResponse,
     SourceSpan,
     decode_mirrored_produce_response,
     decode_source_positions_response,
@@ -327,10 +327,12 @@ def source_map(topic: str, partition: int) -> Conversation[SourceMap]:
     return SourceMap(partition, sources.earliest, sources.end, sources.by_name(), by_source.items())
 
 
-def _ask(topic: str, partition: int, spans: bool, first: int) -> Conversation[SourcePositions]:
+def _ask(
+    topic: str, partition: int, spans: bool, first: int
+) -> Conversation[SourcePositionsResponse]:
     request = SourcePositionsRequest(topic, partition, spans, first).encode()
     detail = named(topic, partition)
-    answer: SourcePositions = yield Exchange(
+    answer: SourcePositionsResponse = yield Exchange(
         request, partial(decode_source_positions_response, detail=detail)
     )
     if 0 <= answer.next <= first:

@@ -28,7 +28,7 @@ from hermes.coordination.kazoo_security import (
     socket_reason,
 )
 from hermes.coordination.wrong_ports import what_answers
-from hermes.protocol.strangers import Spoken, not_coordination
+from hermes.protocol.protocol_detection import Spoken, not_coordination
 from hermes.security import PLAIN, ClientSecurity
 
 # Far above ZooKeeper's own limit of a megabyte, which lists of many children may pass.

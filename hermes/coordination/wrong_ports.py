@@ -5,7 +5,7 @@ import struct
 from typing import Final
 
 from hermes.protocol import LATEST, OffsetsRequest
-from hermes.protocol.strangers import (
+from hermes.protocol.protocol_detection import (
     KAFKA_PROBE,
     Spoken,
     is_kafka_answer,

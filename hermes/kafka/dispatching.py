@@ -25,7 +25,7 @@ from hermes.kafka.calls import Call
 from hermes.kafka.frames import Frame, after_tags
 from hermes.kafka.schemas import Schema, load_schema
 from hermes.kafka.serving import KafkaServer
-from hermes.protocol.decoding import stranger_hint
+from hermes.protocol.decoding import other_protocol_hint
 from hermes.protocol.kafka_errors import KafkaError
 from hermes.server.clients import Client
 from hermes.server.metrics import RequestKind
@@ -88,7 +88,7 @@ class Dispatcher:
         try:
             frame.read_header()
         except RemoteProtocolError as error:
-            raise RemoteProtocolError(f"{error}{stranger_hint(frame.data)}") from None
+            raise RemoteProtocolError(f"{error}{other_protocol_hint(frame.data)}") from None
         if frame.key == API_VERSIONS:
             return api_versions(frame)
         api = APIS.get(frame.key)
@@ -96,7 +96,7 @@ class Dispatcher:
             name = f"type {frame.key}" if api is None else api.name
             text = (
                 f"request {name} in version {frame.version} is not one that ApiVersions names"
-                f"{stranger_hint(frame.data)}"
+                f"{other_protocol_hint(frame.data)}"
             )
             raise CloseConnection(text, "kafka", "unknown_request")
         call = Call(api, frame, client, self._server)

@@ -10,7 +10,7 @@
     ...responses, error_codes
                             the responses, and the codes in them
     framing, receiver       a stream of bytes to requests or responses
-    wrong_port              who has the wrong port, by the bytes with which they begin
+    protocol_detection      who has the wrong port, by the bytes with which they begin
     record_batches, records, record_compression, record_set
                             Kafka's format of today: headers of batches, and what is inside
     kio_messages            the messages of Kafka's requests, from the package kio
@@ -46,7 +46,7 @@ from hermes.protocol.admin_responses import (
     encode_reload_response,
     encode_settings_response,
 )
-from hermes.protocol.authenticating import (
+from hermes.protocol.authentication import (
     AuthenticateRequest,
     decode_authenticate_response,
     encode_authenticate_response,
@@ -83,7 +83,7 @@ from hermes.protocol.mirror_responses import (
     MirroredEntry,
     PartitionPositions,
     SourcePosition,
-    SourcePositions,
+    SourcePositionsResponse,
     SourceSpan,
     decode_cluster_id_response,
     decode_mirrored_produce_response,
@@ -129,7 +129,7 @@ from hermes.protocol.requests import (
 )
 from hermes.protocol.responses import (
     AppendRun,
-    AppendTimesAnswer,
+    AppendTimesResponse,
     BrokerMetadata,
     FetchedEntry,
     PartitionMetadata,
@@ -168,7 +168,7 @@ from hermes.protocol.responses import (
 )
 from hermes.protocol.search import find_valid_message
 from hermes.protocol.set_check import SetCheck, check_message_set, check_plain_set
-from hermes.protocol.topics import (
+from hermes.protocol.topic_names import (
     check_kafka_topic_name,
     check_new_topic_name,
     check_topic_name,
@@ -192,8 +192,8 @@ __all__ = [
     "Acks",
     "AlterTopicRequest",
     "AppendRun",
-    "AppendTimesAnswer",
     "AppendTimesRequest",
+    "AppendTimesResponse",
     "AuthenticateRequest",
     "BoundaryRequest",
     "BrokerMetadata",
@@ -247,8 +247,8 @@ __all__ = [
     "SettingDescription",
     "SourceFlags",
     "SourcePosition",
-    "SourcePositions",
     "SourcePositionsRequest",
+    "SourcePositionsResponse",
     "SourceSpan",
     "TopicMetadata",
     "UnsupportedRequest",

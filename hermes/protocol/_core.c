@@ -2,8 +2,8 @@
  *
  * Of 0.7's messages only plain ones are handled here: magic 1, no attributes, whole and intact.
  * Whatever else a set may hold is left to Python, which alone decides about it. So there are no rules
- * about its damage here, and no errors except those of memory and of wrong arguments. Of the records
- * of Kafka clients it is said what is wrong; what follows from it is for Python, too.
+ * about its damage here, and no errors except those of memory and of wrong arguments. Faults in
+ * Kafka's records are only reported; Python decides about them, too.
  *
  * Every length is compared with the bytes available before one of them is read. Positions that
  * come from Python are checked like lengths that come from a peer.

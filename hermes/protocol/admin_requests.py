@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final, Self
 
 from hermes.errors import RemoteProtocolError
+from hermes.protocol.own_requests import EmptyRequest
 from hermes.protocol.wire import ByteReader, encode_string, own_frame, pack
 
 #: The most settings that one request can give or reset; there are fewer.
@@ -77,17 +78,10 @@ class AlterTopicRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class ReloadConfigRequest:
-    """Type 73: read broker.yaml again. The body is empty."""
+class ReloadConfigRequest(EmptyRequest):
+    """Type 73: read broker.yaml again."""
 
     TYPE: ClassVar[int] = 73
-
-    def encode(self) -> bytes:
-        return own_frame(self.TYPE)
-
-    @classmethod
-    def decode(cls, _reader: ByteReader) -> Self:
-        return cls()
 
 
 @dataclass(frozen=True, slots=True)

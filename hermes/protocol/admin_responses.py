@@ -1,6 +1,7 @@
 """The responses to Hermes' requests for operators, types 71 to 76.
 
-A refusal may have a reason in words after its code, for instance what is wrong with a setting.
+A refusal may have a reason in words after its code, for instance what is wrong with a setting: all
+decoders raise what `decode_refusable_response` does.
 """
 
 from collections.abc import Sequence
@@ -226,12 +227,7 @@ def encode_reload_response(changes: Sequence[ConfigChange]) -> bytes:
 
 
 def decode_reload_response(body: Buffer) -> tuple[int, list[ConfigChange]]:
-    """Decode how many changes there are, and the first of them.
-
-    Raises:
-        BrokerError: nothing was changed; the text says why.
-        RemoteProtocolError: the response is truncated.
-    """
+    """Decode how many changes there are, and the first of them."""
     reader = decode_refusable_response(body)
     total, count = reader.int32(), reader.count(reader.int16())
     return total, [

@@ -54,7 +54,7 @@ class BatchRules(NamedTuple):
     """What a topic takes.
 
     Attributes:
-        needs_keys: whether each message must have a key: the topic is compacted.
+        needs_keys: the topic is compacted.
         is_log_append_time: whether the broker sets the timestamps.
         max_expanded_bytes: what compressed messages may expand to where they have to be read.
     """

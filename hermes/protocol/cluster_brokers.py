@@ -6,11 +6,12 @@ has reached. Framed and versioned as in `own_requests`.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, Self
+from typing import ClassVar, NamedTuple
 
 from hermes.protocol.error_codes import ErrorCode
+from hermes.protocol.own_requests import EmptyRequest
 from hermes.protocol.responses import checked_reader
-from hermes.protocol.wire import Buffer, ByteReader, encode_string, frame, own_frame, pack
+from hermes.protocol.wire import Buffer, encode_string, frame, pack
 
 
 class ClusterBroker(NamedTuple):
@@ -22,17 +23,10 @@ class ClusterBroker(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterBrokersRequest:
-    """Type 81: ask for the brokers of the cluster. The body is empty."""
+class ClusterBrokersRequest(EmptyRequest):
+    """Type 81: ask for the brokers of the cluster."""
 
     TYPE: ClassVar[int] = 81
-
-    def encode(self) -> bytes:
-        return own_frame(self.TYPE)
-
-    @classmethod
-    def decode(cls, _reader: ByteReader) -> Self:
-        return cls()
 
 
 def encode_cluster_brokers_response(brokers: Sequence[ClusterBroker]) -> bytes:
@@ -44,12 +38,6 @@ def encode_cluster_brokers_response(brokers: Sequence[ClusterBroker]) -> bytes:
 
 
 def decode_cluster_brokers_response(body: Buffer) -> list[ClusterBroker]:
-    """Decode the brokers, by id.
-
-    Raises:
-        BrokerError: the code is not 0.
-        RemoteProtocolError: the response is truncated.
-    """
     reader = checked_reader(body, "brokers of the cluster")
     count = reader.count(reader.int32())
     return [ClusterBroker(reader.int32(), reader.string(), reader.int32()) for _ in range(count)]

@@ -123,13 +123,8 @@ def decompress(codec: Codec, data: Buffer, limit: int) -> bytes:
 def expand(codec: Codec, data: Buffer, budget: Budget) -> bytes | bytearray:
     """Expand the payload of a compressed message, as one of several that share a budget.
 
-    Returns:
-        A new object: a bytearray when it came in several parts, which were then never in memory
-        twice.
-
-    Raises:
-        InvalidMessageError, ExpandedTooLargeError: as for `decompress`; the budget may be charged
-            in part.
+    The result is new: a bytearray when it came in several parts, which were then never in memory
+    twice. Raises as `decompress`; the budget may be charged in part.
     """
     view = memoryview(data)
     if codec is Codec.GZIP:

@@ -41,7 +41,7 @@ _MAX_STEPS: Final = 16
 # -- in a segment -------------------------------------------------------------------------------
 
 
-class Source(Protocol):
+class SegmentBytes(Protocol):
     """A segment's bytes by their offsets, too many to be in memory.
 
     Attributes:
@@ -58,7 +58,7 @@ class Source(Protocol):
         """Read a range, cut at `end`."""
 
 
-def valid_length(source: Source, offset: int) -> int:
+def valid_length(source: SegmentBytes, offset: int) -> int:
     """The length of the message at an offset, its size field included; 0 when it is bad."""
     start = source.read(offset, _LONGEST_START)
     header = _header_bytes(start)
@@ -76,20 +76,16 @@ def valid_length(source: Source, offset: int) -> int:
     return following - offset if crc == _stored_crc(start, header) else 0
 
 
-def next_valid(source: Source, bad: int, limit: int) -> int | None:
+def next_valid(source: SegmentBytes, bad: int, limit: int) -> int | None:
     """Find where the next valid message starts after a bad one, by the evidence described above.
 
     Memory is bounded by a few times the limit, work by the length of what is searched.
 
     Args:
-        bad: where the bad message starts, < source.end.
         limit: the largest payload to believe in where a size can't be trusted.
 
     Returns:
         An offset after `bad`; None when the rest, up to the source's end, is a bad tail.
-
-    Raises:
-        OSError: the segment can't be read.
     """
     for _ in range(_MAX_STEPS):
         resized = _end_by_crc(source, bad, limit)
@@ -121,7 +117,7 @@ def _stored_crc(start: bytes, header: int) -> int:
     return int.from_bytes(start[header : header + _SIZE_BYTES], "big")
 
 
-def _plausible_size(source: Source, offset: int, limit: int) -> int:
+def _plausible_size(source: SegmentBytes, offset: int, limit: int) -> int:
     """The size field of the message at an offset; 0 if no message can have it."""
     start = source.read(offset, _SIZE_AND_MAGIC_BYTES)
     if len(start) < _SIZE_AND_MAGIC_BYTES:
@@ -134,7 +130,7 @@ def _plausible_size(source: Source, offset: int, limit: int) -> int:
     return 0 if is_torn and not _header_bytes(start) else size
 
 
-def _end_by_crc(source: Source, bad: int, limit: int) -> int | None:
+def _end_by_crc(source: SegmentBytes, bad: int, limit: int) -> int | None:
     """Find the valid message (or the end) up to which the bad one's CRC is right, if any."""
     start = source.read(bad, _LONGEST_START)
     header = _header_bytes(start)
@@ -159,7 +155,7 @@ def _end_by_crc(source: Source, bad: int, limit: int) -> int | None:
     return None
 
 
-def _find(source: Source, start: int, stop: int, limit: int) -> int | None:
+def _find(source: SegmentBytes, start: int, stop: int, limit: int) -> int | None:
     """Find the first valid message that starts in [start, stop), of up to `limit` payload bytes."""
     # What starts in the last `overlap` bytes of a window may be cut off by it: the next one
     # begins there, so that an earlier, longer message wins over one inside it.
@@ -185,13 +181,9 @@ def next_good(data: Buffer) -> int | None:
 
 
 def resume_after(data: Buffer, position: int, following: int) -> int | None:
-    """Where to resume after a bad message that ends within the set by its size.
+    """Where to resume after a bad message that ends, by its size, at `following` within the set.
 
-    Args:
-        position, following: where the message starts and ends.
-
-    Returns:
-        A position after `position`; None if nothing in the set tells.
+    None if nothing in the set tells.
     """
     found = find_valid_message(data, position, max_message_bytes=len(data))
     if found == position:  # intact by its CRC, only its contents are damaged

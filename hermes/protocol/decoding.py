@@ -20,7 +20,7 @@ from hermes.protocol.admin_requests import (
     RecentLogLinesRequest,
     ReloadConfigRequest,
 )
-from hermes.protocol.authenticating import AuthenticateRequest
+from hermes.protocol.authentication import AuthenticateRequest
 from hermes.protocol.cluster_brokers import ClusterBrokersRequest
 from hermes.protocol.mirror_requests import (
     ClusterIdRequest,
@@ -37,6 +37,7 @@ from hermes.protocol.own_requests import (
     UnsupportedRequest,
     WaitingFetchRequest,
 )
+from hermes.protocol.protocol_detection import Spoken, frame_hint, is_zookeeper_connect
 from hermes.protocol.record_requests import RecordFetchRequest, RecordProduceRequest
 from hermes.protocol.requests import (
     FetchRequest,
@@ -46,7 +47,6 @@ from hermes.protocol.requests import (
     ProduceRequest,
     counted,
 )
-from hermes.protocol.strangers import Spoken, frame_hint, is_zookeeper_connect
 from hermes.protocol.wire import Buffer, ByteReader
 
 #: A request with more entries than this is long. Decoded, an entry takes some 500 bytes, and
@@ -159,7 +159,7 @@ def decode_request(frame: Buffer) -> Request:
     return own(reader) if version == 0 else UnsupportedRequest(request_type, version)
 
 
-def stranger_hint(frame: Buffer) -> str:
+def other_protocol_hint(frame: Buffer) -> str:
     """Say whose first request this is, for the end of an error of a server of another protocol.
 
     Empty if nobody is known to begin so.
@@ -184,11 +184,7 @@ class LongRequest:
     frame: memoryview
 
     def decode(self) -> Request:
-        """Decode it, which takes up to a tenth of a second; any thread may.
-
-        Raises:
-            RemoteProtocolError: as for `decode_request`.
-        """
+        """Decode it, which takes up to a tenth of a second; any thread may. Raises as above."""
         return decode_request(self.frame)
 
 
@@ -201,7 +197,6 @@ class LongProduce:
     Attributes:
         frame: the request without its size prefix, as a view of what was received.
         acks, timeout_ms: as of an `AcknowledgedProduceRequest`; None and 0 for a multiproduce.
-        count: how many entries it declares.
     """
 
     frame: memoryview
@@ -212,10 +207,8 @@ class LongProduce:
     def topics(self) -> set[str]:
         """The names of its topics. Reads all of it, up to a tenth of a second; any thread may.
 
-        A request that isn't whole appends nothing, so this comes before the first slice.
-
-        Raises:
-            RemoteProtocolError: as for `decode_request`.
+        A request that isn't whole appends nothing, so this comes before the first slice. Raises as
+        `decode_request`.
         """
         return {produce.topic for produce in self._produces()}
 

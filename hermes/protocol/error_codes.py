@@ -183,17 +183,14 @@ _EXPLAINED: Final = {
 
 
 def error_for(code: int, detail: str = "", why: str = "") -> BrokerError:
-    """Make the exception for a code in a broker's response; it is not raised here.
+    """Make the exception for a code in a broker's response; ValueError for 0, which is no error.
 
     Args:
-        code: any int16 but 0; an unknown one gives an `UnknownBrokerError` that carries it.
+        code: an unknown one gives an `UnknownBrokerError` that carries it.
         detail: what was asked for, for instance `topic 'clicks' partition 3`; put before the
             reason.
         why: what the broker says beside the code, for instance that its disk is full; put into the
             reason, where that is open.
-
-    Raises:
-        ValueError: the code is 0, which is not an error.
     """
     if code == ErrorCode.NONE:
         raise ValueError("0 means that there was no error")

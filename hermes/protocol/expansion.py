@@ -38,13 +38,10 @@ class Expansion:
         self._budget = Budget(limit)
 
     def count(self, message: Message, depth: int = 1) -> int:
-        """Check everything inside a compressed message.
+        """Check everything inside a compressed message, and count its uncompressed messages.
 
         Args:
             depth: how many levels deep its contents are.
-
-        Returns:
-            How many uncompressed messages it stands for; 0 for an empty set.
 
         Raises:
             InvalidMessageError: something inside is damaged, or nested too deep. No offset.
@@ -62,10 +59,7 @@ class Expansion:
         return count
 
     def messages(self, message: Message, depth: int = 1) -> Iterator[Message]:
-        """Iterate over the messages inside, checked and uncompressed, of all levels, in order.
-
-        Raises: as `count`, while iterating.
-        """
+        """Iterate over the uncompressed messages inside, of all levels; raises as `count` does."""
         expanded = self._expand(message, depth)
         for each in _whole_messages(bytes(expanded)):  # payloads are slices of it
             if each.codec is Codec.NONE:

@@ -11,7 +11,7 @@ from typing import Final
 
 from hermes.errors import RemoteProtocolError
 from hermes.protocol.messages import SIZE
-from hermes.protocol.strangers import client_hint, not_a_broker
+from hermes.protocol.protocol_detection import client_hint, not_a_broker
 from hermes.protocol.wire import Buffer
 
 # Gathered frames up to this size are made bytes, which are faster to slice than a memoryview.
@@ -33,11 +33,10 @@ class Frames:
     """Cuts a stream of `int32 size | body` into frames.
 
     Args:
-        max_bytes: the largest size that may be declared; 1 or more.
         what: how errors call a frame, for instance "a request".
 
     Attributes:
-        max_bytes: as given; may be changed.
+        max_bytes: the largest size that may be declared, 1 or more; may be changed.
         data: the chunk that is being used.
         position: how far it has been used.
     """
@@ -85,8 +84,7 @@ class Frames:
             bytes must arrive first.
 
         Raises:
-            RemoteProtocolError: the size is not positive, or above the maximum. The stream
-                can't be read any further.
+            RemoteProtocolError: the size is not allowed. The stream can't be read any further.
         """
         while True:
             available = len(self.data) - self.position

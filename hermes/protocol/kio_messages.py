@@ -10,10 +10,7 @@ from typing import Final
 
 
 def import_messages(name: str, version: int) -> tuple[ModuleType, ModuleType]:
-    """Import the modules of `kio` with a version of a request, by its name in Kafka's schemas.
-
-    Returns:
-        The request's module, and the response's.
+    """Import the modules of `kio` with a request, by its name in Kafka's schemas, and its response.
 
     Raises:
         ImportError: there is no `kio`, or no such version.
@@ -25,11 +22,7 @@ def import_messages(name: str, version: int) -> tuple[ModuleType, ModuleType]:
 
 
 class _Omission(threading.local):
-    """A module finder that hides hypothesis from threads that want it so.
-
-    Attributes:
-        wanted: how many blocks of this thread are under way.
-    """
+    """A module finder that hides hypothesis from a thread while any of its blocks is open."""
 
     wanted = 0
 

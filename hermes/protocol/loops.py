@@ -50,15 +50,12 @@ def iterate(
     base_offset: int,
     unusual: Unusual[_M],
 ) -> Iterator[tuple[_M, int]]:
-    """Iterate over the messages of a set.
+    """Iterate over the messages of a set: each, which owns its payload, with the offset after it.
 
     Args:
         make: makes a message of `(payload, magic, attributes, crc)`: a type derived from tuple.
         base_offset: the offset of the data's first byte.
         unusual: called wherever no plain message starts, also at the end.
-
-    Yields:
-        Each message, which owns its payload, with the offset after it.
     """
     unpack = PLAIN.unpack_from
     end = len(data)
@@ -84,9 +81,6 @@ def pack_plain(
     data: bytes, position: int, base_offset: int
 ) -> tuple[int, int, bytes, bytes, bytes]:
     """Pack the payloads of the plain messages from a position on, as columns keep them.
-
-    Args:
-        base_offset: the offset of the data's first byte.
 
     Returns:
         How many there are; the position after the last of them; their payloads, one after the
@@ -119,9 +113,8 @@ def pack_plain(
 def java_partitions(keys: list[Any], partition_count: int) -> list[int | None]:
     """Choose partitions by Java's hashes of keys: the magnitude modulo the number of partitions.
 
-    Returns:
-        For each key its partition; None of those that are neither ASCII text nor bytes nor
-        numbers of 64 bits, whose hashes take more to compute.
+    None for keys that are neither ASCII text nor bytes nor numbers of 64 bits, whose hashes take
+    more to compute.
     """
     if not 0 < partition_count < 2**31:
         raise ValueError("expected 1 partition or more")
@@ -149,12 +142,10 @@ def _java_partition(key: Any, partition_count: int) -> int | None:
 class ListedRows(Generic[_R]):
     """Rows that exist already, with the interface of `Rows`.
 
-    Args:
-        listed: the rows, with offset and next offset in the fourth and the fifth place.
-
     Attributes:
-        items: an iterator over the rows, which the reader uses; it may be asked how far it has come
-            at any time, in any thread.
+        listed: the rows, with offset and next offset in the fourth and the fifth place.
+        items: an iterator over the rows, which the reader uses; any thread may ask at any time
+            how far it has come.
     """
 
     __slots__ = ("items", "listed")
@@ -187,7 +178,6 @@ class Rows(ListedRows[_R]):
 
     Args:
         make: the type of the rows: a type of tuples, whose own `__new__` is not called.
-        base_offset: the offset of the data's first byte.
         source: topic, partition and broker.
         most: how many rows to make at once at most, 1 or more.
 
@@ -258,10 +248,7 @@ def count_uncompressed(data: Buffer, start: int, end: int) -> tuple[int, int]:
 
     Unlike `count_plain` it takes both magics and free attribute bits. It stops at whatever may be
     something else: a compressed message, a damaged or incomplete one, or the last 9 bytes, which
-    are an empty message of magic 0 at best. Callers decode it.
-
-    Returns:
-        How many there are, and the position after them.
+    are an empty message of magic 0 at best. Callers decode it. Returns the position, too.
     """
     unpack = PLAIN.unpack_from
     last = end - PLAIN.size
@@ -288,16 +275,13 @@ def tally(
 ) -> int:
     """Count the plain messages from a position on by the windows that their stamps fall into.
 
-    `stamps` has the layout. A message without a stamp counts in window 0 of process 0.
+    `stamps` has the layout. A message without a stamp counts in window 0 of process 0. Returns the
+    position after the last one.
 
     Args:
-        window_ms: how long a window is, 1 or more.
         found: what is added to: by (start of the window in ms since 1970, process) how many
             messages, and modulo 2^64 the sum of what `stamps.mixed` makes of each one's number
             (0 without a stamp) and CRC.
-
-    Returns:
-        The position after the last of them.
     """
     unpack, unpack_stamp = PLAIN.unpack_from, STAMP.unpack_from
     last = len(data) - PLAIN.size
@@ -331,12 +315,7 @@ def check_records(
     """Read the records of a batch, not compressed, as Kafka does, and keep nothing of them.
 
     `records` has the layout. Lengths below 0 mean null; numbers take up to 5 bytes, timestamps 10,
-    and what doesn't fit into 32 or 64 bits is lost.
-
-    Args:
-        end: where the last one must end.
-        count: how many there must be.
-        base_timestamp_ms: the batch's.
+    and what doesn't fit into 32 or 64 bits is lost. `end` is where record number `count` must end.
 
     Returns:
         What is wrong (`RecordFault`, 0 for nothing) and the number of the record in which it is,
@@ -433,8 +412,6 @@ def collect_produces(
     with the case of a single message inline, since a call costs as much as several of its lines.
 
     Args:
-        position: where the first one starts, with its size.
-        end: where the last one may end.
         prefix: the bytes after its size that each request must have: type, topic and partition.
         largest: no request's size may be larger.
         buffers: where the sets go. Sets of one message are slices of the data, others views of it.
@@ -489,11 +466,7 @@ def encode_plain(payloads: list[bytes]) -> bytes:
 
 
 def whole_bytes(data: bytes) -> int:
-    """Measure the whole messages at the beginning of a set, by their lengths alone.
-
-    Returns:
-        Where an incomplete message, or one with a negative length, starts; or the end.
-    """
+    """The size of the whole messages at the beginning of a set, by their lengths alone."""
     unpack = _SIZE.unpack_from
     end = len(data)
     position, following = 0, 4

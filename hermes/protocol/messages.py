@@ -33,7 +33,7 @@ MAGIC0: Final = struct.Struct(">ibI")
 MAGIC1: Final = struct.Struct(">ibBI")
 
 
-class _Fields(NamedTuple):
+class _MessageFields(NamedTuple):
     payload: bytes
     magic: int
     attributes: int
@@ -65,10 +65,10 @@ class Message(tuple[bytes, int, int, int]):
     timestamp_ms: int | None = None
 
     # A named tuple's own descriptors: a property takes twice as long.
-    payload: bytes = _Fields.payload
-    magic: int = _Fields.magic
-    attributes: int = _Fields.attributes
-    crc: int = _Fields.crc
+    payload: bytes = _MessageFields.payload
+    magic: int = _MessageFields.magic
+    attributes: int = _MessageFields.attributes
+    crc: int = _MessageFields.crc
 
     @classmethod
     def of(cls, payload: bytes, *, magic: int = 1, attributes: int = 0) -> Self:
@@ -114,9 +114,7 @@ class Message(tuple[bytes, int, int, int]):
 def encode_message(payload: bytes, *, magic: int = 1, attributes: int = 0) -> bytes:
     """Encode one message with its length and CRC.
 
-    Args:
-        magic: 0 or 1; 0.7 writes 1.
-        attributes: 0 to 255; with codec bits set the payload must be a compressed message set.
+    With codec bits in the attributes, the payload must be a compressed message set.
     """
     return Message.of(payload, magic=magic, attributes=attributes).encode()
 
@@ -126,9 +124,8 @@ def encode_message_set(
 ) -> bytes:
     """Encode payloads as a message set; empty when there are no payloads and no codec.
 
-    Args:
-        codec: GZIP or SNAPPY wrap the whole set into one compressed message, as 0.7's clients do.
-        magic: 0 or 1, of the messages; a compressed wrapper always has magic 1.
+    GZIP and SNAPPY wrap the whole set into one compressed message, as 0.7's clients do: of magic 1,
+    whatever the magic of the messages.
     """
     if magic == 1:
         encoded = core.encode_plain(payloads if isinstance(payloads, list) else list(payloads))
@@ -153,8 +150,6 @@ def encode_fitting(
 
     Args:
         payloads: at least one. None is larger than max_message_bytes.
-        codec: as for `encode_message_set`.
-        max_message_bytes: the largest payload that the broker accepts.
         max_set_bytes: a set of more than one message is no larger, before compression; None for
             no limit.
 

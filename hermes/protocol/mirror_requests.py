@@ -11,6 +11,7 @@ from enum import IntFlag
 from typing import ClassVar, Final, Self
 
 from hermes.errors import RemoteProtocolError
+from hermes.protocol.own_requests import EmptyRequest
 from hermes.protocol.requests import ProduceRequest
 from hermes.protocol.wire import Buffer, ByteReader, encode_string, own_frame, pack
 
@@ -143,14 +144,7 @@ class SourcePositionsRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterIdRequest:
-    """Type 79: ask for the UUID of the broker's cluster. The body is empty."""
+class ClusterIdRequest(EmptyRequest):
+    """Type 79: ask for the UUID of the broker's cluster."""
 
     TYPE: ClassVar[int] = 79
-
-    def encode(self) -> bytes:
-        return own_frame(self.TYPE)
-
-    @classmethod
-    def decode(cls, _reader: ByteReader) -> Self:
-        return cls()

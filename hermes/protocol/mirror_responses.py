@@ -1,4 +1,7 @@
-"""The responses to Hermes' requests for mirrors, types 77 to 79."""
+"""The responses to Hermes' requests for mirrors, types 77 to 79.
+
+Decoders raise what those in `responses` do.
+"""
 
 import struct
 from collections.abc import Iterable, Sequence
@@ -73,7 +76,7 @@ class SourceSpan(NamedTuple):
     log_end: int
 
 
-class SourcePositions(NamedTuple):
+class SourcePositionsResponse(NamedTuple):
     """The response to a request for positions, or one part of it.
 
     Attributes:
@@ -98,18 +101,12 @@ def encode_mirrored_produce_response(entries: Sequence[MirroredEntry]) -> bytes:
 
 
 def decode_mirrored_produce_response(body: Buffer) -> list[MirroredEntry]:
-    """Decode the outcomes, set by set.
-
-    Raises:
-        BrokerError: the request as a whole was refused.
-        RemoteProtocolError: the response is truncated.
-    """
     reader = checked_reader(body, "mirrored produce")
     count = reader.count(reader.int16())
     return [MirroredEntry(read_code(reader), *reader.numbers(_ENTRY)) for _ in range(count)]
 
 
-def encode_source_positions_response(answer: SourcePositions) -> bytes:
+def encode_source_positions_response(answer: SourcePositionsResponse) -> bytes:
     parts = [pack(">hqi", ErrorCode.NONE, answer.next, len(answer.partitions))]
     for partition, earliest, end, sources in answer.partitions:
         parts.append(_PARTITION.pack(partition, earliest, end, len(sources)))
@@ -120,12 +117,12 @@ def encode_source_positions_response(answer: SourcePositions) -> bytes:
     return frame(*parts)
 
 
-def decode_source_positions_response(body: Buffer, *, detail: str = "") -> SourcePositions:
+def decode_source_positions_response(body: Buffer, *, detail: str = "") -> SourcePositionsResponse:
     reader = checked_reader(body, detail)
     following, count = reader.int64(), reader.count(reader.int32())
     partitions = [_partition(reader) for _ in range(count)]
     spans = [SourceSpan(*reader.numbers(_SPAN)) for _ in range(reader.count(reader.int32()))]
-    return SourcePositions(following, partitions, spans)
+    return SourcePositionsResponse(following, partitions, spans)
 
 
 def _partition(reader: ByteReader) -> PartitionPositions:

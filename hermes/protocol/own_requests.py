@@ -29,6 +29,21 @@ class Acks(IntEnum):
     FLUSHED = 2
 
 
+class EmptyRequest:
+    """A request that consists of its type and version."""
+
+    __slots__ = ()
+
+    TYPE: ClassVar[int]
+
+    def encode(self) -> bytes:
+        return own_frame(self.TYPE)
+
+    @classmethod
+    def decode(cls, _reader: ByteReader) -> Self:
+        return cls()
+
+
 @dataclass(frozen=True, slots=True)
 class AcknowledgedProduceRequest:
     """Type 64: append up to 32,767 message sets and report the outcome of each.
@@ -187,17 +202,10 @@ class AppendTimesRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class CoordinationRequest:
-    """Type 70: ask where clients find coordination. The body is empty."""
+class CoordinationRequest(EmptyRequest):
+    """Type 70: ask where clients find coordination."""
 
     TYPE: ClassVar[int] = 70
-
-    def encode(self) -> bytes:
-        return own_frame(self.TYPE)
-
-    @classmethod
-    def decode(cls, _reader: ByteReader) -> Self:
-        return cls()
 
 
 @dataclass(frozen=True, slots=True)

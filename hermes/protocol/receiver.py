@@ -67,9 +67,8 @@ class RequestReceiver:
         while (request := receiver.next_request()) is not None:
             serve(request)
 
-    Args:
-        max_request_bytes: the largest size that a request may declare; 1 or more.
-        max_message_bytes: the largest payload that a run may hold.
+    Requests may declare 1 to `max_request_bytes`; no payload in a run is larger than
+    `max_message_bytes`.
     """
 
     __slots__ = ("_error", "_frames", "_largest", "_produce")
@@ -81,7 +80,7 @@ class RequestReceiver:
         self._error: str | None = None  # not the exception: it refers to the frames, they to us
 
     def limit(self, max_request_bytes: int, max_message_bytes: int) -> None:
-        """Have other limits from now on; as in the constructor."""
+        """Have other limits from now on."""
         self._frames.max_bytes = max_request_bytes
         # No larger request goes through the fast loop, which therefore needs no other size check.
         self._largest = min(max_request_bytes, max_message_bytes)
@@ -169,10 +168,8 @@ class RequestReceiver:
         """Take plain produces for one partition from the current chunk, and add them to a run.
 
         Whatever isn't plain ends it and is left in place. The first request ends at `end`; the
-        others follow, unless the partition is negative: then only the first is taken.
-
-        Returns:
-            The run, a new one if `run` was None; None when nothing was taken.
+        others follow, unless the partition is negative: then only the first is taken. None when
+        nothing was taken.
         """
         frames = self._frames
         if known.partition >= 0:
@@ -201,12 +198,7 @@ class _ResponseFrames(Frames):
 
 
 class ResponseReceiver:
-    """The receiving half of a client's connection.
-
-    Args:
-        max_response_bytes: the largest size that a response may declare; 1 or more.
-        address: of the server, for errors.
-    """
+    """The receiving half of a client's connection; errors name the server's address."""
 
     __slots__ = ("_frames",)
 
@@ -224,10 +216,8 @@ class ResponseReceiver:
     def next_response(self) -> memoryview | None:
         """Take the next response, without its size prefix; None when more bytes must arrive first.
 
-        It is a view that keeps the received bytes alive.
-
-        Raises:
-            RemoteProtocolError: the size is not positive or too large; close the connection.
+        It is a view that keeps the received bytes alive. After a RemoteProtocolError, for a size
+        that is not allowed, close the connection.
         """
         end = self._frames.frame_end()
         return None if end is None else self._frames.take(end)

@@ -206,8 +206,7 @@ def placed(
     """Say which bytes to append for batches that get their place in a log now.
 
     Args:
-        buffer: the batches.
-        headers: what `check_batches` found in it; they are what is appended.
+        headers: what `check_batches` found in the buffer; they are what is appended.
         base_offset: the first batch's; the others follow.
         append_time_ms: the timestamp of all messages under LogAppendTime; None leaves them.
 
@@ -234,13 +233,9 @@ def placed(
 def stamped(
     header: BatchHeader, body: Buffer, max_timestamp_ms: int, *, is_log_append_time: bool
 ) -> BatchHeader:
-    """A header with another largest timestamp, and the CRC that fits it.
+    """A header with another largest timestamp, and the CRC that fits it and the batch's messages.
 
     Attributes that have no meaning yet are lost, as in Kafka.
-
-    Args:
-        body: the batch's messages, as they are.
-        is_log_append_time: whether that is the timestamp of all messages.
     """
     attributes = header.attributes & _KNOWN_BITS & ~LOG_APPEND_TIME_BIT
     if is_log_append_time:

@@ -61,11 +61,9 @@ class RecordProduceRequest(AcknowledgedProduceRequest):
 
 
 class RecordFetchedEntry(NamedTuple):
-    """The response to one fetch of a `RecordFetchRequest`.
+    """The response to one fetch of a `RecordFetchRequest`: a `WaitingFetchedEntry` of any content.
 
     Attributes:
-        error: an `ErrorCode`, or a number that is not known.
-        high_watermark: up to where the partition was readable; -1 when it does not exist.
         content: a `ContentFormat`, or a number that is not known.
         data: the bytes, often ending within a message or a batch; decoded, a view of the response.
     """

@@ -25,7 +25,7 @@ _R = TypeVar("_R", bound=tuple[Any, ...])
 MAGIC: Final = 2
 
 
-class _Fields(NamedTuple):
+class _RecordFields(NamedTuple):
     payload: bytes | None
     magic: int
     attributes: int
@@ -49,10 +49,10 @@ class RecordMessage(Message):
 
     __slots__ = ()
 
-    payload: Any = _Fields.payload
-    key: Any = _Fields.key
-    headers: Any = _Fields.headers
-    timestamp_ms: Any = _Fields.timestamp_ms
+    payload: Any = _RecordFields.payload
+    key: Any = _RecordFields.key
+    headers: Any = _RecordFields.headers
+    timestamp_ms: Any = _RecordFields.timestamp_ms
 
     @property
     def is_valid(self) -> bool:

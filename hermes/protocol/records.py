@@ -72,7 +72,6 @@ def encode_batch(
         records: at least one, with ascending offsets; the first one's is the base offset. Producers
             count from 0, and the broker sets the base offset.
         last_offset: the last offset that the batch stands for; None for the last record's.
-        producer_id, producer_epoch, base_sequence: of an idempotent producer; -1 for none.
 
     Raises:
         LocalProtocolError: there are no records, or a value doesn't fit into a batch.
@@ -127,14 +126,9 @@ def iterate_records(
     *,
     max_expanded_bytes: int = DEFAULT_MAX_EXPANDED_BYTES,
 ) -> Iterator[Record]:
-    """Iterate over the records of one batch, whose CRC isn't looked at; keys and values are copies.
+    """Iterate over the records of the batch at a position, whose CRC isn't looked at.
 
-    Control batches have records, too: their keys say what they mark.
-
-    Args:
-        buffer: what holds the batch, whole, from `position` on.
-        header: as `decode_header` read it there.
-        max_expanded_bytes: what it may expand to.
+    Control batches have records, too: their keys say what they mark. Keys and values are copies.
 
     Raises:
         InvalidMessageError: the records aren't what the header says, or are damaged. Those before

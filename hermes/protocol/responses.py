@@ -80,7 +80,7 @@ class AppendRun(NamedTuple):
     time_ms: int | None
 
 
-class AppendTimesAnswer(NamedTuple):
+class AppendTimesResponse(NamedTuple):
     """When a range was appended, or its first part.
 
     Attributes:
@@ -314,11 +314,7 @@ def metadata_response_header(metadata: BrokerMetadata, topic_count: int) -> byte
 
 
 def encode_topic_metadata(topic: str, error: int, partition_count: int, written: int) -> bytes:
-    """Encode what precedes a topic's partitions.
-
-    Raises:
-        LocalProtocolError: the name is too long for the wire.
-    """
+    """Encode what precedes a topic's partitions; LocalProtocolError for a name that is too long."""
     return encode_string(topic) + pack(">hii", error, partition_count, written)
 
 
@@ -366,7 +362,7 @@ def decode_boundary_response(body: Buffer, *, detail: str = "") -> int:
     return checked_reader(body, detail).int64()
 
 
-def encode_append_times_response(answer: AppendTimesAnswer) -> bytes:
+def encode_append_times_response(answer: AppendTimesResponse) -> bytes:
     """Encode `int16 0 | int64 end | int32 count | count x (int64 end offset | int64 time ms)`.
 
     A time that is not known is -1.
@@ -380,11 +376,11 @@ def encode_append_times_response(answer: AppendTimesAnswer) -> bytes:
     return frame(pack(struct_format, ErrorCode.NONE, answer.end, len(answer.runs), *numbers))
 
 
-def decode_append_times_response(body: Buffer, *, detail: str = "") -> AppendTimesAnswer:
+def decode_append_times_response(body: Buffer, *, detail: str = "") -> AppendTimesResponse:
     reader = checked_reader(body, detail)
     end = reader.int64()
     pairs = [(reader.int64(), reader.int64()) for _ in range(reader.count(reader.int32()))]
-    return AppendTimesAnswer(
+    return AppendTimesResponse(
         end,
         [AppendRun(end_offset, None if time_ms < 0 else time_ms) for end_offset, time_ms in pairs],
     )

@@ -26,7 +26,7 @@ _ZEROS: Final = bytes(_WINDOW_BYTES + 4)
 def find_valid_message(
     buffer: Buffer, start: int, *, end: int | None = None, max_message_bytes: int
 ) -> int | None:
-    """Find the next position at which a whole, intact message starts.
+    """Find the next position at which a whole, intact message starts; None if there is none.
 
     If the message at `start` is good, that is the result. If it is damaged, the position
     that its length leads to is preferred, since its payload may hold bytes that look like
@@ -37,15 +37,12 @@ def find_valid_message(
     to look like large messages everywhere may exhaust it; small messages are still found then.
 
     Args:
-        buffer: not modified. Other bytes-like objects are used without a copy, too.
+        buffer: bytes-like objects are used without a copy.
         end: a message must end at or before it. None for the end of the buffer.
         max_message_bytes: no payload is larger than this.
-
-    Returns:
-        A position >= start, or None if there is none.
     """
     end = len(buffer) if end is None else end
-    search = _Search(buffer, end, max_message_bytes)
+    search = _MessageSearch(buffer, end, max_message_bytes)
     lead = search.follow(start)
     if lead == start:
         return start
@@ -62,18 +59,15 @@ def find_after_damaged_length(
 
     A message whose length exceeds what was read is usually just incomplete. It is certainly
     damaged if its CRC is right up to a place where an intact message starts, or up to the very
-    end. The other arguments are those of `find_valid_message`.
-
-    Returns:
-        The position of the message that follows, or the end; None if there is no such place.
+    end. Returns that place; None if there is none.
     """
     end = len(buffer) if end is None else end
-    search = _Search(buffer, end, max_message_bytes)
+    search = _MessageSearch(buffer, end, max_message_bytes)
     found = search.after_damaged_length(start, end)
     return end if found is None and search.reaches(start, end) else found
 
 
-class _Search:
+class _MessageSearch:
     """One search: the bytes, the limits, and what is left of the work allowed."""
 
     def __init__(self, data: Buffer, end: int, max_message_bytes: int) -> None:

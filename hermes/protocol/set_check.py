@@ -36,19 +36,12 @@ class SetCheck(NamedTuple):
 
 
 def check_plain_set(message_set: Buffer, *, max_message_bytes: int) -> SetCheck | None:
-    """Check a message set if it is plain; leave all others to `check_message_set`.
+    """Check a message set if it is plain; leave all others, by None, to `check_message_set`.
 
     Plain means: whole and intact messages of magic 1, uncompressed and without attributes. Nearly
     every set is. The work is bounded by the set's length, since nothing is expanded: in Python, at
     most about a third of a microsecond per 10 bytes, and much less when messages are larger. A
     broker can do that much inline and leave other sets to a thread.
-
-    Args:
-        max_message_bytes: the largest payload allowed; 0 or more.
-
-    Returns:
-        What `check_message_set` would return, or None if the set is empty or not plain; it may
-        be a good set nevertheless.
 
     Raises:
         MessageTooLargeError: the set is plain, but a payload is too large.
@@ -72,13 +65,12 @@ def check_message_set(
 ) -> SetCheck:
     """Check a message set that a producer sent.
 
+    An incomplete message at the end is no fault unless it is the first.
+
     Args:
         max_message_bytes: the largest payload allowed, of outer messages only; 0 or more.
         max_expanded_bytes: what the compressed messages of the set may expand to, all together;
             charged as an `Expansion` does.
-
-    Returns:
-        What may be appended. An incomplete message at the end is no fault unless it is the first.
 
     Raises:
         MessageTooLargeError: a payload is too large. The whole set is to be dropped; 0.7 keeps

@@ -19,11 +19,7 @@ _MAX_STRING_BYTES: Final = 0x7FFF
 
 
 def pack(struct_format: str, *values: int) -> bytes:
-    """Pack integers, by a big-endian format of `struct`.
-
-    Raises:
-        LocalProtocolError: a value does not fit its place on the wire; nothing can be sent.
-    """
+    """Pack integers, by a format of `struct`; LocalProtocolError for what doesn't fit the wire."""
     try:
         return struct.pack(struct_format, *values)
     except struct.error as error:
@@ -31,11 +27,7 @@ def pack(struct_format: str, *values: int) -> bytes:
 
 
 def frame(*parts: Buffer) -> bytes:
-    """Join parts and put their `int32 size` before them.
-
-    Raises:
-        LocalProtocolError: there are 2 GiB or more.
-    """
+    """Join parts and put their `int32 size` before them; LocalProtocolError for 2 GiB or more."""
     return b"".join((pack(">i", sum(map(len, parts))), *parts))
 
 

@@ -14,8 +14,8 @@ from hermes.cluster.topic_registry import size_of
 from hermes.errors import HermesError
 from hermes.partition.damage import damage_text
 from hermes.protocol import (
-    AppendTimesAnswer,
     AppendTimesRequest,
+    AppendTimesResponse,
     BoundaryRequest,
     DescribePartitionsRequest,
     ErrorCode,
@@ -92,9 +92,9 @@ class Lookups:
         if log is None:
             if request.start:
                 return encode_error_response(ErrorCode.OFFSET_OUT_OF_RANGE)
-            return encode_append_times_response(AppendTimesAnswer(0, []))
+            return encode_append_times_response(AppendTimesResponse(0, []))
         return self._look_up(
-            lambda found: encode_append_times_response(AppendTimesAnswer(*found)),
+            lambda found: encode_append_times_response(AppendTimesResponse(*found)),
             encode_error_response,
             log.append_times,
             request.start,

@@ -24,8 +24,8 @@ from hermes.protocol import (
     MirroredSet,
     PartitionPositions,
     SetCheck,
-    SourcePositions,
     SourcePositionsRequest,
+    SourcePositionsResponse,
     code_for,
     encode_cluster_id_response,
     encode_error_response,
@@ -246,7 +246,7 @@ def _partition_of(wanted: MirroredSet) -> int:
     return -2 if wanted.partition == -1 else wanted.partition
 
 
-def _positions(logs: Sequence[Log], request: SourcePositionsRequest) -> SourcePositions:
+def _positions(logs: Sequence[Log], request: SourcePositionsRequest) -> SourcePositionsResponse:
     """The positions of some partitions' sources, and where the next response begins."""
     first_partition, number = divmod(request.first, 1 << _NUMBER_BITS)
     room = TOLD_SOURCES
@@ -254,21 +254,21 @@ def _positions(logs: Sequence[Log], request: SourcePositionsRequest) -> SourcePo
     for log in logs:
         first = number if log.partition == first_partition else 0
         if len(told) == TOLD_PARTITIONS or not room:
-            return SourcePositions(log.partition << _NUMBER_BITS, told, ())
+            return SourcePositionsResponse(log.partition << _NUMBER_BITS, told, ())
         end, sources = log.source_positions(first, room + 1)
         told.append(PartitionPositions(log.partition, log.earliest, end, sources[:room]))
         if len(sources) > room:
             following = log.partition << _NUMBER_BITS | sources[room].number
-            return SourcePositions(following, told, ())
+            return SourcePositionsResponse(following, told, ())
         room -= len(sources)
-    return SourcePositions(-1, told, ())
+    return SourcePositionsResponse(-1, told, ())
 
 
-def _spans(logs: Sequence[Log], first: int) -> SourcePositions:
+def _spans(logs: Sequence[Log], first: int) -> SourcePositionsResponse:
     """Spans of one partition from an offset on, and where the next response begins."""
     if len(logs) != 1:
-        return SourcePositions(-1, (), ())
+        return SourcePositionsResponse(-1, (), ())
     end, spans = logs[0].source_spans(first, TOLD_SPANS + 1)
     following = spans[TOLD_SPANS].log_begin if len(spans) > TOLD_SPANS else -1
     told = PartitionPositions(logs[0].partition, logs[0].earliest, end, ())
-    return SourcePositions(following, [told], spans[:TOLD_SPANS])
+    return SourcePositionsResponse(following, [told], spans[:TOLD_SPANS])

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from hermes.coordination.embedded.requests import ConnectRequest, decode_connect
 from hermes.errors import RemoteProtocolError
-from hermes.protocol.decoding import stranger_hint
+from hermes.protocol.decoding import other_protocol_hint
 from hermes.protocol.framing import Frames
 
 #: ZooKeeper's `jute.maxbuffer`: no frame may be longer, whatever it holds.
@@ -85,10 +85,10 @@ class ClientReceiver:
         if self._connected:
             return body
         self._connected = True
-        hint = stranger_hint(body) if body[:2] != _CONNECT_VERSION else ""
+        hint = other_protocol_hint(body) if body[:2] != _CONNECT_VERSION else ""
         if hint:
             raise RemoteProtocolError(f"it is no connect request{hint}")
         try:
             return decode_connect(body)
         except RemoteProtocolError as error:
-            raise RemoteProtocolError(f"{error}{stranger_hint(body)}") from None
+            raise RemoteProtocolError(f"{error}{other_protocol_hint(body)}") from None

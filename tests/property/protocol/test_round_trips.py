@@ -8,8 +8,8 @@ from hermes.protocol import (
     AcknowledgedProduceRequest,
     AlterTopicRequest,
     AppendRun,
-    AppendTimesAnswer,
     AppendTimesRequest,
+    AppendTimesResponse,
     AuthenticateRequest,
     BoundaryRequest,
     BrokerMetadata,
@@ -36,8 +36,8 @@ from hermes.protocol import (
     RecentLogLinesRequest,
     ReloadConfigRequest,
     SourcePosition,
-    SourcePositions,
     SourcePositionsRequest,
+    SourcePositionsResponse,
     SourceSpan,
     TopicMetadata,
     WaitingFetchRequest,
@@ -134,7 +134,9 @@ spans = st.builds(SourceSpan, int32, int16, int64, int64, int64, int64)
 
 
 @given(
-    st.builds(SourcePositions, int64, st.lists(positions, max_size=4), st.lists(spans, max_size=4))
+    st.builds(
+        SourcePositionsResponse, int64, st.lists(positions, max_size=4), st.lists(spans, max_size=4)
+    )
 )
 def test_source_positions(answer):
     encoded = encode_source_positions_response(answer)
@@ -144,7 +146,7 @@ def test_source_positions(answer):
 runs = st.builds(AppendRun, int64, st.none() | st.integers(0, (1 << 63) - 1))
 
 
-@given(st.builds(AppendTimesAnswer, int64, st.lists(runs, max_size=10)))
+@given(st.builds(AppendTimesResponse, int64, st.lists(runs, max_size=10)))
 def test_append_times(answer):
     assert decode_append_times_response(encode_append_times_response(answer)[4:]) == answer
 

@@ -9,8 +9,8 @@ from hermes.client.conversations import Exchange
 from hermes.errors import ConfigError, OffsetOutOfRangeBrokerError, RemoteProtocolError
 from hermes.protocol import (
     AppendRun,
-    AppendTimesAnswer,
     AppendTimesRequest,
+    AppendTimesResponse,
     decode_request,
     encode_append_times_response,
     encode_error_response,
@@ -31,7 +31,7 @@ def converse(*answers: Answer, end: int = 1000) -> tuple[list[AppendTime], list[
         assert isinstance(request, AppendTimesRequest)
         assert (request.topic, request.partition, request.interval_ms) == ("clicks", 3, 60_000)
         asked.append((request.start, request.end))
-        answer = AppendTimesAnswer(stop, [AppendRun(*run) for run in runs])
+        answer = AppendTimesResponse(stop, [AppendRun(*run) for run in runs])
         try:
             step = conversation.send(step.decode(encode_append_times_response(answer)[4:]))
         except StopIteration as stopped:

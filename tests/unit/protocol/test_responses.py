@@ -5,7 +5,7 @@ import pytest
 from hermes import errors
 from hermes.protocol import (
     AppendRun,
-    AppendTimesAnswer,
+    AppendTimesResponse,
     BrokerMetadata,
     ErrorCode,
     FetchedEntry,
@@ -173,11 +173,11 @@ def test_boundary():
 
 
 def test_append_times():
-    answer = AppendTimesAnswer(300, [AppendRun(114, 3_600_000), AppendRun(200, None)])
+    answer = AppendTimesResponse(300, [AppendRun(114, 3_600_000), AppendRun(200, None)])
     assert encode_append_times_response(answer) == APPEND_TIMES
     assert decode_append_times_response(APPEND_TIMES[4:]) == answer
     nothing = bytes.fromhex("0000000e 0000 0000000000000072 00000000")
-    assert encode_append_times_response(AppendTimesAnswer(114, [])) == nothing
+    assert encode_append_times_response(AppendTimesResponse(114, [])) == nothing
     assert decode_append_times_response(nothing[4:]) == (114, [])
 
 

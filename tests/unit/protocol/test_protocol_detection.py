@@ -13,8 +13,8 @@ from hermes.protocol import (
     RequestReceiver,
     ResponseReceiver,
 )
-from hermes.protocol.decoding import LONG_ENTRIES, stranger_hint
-from hermes.protocol.strangers import KAFKA_PROBE, is_kafka_answer, is_zookeeper_connect
+from hermes.protocol.decoding import LONG_ENTRIES, other_protocol_hint
+from hermes.protocol.protocol_detection import KAFKA_PROBE, is_kafka_answer, is_zookeeper_connect
 
 # What kazoo sends first, without and with "read only": a length and then the request.
 CONNECT = bytes.fromhex(
@@ -92,13 +92,13 @@ def test_who_is_right_there_is_served(data: bytes) -> None:
 def test_very_many_entries_are_not_decoded_for_a_hint() -> None:
     entry = FetchRequest("clicks", 0, 0, 1000)
     few, many = (MultiFetchRequest([entry] * n).encode()[4:] for n in (2, LONG_ENTRIES + 1))
-    assert stranger_hint(few) == f": {BROKER}"
-    assert stranger_hint(many) == ""
+    assert other_protocol_hint(few) == f": {BROKER}"
+    assert other_protocol_hint(many) == ""
 
 
 def test_nonsense_is_nobody() -> None:
-    assert stranger_hint(b"\xff" * 44) == ""
-    assert stranger_hint(b"") == ""
+    assert other_protocol_hint(b"\xff" * 44) == ""
+    assert other_protocol_hint(b"") == ""
     text = refused_by(RequestReceiver(1 << 20, 1 << 20), "next_request", b"\xff" * 44)
     assert text == "a request declares -1 bytes; 1 to 1048576 are allowed"
 
