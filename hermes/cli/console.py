@@ -24,7 +24,7 @@ from hermes.cli.security import security_options
 from hermes.cli.terminal import note
 from hermes.config import ListenerConfig
 from hermes.console import (
-    DEEDS_LOGGER,
+    CHANGES_LOGGER,
     ClusterClient,
     ListenAddress,
     Password,
@@ -132,8 +132,8 @@ def command(
     """
     if broker is None and not zookeeper:
         raise click.UsageError("missing option '-b' / '--broker', or '-Z' / '--zookeeper'")
-    logging.getLogger(DEEDS_LOGGER).addHandler(_Noting())
-    logging.getLogger(DEEDS_LOGGER).setLevel(logging.INFO)
+    logging.getLogger(CHANGES_LOGGER).addHandler(_Noting())
+    logging.getLogger(CHANGES_LOGGER).setLevel(logging.INFO)
     check_served("--listen", [listen], allow_insecure=allow_insecure, users_file=users_file)
     password = None if password_file is None else Password(password_file)
     reactor = make_reactor()

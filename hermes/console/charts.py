@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from hermes.console.formatting import ago
 from hermes.console.rates import History
-from hermes.console.showing import ago
 
 WIDTH: Final = 600
 HEIGHT: Final = 120

@@ -4,7 +4,11 @@ from collections.abc import Iterator
 from typing import Final
 
 from hermes.client import SimpleConsumer
-from hermes.console.asking import (
+from hermes.console.cluster_client import BrokerState
+from hermes.console.group_reader import GroupReader
+from hermes.console.group_views import group_path
+from hermes.console.overview import Concern, overview
+from hermes.console.page_request import (
     THEME_COOKIE,
     InputError,
     NoSuchPageError,
@@ -14,13 +18,9 @@ from hermes.console.asking import (
     Permission,
     redirect,
 )
-from hermes.console.cluster import BrokerState
-from hermes.console.group_views import group_path
-from hermes.console.groups import GroupReader
-from hermes.console.hiding import seen_cluster
-from hermes.console.overview import Concern, overview
 from hermes.console.sources import Sources
-from hermes.console.viewing import Viewer
+from hermes.console.viewer import Viewer
+from hermes.console.visibility import visible_cluster
 from hermes.errors import HermesError
 from hermes.protocol import (
     DescribeSettingsRequest,
@@ -35,8 +35,8 @@ _LINES: Final = 300
 _MOST: Final = 5
 
 
-def _overview(sources: Sources, ask: PageRequest) -> PageResponse:
-    cluster, viewer = sources.sampler.view(), ask.viewer
+def _overview(sources: Sources, request: PageRequest) -> PageResponse:
+    cluster, viewer = sources.sampler.view(), request.viewer
     groups, error = None, sources.cluster.coordination_error()
     concerns: list[Concern] = []
     if not error:
@@ -45,15 +45,15 @@ def _overview(sources: Sources, ask: PageRequest) -> PageResponse:
                 groups = (groups or 0) + sum(map(viewer.sees_group, reader.names()))
                 concerns += _group_concerns(reader, viewer)
             for mirror in sources.mirrors.view().mirrors if viewer.sees_cluster else ():
-                concerns += [Concern("warn", text, "/mirrors") for text in mirror.troubles[:_MOST]]
+                concerns += [Concern("warn", text, "/mirrors") for text in mirror.problems[:_MOST]]
         except HermesError as failure:
             error = str(failure)
-    for topic, text in sources.topics.troubles(cluster.brokers, list(cluster.topics)):
+    for topic, text in sources.topics.problems(cluster.brokers, list(cluster.topics)):
         if viewer.sees_topic(topic):
             concerns.append(Concern("bad", f"{topic} {text}", f"/topics/{topic}"))
-    seen = seen_cluster(cluster, viewer)
+    seen = visible_cluster(cluster, viewer)
     view = overview(seen, groups, error, concerns, shows_brokers=viewer.sees_cluster)
-    return sources.page(ask, "overview", "overview.html", view=view)
+    return sources.page(request, "overview", "overview.html", view=view)
 
 
 def _group_concerns(reader: GroupReader, viewer: Viewer) -> Iterator[Concern]:
@@ -62,29 +62,29 @@ def _group_concerns(reader: GroupReader, viewer: Viewer) -> Iterator[Concern]:
             yield Concern("warn", f"Group {name}: {text}", group_path(name, reader.kind))
 
 
-def _brokers(sources: Sources, ask: PageRequest) -> PageResponse:
-    view = seen_cluster(sources.sampler.view(), ask.viewer)
-    return sources.page(ask, "brokers", "brokers.html", view=view)
+def _brokers(sources: Sources, request: PageRequest) -> PageResponse:
+    view = visible_cluster(sources.sampler.view(), request.viewer)
+    return sources.page(request, "brokers", "brokers.html", view=view)
 
 
-def _broker(sources: Sources, ask: PageRequest, name: str) -> PageResponse:
-    brokers = seen_cluster(sources.sampler.view(), ask.viewer).brokers
+def _broker(sources: Sources, request: PageRequest, name: str) -> PageResponse:
+    brokers = visible_cluster(sources.sampler.view(), request.viewer).brokers
     broker = next((each for each in brokers if str(each.broker_id) == name), None)
     if broker is None:
         raise NoSuchPageError(f"There is no broker {name[:20]}.")
-    level = ask.text("level", "info")
+    level = request.text("level", "info")
     if level not in _LEVELS:
         raise InputError(f"level: expected one of {', '.join(_LEVELS)}")
     settings: list[SettingDescription] = []
     lines: list[LogLine] | None = None
     errors: list[str] = []
-    if ask.viewer.administers:
-        settings, lines, errors = sources.recent.get(
+    if request.viewer.administers:
+        settings, lines, errors = sources.cache.get(
             ("broker", broker.broker_id), lambda: _only_its_own(sources, broker)
         )
     wanted = set(_LEVELS[_LEVELS.index(level) :])
     return sources.page(
-        ask,
+        request,
         "brokers",
         "broker.html",
         broker=broker,
@@ -115,11 +115,11 @@ def _only_its_own(
     return settings, lines, []
 
 
-def _theme(_: Sources, ask: PageRequest) -> PageResponse:
+def _theme(_: Sources, request: PageRequest) -> PageResponse:
     """Remember the colours. A harmless preference, so a GET may set it."""
-    wanted = ask.text("to")
+    wanted = request.text("to")
     cookie = wanted if wanted in ("light", "dark") else ""
-    return redirect(ask.text("back", "/"), cookies={THEME_COOKIE: cookie})
+    return redirect(request.text("back", "/"), cookies={THEME_COOKIE: cookie})
 
 
 ROUTES: Final = (

@@ -6,9 +6,9 @@ must be all of it. Keys that carry a schema's id are decoded first.
 
 from collections.abc import Callable, Mapping
 
-from hermes.console.asking import InputError
 from hermes.console.messages import FoundMessage
-from hermes.console.values import ValueReader
+from hermes.console.page_request import InputError
+from hermes.console.payload_display import ValueReader
 
 Test = Callable[[FoundMessage], bool]
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from hermes.console.asking import InputError, PageRequest
+from hermes.console.page_request import InputError, PageRequest
 
 #: The name of what is wrong with a form as a whole.
 WHOLE: Final = ""
@@ -37,31 +37,31 @@ class Form:
         return self.errors.get(name, "")
 
     @classmethod
-    def refused(cls, ask: PageRequest, error: Exception) -> "Form":
+    def refused(cls, request: PageRequest, error: Exception) -> "Form":
         """The form as it was sent, with an error."""
         name = error.name if isinstance(error, FieldError) else WHOLE
-        return cls(ask.form, {name: str(error)})
+        return cls(request.form, {name: str(error)})
 
 
-def typed(ask: PageRequest, name: str, most: int = 1000) -> str:
+def typed(request: PageRequest, name: str, most: int = 1000) -> str:
     """A field, stripped.
 
     Raises:
         FieldError: it is too long.
     """
-    text = ask.form.get(name, "").strip()
+    text = request.form.get(name, "").strip()
     if len(text) > most:
         raise FieldError(name, f"It is longer than {most:,} characters.")
     return text
 
 
-def typed_number(ask: PageRequest, name: str, least: int, most: int) -> int | None:
+def typed_number(request: PageRequest, name: str, least: int, most: int) -> int | None:
     """A field's whole number; None if it is empty.
 
     Raises:
         FieldError: it is none, or out of bounds.
     """
-    text = typed(ask, name)
+    text = typed(request, name)
     if not text:
         return None
     is_number = text.isascii() and text.isdigit() and len(text) < 20

@@ -5,7 +5,13 @@ from typing import Final
 from urllib.parse import quote
 
 from hermes.client.places import Place, parse_reset_position
-from hermes.console.asking import (
+from hermes.console.change_log import log_change
+from hermes.console.forms import WHOLE, FieldError, Form
+from hermes.console.group_changes import OffsetChange
+from hermes.console.group_pages import readers_of
+from hermes.console.group_reader import GroupReader
+from hermes.console.group_views import KIND_WORDS, group_path
+from hermes.console.page_request import (
     InputError,
     PageRequest,
     PageResponse,
@@ -13,12 +19,6 @@ from hermes.console.asking import (
     Permission,
     redirect,
 )
-from hermes.console.deeds import note_deed
-from hermes.console.forms import WHOLE, FieldError, Form
-from hermes.console.group_pages import readers_of
-from hermes.console.group_views import KIND_WORDS, group_path
-from hermes.console.groups import GroupReader
-from hermes.console.resets import OffsetChange
 from hermes.console.sources import Sources
 from hermes.errors import GroupActiveError, HermesError, UnknownTopicError
 from hermes.quoting import printable, quoted
@@ -31,53 +31,53 @@ _CONFIRM: Final = "confirm"
 # -- reset --------------------------------------------------------------------------------------
 
 
-def _preview(sources: Sources, ask: PageRequest, name: str) -> PageResponse:
+def _preview(sources: Sources, request: PageRequest, name: str) -> PageResponse:
     """What a reset would do: changes nothing, so it is a GET."""
-    reader = _reader(sources, ask, name)
-    topic, to, value = ask.text("topic"), ask.text("to"), ask.text(_VALUE)
+    reader = _reader(sources, request, name)
+    topic, to, value = request.text("topic"), request.text("to"), request.text(_VALUE)
     changes: list[OffsetChange] = []
     errors: dict[str, str] = {}
     try:
         place = _place(to, value)
         changer = sources.group_changes[reader.kind]
-        changes = changer.preview(name, topic, place, ask.viewer.sees_topic)
+        changes = changer.preview(name, topic, place, request.viewer.sees_topic)
     except GroupActiveError:
         raise
     except HermesError as error:
         errors[error.name if isinstance(error, FieldError) else WHOLE] = str(error)
     given = [[each.topic, each.partition, each.before, each.after] for each in changes]
     return sources.form_page(
-        ask,
+        request,
         "groups",
         "reset.html",
-        Form(ask.query, errors),
+        Form(request.query, errors),
         name=name,
         kind=reader.kind,
         path=group_path(name, reader.kind),
         action=_action(name, reader, "reset"),
-        topics=_topics(reader, ask, name),
+        topics=_topics(reader, request, name),
         changes=changes,
         given=json.dumps(given),
         to=f"{to} {value}".strip(),
     )
 
 
-def _topics(reader: GroupReader, ask: PageRequest, name: str) -> list[str]:
-    return [each for each in reader.group(name).topics if ask.viewer.sees_topic(each)]
+def _topics(reader: GroupReader, request: PageRequest, name: str) -> list[str]:
+    return [each for each in reader.group(name).topics if request.viewer.sees_topic(each)]
 
 
-def _reset(sources: Sources, ask: PageRequest, name: str) -> PageResponse:
+def _reset(sources: Sources, request: PageRequest, name: str) -> PageResponse:
     """Store exactly what the preview has shown, or nothing."""
-    changes = _shown_changes(ask.form.get("changes", ""))
-    reader = _reader(sources, ask, name)
+    changes = _shown_changes(request.form.get("changes", ""))
+    reader = _reader(sources, request, name)
     for each in changes:
-        if not ask.viewer.sees_topic(each.topic):
+        if not request.viewer.sees_topic(each.topic):
             raise UnknownTopicError(f"topic {each.topic!r}")
     sources.group_changes[reader.kind].reset(name, changes)
     moved = ", ".join(
         f"{each.topic} {each.partition} from {each.before} to {each.after}" for each in changes
     )
-    note_deed(ask, f"moved group {quoted(name)}: {moved}")
+    log_change(request, f"moved group {quoted(name)}: {moved}")
     return redirect(f"{group_path(name, reader.kind)}&done=moved")
 
 
@@ -121,16 +121,16 @@ def _place(to: str, value: str) -> Place:
 # -- delete -------------------------------------------------------------------------------------
 
 
-def _confirm(sources: Sources, ask: PageRequest, name: str) -> PageResponse:
-    return _confirm_page(sources, ask, name, _reader(sources, ask, name), Form())
+def _confirm(sources: Sources, request: PageRequest, name: str) -> PageResponse:
+    return _confirm_page(sources, request, name, _reader(sources, request, name), Form())
 
 
 def _confirm_page(
-    sources: Sources, ask: PageRequest, name: str, reader: GroupReader, form: Form
+    sources: Sources, request: PageRequest, name: str, reader: GroupReader, form: Form
 ) -> PageResponse:
     view = reader.group(name)
     return sources.form_page(
-        ask,
+        request,
         "groups",
         "group_delete.html",
         form,
@@ -142,29 +142,29 @@ def _confirm_page(
     )
 
 
-def _delete(sources: Sources, ask: PageRequest, name: str) -> PageResponse:
-    reader = _reader(sources, ask, name)
+def _delete(sources: Sources, request: PageRequest, name: str) -> PageResponse:
+    reader = _reader(sources, request, name)
     try:
         # What can't be typed, such as a line's end in a name, is taken as it is shown.
-        if ask.form.get(_CONFIRM, "") not in (name, printable(name)):
+        if request.form.get(_CONFIRM, "") not in (name, printable(name)):
             raise FieldError(_CONFIRM, "This is not the group’s name.")  # noqa: RUF001
         sources.group_changes[reader.kind].delete(name)
     except (FieldError, GroupActiveError) as error:
-        return _confirm_page(sources, ask, name, reader, Form.refused(ask, error))
-    note_deed(ask, f"deleted group {quoted(name)} of {KIND_WORDS[reader.kind]}’s clients")  # noqa: RUF001
+        return _confirm_page(sources, request, name, reader, Form.refused(request, error))
+    log_change(request, f"deleted group {quoted(name)} of {KIND_WORDS[reader.kind]}’s clients")  # noqa: RUF001
     return redirect("/groups?done=group-deleted")
 
 
 # -- both ---------------------------------------------------------------------------------------
 
 
-def _reader(sources: Sources, ask: PageRequest, name: str) -> GroupReader:
+def _reader(sources: Sources, request: PageRequest, name: str) -> GroupReader:
     """The reader of the group that is meant.
 
     Raises:
         InputError: there are two of this name, and the address doesn't say which.
     """
-    readers = readers_of(sources, ask.text("kind"), name)
+    readers = readers_of(sources, request.text("kind"), name)
     if len(readers) > 1:
         raise InputError("Two groups have this name: go to the page of the one that you mean.")
     return readers[0]

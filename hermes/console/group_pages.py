@@ -3,41 +3,46 @@
 from collections.abc import Sequence
 from typing import Final
 
-from hermes.console.asking import InputError, PageRequest, PageResponse, PageRoute, Permission
 from hermes.console.forms import Form
+from hermes.console.group_reader import GroupReader, group_list
 from hermes.console.group_views import KIND_WORDS
-from hermes.console.groups import GroupReader, group_list
-from hermes.console.hiding import seen_group
+from hermes.console.page_request import InputError, PageRequest, PageResponse, PageRoute, Permission
 from hermes.console.sources import Sources
+from hermes.console.visibility import visible_group
 from hermes.errors import HermesError
 
 
-def _groups(sources: Sources, ask: PageRequest) -> PageResponse:
+def _groups(sources: Sources, request: PageRequest) -> PageResponse:
     try:
         groups = group_list(
             sources.all_groups,
-            sources.recent,
-            ask.viewer,
-            ask.text("q"),
-            ask.text("sort"),
-            ask.text("order"),
-            ask.number("page", 1),
+            sources.cache,
+            request.viewer,
+            request.text("q"),
+            request.text("sort"),
+            request.text("order"),
+            request.number("page", 1),
         )
     except InputError:
         raise
     except HermesError as error:
-        return sources.page(ask, "groups", "groups.html", list=None, error=str(error))
-    return sources.page(ask, "groups", "groups.html", list=groups, error="")
+        return sources.page(request, "groups", "groups.html", list=None, error=str(error))
+    return sources.page(request, "groups", "groups.html", list=groups, error="")
 
 
-def _group(sources: Sources, ask: PageRequest, name: str) -> PageResponse:
-    readers = readers_of(sources, ask.text("kind"), name)
+def _group(sources: Sources, request: PageRequest, name: str) -> PageResponse:
+    readers = readers_of(sources, request.text("kind"), name)
     if len(readers) > 1:
         rows = [reader.row(name) for reader in readers]
-        return sources.page(ask, "groups", "group_kinds.html", name=name, rows=rows)
-    view = seen_group(readers[0].group(name), ask.viewer)
+        return sources.page(request, "groups", "group_kinds.html", name=name, rows=rows)
+    view = visible_group(readers[0].group(name), request.viewer)
     return sources.page(
-        ask, "groups", "group.html", view=view, form=Form(), may_move=ask.viewer.moves_group(name)
+        request,
+        "groups",
+        "group.html",
+        view=view,
+        form=Form(),
+        may_move=request.viewer.moves_group(name),
     )
 
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from hermes.console.asking import NoSuchPageError
 from hermes.console.group_views import KAFKA, OWN, MemberRow
+from hermes.console.page_request import NoSuchPageError
 from hermes.coordination.filters import Whitelist
 from hermes.coordination.group_state import GroupState, list_groups, read_group, read_members
 from hermes.coordination.kafka_group_state import (

@@ -6,7 +6,8 @@ from typing import Final, NamedTuple
 from urllib.parse import quote
 
 from hermes.console.charts import Chart
-from hermes.console.showing import amount_text, bytes_text
+from hermes.console.formatting import amount_text, bytes_text
+from hermes.console.list_page import ListPage
 from hermes.coordination.group_state import lag_between
 from hermes.coordination.layout import BrokerPartition
 
@@ -68,27 +69,15 @@ class GroupRow:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupList:
+class GroupList(ListPage[GroupRow]):
     """One page of the list of groups.
 
     Attributes:
-        found: how many match.
-        total: how many there are.
-        page: from 1.
-        search, sort, is_descending: as asked for.
         unknown: of how many matching groups the lag isn't known yet, if the order or the page
             depends on it.
         has_kafka: whether any group is of Kafka's clients.
     """
 
-    rows: tuple[GroupRow, ...]
-    found: int
-    total: int
-    page: int
-    pages: int
-    search: str
-    sort: str = "name"
-    is_descending: bool = False
     unknown: int = 0
     has_kafka: bool = False
 

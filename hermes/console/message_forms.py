@@ -3,10 +3,9 @@
 from typing import Final
 from urllib.parse import quote, urlencode
 
-from hermes.console.asking import PageRequest, PageResponse, PageRoute, Permission, redirect
-from hermes.console.deeds import note_deed
+from hermes.console.change_log import log_change
 from hermes.console.forms import FieldError, Form, typed, typed_number
-from hermes.console.producing import (
+from hermes.console.message_sender import (
     AVRO,
     MOST_PAYLOAD_BYTES,
     TEXT,
@@ -14,9 +13,10 @@ from hermes.console.producing import (
     VALUES,
     TypedMessage,
 )
-from hermes.console.records import RegistryRecords
+from hermes.console.page_request import PageRequest, PageResponse, PageRoute, Permission, redirect
+from hermes.console.registry_records import RegistryRecords
 from hermes.console.sources import Sources
-from hermes.console.topics import TopicView
+from hermes.console.topic_views import TopicView
 from hermes.errors import HermesError
 from hermes.quoting import quoted
 
@@ -27,17 +27,17 @@ _MOST_VERSION: Final = 2**31 - 1
 _KEPT: Final = ("value", "partition", "subject", "version")
 
 
-def _form(sources: Sources, ask: PageRequest, name: str) -> PageResponse:
-    kept = {each: ask.text(each) for each in _KEPT}
+def _form(sources: Sources, request: PageRequest, name: str) -> PageResponse:
+    kept = {each: request.text(each) for each in _KEPT}
     values = {"subject": f"{name}-value", **{key: text for key, text in kept.items() if text}}
-    return _page(sources, ask, sources.topics.topic(name), Form({"value": TEXT, **values}))
+    return _page(sources, request, sources.topics.topic(name), Form({"value": TEXT, **values}))
 
 
-def _page(sources: Sources, ask: PageRequest, topic: TopicView, form: Form) -> PageResponse:
-    records = _records(sources, ask)
-    sent = topic.partition(ask.text("sent"))
+def _page(sources: Sources, request: PageRequest, topic: TopicView, form: Form) -> PageResponse:
+    records = _records(sources, request)
+    sent = topic.partition(request.text("sent"))
     return sources.form_page(
-        ask,
+        request,
         "topics",
         "produce.html",
         form,
@@ -47,7 +47,7 @@ def _page(sources: Sources, ask: PageRequest, topic: TopicView, form: Form) -> P
         subjects=_subjects(records),
         most_bytes=MOST_PAYLOAD_BYTES,
         sent=sent,
-        offset=ask.number("offset", 0),
+        offset=request.number("offset", 0),
     )
 
 
@@ -57,9 +57,9 @@ def _is_offered(value: str, topic: TopicView, records: RegistryRecords | None) -
     return value != TOMBSTONE or topic.counts_messages
 
 
-def _records(sources: Sources, ask: PageRequest) -> RegistryRecords | None:
+def _records(sources: Sources, request: PageRequest) -> RegistryRecords | None:
     """The registry, unless the viewer may not see its schemas."""
-    return sources.records if ask.viewer.sees_schemas else None
+    return sources.records if request.viewer.sees_schemas else None
 
 
 def _subjects(records: RegistryRecords | None) -> list[str]:
@@ -70,38 +70,38 @@ def _subjects(records: RegistryRecords | None) -> list[str]:
         return []
 
 
-def _produce(sources: Sources, ask: PageRequest, name: str) -> PageResponse:
+def _produce(sources: Sources, request: PageRequest, name: str) -> PageResponse:
     topic = sources.topics.topic(name)
     try:
-        given = _typed(sources, ask, topic)
-        sent = sources.sender.send(topic, typed(ask, "partition"), given)
+        given = _typed(sources, request, topic)
+        sent = sources.sender.send(topic, typed(request, "partition"), given)
     except HermesError as error:
-        return _page(sources, ask, topic, Form.refused(ask, error))
-    note_deed(
-        ask,
+        return _page(sources, request, topic, Form.refused(request, error))
+    log_change(
+        request,
         f"produced a message of {sent.size_bytes} bytes to topic {quoted(name)}, partition "
         f"{sent.partition}, at offset {sent.offset}",
     )
-    kept = {each: ask.form.get(each, "") for each in _KEPT}
+    kept = {each: request.form.get(each, "") for each in _KEPT}
     query = {"sent": sent.partition, "offset": sent.offset, **kept}
     shown = urlencode({key: value for key, value in query.items() if value != ""})
     return redirect(f"/topics/{quote(name, safe='')}/produce?{shown}")
 
 
-def _typed(sources: Sources, ask: PageRequest, topic: TopicView) -> TypedMessage:
-    kind = typed(ask, "value")
-    if kind not in VALUES or not _is_offered(kind, topic, _records(sources, ask)):
+def _typed(sources: Sources, request: PageRequest, topic: TopicView) -> TypedMessage:
+    kind = typed(request, "value")
+    if kind not in VALUES or not _is_offered(kind, topic, _records(sources, request)):
         raise FieldError("value", "Choose one of these.")
-    key = ask.form.get("key", "")
+    key = request.form.get("key", "")
     if len(key) > _MOST_KEY:
         raise FieldError("key", f"It is longer than {_MOST_KEY:,} characters.")
     return TypedMessage(
         kind,
-        ask.form.get("payload", ""),
+        request.form.get("payload", ""),
         key,
-        typed(ask, "headers", _MOST_HEADERS),
-        typed(ask, "subject"),
-        typed_number(ask, "version", 1, _MOST_VERSION),
+        typed(request, "headers", _MOST_HEADERS),
+        typed(request, "subject"),
+        typed_number(request, "version", 1, _MOST_VERSION),
     )
 
 

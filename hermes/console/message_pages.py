@@ -9,15 +9,8 @@ from urllib.parse import quote
 
 from hermes.client.places import parse_time_ms
 from hermes.config import SCHEMAS_TOPIC
-from hermes.console.asking import (
-    InputError,
-    NoSuchPageError,
-    PageRequest,
-    PageResponse,
-    PageRoute,
-    Permission,
-)
 from hermes.console.filters import message_filter
+from hermes.console.live_tail import format_places, parse_places, tail
 from hermes.console.messages import (
     STARTS,
     FoundMessage,
@@ -26,13 +19,20 @@ from hermes.console.messages import (
     SearchProgress,
     UnreadableRange,
 )
+from hermes.console.page_request import (
+    InputError,
+    NoSuchPageError,
+    PageRequest,
+    PageResponse,
+    PageRoute,
+    Permission,
+)
 from hermes.console.partition_search import read_one
-from hermes.console.records import RegistryRecords
+from hermes.console.payload_display import FORMATS, ValueReader
+from hermes.console.registry_records import RegistryRecords
 from hermes.console.search import Search
 from hermes.console.sources import Sources
-from hermes.console.tailing import format_places, parse_places, tail
-from hermes.console.topics import PartitionRow, TopicView
-from hermes.console.values import FORMATS, ValueReader
+from hermes.console.topic_views import PartitionRow, TopicView
 from hermes.protocol import Codec
 from hermes.quoting import shell_line
 
@@ -44,20 +44,20 @@ _FILTERS: Final = ("q", "field", "key", "header")
 _PARAMS: Final = ("partition", "start", "value", "at", "count", *_FILTERS, "scan", "as", "schema")
 
 
-def _messages(sources: Sources, ask: PageRequest, name: str) -> PageResponse:
+def _messages(sources: Sources, request: PageRequest, name: str) -> PageResponse:
     topic = sources.topics.topic(name)
-    params = _params(ask)
+    params = _params(request)
     partitions = _partitions(topic, params["partition"])
     problem = ""
     results: Iterable[Any] = ()
     try:
-        wanted = _wanted(sources, ask, topic, params)
-        results = _search(sources, ask, topic, partitions, wanted)
+        wanted = _wanted(sources, request, topic, params)
+        results = _search(sources, request, topic, partitions, wanted)
     except InputError as error:
         problem = str(error)
     pieces = sources.renderer.pieces(
         "messages.html",
-        **sources.shared(ask, "topics"),
+        **sources.shared(request, "topics"),
         topic=topic,
         params=params,
         fields=_for_form(params),
@@ -66,23 +66,23 @@ def _messages(sources: Sources, ask: PageRequest, name: str) -> PageResponse:
         problem=problem,
         commands=[]
         if problem
-        else _commands(topic, partitions, wanted, params, _registry_name(sources, ask)),
+        else _commands(topic, partitions, wanted, params, _registry_name(sources, request)),
         starts=STARTS,
         counts=_COUNTS,
         scans=_SCANS,
         formats=FORMATS,
-        registry=_registry_name(sources, ask),
+        registry=_registry_name(sources, request),
     )
     return PageResponse(pieces, 400 if problem else 200)
 
 
-def _download(sources: Sources, ask: PageRequest, name: str) -> PageResponse:
+def _download(sources: Sources, request: PageRequest, name: str) -> PageResponse:
     """The messages of a search as JSON lines, payloads uncut."""
     topic = sources.topics.topic(name)
-    params = _params(ask)
+    params = _params(request)
     partitions = _partitions(topic, params["partition"])
-    wanted = _wanted(sources, ask, topic, params)
-    found = _search(sources, ask, topic, partitions, wanted)
+    wanted = _wanted(sources, request, topic, params)
+    found = _search(sources, request, topic, partitions, wanted)
     return PageResponse(
         _json_lines(name, found),
         content_type="application/x-ndjson",
@@ -90,14 +90,14 @@ def _download(sources: Sources, ask: PageRequest, name: str) -> PageResponse:
     )
 
 
-def _one(sources: Sources, ask: PageRequest, name: str) -> PageResponse:
-    topic, row, offset, index = _place(sources, ask, name)
+def _one(sources: Sources, request: PageRequest, name: str) -> PageResponse:
+    topic, row, offset, index = _place(sources, request, name)
     message, following, stored = read_one(sources.cluster, topic, row, offset, index)
-    how = ask.text("as", "auto")
-    schema = ask.text("schema")
-    reader = ValueReader(how, schema, _records(sources, ask))
+    how = request.text("as", "auto")
+    schema = request.text("schema")
+    reader = ValueReader(how, schema, _records(sources, request))
     return sources.page(
-        ask,
+        request,
         "topics",
         "message.html",
         topic=topic,
@@ -112,13 +112,13 @@ def _one(sources: Sources, ask: PageRequest, name: str) -> PageResponse:
         how=how,
         schema=schema,
         formats=FORMATS,
-        registry=_registry_name(sources, ask),
+        registry=_registry_name(sources, request),
     )
 
 
-def _raw(sources: Sources, ask: PageRequest, name: str) -> PageResponse:
+def _raw(sources: Sources, request: PageRequest, name: str) -> PageResponse:
     """A payload as a file; never as something that a browser would display."""
-    topic, row, offset, index = _place(sources, ask, name)
+    topic, row, offset, index = _place(sources, request, name)
     message, _, _ = read_one(sources.cluster, topic, row, offset, index)
     file_name = f"{name}-{row.label}-{offset}{f'-{index}' if index else ''}.bin"
     return PageResponse(
@@ -126,16 +126,18 @@ def _raw(sources: Sources, ask: PageRequest, name: str) -> PageResponse:
     )
 
 
-def _live(sources: Sources, ask: PageRequest, name: str) -> PageResponse:
+def _live(sources: Sources, request: PageRequest, name: str) -> PageResponse:
     topic = sources.topics.topic(name)
-    params = _params(ask)
+    params = _params(request)
     partitions = _partitions(topic, params["partition"])
-    wanted = MessageQuery("last", -1, _LIVE_FIRST, _LIVE_FIRST, None, _reader(sources, ask, params))
-    found = _search(sources, ask, topic, partitions, wanted)
+    wanted = MessageQuery(
+        "last", -1, _LIVE_FIRST, _LIVE_FIRST, None, _reader(sources, request, params)
+    )
+    found = _search(sources, request, topic, partitions, wanted)
     rows = [each for each in found if isinstance(each, FoundMessage | UnreadableRange)]
     places = {row.name: row.high_watermark or 0 for row in partitions}
     return sources.page(
-        ask,
+        request,
         "topics",
         "live.html",
         topic=topic,
@@ -143,16 +145,16 @@ def _live(sources: Sources, ask: PageRequest, name: str) -> PageResponse:
         rows=rows,
         places=format_places(places),
         formats=FORMATS,
-        registry=_registry_name(sources, ask),
+        registry=_registry_name(sources, request),
     )
 
 
-def _tail(sources: Sources, ask: PageRequest, name: str) -> PageResponse:
+def _tail(sources: Sources, request: PageRequest, name: str) -> PageResponse:
     topic = sources.topics.topic(name)
-    params = _params(ask)
+    params = _params(request)
     partitions = _partitions(topic, params["partition"])
-    places = parse_places(ask.text("at"))
-    new = tail(sources.cluster, topic, partitions, places, _reader(sources, ask, params))
+    places = parse_places(request.text("at"))
+    new = tail(sources.cluster, topic, partitions, places, _reader(sources, request, params))
     page = sources.renderer.page(
         "tail.html", topic=topic, params=params, tail=new, places=format_places(new.places)
     )
@@ -162,48 +164,48 @@ def _tail(sources: Sources, ask: PageRequest, name: str) -> PageResponse:
 # -- what is asked for --------------------------------------------------------------------------
 
 
-def _params(ask: PageRequest) -> dict[str, str]:
+def _params(request: PageRequest) -> dict[str, str]:
     """The parameters of a search as given, for forms and links."""
     defaults = {"start": "last", "count": "50", "scan": "10000", "as": "auto"}
-    return {name: ask.text(name) or defaults.get(name, "") for name in _PARAMS}
+    return {name: request.text(name) or defaults.get(name, "") for name in _PARAMS}
 
 
 def _wanted(
-    sources: Sources, ask: PageRequest, topic: TopicView, params: dict[str, str]
+    sources: Sources, request: PageRequest, topic: TopicView, params: dict[str, str]
 ) -> MessageQuery:
     start = params["start"]
     if start not in STARTS:
         raise InputError(f"start: expected one of {', '.join(STARTS)}")
-    reader = _reader(sources, ask, params)
+    reader = _reader(sources, request, params)
     return MessageQuery(
         start,
         _value(start, params),
-        ask.number("count", 50, 1, _COUNTS[-1]),
-        ask.number("scan", 10_000, 1, _SCANS[-1]),
+        request.number("count", 50, 1, _COUNTS[-1]),
+        request.number("scan", 10_000, 1, _SCANS[-1]),
         message_filter(params, reader, holds_records=topic.counts_messages),
         reader,
     )
 
 
-def _reader(sources: Sources, ask: PageRequest, params: dict[str, str]) -> ValueReader:
-    return ValueReader(params["as"], params["schema"], _records(sources, ask))
+def _reader(sources: Sources, request: PageRequest, params: dict[str, str]) -> ValueReader:
+    return ValueReader(params["as"], params["schema"], _records(sources, request))
 
 
-def _records(sources: Sources, ask: PageRequest) -> RegistryRecords | None:
+def _records(sources: Sources, request: PageRequest) -> RegistryRecords | None:
     """The registry, unless the viewer may not see its schemas."""
-    return sources.records if ask.viewer.sees_topic(SCHEMAS_TOPIC) else None
+    return sources.records if request.viewer.sees_topic(SCHEMAS_TOPIC) else None
 
 
 def _search(
     sources: Sources,
-    ask: PageRequest,
+    request: PageRequest,
     topic: TopicView,
     partitions: list[PartitionRow],
     wanted: MessageQuery,
 ) -> Iterator[FoundMessage | UnreadableRange | SearchProgress | SearchEnd]:
     """Search, for as long as the viewer may see what is found."""
     found = Search(sources.cluster, topic, partitions, wanted).run()
-    return ask.viewer.seeing(topic.name, found)
+    return request.viewer.seeing(topic.name, found)
 
 
 def _value(start: str, params: dict[str, str]) -> int:
@@ -243,18 +245,18 @@ def _partitions(topic: TopicView, name: str) -> list[PartitionRow]:
 
 
 def _place(
-    sources: Sources, ask: PageRequest, name: str
+    sources: Sources, request: PageRequest, name: str
 ) -> tuple[TopicView, PartitionRow, int, int]:
     topic = sources.topics.topic(name)
-    (row,) = _partitions(topic, ask.text("partition") or topic.partitions[0].name)
-    return topic, row, ask.number("offset", row.earliest or 0), ask.number("index", 0)
+    (row,) = _partitions(topic, request.text("partition") or topic.partitions[0].name)
+    return topic, row, request.number("offset", row.earliest or 0), request.number("index", 0)
 
 
 # -- what is made of it -------------------------------------------------------------------------
 
 
-def _registry_name(sources: Sources, ask: PageRequest) -> str:
-    records = _records(sources, ask)
+def _registry_name(sources: Sources, request: PageRequest) -> str:
+    records = _records(sources, request)
     return "" if records is None else records.name
 
 

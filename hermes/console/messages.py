@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from hermes.console.values import DisplayedValue, ValueReader
+from hermes.console.payload_display import DisplayedValue, ValueReader
 
 STARTS: Final = ("last", "beginning", "offset", "time")
 

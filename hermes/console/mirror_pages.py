@@ -2,17 +2,17 @@
 
 from typing import Final
 
-from hermes.console.asking import PageRequest, PageResponse, PageRoute, Permission
+from hermes.console.page_request import PageRequest, PageResponse, PageRoute, Permission
 from hermes.console.sources import Sources
 from hermes.errors import HermesError
 
 
-def _mirrors(sources: Sources, ask: PageRequest) -> PageResponse:
+def _mirrors(sources: Sources, request: PageRequest) -> PageResponse:
     try:
         view = sources.mirrors.view()
     except HermesError as error:
-        return sources.page(ask, "mirrors", "mirrors.html", view=None, error=str(error))
-    return sources.page(ask, "mirrors", "mirrors.html", view=view, error="")
+        return sources.page(request, "mirrors", "mirrors.html", view=None, error=str(error))
+    return sources.page(request, "mirrors", "mirrors.html", view=view, error="")
 
 
 ROUTES: Final = (PageRoute("GET", ("mirrors",), _mirrors, Permission.CLUSTER),)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from hermes.console.sampling import ClusterView, TopicRow
+from hermes.console.cluster_sampler import ClusterView, TopicRow
 
 _BUSIEST: Final = 8
 

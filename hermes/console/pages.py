@@ -22,8 +22,18 @@ from hermes.console import (
     topic_forms,
     topic_pages,
 )
-from hermes.console.access import NO_ACTIONS, Access
-from hermes.console.asking import (
+from hermes.console.audit_views import AuditReader
+from hermes.console.cache import ReadCache
+from hermes.console.cluster_client import ClusterClient
+from hermes.console.cluster_sampler import ClusterSampler
+from hermes.console.group_changes import OwnGroupChanger
+from hermes.console.group_reader import GroupReader
+from hermes.console.group_sources import KafkaGroupSource
+from hermes.console.group_views import KAFKA, OWN
+from hermes.console.kafka_group_changes import KafkaGroupChanger
+from hermes.console.message_sender import MessageSender
+from hermes.console.mirror_views import MirrorReader
+from hermes.console.page_request import (
     InputError,
     NoSuchPageError,
     PageRequest,
@@ -31,23 +41,13 @@ from hermes.console.asking import (
     PageRoute,
     Permission,
 )
-from hermes.console.audits import AuditReader
-from hermes.console.cluster import ClusterClient
-from hermes.console.group_sources import KafkaGroupSource
-from hermes.console.group_views import KAFKA, OWN
-from hermes.console.groups import GroupReader
-from hermes.console.kafka_resets import KafkaGroupChanger
-from hermes.console.mirrors import MirrorReader
-from hermes.console.producing import MessageSender
-from hermes.console.recent import ReadCache
-from hermes.console.records import RegistryRecords
+from hermes.console.registry_records import RegistryRecords
 from hermes.console.rendering import PageRenderer
-from hermes.console.resets import OwnGroupChanger
-from hermes.console.sampling import ClusterSampler
+from hermes.console.sessions import NO_ACTIONS, Access
 from hermes.console.sources import Sources
 from hermes.console.topic_changes import TopicChanger
-from hermes.console.topics import TopicReader
-from hermes.console.viewing import NotAllowedError, Viewer
+from hermes.console.topic_views import TopicReader
+from hermes.console.viewer import NotAllowedError, Viewer
 from hermes.errors import (
     BrokerError,
     GroupActiveError,
@@ -105,8 +105,8 @@ class Console:
         broker_config: Callable[[], BrokerConfig] | None = None,
     ) -> None:
         self._access = access
-        recent = ReadCache()
-        groups = GroupReader(cluster, recent)
+        cache = ReadCache()
+        groups = GroupReader(cluster, cache)
         renderer = PageRenderer(
             navigation=_NAVIGATION,
             cluster_name=cluster.name,
@@ -115,36 +115,36 @@ class Console:
         )
         self.sources = Sources(
             cluster,
-            recent,
-            ClusterSampler(cluster, recent),
-            TopicReader(cluster, recent),
-            TopicChanger(cluster, recent),
+            cache,
+            ClusterSampler(cluster, cache),
+            TopicReader(cluster, cache),
+            TopicChanger(cluster, cache),
             groups,
-            GroupReader(cluster, recent, KafkaGroupSource()),
-            MessageSender(cluster, recent, records),
+            GroupReader(cluster, cache, KafkaGroupSource()),
+            MessageSender(cluster, cache, records),
             {
-                OWN: OwnGroupChanger(cluster, recent, groups),
-                KAFKA: KafkaGroupChanger(cluster, recent),
+                OWN: OwnGroupChanger(cluster, cache, groups),
+                KAFKA: KafkaGroupChanger(cluster, cache),
             },
-            MirrorReader(cluster, recent),
-            AuditReader(cluster, recent),
+            MirrorReader(cluster, cache),
+            AuditReader(cluster, cache),
             records,
             broker_config,
             renderer,
             may_act,
         )
 
-    def answer(self, ask: PageRequest) -> PageResponse:
+    def answer(self, request: PageRequest) -> PageResponse:
         """Answer a request; an error becomes a page."""
-        if ask.path[:1] == ("static",):
-            return self._static(ask)
+        if request.path[:1] == ("static",):
+            return self._static(request)
         try:
-            ask, answer = self._access.check(ask, self.sources)
+            request, answer = self._access.check(request, self.sources)
         except HermesError as error:  # users can't be looked up now
-            return self._problem(ask, 503, "No answer", error)
+            return self._problem(request, 503, "No answer", error)
         if answer is None:
-            answer = self._serve(ask)
-        return self._access.with_session(ask, answer)
+            answer = self._serve(request)
+        return self._access.with_session(request, answer)
 
     def close(self) -> None:
         self.sources.audits.close()
@@ -152,35 +152,39 @@ class Console:
         if self.sources.records is not None:
             self.sources.records.close()
 
-    def _serve(self, ask: PageRequest) -> PageResponse:
+    def _serve(self, request: PageRequest) -> PageResponse:
         try:
             for route in _ROUTES:
-                parts = route.match(ask)
+                parts = route.match(request)
                 if parts is not None:
                     if route.acts and not self.sources.may_act():
                         raise NotAllowedError(NO_ACTIONS)
-                    _check(route.needs, ask.viewer, *parts)
-                    return route.serve(self.sources, ask, *parts)
+                    _check(route.needs, request.viewer, *parts)
+                    return route.serve(self.sources, request, *parts)
             raise NoSuchPageError("There is no such page.")
         except (NoSuchPageError, UnknownTopicError) as error:
-            return self._problem(ask, 404, "Not found", error)
+            return self._problem(request, 404, "Not found", error)
         except NotAllowedError as error:
-            return self._problem(ask, 403, "Refused", error)
+            return self._problem(request, 403, "Refused", error)
         except (InputError, InvalidTopicError, BrokerError, GroupActiveError) as error:
-            return self._problem(ask, 400, "That can't be done", error)
+            return self._problem(request, 400, "That can't be done", error)
         except HermesError as error:
-            return self._problem(ask, 502, "No answer", error)
+            return self._problem(request, 502, "No answer", error)
 
     def _problem(
-        self, ask: PageRequest, status: int, heading: str, error: HermesError
+        self, request: PageRequest, status: int, heading: str, error: HermesError
     ) -> PageResponse:
-        section = ask.path[0] if ask.path else "overview"
-        page = self.sources.page(ask, section, "problem.html", heading=heading, text=str(error))
+        section = request.path[0] if request.path else "overview"
+        page = self.sources.page(request, section, "problem.html", heading=heading, text=str(error))
         return PageResponse(page.body, status)
 
-    def _static(self, ask: PageRequest) -> PageResponse:
-        name = ask.path[-1]
-        content = _static_files().get(name) if len(ask.path) == 2 and ask.method == "GET" else None
+    def _static(self, request: PageRequest) -> PageResponse:
+        name = request.path[-1]
+        content = (
+            _static_files().get(name)
+            if len(request.path) == 2 and request.method == "GET"
+            else None
+        )
         if content is None:
             return PageResponse(b"There is no such file.\n", 404, "text/plain; charset=utf-8")
         kind = mimetypes.guess_type(name)[0] or "application/octet-stream"

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Final
 
 from hermes.client import AppendTime, SimpleConsumer
-from hermes.console.cluster import ClusterClient
+from hermes.console.cluster_client import ClusterClient
 from hermes.console.messages import (
     FoundMessage,
     MessageQuery,
@@ -21,7 +21,7 @@ from hermes.console.messages import (
     SearchProgress,
     UnreadableRange,
 )
-from hermes.console.topics import PartitionRow, TopicView
+from hermes.console.topic_views import PartitionRow, TopicView
 from hermes.errors import BrokerError, ExpandedTooLargeError, HermesError, InvalidMessageError
 from hermes.protocol import (
     DEFAULT_MAX_EXPANDED_BYTES,

@@ -8,7 +8,7 @@ from urllib.parse import quote, urlencode
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from hermes.console import charts, showing
+from hermes.console import charts, formatting
 from hermes.quoting import printable
 
 _PIECE_CHARACTERS: Final = 16 * 1024
@@ -29,21 +29,21 @@ class PageRenderer:
             auto_reload=False,
         )
         environment.filters.update(
-            ago=showing.ago,
-            amount=showing.amount_text,
-            bytes=showing.bytes_text,
+            ago=formatting.ago,
+            amount=formatting.amount_text,
+            bytes=formatting.bytes_text,
             code=_code,
-            count=showing.count_text,
+            count=formatting.count_text,
             part=lambda text: quote(str(text), safe=""),
             printable=printable,
-            rate=showing.rate_text,
+            rate=formatting.rate_text,
             readable=_readable,
-            when=showing.time_text,
+            when=formatting.time_text,
         )
         environment.globals.update(
             chart_height=charts.HEIGHT,
             chart_width=charts.WIDTH,
-            percent=showing.percent,
+            percent=formatting.percent,
             query=_query,
             **everywhere,
         )

@@ -4,50 +4,27 @@ import difflib
 import json
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final
 
-from hermes.console.asking import NoSuchPageError, PageRequest, PageResponse, PageRoute, Permission
-from hermes.console.records import RegistryRecords
+from hermes.console.list_page import ListPage
+from hermes.console.page_request import (
+    NoSuchPageError,
+    PageRequest,
+    PageResponse,
+    PageRoute,
+    Permission,
+)
+from hermes.console.payload_display import json_text, lines_text
+from hermes.console.registry_records import RegistryRecords
 from hermes.console.sources import Sources
-from hermes.console.values import json_text, lines_text
 from hermes.errors import UnknownSchemaError
 from hermes.quoting import printable
 from hermes.schemas.registered import RegisteredSchema
 
-_PAGE_ROWS: Final = 50
 _MOST_CHARACTERS: Final = 200_000
 # Of each text: comparing takes the square of it at worst.
 _MOST_LINES: Final = 2_000
 _MOST_VERSIONS: Final = 500
-
-
-@dataclass(frozen=True, slots=True)
-class SubjectList:
-    """One page of the list of subjects, which is always sorted by name.
-
-    Attributes:
-        found: how many match.
-        total: how many there are.
-        page: from 1.
-    """
-
-    rows: tuple[str, ...]
-    found: int
-    total: int
-    page: int
-    pages: int
-    search: str
-    sort: str = "name"
-    is_descending: bool = False
-
-
-def subject_list(subjects: list[str], search: str, page: int) -> SubjectList:
-    found = sorted(each for each in subjects if search.lower() in each.lower())
-    pages = max(1, -(-len(found) // _PAGE_ROWS))
-    page = min(max(page, 1), pages)
-    rows = tuple(found[(page - 1) * _PAGE_ROWS : page * _PAGE_ROWS])
-    return SubjectList(rows, len(found), len(subjects), page, pages, search)
 
 
 def pretty(schema: RegisteredSchema) -> str:
@@ -86,19 +63,21 @@ def _records(sources: Sources) -> RegistryRecords:
     return sources.records
 
 
-def _subjects(sources: Sources, ask: PageRequest) -> PageResponse:
+def _subjects(sources: Sources, request: PageRequest) -> PageResponse:
     records = _records(sources)
-    subjects = sources.recent.get("subjects", records.subjects)
-    found = subject_list(subjects, ask.text("q"), ask.number("page", 1))
-    return sources.page(ask, "schemas", "schemas.html", list=found, registry=records.name)
+    subjects = sources.cache.get("subjects", records.subjects)
+    search = request.text("q")
+    found = sorted(each for each in subjects if search.lower() in each.lower())
+    page = ListPage.cut(found, len(subjects), request.number("page", 1), search)
+    return sources.page(request, "schemas", "schemas.html", list=page, registry=records.name)
 
 
-def _subject(sources: Sources, ask: PageRequest, subject: str) -> PageResponse:
+def _subject(sources: Sources, request: PageRequest, subject: str) -> PageResponse:
     records = _records(sources)
     try:
         versions = records.versions(subject)
-        number = ask.number("version", 0) or versions[-1]
-        against = ask.number("against", 0)
+        number = request.number("version", 0) or versions[-1]
+        against = request.number("against", 0)
         shown = records.version(subject, number)
         other = records.version(subject, against) if against else None
     except (UnknownSchemaError, IndexError):
@@ -106,7 +85,7 @@ def _subject(sources: Sources, ask: PageRequest, subject: str) -> PageResponse:
         raise NoSuchPageError(text) from None
     text = pretty(shown)
     return sources.page(
-        ask,
+        request,
         "schemas",
         "schema.html",
         subject=subject,

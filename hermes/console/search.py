@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Iterator, Sequence
 
-from hermes.console.cluster import ClusterClient
+from hermes.console.cluster_client import ClusterClient
 from hermes.console.messages import (
     FoundMessage,
     MessageQuery,
@@ -14,7 +14,7 @@ from hermes.console.messages import (
     newest_first,
 )
 from hermes.console.partition_search import PartitionSearch
-from hermes.console.topics import PartitionRow, TopicView
+from hermes.console.topic_views import PartitionRow, TopicView
 from hermes.errors import HermesError
 
 

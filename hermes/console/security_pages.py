@@ -4,7 +4,13 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from hermes.config import BrokerConfig
-from hermes.console.asking import NoSuchPageError, PageRequest, PageResponse, PageRoute, Permission
+from hermes.console.page_request import (
+    NoSuchPageError,
+    PageRequest,
+    PageResponse,
+    PageRoute,
+    Permission,
+)
 from hermes.console.sources import Sources
 from hermes.errors import ConfigError
 from hermes.security.access import OPERATIONS_ON, Operation, Resource, ResourceKind
@@ -48,13 +54,13 @@ def _config(sources: Sources) -> BrokerConfig:
     return sources.broker_config()
 
 
-def _security(sources: Sources, ask: PageRequest) -> PageResponse:
+def _security(sources: Sources, request: PageRequest) -> PageResponse:
     config = _config(sources)
     users, problem = _users(config)
-    search = ask.text("q")
+    search = request.text("q")
     found = user_rows(users, search)
     return sources.page(
-        ask,
+        request,
         "security",
         "security.html",
         rules=config.access,
@@ -66,8 +72,8 @@ def _security(sources: Sources, ask: PageRequest) -> PageResponse:
         has_users=config.users_file is not None,
         quotas=[(each, str(config.quotas[each])) for each in config.quotas],
         operations=[str(each) for each in Operation],
-        asked={key: ask.text(key) for key in ("principal", "operation", "kind", "name")},
-        verdict=_verdict(config, users, ask.text),
+        asked={key: request.text(key) for key in ("principal", "operation", "kind", "name")},
+        verdict=_verdict(config, users, request.text),
     )
 
 

@@ -12,11 +12,11 @@ from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET
 
 from hermes.config import BrokerConfig
-from hermes.console.access import SESSION_COOKIE, Access, Password, check_exposure
-from hermes.console.asking import PageRequest, PageResponse
-from hermes.console.cluster import ClusterClient
+from hermes.console.cluster_client import ClusterClient
+from hermes.console.page_request import PageRequest, PageResponse
 from hermes.console.pages import Console
-from hermes.console.records import RegistryRecords
+from hermes.console.registry_records import RegistryRecords
+from hermes.console.sessions import SESSION_COOKIE, Access, Password, check_exposure
 from hermes.security import ANONYMOUS
 from hermes.web import ErrorPage, Rule, WebGuard, WebServer, stream
 
@@ -130,22 +130,22 @@ class ConsoleResource(Resource):
         if request.method not in (b"GET", b"HEAD", b"POST"):
             request.setHeader(b"Allow", b"GET, HEAD, POST")
             return ErrorPage(405, "only GET, HEAD and POST are understood").render(request)
-        ask = _ask(request)
-        if ask is None:
+        page_request = _page_request(request)
+        if page_request is None:
             return ErrorPage(400, "the address or the form is not UTF-8, or too long").render(
                 request
             )
         if self._is_stopping:
             return ErrorPage(503, "the console is being stopped").render(request)
         request.notifyFinish().addErrback(lambda _: None)
-        answered = deferToThreadPool(self._reactor, self._pool, self._answer, request, ask)
+        answered = deferToThreadPool(self._reactor, self._pool, self._answer, request, page_request)
         answered.addCallback(lambda answer: self._respond(request, answer))
         answered.addErrback(lambda failure: _fail(request, failure))
         return int(NOT_DONE_YET)
 
-    def _answer(self, request: Any, ask: PageRequest) -> PageResponse:
+    def _answer(self, request: Any, page_request: PageRequest) -> PageResponse:
         """Answer in a thread, unless the client has gone: requests queue for threads."""
-        return PageResponse(b"") if request._disconnected else self._console.answer(ask)
+        return PageResponse(b"") if request._disconnected else self._console.answer(page_request)
 
     def _respond(self, request: Any, answer: PageResponse) -> None:
         if request._disconnected:
@@ -188,7 +188,7 @@ class ConsoleResource(Resource):
         stream(request, self._reactor, made_in_threads(), ended)
 
 
-def _ask(request: Any) -> PageRequest | None:
+def _page_request(request: Any) -> PageRequest | None:
     """The request as pages take it; None if it is malformed."""
     path, _, query = request.uri.partition(b"?")
     try:

@@ -5,20 +5,20 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from hermes.config import BrokerConfig
-from hermes.console.asking import PageRequest, PageResponse
-from hermes.console.audits import AuditReader
-from hermes.console.cluster import ClusterClient
+from hermes.console.audit_views import AuditReader
+from hermes.console.cache import ReadCache
+from hermes.console.cluster_client import ClusterClient
+from hermes.console.cluster_sampler import ClusterSampler
 from hermes.console.forms import Form
-from hermes.console.groups import GroupReader
-from hermes.console.mirrors import MirrorReader
-from hermes.console.producing import MessageSender
-from hermes.console.recent import ReadCache
-from hermes.console.records import RegistryRecords
+from hermes.console.group_changes import GroupChanger
+from hermes.console.group_reader import GroupReader
+from hermes.console.message_sender import MessageSender
+from hermes.console.mirror_views import MirrorReader
+from hermes.console.page_request import PageRequest, PageResponse
+from hermes.console.registry_records import RegistryRecords
 from hermes.console.rendering import PageRenderer
-from hermes.console.resets import GroupChanger
-from hermes.console.sampling import ClusterSampler
 from hermes.console.topic_changes import TopicChanger
-from hermes.console.topics import TopicReader
+from hermes.console.topic_views import TopicReader
 from hermes.security import ANONYMOUS
 
 #: What a page that comes after a change says of it.
@@ -37,7 +37,7 @@ class Sources:
     """Passed to the function of every route.
 
     Attributes:
-        recent: caches what was read for a second.
+        cache: caches what was read for a second.
         groups: groups of Hermes' own clients.
         kafka_groups: those of Kafka's.
         group_changes: by kind.
@@ -48,7 +48,7 @@ class Sources:
     """
 
     cluster: ClusterClient
-    recent: ReadCache
+    cache: ReadCache
     sampler: ClusterSampler
     topics: TopicReader
     topic_changes: TopicChanger
@@ -67,30 +67,32 @@ class Sources:
     def all_groups(self) -> tuple[GroupReader, ...]:
         return self.groups, self.kafka_groups
 
-    def page(self, ask: PageRequest, section: str, template: str, **values: object) -> PageResponse:
+    def page(
+        self, request: PageRequest, section: str, template: str, **values: object
+    ) -> PageResponse:
         """Render a page; `section` is its entry in the navigation."""
-        shared = self.shared(ask, section)
+        shared = self.shared(request, section)
         return PageResponse(self.renderer.page(template, **shared, **values))
 
     def form_page(
-        self, ask: PageRequest, section: str, template: str, form: Form, **values: object
+        self, request: PageRequest, section: str, template: str, form: Form, **values: object
     ) -> PageResponse:
         """Render a page with a form as it was sent, and its errors."""
-        page = self.page(ask, section, template, form=form, **values)
+        page = self.page(request, section, template, form=form, **values)
         return replace(page, status=400) if form.errors else page
 
-    def shared(self, ask: PageRequest, section: str) -> dict[str, object]:
+    def shared(self, request: PageRequest, section: str) -> dict[str, object]:
         """What base.html needs."""
         return {
             "section": section,
-            "here": ask.here,
-            "theme": ask.theme,
-            "csrf": ask.csrf,
-            "may_log_out": ask.may_log_out,
-            "user": "" if ask.viewer.principal == ANONYMOUS else ask.viewer.principal,
+            "here": request.here,
+            "theme": request.theme,
+            "csrf": request.csrf,
+            "may_log_out": request.may_log_out,
+            "user": "" if request.viewer.principal == ANONYMOUS else request.viewer.principal,
             "allows_actions": self.may_act(),
-            "viewer": ask.viewer,
-            "shows_security": self.broker_config is not None and ask.viewer.administers,
-            "shows_schemas": self.records is not None and ask.viewer.sees_schemas,
-            "done": _DONE.get(ask.query.get("done", ""), ""),
+            "viewer": request.viewer,
+            "shows_security": self.broker_config is not None and request.viewer.administers,
+            "shows_schemas": self.records is not None and request.viewer.sees_schemas,
+            "done": _DONE.get(request.query.get("done", ""), ""),
         }

@@ -12,9 +12,9 @@ from hermes.client import SimpleConsumer
 from hermes.config.kinds import FORMAT_0_7, FORMAT_KAFKA
 from hermes.config.setting import Setting
 from hermes.config.topic import DEFAULT_OF, MAX_BATCH_BYTES, TOPIC_ONLY, TOPIC_SETTINGS
-from hermes.console.cluster import BrokerState, ClusterClient, ListenAddress
-from hermes.console.recent import ReadCache
-from hermes.console.topics import TopicView
+from hermes.console.cache import ReadCache
+from hermes.console.cluster_client import BrokerState, ClusterClient, ListenAddress
+from hermes.console.topic_views import TopicView
 from hermes.coordination.cluster import read_listeners
 from hermes.errors import ClientError, HermesError
 from hermes.protocol import CreateTopicRequest, SettingDescription
@@ -72,13 +72,13 @@ class TopicHost:
 class TopicChanger:
     """Changes topics. Methods may block, and may be called in any thread."""
 
-    def __init__(self, cluster: ClusterClient, recent: ReadCache) -> None:
+    def __init__(self, cluster: ClusterClient, cache: ReadCache) -> None:
         self._cluster = cluster
-        self._recent = recent
+        self._cache = cache
 
     # -- what forms show ------------------------------------------------------------------------
 
-    def homes(self) -> list[TopicHost]:
+    def hosts(self) -> list[TopicHost]:
         """The brokers that can have a new topic, by id."""
         states = [each for each in self._cluster.read(()) if each.supports(CreateTopicRequest.TYPE)]
         kafka = self._kafka_ids(states)
@@ -109,7 +109,7 @@ class TopicChanger:
             if setting.attribute in TOPIC_ONLY
         }
         if with_defaults:
-            defaults |= self._recent.get(("defaults",), self._read_defaults)
+            defaults |= self._cache.get(("defaults",), self._read_defaults)
         rows = []
         for name, setting in FORM_SETTINGS.items():
             found = known.get(name)
@@ -131,20 +131,20 @@ class TopicChanger:
 
     # -- changes --------------------------------------------------------------------------------
 
-    def create(self, name: str, settings: Mapping[str, str], homes: Sequence[TopicHost]) -> None:
+    def create(self, name: str, settings: Mapping[str, str], hosts: Sequence[TopicHost]) -> None:
         """Create a topic.
 
         Args:
             settings: among them `format`.
-            homes: which brokers get it; one of Kafka's format is created by the first that serves
+            hosts: which brokers get it; one of Kafka's format is created by the first that serves
                 Kafka's clients, or the first, for all.
 
         Raises:
             HermesError: it wasn't created; or on some brokers only, and the text says on which.
         """
         if settings.get(FORMAT) == FORMAT_KAFKA:
-            homes = [*(each for each in homes if each.serves_kafka), *homes][:1]
-        places = {each.broker_id: each.address for each in homes}
+            hosts = [*(each for each in hosts if each.serves_kafka), *hosts][:1]
+        places = {each.broker_id: each.address for each in hosts}
         self._on_each(
             places, "created", lambda consumer: consumer.create_topic(name, dict(settings))
         )
@@ -191,7 +191,7 @@ class TopicChanger:
                 f"{', '.join(map(str, finished))} by now)"
             ) from error
         finally:
-            self._recent.forget()
+            self._cache.forget()
 
 
 def _broker_settings(consumer: SimpleConsumer) -> list[SettingDescription]:

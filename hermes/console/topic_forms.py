@@ -5,7 +5,9 @@ from typing import Final
 from urllib.parse import quote
 
 from hermes.config.kinds import FORMAT_0_7, FORMAT_KAFKA, MAX_PARTITIONS
-from hermes.console.asking import (
+from hermes.console.change_log import log_change
+from hermes.console.forms import WHOLE, FieldError, Form, typed, typed_number
+from hermes.console.page_request import (
     InputError,
     PageRequest,
     PageResponse,
@@ -13,8 +15,6 @@ from hermes.console.asking import (
     Permission,
     redirect,
 )
-from hermes.console.deeds import note_deed
-from hermes.console.forms import WHOLE, FieldError, Form, typed, typed_number
 from hermes.console.sources import Sources
 from hermes.console.topic_changes import (
     FORM_SETTINGS,
@@ -26,7 +26,7 @@ from hermes.console.topic_changes import (
     is_shared,
     partition_count,
 )
-from hermes.console.topics import TopicView
+from hermes.console.topic_views import TopicView
 from hermes.errors import (
     HermesError,
     InvalidTopicBrokerError,
@@ -44,85 +44,85 @@ _MOST_SETTING: Final = 4096
 # -- create -------------------------------------------------------------------------------------
 
 
-def _new(sources: Sources, ask: PageRequest) -> PageResponse:
-    homes = sources.topic_changes.homes()
-    wanted = FORMAT_KAFKA if any(each.serves_kafka for each in homes) else FORMAT_0_7
-    form = Form({FORMAT: wanted, **{_home_field(each): "on" for each in homes}})
-    return _new_page(sources, ask, homes, form)
+def _new(sources: Sources, request: PageRequest) -> PageResponse:
+    hosts = sources.topic_changes.hosts()
+    wanted = FORMAT_KAFKA if any(each.serves_kafka for each in hosts) else FORMAT_0_7
+    form = Form({FORMAT: wanted, **{_home_field(each): "on" for each in hosts}})
+    return _new_page(sources, request, hosts, form)
 
 
 def _new_page(
-    sources: Sources, ask: PageRequest, homes: Sequence[TopicHost], form: Form
+    sources: Sources, request: PageRequest, hosts: Sequence[TopicHost], form: Form
 ) -> PageResponse:
-    changes, may_see = sources.topic_changes, ask.viewer.administers
+    changes, may_see = sources.topic_changes, request.viewer.administers
     return sources.form_page(
-        ask,
+        request,
         "topics",
         "topic_new.html",
         form,
-        homes=homes,
-        home_field=_home_field,
+        hosts=hosts,
+        host_field=_home_field,
         rows=changes.rows(with_defaults=may_see),
         most_partitions=MAX_PARTITIONS,
         hints=_HINTS,
     )
 
 
-def _create(sources: Sources, ask: PageRequest) -> PageResponse:
-    homes = sources.topic_changes.homes()
+def _create(sources: Sources, request: PageRequest) -> PageResponse:
+    hosts = sources.topic_changes.hosts()
     try:
-        name, settings, chosen = _wanted_topic(ask, homes)
-        if not ask.viewer.creates_topic(name):
-            raise FieldError(_NAME, str(ask.viewer.refusal(f"create topic {quoted(name)}")))
+        name, settings, chosen = _wanted_topic(request, hosts)
+        if not request.viewer.creates_topic(name):
+            raise FieldError(_NAME, str(request.viewer.refusal(f"create topic {quoted(name)}")))
         sources.topic_changes.create(name, settings, chosen)
     except HermesError as error:
-        return _new_page(sources, ask, homes, Form.refused(ask, _placed(error)))
-    note_deed(ask, f"created topic {quoted(name)} with {_shown(settings)}")
+        return _new_page(sources, request, hosts, Form.refused(request, _placed(error)))
+    log_change(request, f"created topic {quoted(name)} with {_shown(settings)}")
     return redirect(f"{_path(name)}?done=created")
 
 
 def _wanted_topic(
-    ask: PageRequest, homes: Sequence[TopicHost]
+    request: PageRequest, hosts: Sequence[TopicHost]
 ) -> tuple[str, dict[str, str], Sequence[TopicHost]]:
     """The name, the settings and the brokers from a form."""
-    name = typed(ask, _NAME)
+    name = typed(request, _NAME)
     if not name:
         raise FieldError(_NAME, "A topic needs a name.")
-    form = typed(ask, FORMAT)
+    form = typed(request, FORMAT)
     if form not in (FORMAT_0_7, FORMAT_KAFKA):
         raise FieldError(FORMAT, "Choose one of the formats.")
     settings = {FORMAT: f"'{form}'"} if form == FORMAT_0_7 else {FORMAT: form}
-    count = typed_number(ask, PARTITIONS, 1, MAX_PARTITIONS)
+    count = typed_number(request, PARTITIONS, 1, MAX_PARTITIONS)
     if count is not None:
         settings[PARTITIONS] = str(count)
     for key in FORM_SETTINGS:
-        value = typed(ask, key, _MOST_SETTING)
+        value = typed(request, key, _MOST_SETTING)
         if value:
             settings[key] = value
-    chosen = homes
-    if form == FORMAT_0_7 and len(homes) > 1:
-        chosen = [each for each in homes if ask.form.get(_home_field(each))]
+    chosen = hosts
+    if form == FORMAT_0_7 and len(hosts) > 1:
+        chosen = [each for each in hosts if request.form.get(_home_field(each))]
     if not chosen:
-        text = "Choose a broker." if homes else "No broker answers that can create topics."
+        text = "Choose a broker." if hosts else "No broker answers that can create topics."
         raise FieldError("brokers", text)
     return name, settings, chosen
 
 
-def _home_field(home: TopicHost) -> str:
-    return f"broker-{home.broker_id}"
+def _home_field(host: TopicHost) -> str:
+    return f"broker-{host.broker_id}"
 
 
 # -- alter and delete ---------------------------------------------------------------------------
 
 
-def _settings(sources: Sources, ask: PageRequest, name: str) -> PageResponse:
-    return _settings_page(sources, ask, sources.topics.topic(name), Form())
+def _settings(sources: Sources, request: PageRequest, name: str) -> PageResponse:
+    return _settings_page(sources, request, sources.topics.topic(name), Form())
 
 
 def _settings_page(
-    sources: Sources, ask: PageRequest, topic: TopicView, form: Form
+    sources: Sources, request: PageRequest, topic: TopicView, form: Form
 ) -> PageResponse:
-    viewer = ask.viewer
+    viewer = request.viewer
     if not (viewer.alters_topic(topic.name) or viewer.deletes_topic(topic.name)):
         raise viewer.refusal(f"administer topic {quoted(topic.name)}")
     rows: list[SettingRow] = []
@@ -130,7 +130,7 @@ def _settings_page(
         described = sources.topics.settings(topic)
         rows = sources.topic_changes.rows(described, with_defaults=viewer.administers)
     return sources.form_page(
-        ask,
+        request,
         "topics",
         "topic_settings.html",
         form,
@@ -144,65 +144,65 @@ def _settings_page(
     )
 
 
-def _change(sources: Sources, ask: PageRequest, name: str) -> PageResponse:
+def _change(sources: Sources, request: PageRequest, name: str) -> PageResponse:
     """Do what the pressed button is for."""
     topic = sources.topics.topic(name)
     try:
-        if "delete" in ask.form:
-            return _delete(sources, ask, topic)
-        if not ask.viewer.alters_topic(name):
-            raise ask.viewer.refusal(f"administer topic {quoted(name)}")
-        if "grow" in ask.form:
-            return _grow(sources, ask, topic)
-        return _alter(sources, ask, topic)
+        if "delete" in request.form:
+            return _delete(sources, request, topic)
+        if not request.viewer.alters_topic(name):
+            raise request.viewer.refusal(f"administer topic {quoted(name)}")
+        if "grow" in request.form:
+            return _grow(sources, request, topic)
+        return _alter(sources, request, topic)
     except (InputError, SettingRefusedError) as error:
-        return _settings_page(sources, ask, topic, Form.refused(ask, _placed(error)))
+        return _settings_page(sources, request, topic, Form.refused(request, _placed(error)))
 
 
-def _alter(sources: Sources, ask: PageRequest, topic: TopicView) -> PageResponse:
+def _alter(sources: Sources, request: PageRequest, topic: TopicView) -> PageResponse:
     """Set what differs from what was shown, or reset one setting."""
-    reset = ask.form.get("reset", "")
+    reset = request.form.get("reset", "")
     if reset:
         if reset not in FORM_SETTINGS:
             raise InputError("There is no such setting of a topic.")
         sources.topic_changes.alter(topic, {}, [reset])
-        note_deed(ask, f"reset {reset} of topic {quoted(topic.name)}")
+        log_change(request, f"reset {reset} of topic {quoted(topic.name)}")
         return redirect(f"{_path(topic.name)}/settings?done=altered")
     given = {}
     for key in FORM_SETTINGS:
-        value = typed(ask, key, _MOST_SETTING)
-        if key in ask.form and value != ask.form.get(f"was-{key}", ""):
+        value = typed(request, key, _MOST_SETTING)
+        if key in request.form and value != request.form.get(f"was-{key}", ""):
             if not value:
                 raise FieldError(key, "To have the default again, reset it.")
             given[key] = value
     if not given:
         raise InputError("Nothing was typed that is not in force already.")
     sources.topic_changes.alter(topic, given)
-    note_deed(ask, f"altered topic {quoted(topic.name)}: {_shown(given)}")
+    log_change(request, f"altered topic {quoted(topic.name)}: {_shown(given)}")
     return redirect(f"{_path(topic.name)}/settings?done=altered")
 
 
-def _grow(sources: Sources, ask: PageRequest, topic: TopicView) -> PageResponse:
+def _grow(sources: Sources, request: PageRequest, topic: TopicView) -> PageResponse:
     now = partition_count(topic)
-    count = typed_number(ask, PARTITIONS, now + 1, MAX_PARTITIONS)
+    count = typed_number(request, PARTITIONS, now + 1, MAX_PARTITIONS)
     if count is None:
         raise FieldError(PARTITIONS, f"Expected more than {now:,}.")
     try:
         sources.topic_changes.alter(topic, {PARTITIONS: str(count)})
     except SettingRefusedError as error:
         raise FieldError(PARTITIONS, str(error)) from error
-    note_deed(ask, f"gave topic {quoted(topic.name)} {count} partitions instead of {now}")
+    log_change(request, f"gave topic {quoted(topic.name)} {count} partitions instead of {now}")
     return redirect(f"{_path(topic.name)}/settings?done=grown")
 
 
-def _delete(sources: Sources, ask: PageRequest, topic: TopicView) -> PageResponse:
-    if not ask.viewer.deletes_topic(topic.name):
-        raise ask.viewer.refusal(f"delete topic {quoted(topic.name)}")
+def _delete(sources: Sources, request: PageRequest, topic: TopicView) -> PageResponse:
+    if not request.viewer.deletes_topic(topic.name):
+        raise request.viewer.refusal(f"delete topic {quoted(topic.name)}")
     # What can't be typed, such as a change of direction, is taken as it is shown.
-    if ask.form.get(_CONFIRM, "") not in (topic.name, printable(topic.name)):
+    if request.form.get(_CONFIRM, "") not in (topic.name, printable(topic.name)):
         raise FieldError(_CONFIRM, "This is not the topic’s name.")  # noqa: RUF001
     sources.topic_changes.delete(topic)
-    note_deed(ask, f"deleted topic {quoted(topic.name)}")
+    log_change(request, f"deleted topic {quoted(topic.name)}")
     return redirect("/topics?done=deleted")
 
 

@@ -2,24 +2,28 @@
 
 from typing import Final
 
-from hermes.console.asking import PageRequest, PageResponse, PageRoute, Permission
 from hermes.console.group_views import TopicLag
-from hermes.console.hiding import seen_cluster, seen_lags
+from hermes.console.page_request import PageRequest, PageResponse, PageRoute, Permission
 from hermes.console.sources import Sources
-from hermes.console.topics import topic_list
+from hermes.console.topic_views import topic_list
+from hermes.console.visibility import visible_cluster, visible_lags
 from hermes.errors import HermesError
 from hermes.quoting import shell_line
 
 
-def _topics(sources: Sources, ask: PageRequest) -> PageResponse:
-    view = seen_cluster(sources.sampler.view(), ask.viewer)
+def _topics(sources: Sources, request: PageRequest) -> PageResponse:
+    view = visible_cluster(sources.sampler.view(), request.viewer)
     rows = topic_list(
-        view, ask.text("q"), ask.text("sort"), ask.text("order"), ask.number("page", 1)
+        view,
+        request.text("q"),
+        request.text("sort"),
+        request.text("order"),
+        request.number("page", 1),
     )
-    return sources.page(ask, "topics", "topics.html", list=rows, pause_ms=view.pause_ms)
+    return sources.page(request, "topics", "topics.html", list=rows, pause_ms=view.pause_ms)
 
 
-def _topic(sources: Sources, ask: PageRequest, name: str) -> PageResponse:
+def _topic(sources: Sources, request: PageRequest, name: str) -> PageResponse:
     view = sources.topics.measured(name)
     commands = [
         shell_line(["hermes", "topics", "describe", "-b", str(address), "--", name])
@@ -29,12 +33,12 @@ def _topic(sources: Sources, ask: PageRequest, name: str) -> PageResponse:
     groups_error = ""
     try:
         found = [each for reader in sources.all_groups for each in reader.of_topic(name)]
-        groups = seen_lags(found, ask.viewer)
+        groups = visible_lags(found, request.viewer)
         groups.sort(key=lambda each: each.lag.order, reverse=True)
     except HermesError as error:
         groups_error = str(error)
     return sources.page(
-        ask,
+        request,
         "topics",
         "topic.html",
         view=view,

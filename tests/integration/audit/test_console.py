@@ -7,7 +7,7 @@ import pytest
 from hermes.audit.events import Alive, CountsEvent, Event, Gap, encode_event
 from hermes.client import Producer, ProducerConfig
 from hermes.console import Access, ClusterClient, Console, ListenAddress
-from hermes.console.asking import PageRequest
+from hermes.console.page_request import PageRequest
 from hermes.testing import running_broker
 
 HOUR_MS = 3_600_000

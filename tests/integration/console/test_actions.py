@@ -14,7 +14,7 @@ from hermes.client import FetchRequest, ProducerConfig, SimpleConsumer
 from hermes.client import Producer as HermesProducer
 from hermes.config.topic import TOPIC_SETTINGS
 from hermes.console import Access
-from hermes.console.asking import PageResponse
+from hermes.console.page_request import PageResponse
 from hermes.coordination.group_state import read_members, store_offsets
 from hermes.coordination.layout import BrokerPartition
 from hermes.coordination.sessions import Session

@@ -12,10 +12,10 @@ from hermes.cli import program
 from hermes.client import SimpleConsumer, SyncProducer
 from hermes.client.groups import Consumer, ConsumerConfig
 from hermes.client.kafka_asking import KafkaAsker
-from hermes.console.cluster import ClusterClient, ListenAddress
-from hermes.console.recent import ReadCache
-from hermes.console.sampling import ClusterSampler
-from hermes.console.topics import TopicReader
+from hermes.console.cache import ReadCache
+from hermes.console.cluster_client import ClusterClient, ListenAddress
+from hermes.console.cluster_sampler import ClusterSampler
+from hermes.console.topic_views import TopicReader
 from hermes.coordination.group_state import store_offsets
 from hermes.coordination.layout import BrokerPartition
 from hermes.coordination.sessions import Session

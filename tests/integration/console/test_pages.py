@@ -11,7 +11,7 @@ import pytest
 
 from hermes.client import SimpleConsumer
 from hermes.console import Access, ClusterClient, Console, ListenAddress, RegistryRecords
-from hermes.console.asking import PageRequest, PageResponse
+from hermes.console.page_request import PageRequest, PageResponse
 from hermes.coordination.group_state import read_group
 from hermes.coordination.layout import BrokerPartition
 from hermes.coordination.sessions import Session

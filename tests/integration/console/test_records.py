@@ -16,7 +16,7 @@ from hermes.client import (
     SimpleConsumer,
 )
 from hermes.console import Access, ClusterClient, Console, ListenAddress, RegistryRecords
-from hermes.console.asking import PageRequest
+from hermes.console.page_request import PageRequest
 from hermes.plugins.encoders.avro_registry import RegistryAvroEncoder
 from hermes.schemas import RegistryClient
 from hermes.testing import running_broker

@@ -27,12 +27,12 @@ from hermes.cli import program
 from hermes.client import Producer as HermesProducer
 from hermes.client import ProducerConfig, SimpleConsumer, SyncProducer
 from hermes.console import Access, Console
-from hermes.console.asking import PageRequest
-from hermes.console.cluster import ClusterClient
-from hermes.console.groups import GroupReader
-from hermes.console.recent import ReadCache
-from hermes.console.sampling import ClusterSampler
-from hermes.console.topics import TopicReader
+from hermes.console.cache import ReadCache
+from hermes.console.cluster_client import ClusterClient
+from hermes.console.cluster_sampler import ClusterSampler
+from hermes.console.group_reader import GroupReader
+from hermes.console.page_request import PageRequest
+from hermes.console.topic_views import TopicReader
 from hermes.coordination.sessions import Session
 from hermes.coordination.topic_tree import TopicTree
 from hermes.errors import RoutingError, SettingRefusedError, TopicExistsError

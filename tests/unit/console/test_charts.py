@@ -1,6 +1,6 @@
 from hermes.console.charts import WIDTH, draw
+from hermes.console.formatting import bytes_text
 from hermes.console.rates import History, Rates
-from hermes.console.showing import bytes_text
 
 
 def history(*points):

@@ -7,8 +7,8 @@ import pytest
 from hermes.console import partition_search
 from hermes.console.messages import FoundMessage, MessageQuery, ScanCounter, UnreadableRange
 from hermes.console.partition_search import PartitionSearch
-from hermes.console.topics import PartitionRow
-from hermes.console.values import ValueReader
+from hermes.console.payload_display import ValueReader
+from hermes.console.topic_views import PartitionRow
 from hermes.protocol import Codec, encode_message_set
 from hermes.protocol.messages import decode_message
 

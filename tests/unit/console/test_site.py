@@ -6,7 +6,7 @@ from twisted.internet.error import ConnectionDone
 from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 
-from hermes.console.asking import PageResponse
+from hermes.console.page_request import PageResponse
 from hermes.console.site import ConsoleResource
 from hermes.web import AcceptedHosts, Root, Site
 

@@ -7,15 +7,15 @@ are made once for everybody; these are copies.
 from dataclasses import replace
 from typing import Final
 
-from hermes.console.audits import AuditView
+from hermes.console.audit_views import AuditView
+from hermes.console.cluster_sampler import ClusterView
 from hermes.console.group_views import GroupView, TopicLag
-from hermes.console.sampling import ClusterView
-from hermes.console.viewing import Viewer
+from hermes.console.viewer import Viewer
 
 _NOT_SHOWN: Final = "what may not be shown"
 
 
-def seen_cluster(view: ClusterView, viewer: Viewer) -> ClusterView:
+def visible_cluster(view: ClusterView, viewer: Viewer) -> ClusterView:
     """The visible part; sums over all topics only for those who see all."""
     topics = {name: row for name, row in view.topics.items() if viewer.sees_topic(name)}
     faults = view.faults if viewer.sees_cluster else ()
@@ -38,7 +38,7 @@ def seen_cluster(view: ClusterView, viewer: Viewer) -> ClusterView:
     return replace(view, brokers=brokers, topics=topics, rate=rate, charts=(), faults=faults)
 
 
-def seen_group(view: GroupView, viewer: Viewer) -> GroupView:
+def visible_group(view: GroupView, viewer: Viewer) -> GroupView:
     names = {row.topic for row in view.rows}
     for member in view.members:
         names |= member.topics
@@ -66,11 +66,11 @@ def seen_group(view: GroupView, viewer: Viewer) -> GroupView:
     )
 
 
-def seen_lags(lags: list[TopicLag], viewer: Viewer) -> list[TopicLag]:
+def visible_lags(lags: list[TopicLag], viewer: Viewer) -> list[TopicLag]:
     return [each for each in lags if viewer.sees_group(each.group)]
 
 
-def seen_audit(view: AuditView, viewer: Viewer) -> AuditView:
+def visible_audit(view: AuditView, viewer: Viewer) -> AuditView:
     if viewer.rights is None:
         return view
     rows = tuple(row for row in view.rows if viewer.sees_topic(row.topic))

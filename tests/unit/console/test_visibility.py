@@ -4,14 +4,14 @@ import dataclasses
 
 import pytest
 
-from hermes.console.asking import NoSuchPageError, PageRequest, Permission
 from hermes.console.charts import Chart
-from hermes.console.cluster import BrokerState, ListenAddress
+from hermes.console.cluster_client import BrokerState, ListenAddress
+from hermes.console.cluster_sampler import ClusterView, TopicRow
 from hermes.console.group_views import GroupView, Lag, LagRow, MemberRow, TopicLag
-from hermes.console.hiding import seen_cluster, seen_group, seen_lags
+from hermes.console.page_request import NoSuchPageError, PageRequest, Permission
 from hermes.console.pages import _ROUTES, _check
-from hermes.console.sampling import ClusterView, TopicRow
-from hermes.console.viewing import ANYBODY, NotAllowedError, Viewer
+from hermes.console.viewer import ANYBODY, NotAllowedError, Viewer
+from hermes.console.visibility import visible_cluster, visible_group, visible_lags
 from hermes.errors import UnknownTopicError
 from hermes.protocol import BrokerMetadata, PartitionMetadata, TopicMetadata
 from hermes.security import CLUSTER, AccessRule, AccessRules, Operation
@@ -47,12 +47,12 @@ def cluster():
 
 
 def test_who_may_see_everything_sees_everything(cluster):
-    assert seen_cluster(cluster, ANYBODY) == cluster
-    assert seen_cluster(cluster, ALL) == cluster
+    assert visible_cluster(cluster, ANYBODY) == cluster
+    assert visible_cluster(cluster, ALL) == cluster
 
 
 def test_hidden_topics_are_in_no_list_and_no_sum(cluster):
-    seen = seen_cluster(cluster, CLICKS)
+    seen = visible_cluster(cluster, CLICKS)
     assert list(seen.topics) == ["clicks"]
     assert (seen.size_bytes, seen.partitions, seen.rate) == (100, 1, 5.0)
     assert [each.topic for each in seen.brokers[0].metadata.topics] == ["clicks"]
@@ -80,14 +80,14 @@ def group():
 
 
 def test_a_group_shows_the_topics_that_may_be_seen():
-    seen = seen_group(group(), CLICKS)
+    seen = visible_group(group(), CLICKS)
     assert [row.topic for row in seen.rows] == ["clicks"]
     assert (seen.lag.text, seen.charts, seen.faults) == ("5 B", (), ())
     assert [each.owns for each in seen.members] == [1, 0, 0]
     assert seen.members[1].wants == "clicks"
     assert "sec" not in repr(seen.rows) + "".join(each.wants for each in seen.members)
-    assert seen_group(group(), ALL) == group()
-    assert seen_group(group(), ANYBODY) == group()
+    assert visible_group(group(), ALL) == group()
+    assert visible_group(group(), ANYBODY) == group()
 
 
 def test_a_lag_says_of_how_many_partitions_it_is_not_known():
@@ -120,7 +120,7 @@ def test_lags_of_topics_add_up_to_those_of_a_group():
 
 def test_groups_of_a_topic():
     lags = [TopicLag(name, Lag({False: 5}, 1)) for name in "ab"]
-    assert seen_lags(lags, viewer((["describe"], {"group": "b"}))) == lags[1:]
+    assert visible_lags(lags, viewer((["describe"], {"group": "b"}))) == lags[1:]
 
 
 def test_every_page_says_what_it_needs():

@@ -27,10 +27,10 @@ from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
 from hermes.config import read_regular_file
-from hermes.console.asking import PageRequest, PageResponse, redirect
 from hermes.console.login_limit import LoginLimit, TooManyTriesError
+from hermes.console.page_request import PageRequest, PageResponse, redirect
 from hermes.console.sources import Sources
-from hermes.console.viewing import Viewer
+from hermes.console.viewer import Viewer
 from hermes.errors import ConfigError
 from hermes.security import ANONYMOUS, Rights
 
@@ -146,49 +146,53 @@ class Access:
         # The sessions that have given a password, the last one used at the end.
         self._known: OrderedDict[str, _Session] = OrderedDict()
 
-    def check(self, ask: PageRequest, sources: Sources) -> tuple[PageRequest, PageResponse | None]:
+    def check(
+        self, request: PageRequest, sources: Sources
+    ) -> tuple[PageRequest, PageResponse | None]:
         """Authenticate a request and check its CSRF token.
 
         Returns:
             The request with its session's token, and a response: None if a page is to make it.
         """
-        session = ask.cookies.get(SESSION_COOKIE, "")
+        session = request.cookies.get(SESSION_COOKIE, "")
         if not _SESSION.fullmatch(session):
             session = secrets.token_urlsafe(32)
-        must_log_in = self._must_log_in(ask)
-        known = self._known_as(session, ask) if must_log_in else None
-        ask = replace(
-            ask,
-            cookies={**ask.cookies, SESSION_COOKIE: session},
+        must_log_in = self._must_log_in(request)
+        known = self._known_as(session, request) if must_log_in else None
+        request = replace(
+            request,
+            cookies={**request.cookies, SESSION_COOKIE: session},
             csrf=self.token(session),
             may_log_out=known is not None,
-            viewer=self._viewer(session, ask, known),
+            viewer=self._viewer(session, request, known),
         )
-        if ask.method == "POST":
-            given = ask.form.get("csrf", "")
-            if not hmac.compare_digest(given.encode(errors="replace"), ask.csrf.encode()):
-                return ask, self._refusal(
-                    ask, sources, "This form is too old, or not from here. Go back, reload, retry."
+        if request.method == "POST":
+            given = request.form.get("csrf", "")
+            if not hmac.compare_digest(given.encode(errors="replace"), request.csrf.encode()):
+                return request, self._refusal(
+                    request,
+                    sources,
+                    "This form is too old, or not from here. Go back, reload, retry.",
                 )
         if not must_log_in:
-            return ask, self._only_with_actions(ask, sources)
-        if ask.path == ("login",):
-            return ask, self._login(ask, sources)
+            return request, self._only_with_actions(request, sources)
+        if request.path == ("login",):
+            return request, self._login(request, sources)
         if known is None:
-            if ask.method != "GET":
-                return ask, redirect("/login")
-            return ask, self._form(ask, sources, ask.here)
-        if ask.path == ("logout",) and ask.method == "POST":
+            if request.method != "GET":
+                return request, redirect("/login")
+            return request, self._form(request, sources, request.here)
+        if request.path == ("logout",) and request.method == "POST":
             with self._lock:
                 self._known.pop(session, None)
-            return ask, redirect("/login", cookies={SESSION_COOKIE: ""})
-        return ask, self._only_with_actions(ask, sources)
+            return request, redirect("/login", cookies={SESSION_COOKIE: ""})
+        return request, self._only_with_actions(request, sources)
 
-    def with_session(self, ask: PageRequest, answer: PageResponse) -> PageResponse:
+    def with_session(self, request: PageRequest, answer: PageResponse) -> PageResponse:
         if SESSION_COOKIE in answer.cookies:
             return answer
         return replace(
-            answer, cookies={**answer.cookies, SESSION_COOKIE: ask.cookies[SESSION_COOKIE]}
+            answer, cookies={**answer.cookies, SESSION_COOKIE: request.cookies[SESSION_COOKIE]}
         )
 
     def token(self, session: str) -> str:
@@ -197,32 +201,34 @@ class Access:
 
     # -- passwords ------------------------------------------------------------------------------
 
-    def _must_log_in(self, ask: PageRequest) -> bool:
-        return ask.principal is None or (ask.principal == ANONYMOUS and self._password is not None)
+    def _must_log_in(self, request: PageRequest) -> bool:
+        return request.principal is None or (
+            request.principal == ANONYMOUS and self._password is not None
+        )
 
-    def _viewer(self, session: str, ask: PageRequest, known: _Session | None) -> Viewer:
+    def _viewer(self, session: str, request: PageRequest, known: _Session | None) -> Viewer:
         if known is None:
-            return Viewer(ask.principal or ANONYMOUS, self._rights)
+            return Viewer(request.principal or ANONYMOUS, self._rights)
         user = known.user
         if user is None:
             return Viewer(ANONYMOUS, self._rights)
-        return Viewer(user, self._rights, lambda: self._known_as(session, ask) is not None)
+        return Viewer(user, self._rights, lambda: self._known_as(session, request) is not None)
 
-    def _login(self, ask: PageRequest, sources: Sources) -> PageResponse:
-        if ask.method != "POST":
-            return self._form(ask, sources, "/")
-        back = ask.form.get("back", "/")
+    def _login(self, request: PageRequest, sources: Sources) -> PageResponse:
+        if request.method != "POST":
+            return self._form(request, sources, "/")
+        back = request.form.get("back", "/")
         try:
-            found = self._given(ask)
+            found = self._given(request)
         except TooManyTriesError as error:
-            form = self._form(ask, sources, back, str(error))
+            form = self._form(request, sources, back, str(error))
             later = {"Retry-After": str(error.retry_after_seconds)}
             return replace(form, status=429, headers=later)
         if found is None:
             wrong = "This is not the password."
-            if ask.principal is None:
+            if request.principal is None:
                 wrong = "There is no such user with this password."
-            return replace(self._form(ask, sources, back, wrong), status=403)
+            return replace(self._form(request, sources, back, wrong), status=403)
         # A new one: whoever may have known the old one does not know this.
         session = secrets.token_urlsafe(32)
         with self._lock:
@@ -231,26 +237,28 @@ class Access:
                 self._known.popitem(last=False)
         return redirect(back, cookies={SESSION_COOKIE: session})
 
-    def _given(self, ask: PageRequest) -> _Session | None:
+    def _given(self, request: PageRequest) -> _Session | None:
         """The session that a login form opens; None if the password is wrong."""
-        password, given = self._password, ask.form.get("password", "")
+        password, given = self._password, request.form.get("password", "")
         if len(given) > _MOST_PASSWORD_CHARACTERS:
             return None
-        if ask.principal is None:
-            user = ask.form.get("user", "")
-            proof = self._users.log_in(ask.client, user, given) if self._users and user else None
+        if request.principal is None:
+            user = request.form.get("user", "")
+            proof = (
+                self._users.log_in(request.client, user, given) if self._users and user else None
+            )
             return None if proof is None else _Session(user, proof, self._clock())
         if password is None:
             return None
-        is_right = self._limit.check(ask.client, lambda: password.is_right(given))
+        is_right = self._limit.check(request.client, lambda: password.is_right(given))
         return _Session(None, None, self._clock()) if is_right else None
 
-    def _known_as(self, session: str, ask: PageRequest) -> _Session | None:
+    def _known_as(self, session: str, request: PageRequest) -> _Session | None:
         """The session, if it is authenticated in the way that this listener asks for."""
         now = self._clock()
         with self._lock:
             known = self._known.get(session)
-        if known is None or (known.user is None) != (ask.principal is not None):
+        if known is None or (known.user is None) != (request.principal is not None):
             return None
         lasts = now - known.used_at <= _IDLE_SECONDS
         if lasts and known.user is not None:
@@ -267,27 +275,27 @@ class Access:
     # -- answers --------------------------------------------------------------------------------
 
     @staticmethod
-    def _form(ask: PageRequest, sources: Sources, back: str, error: str = "") -> PageResponse:
+    def _form(request: PageRequest, sources: Sources, back: str, error: str = "") -> PageResponse:
         page = sources.page(
-            ask,
+            request,
             "login",
             "login.html",
             back=back,
             error=error,
-            asks_user=ask.principal is None,
-            given_user=ask.form.get("user", ""),
+            asks_user=request.principal is None,
+            given_user=request.form.get("user", ""),
         )
         return replace(page, status=401)
 
     @staticmethod
-    def _only_with_actions(ask: PageRequest, sources: Sources) -> PageResponse | None:
-        if ask.method == "POST" and not sources.may_act():
-            return Access._refusal(ask, sources, NO_ACTIONS)
+    def _only_with_actions(request: PageRequest, sources: Sources) -> PageResponse | None:
+        if request.method == "POST" and not sources.may_act():
+            return Access._refusal(request, sources, NO_ACTIONS)
         return None
 
     @staticmethod
-    def _refusal(ask: PageRequest, sources: Sources, text: str) -> PageResponse:
-        page = sources.page(ask, "", "problem.html", heading="Refused", text=text)
+    def _refusal(request: PageRequest, sources: Sources, text: str) -> PageResponse:
+        page = sources.page(request, "", "problem.html", heading="Refused", text=text)
         return replace(page, status=403)
 
 

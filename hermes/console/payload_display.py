@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from hermes.console.asking import InputError
-from hermes.console.records import RegistryRecords
+from hermes.console.page_request import InputError
+from hermes.console.registry_records import RegistryRecords
 from hermes.errors import EncodingError, HermesError
 from hermes.interfaces import IDecoder
 from hermes.plugins.discovery import load_plugin

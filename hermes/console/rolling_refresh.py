@@ -12,7 +12,7 @@ _T = TypeVar("_T")
 _SECONDS: Final = 0.01
 
 
-class Watch(Generic[_T]):
+class RollingRefresh(Generic[_T]):
     """The last known value of each of many things. Thread-safe.
 
     Args:
@@ -33,7 +33,7 @@ class Watch(Generic[_T]):
         self._lock = threading.Lock()
         self._found: dict[str, tuple[float, _T]] = {}
 
-    def look(
+    def refresh(
         self, names: Sequence[str], first: Sequence[str] = (), seconds: float = _SECONDS
     ) -> list[tuple[str, _T]]:
         """Refresh a few more values, the oldest first.

@@ -1,6 +1,6 @@
 import pytest
 
-from hermes.console.asking import InputError, PageRequest
+from hermes.console.page_request import InputError, PageRequest
 
 
 @pytest.mark.parametrize("text", ["0" * 20 + "9" * 30, "9" * 5000, "-1", "\u00b2", "1e3", "0x1"])

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, Final
 
-from hermes.console.viewing import ANYBODY, Viewer
+from hermes.console.viewer import ANYBODY, Viewer
 from hermes.errors import HermesError
 from hermes.security import ANONYMOUS
 
@@ -138,11 +138,11 @@ class PageRoute:
     needs: Permission
     acts: bool = False
 
-    def match(self, ask: PageRequest) -> tuple[str, ...] | None:
+    def match(self, request: PageRequest) -> tuple[str, ...] | None:
         """The parts that `*` matched; None if this isn't the route."""
-        if ask.method != self.method or len(ask.path) != len(self.pattern):
+        if request.method != self.method or len(request.path) != len(self.pattern):
             return None
-        pairs = list(zip(self.pattern, ask.path, strict=True))
+        pairs = list(zip(self.pattern, request.path, strict=True))
         if any(expected not in ("*", part) for expected, part in pairs):
             return None
         return tuple(part for expected, part in pairs if expected == "*")

@@ -2,13 +2,13 @@ from dataclasses import replace
 
 import pytest
 
-from hermes.console.asking import InputError, PageRequest, PageRoute, Permission, redirect
-from hermes.console.cluster import BrokerState, ListenAddress
+from hermes.console.cluster_client import BrokerState, ListenAddress
+from hermes.console.cluster_sampler import ClusterView, TopicRow
 from hermes.console.group_sources import GroupPartition
+from hermes.console.live_tail import format_places, parse_places
 from hermes.console.messages import SearchEnd
-from hermes.console.sampling import ClusterView, TopicRow
-from hermes.console.tailing import format_places, parse_places
-from hermes.console.topics import PartitionRow, TopicView, is_numbered, topic_list
+from hermes.console.page_request import InputError, PageRequest, PageRoute, Permission, redirect
+from hermes.console.topic_views import PartitionRow, TopicView, is_numbered, topic_list
 from hermes.coordination.layout import BrokerPartition
 from hermes.protocol import BrokerMetadata
 

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from hermes.console.cluster import ClusterClient
-from hermes.console.recent import ReadCache
+from hermes.console.cache import ReadCache
+from hermes.console.cluster_client import ClusterClient
 from hermes.coordination.mirrors import MirroredPartition, MirrorProcess, read_mirrors, troubles
 
 #: How many partitions of a mirror are shown, those furthest behind first.
@@ -21,14 +21,14 @@ class MirrorView:
         processes: each with the age of its report in seconds.
         rows: some of its partitions: those in trouble and the furthest behind first.
         count: how many partitions there are.
-        troubles: what is wrong.
+        problems: what is wrong.
     """
 
     name: str
     processes: tuple[tuple[MirrorProcess, float], ...]
     rows: tuple[MirroredPartition, ...]
     count: int
-    troubles: tuple[str, ...]
+    problems: tuple[str, ...]
 
     @property
     def lag_bytes(self) -> int:
@@ -62,15 +62,15 @@ class MirrorReader:
     def __init__(
         self,
         cluster: ClusterClient,
-        recent: ReadCache,
+        cache: ReadCache,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._cluster = cluster
-        self._recent = recent
+        self._cache = cache
         self._now_ms = now_ms
 
     def view(self) -> MirrorsView:
-        return self._recent.get("mirrors", self._read)
+        return self._cache.get("mirrors", self._read)
 
     def _read(self) -> MirrorsView:
         mirrors, faults = read_mirrors(self._cluster.session())

@@ -7,8 +7,7 @@ is for looking, and must cost the broker little however much is written.
 from dataclasses import dataclass
 from typing import Final
 
-from hermes.console.asking import InputError
-from hermes.console.cluster import ClusterClient
+from hermes.console.cluster_client import ClusterClient
 from hermes.console.messages import (
     FoundMessage,
     MessageQuery,
@@ -16,9 +15,10 @@ from hermes.console.messages import (
     UnreadableRange,
     newest_first,
 )
+from hermes.console.page_request import InputError
 from hermes.console.partition_search import PartitionSearch
-from hermes.console.topics import PartitionRow, TopicView
-from hermes.console.values import ValueReader
+from hermes.console.payload_display import ValueReader
+from hermes.console.topic_views import PartitionRow, TopicView
 from hermes.errors import HermesError
 
 _MOST_MESSAGES: Final = 100

@@ -10,8 +10,8 @@ from hermes.audit.checking import DEFAULT_GRACE_SECONDS
 from hermes.audit.comparing import DIFFERENT, Loss, Report, Total, Window, compare
 from hermes.audit.reading import EventReader
 from hermes.audit.tiers import Tiers
-from hermes.console.cluster import ClusterClient
-from hermes.console.recent import ReadCache
+from hermes.console.cache import ReadCache
+from hermes.console.cluster_client import ClusterClient
 
 #: How many windows are shown, the newest first.
 MOST_ROWS: Final = 200
@@ -75,10 +75,10 @@ class AuditReader:
     """Reads and compares reports. Thread-safe. Counts nothing itself."""
 
     def __init__(
-        self, cluster: ClusterClient, recent: ReadCache, clock: Callable[[], float] = time.time
+        self, cluster: ClusterClient, cache: ReadCache, clock: Callable[[], float] = time.time
     ) -> None:
         self._cluster = cluster
-        self._recent = recent
+        self._cache = cache
         self._clock = clock
         self._lock = threading.Lock()
         self._reader: EventReader | None = None
@@ -89,7 +89,7 @@ class AuditReader:
 
     def view(self) -> AuditView:
         """Read for a limited time, and compare. Raises HermesError without coordination."""
-        return self._recent.get("audit", self._read)
+        return self._cache.get("audit", self._read)
 
     def close(self) -> None:
         with self._lock:

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from hermes.console.asking import NoSuchPageError
+from hermes.console.cache import ReadCache
 from hermes.console.charts import Chart, draw
-from hermes.console.cluster import ClusterClient
+from hermes.console.cluster_client import ClusterClient
+from hermes.console.formatting import bytes_text, count_text
 from hermes.console.group_sources import GroupContent, GroupSource, OwnGroupSource
 from hermes.console.group_views import (
     GROUP_SORTS,
@@ -25,18 +26,17 @@ from hermes.console.group_views import (
     TopicPlace,
     lags_by_unit,
 )
+from hermes.console.list_page import ListPage, list_order
+from hermes.console.page_request import NoSuchPageError
 from hermes.console.rates import History
-from hermes.console.recent import ReadCache
-from hermes.console.showing import bytes_text, count_text
-from hermes.console.topics import is_numbered
-from hermes.console.viewing import Viewer
-from hermes.console.watching import Watch
+from hermes.console.rolling_refresh import RollingRefresh
+from hermes.console.topic_views import is_numbered
+from hermes.console.viewer import Viewer
 from hermes.coordination.group_state import GroupState, read_group
 from hermes.coordination.layout import BrokerPartition
 from hermes.errors import HermesError
 from hermes.quoting import printable
 
-PAGE_ROWS: Final = 50
 _MOST_HISTORIES: Final = 64
 _WATCH_EVERY_SECONDS: Final = 15.0
 # How long a page with lags of many groups looks at those of each kind that aren't known yet.
@@ -44,7 +44,7 @@ _PAGE_SECONDS: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class _Watched:
+class _GroupSample:
     """What the last look at a group found."""
 
     concerns: tuple[str, ...] = ()
@@ -67,24 +67,24 @@ class GroupReader:
     def __init__(
         self,
         cluster: ClusterClient,
-        recent: ReadCache,
+        cache: ReadCache,
         source: GroupSource | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._cluster = cluster
         self._source = source or OwnGroupSource()
-        self._recent = recent
+        self._cache = cache
         self._clock = clock
         self._lock = threading.Lock()
         self._histories: OrderedDict[tuple[str, bool], History] = OrderedDict()
-        self._watched = Watch(self._look, _WATCH_EVERY_SECONDS)
+        self._watched = RollingRefresh(self._look, _WATCH_EVERY_SECONDS)
 
     @property
     def kind(self) -> str:
         return self._source.kind
 
     def names(self) -> list[str]:
-        return self._recent.get(
+        return self._cache.get(
             ("groups", self.kind), lambda: self._source.names(self._cluster.session())
         )
 
@@ -99,7 +99,7 @@ class GroupReader:
             NoSuchPageError: there is none.
             HermesError: coordination doesn't answer.
         """
-        return self._recent.get(("group", self.kind, name), lambda: self._read(name))
+        return self._cache.get(("group", self.kind, name), lambda: self._read(name))
 
     def _read(self, name: str) -> GroupView:
         self._check_exists(name)
@@ -186,33 +186,33 @@ class GroupReader:
         ]
         return sorted(found, key=lambda each: each.lag.order, reverse=True)
 
-    def known(self, first: Sequence[str]) -> dict[str, _Watched]:
+    def known(self, first: Sequence[str]) -> dict[str, _GroupSample]:
         """What is known of groups.
 
         Args:
             first: those about to be shown: read now, as far as the time for it allows.
         """
-        return dict(self._watched.look(self.names(), first, _PAGE_SECONDS))
+        return dict(self._watched.refresh(self.names(), first, _PAGE_SECONDS))
 
-    def _watch(self) -> list[tuple[str, _Watched]]:
-        return self._watched.look(self.names())
+    def _watch(self) -> list[tuple[str, _GroupSample]]:
+        return self._watched.refresh(self.names())
 
-    def _look(self, name: str) -> _Watched:
+    def _look(self, name: str) -> _GroupSample:
         try:
             content = self._source.read(self._cluster.session(), name)
         except HermesError:  # deleted meanwhile, or its own page says more
-            return _Watched()
+            return _GroupSample()
         rows, _ = self._lag_rows(content)
         of_topics: dict[str, list[LagRow]] = {}
         for row in rows:
             of_topics.setdefault(row.topic, []).append(row)
         lags = {topic: Lag.of(some) for topic, some in of_topics.items()}
-        return _Watched(tuple(_trouble(content, rows)), lags, len(content.members))
+        return _GroupSample(tuple(_problems(content, rows)), lags, len(content.members))
 
 
 def group_list(
     readers: Sequence[GroupReader],
-    recent: ReadCache,
+    cache: ReadCache,
     viewer: Viewer,
     search: str = "",
     sort: str = "name",
@@ -244,21 +244,19 @@ def group_list(
     )
     wanted = search.lower()
     found = [each for each in names if wanted in each[0].lower()]
-    sort = sort if sort in GROUP_SORTS else "name"
-    is_descending = order == "desc" or (order != "asc" and sort != "name")
-    known: dict[tuple[str, int], _Watched] = {}
+    sort, is_descending = list_order(sort, order, GROUP_SORTS)
+    known: dict[tuple[str, int], _GroupSample] = {}
     if sort == "name":
         found.sort(reverse=is_descending)
     else:
         known = _known(readers, found)
         found = _sorted(found, known, sort, is_descending, viewer)
-    pages = max(1, -(-len(found) // PAGE_ROWS))
-    page = min(max(page, 1), pages)
-    shown = found[(page - 1) * PAGE_ROWS : page * PAGE_ROWS]
-    needed = found
+    cut = ListPage.cut(found, len(names), page, search, sort=sort, is_descending=is_descending)
+    shown = cut.rows
+    needed: Sequence[tuple[str, int]] = found
     if sort == "name":
         known, needed = _known(readers, shown), shown
-    rows = recent.get(
+    rows = cache.get(
         ("groups", *shown), lambda: tuple(readers[number].row(name) for name, number in shown)
     )
     return GroupList(
@@ -266,10 +264,10 @@ def group_list(
             replace(row, lag=known[each].lag(viewer.sees_topic) if each in known else None)
             for row, each in zip(rows, shown, strict=True)
         ),
-        len(found),
-        len(names),
-        page,
-        pages,
+        cut.found,
+        cut.total,
+        cut.page,
+        cut.pages,
         search,
         sort,
         is_descending,
@@ -280,7 +278,7 @@ def group_list(
 
 def _known(
     readers: Sequence[GroupReader], wanted: Sequence[tuple[str, int]]
-) -> dict[tuple[str, int], _Watched]:
+) -> dict[tuple[str, int], _GroupSample]:
     """What is known of groups, each given as its name and its reader's index."""
     return {
         (name, number): watched
@@ -291,13 +289,13 @@ def _known(
 
 def _sorted(
     groups: list[tuple[str, int]],
-    known: Mapping[tuple[str, int], _Watched],
+    known: Mapping[tuple[str, int], _GroupSample],
     sort: str,
     is_descending: bool,
     viewer: Viewer,
 ) -> list[tuple[str, int]]:
     """Sort groups; those not looked at yet come last, by name."""
-    keys: dict[str, Callable[[_Watched], tuple[int, ...]]] = {
+    keys: dict[str, Callable[[_GroupSample], tuple[int, ...]]] = {
         "state": lambda each: (min(each.members, 1),),
         "members": lambda each: (each.members,),
         "lag": lambda each: each.lag(viewer.sees_topic).order,
@@ -308,7 +306,7 @@ def _sorted(
     return looked_at + [each for each in groups if each not in known]
 
 
-def _trouble(content: GroupContent, rows: Sequence[LagRow]) -> Iterator[str]:
+def _problems(content: GroupContent, rows: Sequence[LagRow]) -> Iterator[str]:
     lost = [row for row in rows if row.problem]
     if lost:
         more = f" (and {len(lost) - 1} more partitions)" if len(lost) > 1 else ""

@@ -7,11 +7,12 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from hermes.console.cluster import BrokerState, ClusterClient, ListenAddress
+from hermes.console.cache import ReadCache
+from hermes.console.cluster_client import BrokerState, ClusterClient, ListenAddress
+from hermes.console.cluster_sampler import ClusterView, TopicRow
+from hermes.console.list_page import ListPage, list_order
 from hermes.console.rates import FIRST_LOOK_SECONDS, Rates, Written
-from hermes.console.recent import ReadCache
-from hermes.console.sampling import ClusterView, TopicRow
-from hermes.console.watching import Watch
+from hermes.console.rolling_refresh import RollingRefresh
 from hermes.errors import HermesError
 from hermes.protocol import (
     DescribePartitionsRequest,
@@ -21,35 +22,21 @@ from hermes.protocol import (
     error_for,
 )
 
-PAGE_ROWS: Final = 50
 SORTS: Final = ("name", "partitions", "size", "rate")
 _MOST_RATES: Final = 64
 _WATCH_EVERY_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class TopicList:
+class TopicList(ListPage[TopicRow]):
     """One page of the list of topics.
 
     Attributes:
-        found: how many match.
-        total: how many there are.
-        page: from 1.
-        pages: 1 or more.
-        search, sort, is_descending: as asked for.
         largest_bytes: the size of the largest topic of all, which the bars are relative to.
         silent_brokers: how many brokers don't answer, and aren't counted here.
     """
 
-    rows: tuple[TopicRow, ...]
-    found: int
-    total: int
-    page: int
-    pages: int
-    search: str
-    sort: str
-    is_descending: bool
-    largest_bytes: int
+    largest_bytes: int = 0
     silent_brokers: int = 0
 
 
@@ -64,10 +51,9 @@ def topic_list(
         order: `desc`, `asc`, or empty for the default: names ascending, numbers descending.
         page: from 1; clamped.
     """
-    sort = sort if sort in SORTS else "name"
+    sort, is_descending = list_order(sort, order, SORTS)
     wanted = search.strip().lower()
     rows = [row for row in view.topics.values() if wanted in row.name.lower()]
-    is_descending = order == "desc" or (order != "asc" and sort != "name")
     keys = {
         "name": lambda row: row.name,
         "partitions": lambda row: row.partitions,
@@ -75,19 +61,15 @@ def topic_list(
         "rate": lambda row: row.rate or 0.0,
     }
     rows.sort(key=keys[sort], reverse=is_descending)
-    pages = max(1, -(-len(rows) // PAGE_ROWS))
-    page = min(max(page, 1), pages)
-    return TopicList(
-        tuple(rows[(page - 1) * PAGE_ROWS : page * PAGE_ROWS]),
-        len(rows),
+    return TopicList.cut(
+        rows,
         len(view.topics),
         page,
-        pages,
         search,
-        sort,
-        is_descending,
-        max((row.size_bytes for row in view.topics.values()), default=0),
-        sum(each.metadata is None for each in view.brokers),
+        sort=sort,
+        is_descending=is_descending,
+        largest_bytes=max((row.size_bytes for row in view.topics.values()), default=0),
+        silent_brokers=sum(each.metadata is None for each in view.brokers),
     )
 
 
@@ -186,16 +168,16 @@ class TopicReader:
     """Reads single topics, each at most once a second."""
 
     def __init__(
-        self, cluster: ClusterClient, recent: ReadCache, clock: Callable[[], float] = time.monotonic
+        self, cluster: ClusterClient, cache: ReadCache, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._clock = clock
         self._cluster = cluster
-        self._recent = recent
+        self._cache = cache
         self._lock = threading.Lock()
         self._rates: OrderedDict[tuple[str, bool], _TopicRates] = OrderedDict()
         self._brokers: list[BrokerState] = []
         self._numbered: set[str] = set()
-        self._troubles = Watch(self._look, _WATCH_EVERY_SECONDS)
+        self._problems = RollingRefresh(self._look, _WATCH_EVERY_SECONDS)
 
     def topic(self, name: str) -> TopicView:
         """Read a topic. Blocks.
@@ -204,11 +186,11 @@ class TopicReader:
             UnknownTopicError: no broker has it.
             HermesError: the name is invalid, or no broker answers.
         """
-        return self._recent.get(("topic", name), lambda: self._read(name))
+        return self._cache.get(("topic", name), lambda: self._read(name))
 
     def measured(self, name: str) -> TopicView:
         """Read a topic with its rates, even if nobody has looked lately. Blocks a little longer."""
-        return self._recent.get(("measured", name), lambda: self._measure(name))
+        return self._cache.get(("measured", name), lambda: self._measure(name))
 
     def _measure(self, name: str) -> TopicView:
         view = self._read(name)
@@ -298,7 +280,7 @@ class TopicReader:
 
     def settings(self, topic: TopicView) -> list[SettingDescription]:
         """A topic's settings on the first broker that reports them; empty if none does."""
-        return self._recent.get(("settings", topic.name), lambda: self._read_settings(topic))
+        return self._cache.get(("settings", topic.name), lambda: self._read_settings(topic))
 
     def _read_settings(self, topic: TopicView) -> list[SettingDescription]:
         for address in topic.addresses.values():
@@ -310,7 +292,7 @@ class TopicReader:
                 continue
         return []
 
-    def troubles(
+    def problems(
         self, brokers: Sequence[BrokerState], names: Sequence[str]
     ) -> list[tuple[str, str]]:
         """Partitions that are out of service or damaged, with what is wrong; as far as is known."""
@@ -321,7 +303,7 @@ class TopicReader:
             for topic in (broker.metadata.topics if broker.metadata else ())
             if is_numbered(topic.holds_records, len(brokers))
         }
-        return [each for _, found in self._troubles.look(names) for each in found]
+        return [each for _, found in self._problems.refresh(names) for each in found]
 
     def _look(self, name: str) -> list[tuple[str, str]]:
         found = []
@@ -333,10 +315,10 @@ class TopicReader:
             except HermesError:  # it doesn't have the topic, or its own entry says why
                 continue
             found += [
-                (name, f"{self._label(name, broker, row.partition)}: {trouble}")
+                (name, f"{self._label(name, broker, row.partition)}: {problem}")
                 for row in rows
-                for trouble in (row.offline_reason, row.damage)
-                if trouble
+                for problem in (row.offline_reason, row.damage)
+                if problem
             ]
         return found
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Final
 
+from hermes.console.cache import ReadCache
 from hermes.console.charts import Chart, draw
-from hermes.console.cluster import BrokerState, ClusterClient
+from hermes.console.cluster_client import BrokerState, ClusterClient
+from hermes.console.formatting import bytes_text, rate_text
 from hermes.console.rates import FIRST_LOOK_SECONDS, History, Rates, Written
-from hermes.console.recent import ReadCache
-from hermes.console.showing import bytes_text, rate_text
 from hermes.protocol import TopicMetadata
 
 # An open page is to take about this part of one processor, broker and console together...
@@ -74,10 +74,10 @@ class ClusterSampler:
     """Reads the whole cluster, at most once a second however many look."""
 
     def __init__(
-        self, cluster: ClusterClient, recent: ReadCache, clock: Callable[[], float] = time.monotonic
+        self, cluster: ClusterClient, cache: ReadCache, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._cluster = cluster
-        self._recent = recent
+        self._cache = cache
         self._clock = clock
         self._lock = threading.Lock()
         self._rates = Rates()
@@ -86,7 +86,7 @@ class ClusterSampler:
 
     def view(self) -> ClusterView:
         """The cluster as it is, or was a moment ago. Blocks."""
-        return self._recent.get("cluster", self._measure)
+        return self._cache.get("cluster", self._measure)
 
     def _measure(self) -> ClusterView:
         view = self._take()

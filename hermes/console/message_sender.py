@@ -8,11 +8,11 @@ from typing import Any, Final, NamedTuple, NoReturn
 from hermes.client import SyncProducer
 from hermes.client.grouping import encode_records
 from hermes.client.payloads import RecordData
-from hermes.console.cluster import ClusterClient
+from hermes.console.cache import ReadCache
+from hermes.console.cluster_client import ClusterClient
 from hermes.console.forms import FieldError
-from hermes.console.recent import ReadCache
-from hermes.console.records import RegistryRecords
-from hermes.console.topics import PartitionRow, TopicView
+from hermes.console.registry_records import RegistryRecords
+from hermes.console.topic_views import PartitionRow, TopicView
 from hermes.errors import (
     BrokerError,
     EncodingError,
@@ -66,10 +66,10 @@ class MessageSender:
     """Sends single messages. May block, and may be called in any thread."""
 
     def __init__(
-        self, cluster: ClusterClient, recent: ReadCache, records: RegistryRecords | None
+        self, cluster: ClusterClient, cache: ReadCache, records: RegistryRecords | None
     ) -> None:
         self._cluster = cluster
-        self._recent = recent
+        self._cache = cache
         self._records = records
 
     def send(self, topic: TopicView, partition: str, typed: TypedMessage) -> StoredMessage:
@@ -96,7 +96,7 @@ class MessageSender:
         address = topic.addresses[row.broker_id]
         with self._cluster.own_producer(address) as producer:
             offset = _append(producer, ProduceRequest(topic.name, row.number, data), topic)
-        self._recent.forget()
+        self._cache.forget()
         return StoredMessage(row.name, offset, len(payload))
 
     def _payload(self, typed: TypedMessage) -> bytes:

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from hermes.console.cluster import ClusterClient, ListenAddress
+from hermes.console.cache import ReadCache
+from hermes.console.cluster_client import ClusterClient, ListenAddress
 from hermes.console.forms import FieldError
-from hermes.console.producing import TEXT, MessageSender, TypedMessage
-from hermes.console.recent import ReadCache
-from hermes.console.topics import PartitionRow, TopicView
+from hermes.console.message_sender import TEXT, MessageSender, TypedMessage
+from hermes.console.topic_views import PartitionRow, TopicView
 from hermes.errors import BrokerNotReachedError
 
 

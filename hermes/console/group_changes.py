@@ -6,11 +6,11 @@ from typing import Final, Protocol
 
 from hermes.client.places import Place
 from hermes.client.resets import reset_offset
-from hermes.console.cluster import ClusterClient
+from hermes.console.cache import ReadCache
+from hermes.console.cluster_client import ClusterClient
+from hermes.console.group_reader import GroupReader
 from hermes.console.group_sources import stored_number
 from hermes.console.group_views import UNKNOWN_ENDS, TopicPlace
-from hermes.console.groups import GroupReader
-from hermes.console.recent import ReadCache
 from hermes.coordination.group_state import GroupState, delete_group, store_offsets
 from hermes.errors import GroupActiveError, HermesError
 from hermes.quoting import printable
@@ -75,9 +75,9 @@ class GroupChanger(Protocol):
 class OwnGroupChanger:
     """Changes groups of Hermes' own clients and of Kafka 0.7's."""
 
-    def __init__(self, cluster: ClusterClient, recent: ReadCache, groups: GroupReader) -> None:
+    def __init__(self, cluster: ClusterClient, cache: ReadCache, groups: GroupReader) -> None:
         self._cluster = cluster
-        self._recent = recent
+        self._cache = cache
         self._groups = groups
 
     def preview(
@@ -120,12 +120,12 @@ class OwnGroupChanger:
                 raise changed_since(change)
             offsets[change.topic, partition] = change.after
         store_offsets(self._cluster.session(), name, offsets)
-        self._recent.forget()
+        self._cache.forget()
 
     def delete(self, name: str) -> None:
         self._inactive(name)
         delete_group(self._cluster.session(), name)
-        self._recent.forget()
+        self._cache.forget()
 
     def _inactive(self, name: str) -> GroupState:
         state = self._groups.state(name)

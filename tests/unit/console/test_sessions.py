@@ -3,16 +3,16 @@ import re
 
 import pytest
 
-from hermes.console.access import (
+from hermes.console.cluster_client import ClusterClient, ListenAddress
+from hermes.console.page_request import PageRequest
+from hermes.console.pages import Console
+from hermes.console.sessions import (
     SESSION_COOKIE,
     Access,
     Password,
     check_exposure,
     hash_password,
 )
-from hermes.console.asking import PageRequest
-from hermes.console.cluster import ClusterClient, ListenAddress
-from hermes.console.pages import Console
 from hermes.errors import ConfigError, HermesError
 
 SESSION = "s" * 43

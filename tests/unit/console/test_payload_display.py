@@ -6,10 +6,10 @@ import msgpack
 import pytest
 from fake_registry import fake_registry
 
-from hermes.console.asking import InputError
-from hermes.console.records import RegistryRecords
-from hermes.console.showing import ago, bytes_text, count_text, percent, rate_text, time_text
-from hermes.console.values import ValueReader
+from hermes.console.formatting import ago, bytes_text, count_text, percent, rate_text, time_text
+from hermes.console.page_request import InputError
+from hermes.console.payload_display import ValueReader
+from hermes.console.registry_records import RegistryRecords
 from hermes.errors import RegistryUnavailableError
 from hermes.interfaces import IEncoder
 from hermes.plugins.discovery import load_plugin

@@ -4,18 +4,18 @@ from collections.abc import Callable
 
 from hermes.client.kafka_groups import ElsewhereError, KafkaGroups
 from hermes.client.places import Place
-from hermes.console.cluster import ClusterClient
-from hermes.console.recent import ReadCache
-from hermes.console.resets import NO_OFFSETS, OffsetChange, changed_since, check_inactive
+from hermes.console.cache import ReadCache
+from hermes.console.cluster_client import ClusterClient
+from hermes.console.group_changes import NO_OFFSETS, OffsetChange, changed_since, check_inactive
 from hermes.errors import HermesError
 
 
 class KafkaGroupChanger:
     """Changes groups of Kafka's current clients."""
 
-    def __init__(self, cluster: ClusterClient, recent: ReadCache) -> None:
+    def __init__(self, cluster: ClusterClient, cache: ReadCache) -> None:
         self._cluster = cluster
-        self._recent = recent
+        self._cache = cache
 
     def preview(
         self, name: str, topic: str, place: Place, sees: Callable[[str], bool] = lambda topic: True
@@ -71,7 +71,7 @@ class KafkaGroupChanger:
         try:
             self._cluster.with_kafka_groups(work)
         finally:
-            self._recent.forget()
+            self._cache.forget()
 
 
 def _change(
