@@ -34,8 +34,9 @@ ROOMS = {
     "logs": "quoting",
     "security": "errors interfaces keywords quoting regex",
     "config": "errors interfaces quoting security",
-    "schemas": "backoff errors keywords quoting security",
-    "plugins": "errors extras interfaces schemas security",
+    "avro": "errors quoting",
+    "schemas": "avro backoff errors keywords quoting security",
+    "plugins": "avro errors extras interfaces schemas security",
     "protocol": "errors quoting",
     "storage": "errors interfaces plugins protocol quoting",
     "web": "config errors limited_log listening logs metrics quoting reactors security",
@@ -59,18 +60,18 @@ ROOMS = {
     "audit": "client coordination errors interfaces keywords metrics plugins protocol quoting "
     "security web",
     "aio": "client coordination errors forks keywords protocol security",
-    "spark": "audit client config coordination errors extras interfaces metrics plugins protocol "
-    "quoting regex schemas security",
-    "console": "__init__ audit client config coordination errors interfaces plugins protocol "
+    "spark": "audit avro client config coordination errors extras interfaces metrics plugins "
+    "protocol quoting regex schemas security",
+    "console": "__init__ audit avro client config coordination errors interfaces plugins protocol "
     "quoting schemas security web",
     "mirror": "_version audit client config coordination errors interfaces metrics plugins "
     "protocol quoting security web",
-    "registry": "_version backoff client config coordination errors limited_log listening logs "
-    "metrics protocol quoting security web",
+    "registry": "_version avro backoff client config coordination errors limited_log listening "
+    "logs metrics protocol quoting security web",
     "tap": "broker cluster config console errors kafka logs registry security web",
     "twistd": "config errors extras mirror tap",
     "testing": "broker config errors kafka keywords reactors security server tap",
-    "cli": "__init__ audit backoff client config console coordination errors "
+    "cli": "__init__ audit avro backoff client config console coordination errors "
     "extras interfaces listening mirror offline plugins protocol quoting reactors registry schemas "
     "security server spark storage web",
     "__init__": "_version client errors",

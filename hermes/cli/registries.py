@@ -85,15 +85,14 @@ def line_encoder(
         HermesError: the schema can't be used, was refused, or the registry can't be reached.
     """
     try:
-        from hermes.schemas.json_values import json_to_value
+        from hermes.avro.json_values import json_to_value
         from hermes.schemas.records import RecordWriter
     except ModuleNotFoundError as error:
         raise needs_fastavro("--schema") from error
     with _client(url, security, retry_seconds) as client:
         writer = RecordWriter(client, _text(schema_path), subject=subject)
         writer.prepare(topic)
-        parsed, named = writer.schema.parsed, writer.schema.named
-        yield lambda line: writer.write(topic, json_to_value(line, parsed, named))
+        yield lambda line: writer.write(topic, json_to_value(line, writer.schema.root))
 
 
 class RecordShower:

@@ -97,9 +97,9 @@ class RegistryRecords:
             ValueError, EncodingError: the text doesn't fit the schema, which must be Avro.
             HermesError: the registry can't be asked.
         """
-        from hermes.schemas.avro import AvroSchema
+        from hermes.avro.json_values import json_to_value
+        from hermes.avro.schema import AvroSchema
         from hermes.schemas.framing import header
-        from hermes.schemas.json_values import json_to_value
 
         if version is None:
             found = self._client.latest(subject)
@@ -111,7 +111,7 @@ class RegistryRecords:
             )
         *referenced, written = self._client.texts(found)
         schema = AvroSchema(written, referenced)
-        value = json_to_value(text, schema.parsed, schema.named)
+        value = json_to_value(text, schema.root)
         return header(found.schema_id) + schema.write(value, is_strict=True)
 
     def subjects(self) -> list[str]:

@@ -8,11 +8,6 @@ A state machine fed by events, and what asks it over HTTP in the shape of Conflu
     values          schemas, versions of subjects, associations
     events          what has happened, as the log keeps it
     state           what all events come to
-    avro_types      what an Avro schema says
-    avro_defaults   whether a default is a value of its type
-    avro_text       the normal form of an Avro schema
-    avro_reading    Avro schemas from JSON
-    avro_rules      whether what one Avro schema wrote can be read with another
     schemas         schemas of either type, with what they refer to
     lookups         what is told about a state
     writer          decides changes ahead of what is durable
@@ -20,13 +15,13 @@ A state machine fed by events, and what asks it over HTTP in the shape of Conflu
     trying          the calls that look for a schema, or compare it
     changes         the calls that delete, and that change settings and modes
     associating     which subject a topic has
-    asking          one call and its answer, without HTTP
+    rest_messages   one call and its response, without HTTP
     store           what answers stand on, and one in memory
     calls           what a call's path, query and body say
     reads           what calls that only look are answered with
     routes          every call that is understood
     service         from a call to its answer
-    records         events in the topic: which of them count
+    log_records     events in the topic: which of them count
     replica         a copy of the state, fed from the topic
     snapshot        the file that makes a start quick
     home            which broker has the topic
@@ -39,7 +34,7 @@ A state machine fed by events, and what asks it over HTTP in the shape of Conflu
     rest            calls over HTTP, on twisted.web
     metrics         numbers for Prometheus
     monitoring      `/metrics` and `/health` of a registry in a process of its own
-    mounting        a registry put together and served
+    wiring          a registry put together and served
 
 What is above `log_records` knows no clock and no file, and what is above `rest` no Twisted.
 """

@@ -23,14 +23,8 @@ MAX_SUBJECT_LENGTH: Final = 1000
 #: How many schemas a schema refers to, directly or through others.
 MAX_REFERENCES: Final = 1000
 
-#: How many pairs of types the comparison of two schemas looks at.
-MAX_PAIRS: Final = 200_000
-
 #: How many characters of older versions a schema is compared with.
 MAX_COMPARED_CHARACTERS: Final = 5_000_000
 
 #: How many versions `GET /schemas` lists, unless it is asked for fewer or more.
 LISTED_SCHEMAS: Final = 1000
-
-#: How many reasons a refusal gives.
-MAX_REASONS: Final = 10

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Final
 
+from hermes.avro.compatibility import MAX_REASONS
 from hermes.quoting import quoted
 from hermes.registry.errors import (
     INCOMPATIBLE,
@@ -11,7 +12,7 @@ from hermes.registry.errors import (
     RegistryError,
 )
 from hermes.registry.events import SchemaRegistered, encode_event
-from hermes.registry.limits import MAX_COMPARED_CHARACTERS, MAX_EVENT_BYTES, MAX_REASONS
+from hermes.registry.limits import MAX_COMPARED_CHARACTERS, MAX_EVENT_BYTES
 from hermes.registry.lookups import check_subject, mode, properties_of, settings_of
 from hermes.registry.schemas import Draft, read_draft, reasons_against
 from hermes.registry.state import RegistryState

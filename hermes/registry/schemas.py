@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
+from hermes.avro.compatibility import reasons_not_to_read
+from hermes.avro.graph import AvroType
+from hermes.avro.parsing import ParsedAvroSchema, parse_schema
 from hermes.quoting import quoted
-from hermes.registry.avro_reading import read_avro
-from hermes.registry.avro_rules import reasons_not_to_read
-from hermes.registry.avro_types import AvroType, ParsedAvroSchema
 from hermes.registry.documents import read_document, write_document
 from hermes.registry.errors import invalid_schema
 from hermes.registry.limits import MAX_REFERENCES
@@ -152,6 +152,18 @@ def _compared(
 
     key = _key(reader.text, referred[0]), _key(writer.text, referred[1])
     return _COMPARED.get(key, len(reader.text) + len(writer.text), compare)
+
+
+def read_avro(text: str, known: Mapping[str, AvroType] | None = None) -> ParsedAvroSchema:
+    """Read an Avro schema; `known` has the named types that its references define.
+
+    Raises:
+        RegistryError: 42201, it isn't a schema; the message says where and why.
+    """
+    try:
+        return parse_schema(read_document(text), known)
+    except ValueError as error:
+        raise invalid_schema(str(error)) from None
 
 
 def _read_avro_text(text: str, referred: list[tuple[str, RegisteredSchema]]) -> ParsedAvroSchema:

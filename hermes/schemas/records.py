@@ -9,11 +9,11 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from hermes.avro.json_values import value_to_json
+from hermes.avro.reader import AvroReader
+from hermes.avro.schema import AvroSchema, configured_schema
 from hermes.errors import ConfigError, EncodingError, UnknownSchemaError
-from hermes.schemas.avro import AvroSchema
-from hermes.schemas.avro_reading import AvroReading
 from hermes.schemas.framing import HEADER_BYTES, header, schema_id_of
-from hermes.schemas.json_values import value_to_json
 from hermes.schemas.registered import RegisteredSchema, SchemaReference
 from hermes.schemas.registry_client import RegistryClient
 from hermes.schemas.subjects import subject_of
@@ -52,10 +52,7 @@ class RecordWriter:
     ) -> None:
         self._registry = registry
         self._references = tuple(references)
-        try:
-            self.schema = AvroSchema(schema, _referenced(registry, self._references))
-        except ValueError as error:
-            raise ConfigError("schema", str(error)) from error
+        self.schema = configured_schema("schema", schema, _referenced(registry, self._references))
         try:
             self._subject_of = _naming(subject, strategy, self.schema.name)
         except ValueError as error:
@@ -122,13 +119,9 @@ class RecordReader:
         self._keep_uuids_as_text = keep_uuids_as_text
         self._reader: AvroSchema | None = None
         if reader_schema is not None:
-            try:
-                self._reader = AvroSchema(
-                    reader_schema, referenced, keep_uuids_as_text=keep_uuids_as_text
-                )
-                AvroReading(self._reader, self._reader)
-            except ValueError as error:
-                raise ConfigError("reader_schema", str(error)) from error
+            self._reader = configured_schema(
+                "reader_schema", reader_schema, referenced, keep_uuids_as_text=keep_uuids_as_text
+            )
         self._readings: dict[int, _Reading] = {}
 
     def read(self, payload: bytes) -> Any:
@@ -169,10 +162,10 @@ class RecordReader:
         *referenced, text = self._registry.texts(registered)
         try:
             writer = AvroSchema(text, referenced, keep_uuids_as_text=self._keep_uuids_as_text)
-            reading = AvroReading(writer, self._reader)
+            reader = AvroReader(writer, self._reader)
         except ValueError as error:
             return _refusal(f"schema {schema_id} can't be used: {error}")
-        return lambda payload: _read_avro(schema_id, reading, payload)
+        return lambda payload: _read_avro(schema_id, reader, payload)
 
 
 _Reading = Callable[[bytes], Any]
@@ -185,9 +178,9 @@ def _refusal(reason: str) -> _Reading:
     return refuse
 
 
-def _read_avro(schema_id: int, reading: AvroReading, payload: bytes) -> Any:
+def _read_avro(schema_id: int, reader: AvroReader, payload: bytes) -> Any:
     try:
-        return reading.read(payload, HEADER_BYTES)
+        return reader.read(payload, HEADER_BYTES)
     except EncodingError as error:
         raise EncodingError(f"written with schema {schema_id}: {error}") from error
 

@@ -1,7 +1,7 @@
 """Avro with the writer's schema named in each payload, through `fastavro` (the extra `avro`).
 
 The framing is that of schema registries, `hermes.schemas.framing`; the encoder `avro-registry` asks
-one for the schemas. `hermes.schemas.avro_limits` says what is refused because of its cost.
+one for the schemas. `hermes.avro.limits` says what is refused because of its cost.
 """
 
 from collections.abc import Mapping
@@ -9,10 +9,10 @@ from typing import Any
 
 from zope.interface import implementer
 
+from hermes.avro.reader import AvroReader
+from hermes.avro.schema import configured_schema
 from hermes.errors import ConfigError, EncodingError
 from hermes.interfaces import IDecoder, IEncoder
-from hermes.schemas.avro import AvroSchema
-from hermes.schemas.avro_reading import AvroReading
 from hermes.schemas.framing import HEADER_BYTES, MAX_ID, header, schema_id_of
 
 
@@ -38,16 +38,16 @@ class AvroEncoder:
             raise ConfigError(
                 "encoder_options.schema_id", f"expected 0 to {MAX_ID}, got {schema_id!r}"
             )
-        self._schema = _parsed(schema, "encoder_options.schema")
+        self._schema = configured_schema("encoder_options.schema", schema)
         self._header = header(schema_id)
-        self._by_id = {schema_id: AvroReading(self._schema)}
+        self._by_id = {schema_id: AvroReader(self._schema)}
         for number, older in (older_schemas or {}).items():
             key = f"encoder_options.older_schemas.{number}"
             if int(number) == schema_id:
                 raise ConfigError(
                     "encoder_options.older_schemas", f"{schema_id} is the id of the schema in use"
                 )
-            self._by_id[int(number)] = AvroReading(_parsed(older, key), self._schema)
+            self._by_id[int(number)] = AvroReader(configured_schema(key, older), self._schema)
 
     def encode(self, topic: str, value: Any) -> bytes:
         """See `IEncoder`."""
@@ -56,19 +56,12 @@ class AvroEncoder:
     def decode(self, topic: str, payload: bytes) -> Any:
         """See `IDecoder`."""
         schema_id = schema_id_of(payload)
-        reading = self._by_id.get(schema_id)
-        if reading is None:
+        reader = self._by_id.get(schema_id)
+        if reader is None:
             raise EncodingError(
                 f"the payload was written with schema {schema_id}; add it to older_schemas"
             )
         try:
-            return reading.read(payload, HEADER_BYTES)
+            return reader.read(payload, HEADER_BYTES)
         except EncodingError as error:
             raise EncodingError(f"written with schema {schema_id}: {error}") from error
-
-
-def _parsed(schema: Any, key: str) -> AvroSchema:
-    try:
-        return AvroSchema(schema)
-    except ValueError as error:
-        raise ConfigError(key, str(error)) from error

@@ -18,7 +18,7 @@ Avro has no checksums: damaged bytes that happen to be a value of the schema are
 Noticed are bytes that end early or are left over, text that isn't UTF-8, branches and symbols that
 the schema doesn't have, and values that the columns can't hold.
 
-Imports fastavro, in `hermes.schemas.avro`; knows no DataFrames.
+Imports fastavro, in `hermes.avro.schema`; knows no DataFrames.
 """
 
 import functools
@@ -29,10 +29,11 @@ import pyarrow as pa
 from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import to_arrow_type
 
+from hermes.avro.graph import AvroType
+from hermes.avro.reader import AvroReader
+from hermes.avro.schema import AvroSchema, configured_schema
 from hermes.errors import ConfigError, EncodingError
 from hermes.protocol.stamps import without_stamp
-from hermes.schemas.avro import AvroSchema
-from hermes.schemas.avro_reading import AvroReading
 from hermes.schemas.framing import HEADER_BYTES, schema_id_of
 from hermes.schemas.records import RecordReader
 from hermes.schemas.registry_client import RegistryClient
@@ -99,16 +100,13 @@ def to_spark(text: str, argument: str, referenced: tuple[str, ...] = ()) -> spar
 
 
 def _parsed(schema: Any, argument: str, referenced: tuple[str, ...] = ()) -> AvroSchema:
-    try:
-        return AvroSchema(schema, referenced, keep_uuids_as_text=True)
-    except ValueError as error:
-        raise ConfigError(argument, str(error)) from error
+    return configured_schema(argument, schema, referenced, keep_uuids_as_text=True)
 
 
 def _translated(schema: AvroSchema, argument: str) -> spark.StructType:
     if not schema.is_record:
         raise ConfigError(argument, "expected the schema of a record")
-    found = _Translation(schema.named, argument).of(schema.parsed, "", ())
+    found = _Translation(argument).of(schema.root, "", ())
     assert isinstance(found, spark.StructType)
     return found
 
@@ -119,63 +117,51 @@ def to_arrow(kind: spark.DataType) -> pa.DataType:
 
 
 class _Translation:
-    """Translates one schema: holds its named types, and the argument that errors name."""
+    """Translates one schema; errors name `argument`."""
 
-    def __init__(self, named: Mapping[str, Any], argument: str) -> None:
-        self._named = named
+    def __init__(self, argument: str) -> None:
         self._argument = argument
 
-    def of(self, schema: Any, path: str, around: tuple[str, ...]) -> spark.DataType:
-        """Translate a type; `around` has the names of the records that enclose it."""
-        if isinstance(schema, str):
-            schema = self._named.get(schema, {"type": schema})
-        if isinstance(schema, list):
-            return self._union(schema, path, around)
-        kind = schema["type"]
-        if not isinstance(kind, str):
-            return self.of(kind, path, around)
-        if "logicalType" in schema:
-            return self._logical(schema, path)
-        match kind:
-            case "record":
-                return self._record(schema, path, around)
-            case "array":
-                return spark.ArrayType(self.of(schema["items"], f"{path}[]", around))
-            case "map":
-                held = self.of(schema["values"], f"{path}{{}}", around)
-                return spark.MapType(spark.StringType(), held)
-        if kind not in _PRIMITIVE:
-            raise self._refused(path, kind)
-        return _PRIMITIVE[kind]
+    def of(self, kind: AvroType, path: str, around: tuple[AvroType, ...]) -> spark.DataType:
+        """Translate a type; `around` has the records that enclose it."""
+        if kind.kind == "union":
+            others = [branch for branch in kind.branches if branch.kind != "null"]
+            if len(others) != 1:
+                raise self._refused(path, "a union of anything but null and one type")
+            return self.of(others[0], path, around)
+        if "logicalType" in kind.properties:
+            return self._logical(kind, path)
+        if kind.kind == "record":
+            return self._record(kind, path, around)
+        if kind.items is not None:
+            is_map = kind.kind == "map"
+            held = self.of(kind.items, path + ("{}" if is_map else "[]"), around)
+            return spark.MapType(spark.StringType(), held) if is_map else spark.ArrayType(held)
+        if kind.kind not in _PRIMITIVE:
+            raise self._refused(path, kind.kind)
+        return _PRIMITIVE[kind.kind]
 
-    def _union(self, branches: list[Any], path: str, around: tuple[str, ...]) -> spark.DataType:
-        others = [branch for branch in branches if branch not in ("null", {"type": "null"})]
-        if len(others) != 1:
-            raise self._refused(path, "a union of anything but null and one type")
-        return self.of(others[0], path, around)
-
-    def _record(self, schema: Any, path: str, around: tuple[str, ...]) -> spark.DataType:
-        if schema["name"] in around:
-            raise self._refused(path, f"the record {schema['name']} within itself")
-        if not schema["fields"]:
+    def _record(self, kind: AvroType, path: str, around: tuple[AvroType, ...]) -> spark.StructType:
+        if kind in around:
+            raise self._refused(path, f"the record {kind.name} within itself")
+        if not kind.fields:
             raise self._refused(path, "a record without fields")
-        within = (*around, schema["name"])
         result = spark.StructType()
-        for field in schema["fields"]:
-            inner = f"{path}.{field['name']}" if path else field["name"]
-            result.add(field["name"], self.of(field["type"], inner, within))
+        for field in kind.fields:
+            inner = f"{path}.{field.name}" if path else field.name
+            result.add(field.name, self.of(field.type, inner, (*around, kind)))
         return result
 
-    def _logical(self, schema: Any, path: str) -> spark.DataType:
-        kind, logical = schema["type"], schema["logicalType"]
-        if logical == "decimal" and kind in ("bytes", "fixed"):
-            precision = schema["precision"]
+    def _logical(self, kind: AvroType, path: str) -> spark.DataType:
+        logical = kind.properties["logicalType"]
+        if logical == "decimal" and kind.kind in ("bytes", "fixed"):
+            precision = kind.properties["precision"]
             if precision > _MAX_PRECISION:
                 raise self._refused(path, f"a decimal of {precision} digits")
-            return spark.DecimalType(precision, schema.get("scale", 0))
-        if (kind, logical) not in _LOGICAL:
-            raise self._refused(path, f"{logical} as {kind}")
-        return _LOGICAL[kind, logical]
+            return spark.DecimalType(precision, kind.properties.get("scale", 0))
+        if (kind.kind, logical) not in _LOGICAL:
+            raise self._refused(path, f"{logical} as {kind.kind}")
+        return _LOGICAL[kind.kind, logical]
 
     def _refused(self, path: str, what: str) -> ConfigError:
         return ConfigError(self._argument, f"{path or 'the schema'}: {what} is not supported")
@@ -248,18 +234,18 @@ def _decoder(rules: AvroFormat) -> Callable[[bytes], Any]:
         )
         return lambda payload: records.read(without_stamp(payload))
     reader = None if rules.reader is None else _parsed(rules.reader, "reader_schema")
-    readings = {
-        number: AvroReading(_parsed(text, "schema"), reader) for number, text in rules.writers
+    readers = {
+        number: AvroReader(_parsed(text, "schema"), reader) for number, text in rules.writers
     }
-    if None in readings:
-        return readings[None].read
+    if None in readers:
+        return readers[None].read
 
     def decode(payload: bytes) -> Any:
         payload = without_stamp(payload)
         number = schema_id_of(payload)
-        if number not in readings:
+        if number not in readers:
             raise EncodingError(f"written with schema {number}, which was not given")
-        return readings[number].read(payload, HEADER_BYTES)
+        return readers[number].read(payload, HEADER_BYTES)
 
     return decode
 

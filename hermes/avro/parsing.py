@@ -1,27 +1,18 @@
 """Reads Avro schemas: JSON in, types and the normal form out, or one sentence that says where.
 
 Of the packages: `avro` and `fastavro` read schemas too, but accept some that the specification
-forbids (see tests/unit/registry/test_avro_reading.py), don't tell where a fault is, and follow a
-hostile document as deep as it goes.
+forbids (see tests/unit/registry/test_schemas.py), don't tell where a fault is, and follow a hostile
+document as deep as it goes.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
+from hermes.avro.defaults import Defaults
+from hermes.avro.graph import FULL_NAME, NAME, NAMED, PRIMITIVES, AvroField, AvroType
+from hermes.avro.normal_form import normal_text
 from hermes.quoting import quoted
-from hermes.registry.avro_defaults import Defaults
-from hermes.registry.avro_text import normal_text
-from hermes.registry.avro_types import (
-    FULL_NAME,
-    NAME,
-    NAMED,
-    PRIMITIVES,
-    AvroField,
-    AvroType,
-    ParsedAvroSchema,
-)
-from hermes.registry.documents import read_document
-from hermes.registry.errors import invalid_schema
 
 _ORDERS: Final = ("ascending", "descending", "ignore")
 _OF_ALL: Final = frozenset(("type",))
@@ -38,25 +29,36 @@ _PRIMITIVE_TYPES: Final = {name: AvroType(name) for name in PRIMITIVES}
 _OF_FIELD: Final = frozenset(("name", "type", "doc", "default", "order", "aliases"))
 
 
-def read_avro(text: str, known: Mapping[str, AvroType] | None = None) -> ParsedAvroSchema:
+@dataclass(frozen=True, slots=True)
+class ParsedAvroSchema:
+    """A schema that keeps the specification's rules.
+
+    Attributes:
+        root: its type.
+        names: the named types that it defines, or knows from its references, by full name.
+        text: its normal form; what has the same is the same schema.
+    """
+
+    root: AvroType
+    names: Mapping[str, AvroType]
+    text: str
+
+
+def parse_schema(document: Any, known: Mapping[str, AvroType] | None = None) -> ParsedAvroSchema:
     """Read an Avro schema.
 
     Args:
-        text: JSON.
+        document: JSON, whose depth and size are bounded.
         known: named types that it may use without defining them: those of its references.
 
     Raises:
-        RegistryError: 42201, it isn't a schema; the message says where and why.
+        ValueError: it isn't a schema; the text says where and why.
     """
     known = known or {}
-    try:
-        document = read_document(text)
-        reader = _SchemaParser(known)
-        root = reader.type(document, "", "")
-        reader.defaults.check()
-    except ValueError as error:
-        raise invalid_schema(str(error)) from None
-    return ParsedAvroSchema(root, reader.names, normal_text(root, known))
+    parser = _SchemaParser(known)
+    root = parser.type(document, "", "")
+    parser.defaults.check()
+    return ParsedAvroSchema(root, parser.names, normal_text(root, known))
 
 
 def _fault(where: str, what: str) -> ValueError:
@@ -113,7 +115,7 @@ class _SchemaParser:
 
     def _object(self, found: dict[str, Any], space: str, where: str) -> AvroType:
         if "type" not in found:
-            raise _fault(where, f'an object needs a "type": {quoted(_shown(found), 60)}')
+            raise _fault(where, f'an object needs a "type": {quoted(", ".join(found) or "{}", 60)}')
         kind = found["type"]
         if not isinstance(kind, str):
             return self.type(kind, space, where)
@@ -161,8 +163,9 @@ class _SchemaParser:
     def _enum(self, made: AvroType, found: dict[str, Any], where: str) -> None:
         if "symbols" not in found:
             raise _fault(where, 'enum needs "symbols"')
-        made.symbols = tuple(_names(found["symbols"], NAME, "symbols", where))
-        if len(set(made.symbols)) < len(made.symbols):
+        symbols = _names(found["symbols"], NAME, "symbols", where)
+        made.symbols = dict.fromkeys(symbols)
+        if len(made.symbols) < len(symbols):
             raise _fault(where, "a symbol is given twice")
         if found.get("default") is not None:
             made.default = found["default"]
@@ -243,7 +246,3 @@ def _text(found: dict[str, Any], key: str, where: str) -> str | None:
 
 def _properties(found: dict[str, Any], known: frozenset[str]) -> dict[str, Any]:
     return {key: found[key] for key in found if key not in known}
-
-
-def _shown(found: dict[str, Any]) -> str:
-    return ", ".join(found) or "{}"

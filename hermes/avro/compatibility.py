@@ -1,7 +1,7 @@
 """Whether what one Avro schema wrote can be read with another; source: "Schema Resolution".
 
 Of the packages: `fastavro` has no such check. `avro` has one, which these rules agree with
-(tests/property/registry/test_avro_schemas.py) but for its faults: it names no path that people can
+(tests/property/avro/test_compatibility.py) but for its faults: it names no path that people can
 follow, recurses as deep as a hostile pair of schemas goes, and keeps what it assumed of a recursive
 type while it tried one branch of a union when that branch has turned out not to fit.
 
@@ -16,9 +16,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from hermes.avro.graph import RECORDS, AvroField, AvroType, decimal_of
+from hermes.avro.parsing import ParsedAvroSchema
 from hermes.quoting import quoted
-from hermes.registry.avro_types import AvroField, AvroType, ParsedAvroSchema, decimal_of
-from hermes.registry.limits import MAX_PAIRS, MAX_REASONS
+
+#: How many pairs of types the comparison of two schemas looks at.
+MAX_PAIRS: Final = 200_000
+
+#: How many reasons a refusal gives.
+MAX_REASONS: Final = 10
 
 _PROMOTIONS: Final = {
     "long": ("int",),
@@ -27,25 +33,19 @@ _PROMOTIONS: Final = {
     "bytes": ("string",),
     "string": ("bytes",),
 }
-_RECORDS: Final = ("record", "error")
 _MOST_SYMBOLS: Final = 5
 _MOST_OF_A_PATH: Final = 500
 
 
 def reasons_not_to_read(reader: ParsedAvroSchema, writer: ParsedAvroSchema) -> list[str]:
-    """Compare two schemas.
-
-    Args:
-        reader: the schema that is read with.
-        writer: the schema that was written with.
+    """Why one schema can't read what another wrote, each reason with the field's path.
 
     Returns:
-        Empty if the reader can read whatever the writer may write; else reasons, each with the
-        path of the field in the reader's schema: `Order.lines[].price`.
+        Paths are in the reader's schema: `Order.lines[].price`. Empty if it can read everything.
     """
     if reader.text == writer.text and reader.root is writer.root:
         return []
-    graph = _Graph()
+    graph = _PairGraph()
     try:
         root = graph.build(reader.root, writer.root)
     except _TooLargeError:
@@ -80,7 +80,7 @@ class _SchemaPair:
     is_bad: bool = False
 
 
-class _Graph:
+class _PairGraph:
     """All pairs that the comparison of two schemas comes to."""
 
     def __init__(self) -> None:
@@ -113,7 +113,8 @@ class _Graph:
 
     def reasons(self, root: _SchemaPair) -> Iterator[str]:
         """Why a pair is incompatible: the first reasons on the way from it, each type once."""
-        to_do, seen, count = deque([(_root_path(root), root)]), {id(root)}, 0
+        to_do = deque([(root.reader.simple_name or root.reader.kind, root)])
+        seen, count = {id(root)}, 0
         while to_do:
             path, pair = to_do.popleft()
             faults = list(pair.faults)
@@ -180,15 +181,14 @@ class _Graph:
                 pair.faults.append(("", f"{reader.size} bytes can't be read from {writer.size}"))
         elif reader.kind == "enum":
             self._compare_symbols(pair)
-        elif reader.kind in _RECORDS:
+        elif reader.kind in RECORDS:
             self._compare_fields(pair)
         if not pair.faults and writer.kind != "union" and reader.kind != "union":
             self._compare_decimals(pair)
 
     def _compare_symbols(self, pair: _SchemaPair) -> None:
         self._look(len(pair.reader.symbols) + len(pair.writer.symbols))
-        known = set(pair.reader.symbols)
-        missing = [each for each in pair.writer.symbols if each not in known]
+        missing = [each for each in pair.writer.symbols if each not in pair.reader.symbols]
         if missing and pair.reader.default is None:
             shown = ", ".join(quoted(each, 40) for each in missing[:_MOST_SYMBOLS])
             more = "" if len(missing) <= _MOST_SYMBOLS else f" and {len(missing) - _MOST_SYMBOLS}"
@@ -235,7 +235,7 @@ def _is_bad(pair: _SchemaPair) -> bool:
 
 def _may_fit(reader: AvroType, writer: AvroType) -> bool:
     """Whether two types, neither a union, match as "Schema Resolution" says, parts aside."""
-    if reader.kind == writer.kind or (reader.kind in _RECORDS and writer.kind in _RECORDS):
+    if reader.kind == writer.kind or (reader.kind in RECORDS and writer.kind in RECORDS):
         if not reader.name:
             return True
         return reader.simple_name == writer.simple_name or writer.name in reader.aliases
@@ -270,7 +270,3 @@ def _told(kind: AvroType) -> str:
 def _same_shape(pair: _SchemaPair) -> bool:
     """Whether a union has one branch that was surely meant: of the same kind and name."""
     return len(pair.parts) == 1 and pair.parts[0][1].reader.kind == pair.writer.kind
-
-
-def _root_path(root: _SchemaPair) -> str:
-    return root.reader.simple_name or root.reader.kind

@@ -8,9 +8,10 @@ from uuid import UUID
 
 import pytest
 
-from hermes.schemas.avro import AvroSchema
-from hermes.schemas.avro_reading import AvroReading
-from hermes.schemas.json_values import json_to_value, value_to_json
+from hermes.avro.graph import AvroType
+from hermes.avro.json_values import json_to_value, value_to_json
+from hermes.avro.reader import AvroReader
+from hermes.avro.schema import AvroSchema
 
 INNER = {"type": "record", "name": "a.Inner", "fields": [{"name": "n", "type": "int"}]}
 
@@ -86,13 +87,13 @@ READ: dict[str, Any] = {
 
 def typed(schema: Any, text: str) -> Any:
     parsed = AvroSchema(schema)
-    return json_to_value(text.encode(), parsed.parsed, parsed.named)
+    return json_to_value(text.encode(), parsed.root)
 
 
 def test_every_type_there_and_back() -> None:
     schema = AvroSchema(EVERYTHING)
     payload = schema.write(typed(EVERYTHING, json.dumps(GIVEN)), is_strict=True)
-    value = AvroReading(schema).read(payload)
+    value = AvroReader(schema).read(payload)
     assert value == READ
     shown = value_to_json(value)
     assert json.loads(shown) == {
@@ -207,7 +208,7 @@ def test_what_does_not_fit_its_type(schema: Any, text: str, message: str) -> Non
 
 def test_text_that_is_not_utf8() -> None:
     with pytest.raises(ValueError, match="not UTF-8"):
-        json_to_value(b'"\xff"', "string", {})
+        json_to_value(b'"\xff"', AvroType("string"))
 
 
 def test_numbers_that_json_does_not_have() -> None:

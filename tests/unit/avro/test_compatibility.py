@@ -6,9 +6,8 @@ import avro.schema
 import pytest
 from avro.compatibility import ReaderWriterCompatibilityChecker, SchemaCompatibilityType
 
-from hermes.registry.avro_reading import read_avro
-from hermes.registry.avro_rules import reasons_not_to_read
-from hermes.registry.limits import MAX_REASONS
+from hermes.avro.compatibility import MAX_REASONS, reasons_not_to_read
+from hermes.avro.parsing import parse_schema
 
 
 def record(*fields, name="R", **more):
@@ -41,7 +40,7 @@ def decimal(precision, scale, type_="bytes"):
 
 
 def reasons(reader, writer):
-    return reasons_not_to_read(read_avro(json.dumps(reader)), read_avro(json.dumps(writer)))
+    return reasons_not_to_read(parse_schema(reader), parse_schema(writer))
 
 
 LIST = record(field("head", "int"), field("tail", ["null", "R"]))

@@ -11,14 +11,14 @@ import avro.schema
 from hypothesis import assume, given, reject
 from hypothesis import strategies as st
 
+from hermes.avro.compatibility import reasons_not_to_read
+from hermes.avro.json_values import value_to_json
+from hermes.avro.parsing import parse_schema
+from hermes.avro.reader import AvroReader
+from hermes.avro.schema import AvroSchema
 from hermes.errors import EncodingError
-from hermes.registry.avro_reading import read_avro
-from hermes.registry.avro_rules import reasons_not_to_read
-from hermes.schemas.avro import AvroSchema
-from hermes.schemas.avro_reading import AvroReading
-from hermes.schemas.json_values import value_to_json
 
-from .test_avro_schemas import pairs, types, values
+from .test_compatibility import pairs, types, values
 
 
 @given(pairs(), st.data())
@@ -26,8 +26,8 @@ def test_what_is_compatible_is_read_as_apaches_package_reads_it(pair: Any, data:
     reader, writer = pair
     schemas = [_usable(writer), _usable(reader)]
     payload = schemas[0].write(data.draw(values(writer, {})))
-    reading = AvroReading(*schemas)
-    if reasons_not_to_read(read_avro(json.dumps(reader)), read_avro(json.dumps(writer))):
+    reading = AvroReader(*schemas)
+    if reasons_not_to_read(parse_schema(reader), parse_schema(writer)):
         try:
             ours = reading.read(payload)
         except EncodingError:
@@ -44,7 +44,7 @@ def test_what_is_compatible_is_read_as_apaches_package_reads_it(pair: Any, data:
 @given(types(), types(), st.lists(st.binary(max_size=30), max_size=5))
 def test_any_bytes_are_a_value_or_refused(writer: Any, reader: Any, payloads: list[bytes]) -> None:
     schemas = [_usable(writer), _usable(reader)]
-    for reading in (AvroReading(schemas[0]), AvroReading(*schemas)):
+    for reading in (AvroReader(schemas[0]), AvroReader(*schemas)):
         for payload in payloads:
             with suppress(EncodingError):
                 value_to_json(reading.read(payload))

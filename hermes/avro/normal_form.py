@@ -5,21 +5,21 @@ aliases: those belong to what is registered. Names are as short as their namespa
 attributes that say what goes without saying are left out, other people's attributes are sorted.
 """
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
-from hermes.registry.avro_types import PRIMITIVES, AvroField, AvroType
-from hermes.registry.documents import write_document
+from hermes.avro.graph import PRIMITIVES, AvroField, AvroType
 
 
 def normal_text(root: AvroType, known: Mapping[str, AvroType]) -> str:
-    """Write a schema.
+    """Write a schema; the types in `known` are defined elsewhere, and only named here."""
+    return json_text(_written(root, "", set(known)))
 
-    Args:
-        root: its type.
-        known: named types that are defined elsewhere, and only named here.
-    """
-    return write_document(_written(root, "", set(known)))
+
+def json_text(value: Any) -> str:
+    """Write JSON without spaces."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
 def _written(kind: AvroType, space: str, defined: set[str]) -> Any:
@@ -27,11 +27,11 @@ def _written(kind: AvroType, space: str, defined: set[str]) -> Any:
     if kind.kind == "union":
         return [_written(each, space, defined) for each in kind.branches]
     if kind.kind in PRIMITIVES:
-        return {"type": kind.kind, **_properties(kind)} if kind.properties else kind.kind
+        return {"type": kind.kind, **_sorted(kind.properties)} if kind.properties else kind.kind
     if kind.items is not None:
         key = "items" if kind.kind == "array" else "values"
         items = _written(kind.items, space, defined)
-        return {"type": kind.kind, key: items, **_properties(kind)}
+        return {"type": kind.kind, key: items, **_sorted(kind.properties)}
     own_space = kind.name.rpartition(".")[0]
     if kind.name in defined:
         return kind.simple_name if own_space in (space, "") else kind.name
@@ -58,7 +58,7 @@ def _defined(kind: AvroType, space: str, own_space: str, defined: set[str]) -> d
             each.rpartition(".")[2] if each.rpartition(".")[0] == own_space else each
             for each in kind.aliases
         ]
-    return {**found, **_properties(kind)}
+    return {**found, **_sorted(kind.properties)}
 
 
 def _field(field: AvroField, space: str, defined: set[str]) -> dict[str, Any]:
@@ -71,8 +71,8 @@ def _field(field: AvroField, space: str, defined: set[str]) -> dict[str, Any]:
         found["order"] = field.order
     if field.aliases:
         found["aliases"] = list(field.aliases)
-    return {**found, **{key: field.properties[key] for key in sorted(field.properties)}}
+    return {**found, **_sorted(field.properties)}
 
 
-def _properties(kind: AvroType) -> dict[str, Any]:
-    return {key: kind.properties[key] for key in sorted(kind.properties)}
+def _sorted(properties: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: properties[key] for key in sorted(properties)}

@@ -5,11 +5,12 @@ what has more digits than the schema says, and threads share the precision that 
 decimals are read here, under a name of their own that fastavro is given.
 """
 
-from collections.abc import Callable
 from decimal import Context, Decimal
 from typing import Any, Final
 
 from fastavro.read import LOGICAL_READERS
+
+from hermes.avro.graph import AvroType
 
 #: The logical type's name, and what fastavro is told in its place.
 DECIMAL: Final = "decimal"
@@ -23,20 +24,12 @@ _MOST_DIGITS: Final = 10_000
 _CONTEXT: Final = Context(prec=_MOST_DIGITS)
 
 
-def converter(schema: dict[str, Any]) -> Callable[[Any, Any, Any], Any] | None:
-    """The function, with fastavro's arguments, from what a primitive's bytes say to its value.
-
-    Args:
-        schema: a primitive or fixed type; "type" is its name.
-
-    Returns:
-        None if it stays what it is.
-    """
-    kind, logical = schema["type"], schema.get("logicalType")
-    if logical == DECIMAL and kind in ("bytes", "fixed"):
-        return _read_decimal
-    found: Callable[[Any, Any, Any], Any] | None = LOGICAL_READERS.get(f"{kind}-{logical}")
-    return found
+def logical_value(value: Any, kind: AvroType) -> Any:
+    """What a primitive or fixed value, as its bytes say it, stands for by its logical type."""
+    logical = kind.properties.get("logicalType")
+    name = OWN_DECIMAL if logical == DECIMAL else logical
+    read: Any = LOGICAL_READERS.get(f"{kind.kind}-{name}")
+    return value if read is None else read(value, kind.properties, None)
 
 
 def _read_decimal(data: bytes, schema: Any, _: Any) -> Decimal:

@@ -7,10 +7,10 @@ from uuid import UUID
 
 import pytest
 
+from hermes.avro.limits import MAX_SCHEMA_DEPTH, MAX_TYPE_DEPTH
+from hermes.avro.reader import AvroReader
+from hermes.avro.schema import AvroSchema
 from hermes.errors import EncodingError
-from hermes.schemas.avro import AvroSchema
-from hermes.schemas.avro_limits import MAX_SCHEMA_DEPTH, MAX_TYPE_DEPTH
-from hermes.schemas.avro_reading import AvroReading
 
 
 def record(name: str, **types: Any) -> dict[str, Any]:
@@ -24,7 +24,7 @@ def record(name: str, **types: Any) -> dict[str, Any]:
 
 def resolved(writer: Any, value: Any, reader: Any) -> Any:
     written = AvroSchema(writer)
-    return AvroReading(written, AvroSchema(reader)).read(written.write(value))
+    return AvroReader(written, AvroSchema(reader)).read(written.write(value))
 
 
 MILLIS = {"type": "long", "logicalType": "timestamp-millis"}
@@ -53,12 +53,12 @@ PRICE = {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2}
 def test_any_type_may_stand_alone(schema: Any, value: Any, written: str) -> None:
     found = AvroSchema(schema)
     assert found.write(value) == bytes.fromhex(written)
-    assert AvroReading(found).read(bytes.fromhex(written)) == value
-    assert AvroReading(found, AvroSchema(schema)).read(bytes.fromhex(written)) == value
+    assert AvroReader(found).read(bytes.fromhex(written)) == value
+    assert AvroReader(found, AvroSchema(schema)).read(bytes.fromhex(written)) == value
 
 
 def test_a_position_within_a_payload_and_what_is_left_over() -> None:
-    reading = AvroReading(AvroSchema("int"))
+    reading = AvroReader(AvroSchema("int"))
     assert reading.read(b"xx\x02", 2) == 1
     with pytest.raises(EncodingError, match="1 bytes follow the value"):
         reading.read(b"\x02\x02")
@@ -165,7 +165,7 @@ def test_an_alias_may_bring_another_logical_type() -> None:
 def test_values_do_not_share_a_default() -> None:
     schema = AvroSchema(record("Click", page="string"))
     reader = AvroSchema(record("Click", tags=({"type": "array", "items": "string"}, [])))
-    reading = AvroReading(schema, reader)
+    reading = AvroReader(schema, reader)
     first = reading.read(b"\x02/")
     first["tags"].append("mine")
     assert reading.read(b"\x02/") == {"tags": []}
@@ -184,14 +184,14 @@ def test_values_do_not_share_a_default() -> None:
 def test_a_readers_default_must_fit(kind: Any, default: Any) -> None:
     reader = AvroSchema(record("Click", new=(kind, default)))
     with pytest.raises(ValueError, match="the default of new: "):
-        AvroReading(AvroSchema(OLD), reader)
+        AvroReader(AvroSchema(OLD), reader)
 
 
 def test_a_writers_default_may_be_anything_that_was_registered() -> None:
     writer = AvroSchema(record("Click", page=({"type": "fixed", "name": "F", "size": 2}, "abc")))
-    assert AvroReading(writer, AvroSchema(writer.text)).read(b"ab") == {"page": b"ab"}
+    assert AvroReader(writer, AvroSchema(writer.text)).read(b"ab") == {"page": b"ab"}
     new = AvroSchema(record("Click", n=("int", 1)))
-    assert AvroReading(writer, new).read(b"ab") == {"n": 1}
+    assert AvroReader(writer, new).read(b"ab") == {"n": 1}
 
 
 def test_types_of_other_schemas() -> None:
@@ -200,14 +200,14 @@ def test_types_of_other_schemas() -> None:
     top = ["null", "a.Middle", "a.Base"]
     schema = AvroSchema(top, [base, middle])
     value = {"base": {"at": datetime(1970, 1, 1, tzinfo=UTC), "kind": "A"}, "kinds": ["A"]}
-    assert AvroReading(schema).read(schema.write(value)) == value
+    assert AvroReader(schema).read(schema.write(value)) == value
     named = AvroSchema("a.Middle", [base, middle])
     assert named.name == "a.Middle"
     assert named.write(value) == bytes.fromhex("00 00 02 00 00")
-    assert AvroReading(named).read(named.write(value)) == value
+    assert AvroReader(named).read(named.write(value)) == value
     # A negative index into what only another schema defines.
     with pytest.raises(EncodingError, match="IndexError"):
-        AvroReading(named).read(bytes.fromhex("00 01 00"))
+        AvroReader(named).read(bytes.fromhex("00 01 00"))
     # Without them the name means nothing.
     with pytest.raises(ValueError, match="not an Avro schema"):
         AvroSchema("a.Middle")
@@ -264,7 +264,7 @@ def test_records_that_double_and_pay_for_it_may_be_read() -> None:
     schema = AvroSchema(doubled("int"))
     for reader in (None, schema, AvroSchema(doubled("long")), AvroSchema(doubled(DATE))):
         with pytest.raises(EncodingError, match="EOFError"):
-            AvroReading(schema, reader).read(b"\x02")
+            AvroReader(schema, reader).read(b"\x02")
 
 
 @pytest.mark.parametrize("precision", [4, 10_000, 10**18])
@@ -275,11 +275,11 @@ def test_a_decimal_of_a_megabyte_is_refused(precision: int) -> None:
     payload = AvroSchema("bytes").write(data)
     for reader in (None, AvroSchema(["null", schema])):
         with pytest.raises(EncodingError, match="a decimal of 1048576 bytes"):
-            AvroReading(AvroSchema(schema), reader).read(payload)
+            AvroReader(AvroSchema(schema), reader).read(payload)
 
 
 def test_decimals() -> None:
-    reading = AvroReading(AvroSchema(PRICE))
+    reading = AvroReader(AvroSchema(PRICE))
     for written, value in (
         ("00", "0.00"),
         ("02 01", "0.01"),
@@ -294,7 +294,7 @@ def test_decimals() -> None:
     with pytest.raises(EncodingError, match="a decimal of more than 4 digits"):
         reading.read(bytes.fromhex("04 2710"))
     fixed = {"type": "fixed", "name": "F", "size": 2, "logicalType": "decimal", "precision": 4}
-    assert AvroReading(AvroSchema(fixed)).read(bytes.fromhex("ff38")) == Decimal(-200)
+    assert AvroReader(AvroSchema(fixed)).read(bytes.fromhex("ff38")) == Decimal(-200)
 
 
 @pytest.mark.parametrize("depth", [MAX_SCHEMA_DEPTH, 10_000, 90_000])
@@ -310,7 +310,7 @@ def test_a_schema_that_is_nested_as_deep_as_allowed() -> None:
     for _ in range(depth):
         value = [value]
     schema = AvroSchema('{"type":"array","items":' * depth + '"int"' + "}" * depth)
-    assert AvroReading(schema).read(schema.write(value)) == value
+    assert AvroReader(schema).read(schema.write(value)) == value
 
 
 def chained(count: int) -> dict[str, Any]:
@@ -326,7 +326,7 @@ def test_records_that_name_each_other_too_deep() -> None:
         AvroSchema(chained(20_000))
     few = AvroSchema(chained(200))
     for reader in (None, few, AvroSchema({**chained(200), "name": "other.T"})):
-        value = AvroReading(few, reader).read(bytes(199) + b"\x02\x04")
+        value = AvroReader(few, reader).read(bytes(199) + b"\x02\x04")
         assert value["f198"] is None
         assert value["f199"] is not None
     references = [record(f"R{number}", a=f"R{number - 1}") for number in range(1, 5_000)]

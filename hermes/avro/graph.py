@@ -1,7 +1,6 @@
-"""What an Avro schema says, as values; how it is told.
+"""An Avro schema as a graph of types, with a cycle where a record contains itself.
 
-Source: the Avro specification 1.12, "Schema Declaration". Nodes refer to each other, in cycles
-where a record contains itself.
+Source: the Avro specification 1.12, "Schema Declaration".
 """
 
 import re
@@ -12,7 +11,8 @@ from typing import Any, Final
 PRIMITIVES: Final = frozenset(
     ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 )
-NAMED: Final = frozenset(("record", "error", "enum", "fixed"))
+RECORDS: Final = frozenset(("record", "error"))
+NAMED: Final = RECORDS | {"enum", "fixed"}
 
 NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 FULL_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*", re.ASCII)
@@ -20,18 +20,7 @@ FULL_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]
 
 @dataclass(eq=False, slots=True)
 class AvroField:
-    """A field of a record.
-
-    Attributes:
-        name: of the field.
-        type: of its values.
-        aliases: names that a writer may have for it.
-        has_default: whether a reader can do without it.
-        default: JSON; None may be one, see `has_default`.
-        doc: for people; None for none.
-        order: `ascending`, `descending` or `ignore`.
-        properties: what else was said about it.
-    """
+    """A field of a record; `default` is JSON, and may be None where `has_default` is set."""
 
     name: str
     type: "AvroType"
@@ -49,16 +38,13 @@ class AvroType:
 
     Attributes:
         kind: a primitive's name, `record`, `error`, `enum`, `fixed`, `array`, `map` or `union`.
-        name: the full name, with its namespace; of named kinds.
-        aliases: full names that a writer may have for it.
-        doc: for people; None for none.
-        fields: a record's.
-        symbols: an enum's.
+        name: the full name, with its namespace; of named kinds. Aliases are full names, too.
+        symbols: an enum's, in order.
         default: an enum's default symbol; None for none.
         size: of a fixed, bytes.
         items: the type of an array's items or a map's values.
-        branches: a union's.
-        properties: what else was said about it, logical types included.
+        properties: what else was said about it, logical types included; all that was said, where
+            fastavro has parsed it.
     """
 
     kind: str
@@ -66,7 +52,7 @@ class AvroType:
     aliases: tuple[str, ...] = ()
     doc: str | None = None
     fields: tuple[AvroField, ...] = ()
-    symbols: tuple[str, ...] = ()
+    symbols: Mapping[str, None] = field(default_factory=dict)
     default: str | None = None
     size: int = 0
     items: "AvroType | None" = None
@@ -80,7 +66,7 @@ class AvroType:
 
     @property
     def label(self) -> str:
-        """How people call it: its name, or its kind."""
+        """What errors call it."""
         return self.name or self.kind
 
     def parts(self) -> "Iterator[AvroType]":
@@ -90,21 +76,15 @@ class AvroType:
         if self.items is not None:
             yield self.items
 
-
-@dataclass(frozen=True, slots=True)
-class ParsedAvroSchema:
-    """A schema, read.
-
-    Attributes:
-        root: its type.
-        names: the named types that it defines, or knows from its references, by full name.
-        text: its normal form: JSON without spaces, keys in one order, names as short as they can
-            be; what has the same normal form is the same schema.
-    """
-
-    root: AvroType
-    names: Mapping[str, AvroType]
-    text: str
+    def reachable(self) -> "Iterator[AvroType]":
+        """It and all types that it is made of, each once, from the outside in."""
+        to_do, seen = [self], set[int]()
+        while to_do:
+            kind = to_do.pop()
+            if id(kind) not in seen:
+                seen.add(id(kind))
+                yield kind
+                to_do += reversed(list(kind.parts()))
 
 
 def decimal_of(kind: AvroType) -> tuple[int, int] | None:

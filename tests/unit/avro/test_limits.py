@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from hermes.avro.limits import MAX_DEPTH
 from hermes.errors import ConfigError, EncodingError
 from hermes.plugins.encoders.avro import AvroEncoder
-from hermes.schemas.avro_limits import MAX_DEPTH
 
 PREFIX = struct.pack(">bi", 0, 1)
 LIST = {"type": "record", "name": "L", "fields": [{"name": "n", "type": ["null", "L"]}]}

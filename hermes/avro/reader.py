@@ -12,37 +12,38 @@ fastavro reads and resolves. Beyond what it does
 
 import copy
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, SupportsIndex
 
 import fastavro
 
+from hermes.avro.graph import RECORDS, AvroType
+from hermes.avro.json_values import default_to_value
+from hermes.avro.limits import check_payload
+from hermes.avro.logical_types import DECIMAL, OWN_DECIMAL, logical_value
+from hermes.avro.schema import AvroSchema, described, parse, without_logical_types
 from hermes.errors import EncodingError
-from hermes.schemas.avro import AvroSchema, described, parse
-from hermes.schemas.avro_limits import check_depth
-from hermes.schemas.json_values import default_to_value
-from hermes.schemas.logical_types import DECIMAL, OWN_DECIMAL, converter
 
 #: A schema with more places isn't compared with another.
 _MOST_PLACES: Final = 10_000
 
 #: What the compiled reader makes of types, before their logical types.
-_PYTHON_TYPES: Final[Mapping[str, tuple[type, ...]]] = {
-    "null": (type(None),),
-    "boolean": (bool,),
-    "int": (int,),
-    "long": (int,),
-    "float": (float,),
-    "double": (float,),
-    "bytes": (bytes,),
-    "fixed": (bytes,),
-    "string": (str,),
-    "array": (list,),
-    "map": (dict,),
+_PYTHON_TYPES: Final[Mapping[str, type]] = {
+    "null": type(None),
+    "boolean": bool,
+    "int": int,
+    "long": int,
+    "float": float,
+    "double": float,
+    "bytes": bytes,
+    "fixed": bytes,
+    "string": str,
+    "array": list,
+    "map": dict,
 }
 
 
-class AvroReading:
+class AvroReader:
     """Reads values of one schema. Any number of threads may use it.
 
     Args:
@@ -56,27 +57,27 @@ class AvroReading:
     def __init__(self, writer: AvroSchema, reader: AvroSchema | None = None) -> None:
         self._writer = writer
         self._wanted: Any = None
-        self._logical: _LogicalTypes | None = None
+        self._logical: AvroType | None = None
         self._copies = False
         if reader is None or reader.sources == writer.sources:
             self._is_wrapped = not writer.is_record
             self._written = _strict_form(writer, is_wrapped=self._is_wrapped)
             return
         self._is_wrapped = not (writer.is_record and reader.is_record)
-        is_bare = not _have_same_logical_types(writer, reader)
+        is_bare = not _have_same_logical_types(writer.root, reader.root)
         self._written = _strict_form(writer, is_wrapped=self._is_wrapped, is_bare=is_bare)
         self._wanted = _strict_form(
             reader, is_wrapped=self._is_wrapped, is_bare=is_bare, has_defaults=True
         )
-        self._logical = _LogicalTypes(reader) if is_bare else None
-        self._copies = any(isinstance(each.get("default"), list | dict) for each in _fields(reader))
+        self._logical = reader.root if is_bare else None
+        self._copies = any(
+            isinstance(field.default, list | dict)
+            for kind in reader.root.reachable()
+            for field in kind.fields
+        )
 
     def read(self, payload: bytes, position: int = 0) -> Any:
-        """Read one value, which ends where the payload does.
-
-        Args:
-            payload: holds the value.
-            position: where it begins.
+        """Read one value, which begins at `position` and ends where the payload does.
 
         Raises:
             EncodingError: it is not a value of the schema, or can't be resolved.
@@ -85,12 +86,12 @@ class AvroReading:
         body.seek(position)
         try:
             if self._writer.recurs:
-                check_depth(payload, position, self._writer.parsed, self._writer.named)
+                check_payload(payload, position, self._writer.root)
             value: Any = fastavro.schemaless_reader(body, self._written, self._wanted)
             if self._is_wrapped:
                 value = value["value"]
             if self._logical is not None:
-                value = self._logical.applied(value)
+                value = _with_logical_types(value, self._logical)
         except Exception as error:  # EOFError, IndexError, UnicodeDecodeError, MemoryError, ...
             raise EncodingError(f"not a value of the schema: {described(error)}") from error
         if body.tell() != len(payload):
@@ -109,36 +110,29 @@ def _strict_form(
 
     Args:
         schema: the schema.
-        is_wrapped: see `hermes.schemas.avro.parse`.
+        is_wrapped: see `hermes.avro.schema.parse`.
         is_bare: whether logical types are left out.
         has_defaults: whether its fields' defaults are looked at: a reader's are.
     """
-    sources = [_bare(each) for each in schema.sources] if is_bare else schema.sources
-    named: dict[str, Any] = {}
-    parsed = parse(sources, named, is_wrapped=is_wrapped)
-    for record in named.values() if has_defaults else ():
+    sources = schema.sources
+    if is_bare:
+        sources = [without_logical_types(each, _has_logical_type) for each in sources]
+    parsed, types = parse(sources, is_wrapped=is_wrapped)
+    for record in types.named.values() if has_defaults else ():
         for field in record.get("fields", ()):
             if "default" in field:
                 try:
-                    value = default_to_value(field["default"], field["type"], named)
+                    value = default_to_value(field["default"], types.type_of(field["type"]))
                 except ValueError as error:
                     raise ValueError(f"the default of {field['name']}: {error}") from None
                 field["default"] = value
-    for each in (*named.values(), parsed):
+    for each in (*types.named.values(), parsed):
         _make_strict(each)
     return parsed
 
 
-def _bare(schema: Any) -> Any:
-    if isinstance(schema, list):
-        return [_bare(each) for each in schema]
-    if not isinstance(schema, dict):
-        return schema
-    return {
-        key: value if key == "default" else _bare(value)
-        for key, value in schema.items()
-        if key != "logicalType" or not isinstance(value, str)
-    }
+def _has_logical_type(schema: Mapping[str, Any]) -> bool:
+    return isinstance(schema.get("logicalType"), str)
 
 
 class _Branches(list[Any]):
@@ -178,109 +172,66 @@ def _make_strict(schema: Any) -> Any:
     return schema
 
 
-def _fields(schema: AvroSchema) -> Iterator[dict[str, Any]]:
-    for each in schema.named.values():
-        yield from each.get("fields", ())
-
-
 # -- logical types ------------------------------------------------------------------------------
 
 
-def _have_same_logical_types(writer: AvroSchema, reader: AvroSchema) -> bool:
+def _have_same_logical_types(writer: AvroType, reader: AvroType) -> bool:
     """Whether each place that both have is of the same logical types.
 
     In doubt they have not: an alias may move a place, and of some schemas there are too many.
     """
-    written, wanted = _Places(writer).found, _Places(reader).found
+    written, wanted = _places(writer), _places(reader)
     if not any(each - {""} for places in (written, wanted) for each in places.values()):
         return True
     if max(len(written), len(wanted)) > _MOST_PLACES:
         return False
-    aliased = (*_fields(reader), *reader.named.values())
-    return not any(each.get("aliases") for each in aliased) and all(
+    is_aliased = any(
+        kind.aliases or any(field.aliases for field in kind.fields) for kind in reader.reachable()
+    )
+    return not is_aliased and all(
         wanted.get(path, logical) == logical for path, logical in written.items()
     )
 
 
-class _Places:
-    """Where in a schema there are values, and of which logical types.
+def _places(root: AvroType) -> dict[tuple[str, ...], set[str]]:
+    """Where in a schema there are values: by the path of fields the logical types, "" for none."""
+    found: dict[tuple[str, ...], set[str]] = {}
 
-    Attributes:
-        found: by the path of fields the logical types there; "" for none.
-    """
-
-    def __init__(self, schema: AvroSchema) -> None:
-        self._named = schema.named
-        self.found: dict[tuple[str, ...], set[str]] = {}
-        self._add(schema.parsed, (), ())
-
-    def _add(self, schema: Any, path: tuple[str, ...], around: tuple[str, ...]) -> None:
-        if len(self.found) > _MOST_PLACES:
+    def add(kind: AvroType, path: tuple[str, ...], around: tuple[AvroType, ...]) -> None:
+        if len(found) > _MOST_PLACES or kind in around:
             return
-        if isinstance(schema, list):
-            for each in schema:
-                self._add(each, path, around)
-            return
-        schema = _looked_up(schema, self._named)
-        kind = schema["type"]
-        if "fields" in schema:
-            if schema["name"] not in around:
-                for field in schema["fields"]:
-                    self._add(field["type"], (*path, field["name"]), (*around, schema["name"]))
-        elif kind == "array":
-            self._add(schema["items"], (*path, "[]"), around)
-        elif kind == "map":
-            self._add(schema["values"], (*path, "{}"), around)
-        elif kind != "null":
-            parts = (schema.get(key, "") for key in ("logicalType", "precision", "scale"))
-            self.found.setdefault(path, set()).add(" ".join(map(str, parts)).strip())
+        if kind.kind in RECORDS:
+            for field in kind.fields:
+                add(field.type, (*path, field.name), (*around, kind))
+        elif kind.items is not None:
+            add(kind.items, (*path, kind.kind), around)
+        elif kind.kind == "union":
+            for each in kind.branches:
+                add(each, path, around)
+        elif kind.kind != "null":
+            parts = (kind.properties.get(key, "") for key in ("logicalType", "precision", "scale"))
+            found.setdefault(path, set()).add(" ".join(map(str, parts)).strip())
+
+    add(root, (), ())
+    return found
 
 
-class _LogicalTypes:
-    """Applies a schema's logical types to values that were read without any.
-
-    Args:
-        schema: the reader's.
-    """
-
-    def __init__(self, schema: AvroSchema) -> None:
-        self._schema = schema.parsed
-        self._named = schema.named
-
-    def applied(self, value: Any) -> Any:
-        """The value with its logical types."""
-        return self._of(value, self._schema)
-
-    def _of(self, value: Any, schema: Any) -> Any:
-        if isinstance(schema, list):
-            schema = next(each for each in schema if self._is_of(value, each))
-        schema = _looked_up(schema, self._named)
-        kind = schema["type"]
-        if "fields" in schema:
-            return {
-                field["name"]: self._of(value[field["name"]], field["type"])
-                for field in schema["fields"]
-            }
-        if kind == "array":
-            return [self._of(each, schema["items"]) for each in value]
-        if kind == "map":
-            return {name: self._of(each, schema["values"]) for name, each in value.items()}
-        convert = converter(schema)
-        return value if convert is None else convert(value, schema, None)
-
-    def _is_of(self, value: Any, schema: Any) -> bool:
-        schema = _looked_up(schema, self._named)
-        if "fields" in schema:
-            names = {field["name"] for field in schema["fields"]}
-            return isinstance(value, dict) and value.keys() == names
-        if schema.get("logicalType") == DECIMAL:
-            schema["logicalType"] = OWN_DECIMAL
-        if schema["type"] == "enum":
-            return isinstance(value, str) and value in schema["symbols"]
-        return type(value) in _PYTHON_TYPES[schema["type"]]
+def _with_logical_types(value: Any, kind: AvroType) -> Any:
+    """Apply logical types to a value that was read without any."""
+    if kind.kind == "union":
+        kind = next(each for each in kind.branches if _may_be(value, each))
+    if kind.kind in RECORDS:
+        return {each.name: _with_logical_types(value[each.name], each.type) for each in kind.fields}
+    if kind.items is None:
+        return logical_value(value, kind)
+    if kind.kind == "array":
+        return [_with_logical_types(each, kind.items) for each in value]
+    return {name: _with_logical_types(each, kind.items) for name, each in value.items()}
 
 
-def _looked_up(schema: Any, named: Mapping[str, Any]) -> Any:
-    if isinstance(schema, str):
-        return named.get(schema) or {"type": schema}
-    return schema
+def _may_be(value: Any, kind: AvroType) -> bool:
+    if kind.kind in RECORDS:
+        return isinstance(value, dict) and value.keys() == {each.name for each in kind.fields}
+    if kind.kind == "enum":
+        return isinstance(value, str) and value in kind.symbols
+    return type(value) is _PYTHON_TYPES[kind.kind]
