@@ -80,7 +80,6 @@ class KafkaTopics:
         is_known: whether it is known what there is.
         has_cluster: whether the topics are those of coordination.
         revision: another number whenever topics or their partitions have changed.
-        on_gone: told the name of a topic that is deleted, or is another one by now.
     """
 
     _log = ModuleLogger()
@@ -105,7 +104,7 @@ class KafkaTopics:
         self._brokers: Mapping[int, BrokerListeners] = {}
         self._nodes: Mapping[str, TopicNode] = {}
         self.revision = 0
-        self.on_gone: Callable[[str], None] = lambda name: None
+        self._gone_observers: list[Callable[[str], None]] = []
         self.live = frozenset({self._broker_id})
         self.has_cluster = has_cluster
         self.is_known = not has_cluster
@@ -269,7 +268,7 @@ class KafkaTopics:
         self.is_known = True
         for name in self._topics.keys() - nodes.keys():
             self._forget(name)
-            self.on_gone(name)
+            self._tell_gone(name)
         used, self._nodes = self._nodes, nodes
         for name, node in nodes.items():
             if used.get(name) is node:
@@ -279,7 +278,15 @@ class KafkaTopics:
             if before != found:
                 self._know(found)
                 if before is not None and before.id != found.id:
-                    self.on_gone(name)
+                    self._tell_gone(name)
+
+    def on_gone(self, observer: Callable[[str], None]) -> None:
+        """Have `observer` called with each topic that is deleted, or is another one by now."""
+        self._gone_observers.append(observer)
+
+    def _tell_gone(self, name: str) -> None:
+        for each in self._gone_observers:
+            each(name)
 
     def is_gone(self, name: str, topic_id: UUID) -> bool:
         """Whether a topic is deleted; another one may have its name by now."""
@@ -310,7 +317,7 @@ class KafkaTopics:
             log_format = self._registry.format(name)
             self._know(KafkaTopic(name, topic_id, log_format, places, kept is not None))
         else:
-            self.on_gone(name)
+            self._tell_gone(name)
 
     def _kept_id(self, name: str) -> UUID | None:
         for log in self._registry.partitions(name):

@@ -32,7 +32,7 @@ class TopicSize(NamedTuple):
 
 
 class TopicView(Protocol):
-    """The topics, as a group sees them."""
+    """The topics, as groups see them."""
 
     @property
     def revision(self) -> int:
@@ -40,6 +40,9 @@ class TopicView(Protocol):
 
     def size_of(self, name: str) -> TopicSize | None:
         """Look a topic up; None where there is none."""
+
+    def is_gone(self, name: str, topic_id: UUID) -> bool:
+        """Whether a topic is deleted; another one may have its name by now."""
 
 
 class Reconciliation(IntEnum):

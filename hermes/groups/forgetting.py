@@ -49,7 +49,8 @@ class ForgettingGroups(LocalGroups):
         return {
             place: committed
             for place, committed in kept.offsets.items()
-            if committed.topic_id is None or not self.is_gone(place.topic, committed.topic_id)
+            if committed.topic_id is None
+            or not self._topics.is_gone(place.topic, committed.topic_id)
         }
 
     async def _expire(self, kept: GroupEntry) -> None:

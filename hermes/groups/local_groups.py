@@ -7,7 +7,7 @@ shown once it is on disk.
 
 from collections.abc import Callable, Collection
 from typing import Any, Final
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 from twisted.internet.defer import CancelledError, Deferred, ensureDeferred
 from twisted.internet.interfaces import IReactorTime
@@ -48,7 +48,8 @@ class LocalGroups:
         broker_id: this broker's.
         brokers: tells the ids of those that may coordinate groups.
         settings: tells what bounds them now.
-        topics: the topics, whose partitions consumer groups share.
+        topics: the topics, whose partitions consumer groups share. What was committed of one that
+            is gone is neither shown nor kept, even if nobody was there when it went.
         clock: the reactor, or a test's `Clock`.
         now_ms: the wall clock, in ms since 1970.
         in_thread: calls a function in a worker thread and returns its Deferred.
@@ -56,8 +57,6 @@ class LocalGroups:
     Attributes:
         groups: those that are in memory, by name.
         counts: what was done so far.
-        is_gone: says whether a topic, by its name and UUID, is deleted: what was committed of it is
-            neither shown nor kept, even if nobody was there when it went.
     """
 
     _log = ModuleLogger()
@@ -75,7 +74,6 @@ class LocalGroups:
     ) -> None:
         self.groups: dict[str, GroupEntry] = {}
         self.counts = Counts()
-        self.is_gone: Callable[[str, UUID], bool] = lambda topic, topic_id: False
         self._queue = StoreQueue(store, in_thread)
         self._broker_id = broker_id
         self._brokers = brokers

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from typing import Final
+from uuid import UUID
 
 from hermes.broker.serving import ServingBroker
 from hermes.cluster.topics import KafkaTopics
@@ -47,8 +48,7 @@ def mount_groups(run: ServingBroker, topics: KafkaTopics) -> GroupCoordinator:
         run.now_ms,
         run.in_thread,
     )
-    topics.on_gone = groups.topic_gone
-    groups.is_gone = topics.is_gone
+    topics.on_gone(groups.topic_gone)
     run.on_started.append(groups.begin)
     run.on_stopping.append(groups.stop)
     run.more_series.append(lambda: series(groups))
@@ -72,6 +72,10 @@ class TopicSizes:
         """See `TopicView`."""
         found = self._topics.get(name)
         return None if found is None else TopicSize(found.id, len(found.partitions))
+
+    def is_gone(self, name: str, topic_id: UUID) -> bool:
+        """See `TopicView`."""
+        return self._topics.is_gone(name, topic_id)
 
 
 def _store(run: ServingBroker) -> GroupStore:

@@ -90,7 +90,6 @@ class KafkaBench(BrokerBench):
             self.shared.now_ms,
             self.shared.in_thread,
         )
-        groups.is_gone = topics.is_gone
         self.server = KafkaServer(self.shared, topics, topic_changes, producer_ids, groups)
         self.dispatcher = Dispatcher(self.server)
 

@@ -27,6 +27,7 @@ class Topics:
     def __init__(self, sizes: Mapping[str, int]) -> None:
         self._ids = count(1)
         self._sizes: dict[str, TopicSize] = {}
+        self.is_gone: Callable[[str, UUID], bool] = lambda name, topic_id: False
         self.revision = 0
         for name, partitions in sizes.items():
             self.grow(name, partitions)

@@ -196,18 +196,18 @@ def test_offsets_of_a_topic_that_was_deleted_meanwhile_are_not_another_ones(worl
     topics = {"clicks": old, "views": old}
     world.commit(5, CLICKS, VIEWS, topic_id=old)
     world.start()
-    world.groups.is_gone = lambda name, topic_id: topics.get(name) != topic_id
+    world.topics.is_gone = lambda name, topic_id: topics.get(name) != topic_id
     assert world.offsets() == {CLICKS: 5, VIEWS: 5}
     world.start()
     topics["clicks"] = new
-    world.groups.is_gone = lambda name, topic_id: topics.get(name) != topic_id
+    world.topics.is_gone = lambda name, topic_id: topics.get(name) != topic_id
     assert world.offsets() == {VIEWS: 5}
     world.expire()
     world.start()
     assert world.offsets() == {VIEWS: 5}
     world.commit(1, CLICKS, topic_id=new)
     del topics["views"]
-    world.groups.is_gone = lambda name, topic_id: topics.get(name) != topic_id
+    world.topics.is_gone = lambda name, topic_id: topics.get(name) != topic_id
     world.expire()
     assert world.offsets() == {CLICKS: 1}
 
