@@ -16,10 +16,12 @@ import shutil
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
-from typing import Final
+from pathlib import Path, PurePath
+from typing import Final, TypeVar
 
 from hermes.errors import LoadTargetError
+
+AnyPath = TypeVar("AnyPath", bound=PurePath)
 
 _FILE_URL: Final = re.compile("file:/(//|/localhost/)?(?!/)")
 
@@ -167,7 +169,7 @@ def above(path: Path) -> list[Path]:
     return found
 
 
-def temporary_name(path: Path) -> Path:
+def temporary_name(path: AnyPath) -> AnyPath:
     """A name beside a file for its content while that isn't whole; `clean_up` knows the form."""
     return path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
 

@@ -64,7 +64,7 @@ def _write(store: FileStore, directory: str, start: int, end: int) -> int:
         content = io.BytesIO()
         pq.write_table(pa.table({"value": [b"%d" % n for n in range(first, last)]}), content)
         store.make_directory(directory)
-        store.replace(f"{directory}/part-{index}.parquet", content.getvalue())
+        store.create(f"{directory}/part-{index}.parquet", content.getvalue())
     return end - start
 
 

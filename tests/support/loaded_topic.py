@@ -67,7 +67,7 @@ class LoadedTopic:
             messages = range(piece.start // SIZE, piece.end // SIZE)
             content = content_of(plan.number, messages, with_load)
             store.make_directory(name.rpartition("/")[0])
-            store.replace(name, content)
+            store.create(name, content)
             count += len(messages)
         return count
 

@@ -88,18 +88,11 @@ class MemoryStore:
 
         return self.step(put)
 
-    def replace(self, name: str, content: bytes) -> None:
-        def put() -> None:
-            self.objects[name] = content
-            self.times_ms[name] = int(time.time() * 1000)
-
-        self.step(put)
-
     def move(self, source: str, target: str) -> None:
         content = self.read(source)
         if content is None:
             raise FileNotFoundError(self.place(source))
-        self.replace(target, content)
+        self.create(target, content)
         self.delete(source)
 
     def delete(self, name: str) -> None:

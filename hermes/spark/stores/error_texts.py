@@ -6,7 +6,6 @@ from hermes.quoting import printable
 
 
 def error_text(text: str) -> str:
-    """What went wrong, from an error of obstore's or deltalake's, in one line."""
     plain = re.sub(r"\x1b\[[0-9;]*m", "", text)
     code = re.search(r"<Code>(.*?)</Code>", plain)
     if code is not None:

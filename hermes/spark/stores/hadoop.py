@@ -7,18 +7,18 @@ the name before there is content, and a writer that is killed would leave it emp
 
 import errno
 import re
-import secrets
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import PurePosixPath
-from typing import Any, BinaryIO, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
 from hermes.errors import LoadTargetError
 from hermes.quoting import printable
-from hermes.spark.stores.ranges import range_file
+from hermes.spark.files import temporary_name
+from hermes.spark.stores.remote import RemoteStore
 from hermes.spark.stores.store import StoredFile, innermost_first
 
 Result = TypeVar("Result")
@@ -26,25 +26,23 @@ Result = TypeVar("Result")
 _ADDRESS: Final = re.compile(r"hdfs://([^/?#@]*)(/[^?#]*?)/*")
 
 
-class HadoopStore:
-    """A directory of HDFS; as `FileStore`.
+class HadoopStore(RemoteStore):
+    """A directory of HDFS.
 
     Args:
         address: `hdfs://HOST:PORT/DIRECTORY`, or `hdfs:///DIRECTORY` for the cluster that Spark is
-            set up for, as it was given.
+            set up for.
         spark: the session whose client is used.
 
     Raises:
         LoadTargetError: the address is none, or the cluster can't be used.
     """
 
-    path = None
-
     def __init__(self, address: str, spark: Any) -> None:
         found = _ADDRESS.fullmatch(address)
         if found is None or any(part in (".", "..") for part in found[2].split("/")):
             raise LoadTargetError(f"{address}: expected hdfs://HOST:PORT/DIRECTORY")
-        self.address = address.rstrip("/")
+        super().__init__(address)
         self._gateway = spark.sparkContext._gateway
         self._jvm = spark.sparkContext._jvm
         self._root = self._jvm.org.apache.hadoop.fs.Path(self.address)
@@ -59,56 +57,38 @@ class HadoopStore:
             ),
         )
 
-    def place(self, name: str = "") -> str:
-        """As `FileStore.place`."""
-        return f"{self.address}/{name}" if name else self.address
-
     def url(self, name: str = "") -> str:
-        """As `FileStore.url`."""
         return str(self._path(name).toString())
 
-    def spark_settings(self, spark: Any) -> Mapping[str, str]:
-        """As `FileStore.spark_settings`."""
-        return {}
-
     def delta_table(self) -> tuple[str, dict[str, str]]:
-        """As `FileStore.delta_table`: deltalake can't commit there."""
         raise LoadTargetError(
             f"{self.address}: Delta tables are kept in directories or on S3, not on HDFS: choose "
             "another address, or load as Parquet"
         )
 
     def read(self, name: str) -> bytes | None:
-        """As `FileStore.read`."""
         try:
             with self.open(name) as file:
                 return file.read()
         except FileNotFoundError:
             return None
 
-    def open(self, name: str, size_bytes: int | None = None) -> BinaryIO:
-        """As `FileStore.open`."""
+    def size_bytes(self, name: str) -> int:
         path = self._path(name)
-        if size_bytes is None:
-            size_bytes = self._ask(name, lambda: self._system.getFileStatus(path).getLen())
+        return int(self._ask(name, lambda: self._system.getFileStatus(path).getLen()))
 
-        def read(start: int, length: int) -> bytes:
-            def run() -> bytes:
-                stream = self._system.open(path)
-                try:
-                    stream.seek(start)
-                    return bytes(
-                        self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream, length)
-                    )
-                finally:
-                    stream.close()
+    def read_range(self, name: str, start: int, length: int) -> bytes:
+        def run() -> bytes:
+            stream = self._system.open(self._path(name))
+            try:
+                stream.seek(start)
+                return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream, length))
+            finally:
+                stream.close()
 
-            return self._ask(name, run)
-
-        return range_file(size_bytes, read)
+        return self._ask(name, run)
 
     def names(self, directory: str = "", after: str = "") -> list[str]:
-        """As `FileStore.names`."""
         path = self._path(directory)
         try:
             statuses = self._ask(directory, lambda: self._system.listStatus(path))
@@ -119,7 +99,6 @@ class HadoopStore:
         return sorted(name for each in statuses if (name := each.getPath().getName()) > after)
 
     def walk(self, directory: str = "") -> list[StoredFile]:
-        """As `FileStore.walk`."""
 
         def run() -> list[StoredFile]:
             found, root = [], self.url() + "/"
@@ -136,18 +115,16 @@ class HadoopStore:
             return []
 
     def prepare(self, *directories: str) -> None:
-        """As `FileStore.prepare`: every name node renames to free names only."""
+        # Nothing to check: every name node renames to free names only.
         for each in ("", *directories):
             self.make_directory(each)
 
     def create(self, name: str, content: bytes) -> bool:
-        """As `FileStore.create`."""
-        temporary = self._temporary(name)
-        path = self._path(name)
+        temporary = self._path(str(temporary_name(PurePosixPath(name))))
         try:
             try:
                 self._write(temporary, content)
-                self._rename(temporary, path, is_replacing=False)
+                self._rename(temporary, self._path(name))
             except (FileExistsError, FileNotFoundError):
                 # Taken; or a clean-up has removed what it took for a leftover.
                 found = self.read(name)
@@ -160,25 +137,15 @@ class HadoopStore:
         return True
 
     def make_directory(self, directory: str) -> None:
-        """As `FileStore.make_directory`."""
         self._ask(directory, lambda: self._system.mkdirs(self._path(directory)))
 
-    def flush(self, names: Iterable[str]) -> None:
-        """As `FileStore.flush`: several data nodes have what is written."""
-
-    def flush_tree(self, directory: str) -> None:
-        """As `FileStore.flush_tree`: several data nodes have what is written."""
-
     def delete(self, name: str) -> None:
-        """As `FileStore.delete`."""
         self._ask(name, lambda: self._system.delete(self._path(name), False))
 
     def delete_tree(self, directory: str) -> None:
-        """As `FileStore.delete_tree`."""
         self._ask(directory, lambda: self._system.delete(self._path(directory), True))
 
     def delete_empty(self, directory: str) -> None:
-        """As `FileStore.delete_empty`: the name node removes only what is empty."""
         for each in innermost_first(directory):
             try:
                 self._ask(each, partial(self._system.delete, self._path(each), False))
@@ -187,19 +154,12 @@ class HadoopStore:
                     raise
                 return
 
-    def replace(self, name: str, content: bytes) -> None:
-        """As `FileStore.replace`."""
-        temporary = self._temporary(name)
-        self._write(temporary, content)
-        self._rename(temporary, self._path(name), is_replacing=True)
-
     def move(self, source: str, target: str) -> None:
-        """As `FileStore.move`."""
         name, new_name = self._path(source), self._path(target)
         while True:
             self.make_directory(PurePosixPath(target).parent.as_posix())
             try:
-                self._rename(name, new_name, is_replacing=False)
+                self._rename(name, new_name)
             except FileNotFoundError:
                 if not self._ask(source, lambda: self._system.exists(name)):
                     raise
@@ -210,10 +170,6 @@ class HadoopStore:
         if name in ("", "."):
             return self._root
         return self._jvm.org.apache.hadoop.fs.Path(self._root, name)
-
-    def _temporary(self, name: str) -> Any:
-        path = PurePosixPath(name)
-        return self._path(str(path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")))
 
     def _write(self, path: Any, content: bytes) -> None:
         def run() -> None:
@@ -226,10 +182,10 @@ class HadoopStore:
 
         self._ask("", run)
 
-    def _rename(self, source: Any, target: Any, is_replacing: bool) -> None:
+    def _rename(self, source: Any, target: Any) -> None:
         rename = getattr(self._jvm.org.apache.hadoop.fs, "Options$Rename")
         options = self._gateway.new_array(rename, 1)
-        options[0] = rename.OVERWRITE if is_replacing else rename.NONE
+        options[0] = rename.NONE
         self._ask("", lambda: self._context.rename(source, target, options))
 
     def _ask(self, name: str, request: Callable[[], Result]) -> Result:

@@ -6,52 +6,39 @@ from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
-from hermes.spark.files import Files, above, publish, temporary_name
+from hermes.spark.files import Files, above, publish
 from hermes.spark.stores.store import StoredFile, innermost_first
 
 
 class LocalStore:
-    """A directory; as `FileStore`.
-
-    Args:
-        path: of the directory, absolute; it may not exist yet.
-        files: the file system; for tests.
-    """
+    """A directory, by its absolute path; it may not exist yet."""
 
     def __init__(self, path: Path, files: Files | None = None) -> None:
         self.path = path
         self.files = files or Files()
 
     def place(self, name: str = "") -> Path:
-        """As `FileStore.place`."""
         return self.path / name
 
     def url(self, name: str = "") -> str:
-        """As `FileStore.url`."""
         return f"file://{self.path / name}"
 
     def read(self, name: str) -> bytes | None:
-        """As `FileStore.read`."""
         return self.files.read(self.path / name)
 
     def spark_settings(self, spark: Any) -> Mapping[str, str]:
-        """As `FileStore.spark_settings`."""
         return {}
 
     def delta_table(self) -> tuple[str, None]:
-        """As `FileStore.delta_table`."""
         return str(self.path), None
 
     def open(self, name: str, size_bytes: int | None = None) -> BinaryIO:
-        """As `FileStore.open`."""
         return open(self.path / name, "rb")
 
     def names(self, directory: str = "", after: str = "") -> list[str]:
-        """As `FileStore.names`."""
         return [each for each in self.files.names(self.path / directory) if each > after]
 
     def walk(self, directory: str = "") -> list[StoredFile]:
-        """As `FileStore.walk`."""
         found = []
         for folder, _, names in os.walk(self.path / directory):
             for name in names:
@@ -63,7 +50,6 @@ class LocalStore:
         return sorted(found)
 
     def prepare(self, *directories: str) -> None:
-        """As `FileStore.prepare`."""
         for each in directories:
             self.files.make_directories(self.path / each)
         for folder in _parents(directories):
@@ -72,21 +58,17 @@ class LocalStore:
             self.files.sync(path)
 
     def create(self, name: str, content: bytes) -> bool:
-        """As `FileStore.create`."""
         return publish(self.files, self.path / name, content)
 
     def make_directory(self, directory: str) -> None:
-        """As `FileStore.make_directory`."""
         self.files.make_directories(self.path / directory)
 
     def flush(self, names: Iterable[str]) -> None:
-        """As `FileStore.flush`."""
         for each in names:
             with suppress(FileNotFoundError):
                 self.files.sync(self.path / each)
 
     def flush_tree(self, directory: str) -> None:
-        """As `FileStore.flush_tree`."""
         for folder, _, names in os.walk(self.path / directory, topdown=False):
             for name in names:
                 self.files.sync(Path(folder, name))
@@ -95,33 +77,17 @@ class LocalStore:
             self.files.sync(self.path / parent)
 
     def delete(self, name: str) -> None:
-        """As `FileStore.delete`."""
         self.files.unlink(self.path / name)
 
     def delete_tree(self, directory: str) -> None:
-        """As `FileStore.delete_tree`."""
         self.files.remove_tree(self.path / directory)
 
     def delete_empty(self, directory: str) -> None:
-        """As `FileStore.delete_empty`."""
         for each in innermost_first(directory):
             if not self.files.remove_empty(self.path / each):
                 return
 
-    def replace(self, name: str, content: bytes) -> None:
-        """As `FileStore.replace`."""
-        path = self.path / name
-        temporary = temporary_name(path)
-        try:
-            self.files.write(temporary, content)
-            self.files.sync(temporary)
-            self.files.rename(temporary, path)
-        finally:
-            self.files.unlink(temporary)
-        self.files.sync(path.parent)
-
     def move(self, source: str, target: str) -> None:
-        """As `FileStore.move`."""
         name, new_name = self.path / source, self.path / target
         while True:
             self.files.make_directories(new_name.parent)

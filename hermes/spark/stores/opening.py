@@ -29,7 +29,7 @@ def open_store(
 
     Args:
         address: a directory, `file://`, `s3://` or `s3a://`, or `hdfs://`.
-        session: Spark's; what it is set up with is used for other stores than directories.
+        session: Spark's; its settings are used for other stores than directories.
         storage: settings of S3A, by Hadoop's names, which win over Spark's and the environment's.
         files: the file system of a directory; for tests.
 
@@ -60,7 +60,6 @@ def open_store(
 
 
 def is_s3(address: str | Path) -> bool:
-    """Whether an address is of S3."""
     return is_address(address) and str(address).partition(":")[0].lower() in _S3
 
 

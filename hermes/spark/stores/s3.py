@@ -9,15 +9,15 @@ import random
 import re
 import secrets
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from typing import Any, BinaryIO, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from hermes.errors import LoadError, LoadTargetError
 from hermes.extras import install_command
 from hermes.spark.stores.error_texts import error_text
-from hermes.spark.stores.ranges import range_file
+from hermes.spark.stores.remote import RemoteStore
 from hermes.spark.stores.s3_settings import S3Settings
 from hermes.spark.stores.store import StoredFile
 
@@ -40,22 +40,16 @@ _FILE_SYSTEM: Final = "org.apache.hadoop.fs.s3a.S3AFileSystem"
 _RETRIES: Final[Any] = {"max_retries": 6, "retry_timeout": timedelta(seconds=60)}
 
 
-class S3Store:
-    """Objects below a prefix; as `FileStore`.
-
-    Args:
-        address: `s3://BUCKET/PREFIX`, as it was given.
-        settings: how the bucket is reached.
+class S3Store(RemoteStore):
+    """Objects below a prefix.
 
     Raises:
         LoadTargetError: the address is none.
     """
 
-    path = None
-
     def __init__(self, address: str, settings: S3Settings) -> None:
+        super().__init__(address)
         _, self.bucket, self.prefix = split_address(address)
-        self.address = address.rstrip("/")
         self.settings = settings
         arguments: Any = settings.for_obstore()
         try:
@@ -65,17 +59,13 @@ class S3Store:
         except BaseError as error:  # a variable of AWS' that can't be parsed
             raise LoadTargetError(f"{self.address}: {error_text(str(error))}") from error
 
-    def place(self, name: str = "") -> str:
-        """As `FileStore.place`."""
-        return f"{self.address}/{name}" if name else self.address
-
     def url(self, name: str = "") -> str:
-        """As `FileStore.url`; Spark knows S3 by the name of its file system, S3A."""
+        # Spark knows S3 by the name of its file system, S3A.
         return "/".join(each for each in (f"s3a://{self.bucket}", self.prefix, name) if each)
 
     def spark_settings(self, spark: Any) -> Mapping[str, str]:
-        """As `FileStore.spark_settings`."""
-        if _hadoop(spark).getClassByNameOrNull(_FILE_SYSTEM) is None:
+        configuration = spark.sparkContext._jsc.hadoopConfiguration()
+        if configuration.getClassByNameOrNull(_FILE_SYSTEM) is None:
             raise LoadError(
                 f"{self.address}: Spark has no file system for S3: start it with --packages "
                 f"{spark_package(spark)} (or the setting spark.jars.packages)"
@@ -83,31 +73,23 @@ class S3Store:
         return self.settings.for_spark()
 
     def delta_table(self) -> tuple[str, dict[str, str]]:
-        """As `FileStore.delta_table`."""
         return self.url(), self.settings.for_delta()
 
     def read(self, name: str) -> bytes | None:
-        """As `FileStore.read`."""
         try:
             return self._ask(name, lambda: bytes(obstore.get(self._client, name).bytes()))
         except FileNotFoundError:
             return None
 
-    def open(self, name: str, size_bytes: int | None = None) -> BinaryIO:
-        """As `FileStore.open`."""
+    def size_bytes(self, name: str) -> int:
+        return self._ask(name, lambda: obstore.head(self._client, name)["size"])
 
-        def read(start: int, length: int) -> bytes:
-            return self._ask(
-                name,
-                lambda: bytes(obstore.get_range(self._client, name, start=start, length=length)),
-            )
-
-        if size_bytes is None:
-            size_bytes = self._ask(name, lambda: obstore.head(self._client, name)["size"])
-        return range_file(size_bytes, read)
+    def read_range(self, name: str, start: int, length: int) -> bytes:
+        return self._ask(
+            name, lambda: bytes(obstore.get_range(self._client, name, start=start, length=length))
+        )
 
     def names(self, directory: str = "", after: str = "") -> list[str]:
-        """As `FileStore.names`."""
         inner = f"{directory}/" if directory else ""
         if after:
             found = [each.name for each in self._list(directory, f"{inner}{after}")]
@@ -121,11 +103,10 @@ class S3Store:
         return sorted(each for each in names if each > after)
 
     def walk(self, directory: str = "") -> list[StoredFile]:
-        """As `FileStore.walk`."""
         return sorted(self._list(directory))
 
     def prepare(self, *directories: str) -> None:
-        """As `FileStore.prepare`: several create one object at once, and only one may succeed."""
+        # Several create one object at once, and only one may succeed.
         name = f"_hermes/.probe-{secrets.token_hex(8)}"
         contents = [b"%d" % number for number in range(_PROBES)]
         with ThreadPoolExecutor(_PROBES) as pool:
@@ -139,38 +120,18 @@ class S3Store:
             )
 
     def create(self, name: str, content: bytes) -> bool:
-        """As `FileStore.create`."""
         # A put whose answer was lost is tried again, and finds its own object.
         return self._put(name, content) or self.read(name) == content
 
-    def make_directory(self, directory: str) -> None:
-        """As `FileStore.make_directory`: there are none."""
-
-    def flush(self, names: Iterable[str]) -> None:
-        """As `FileStore.flush`: what is written is durable."""
-
-    def flush_tree(self, directory: str) -> None:
-        """As `FileStore.flush_tree`: what is written is durable."""
-
     def delete(self, name: str) -> None:
-        """As `FileStore.delete`."""
         self._ask(name, lambda: obstore.delete(self._client, name))
 
     def delete_tree(self, directory: str) -> None:
-        """As `FileStore.delete_tree`."""
         names = [each.name for each in self._list(directory)]
         if names:
             self._ask(directory, lambda: obstore.delete(self._client, names))
 
-    def delete_empty(self, directory: str) -> None:
-        """As `FileStore.delete_empty`: there are none."""
-
-    def replace(self, name: str, content: bytes) -> None:
-        """As `FileStore.replace`."""
-        self._ask(name, lambda: obstore.put(self._client, name, content, use_multipart=False))
-
     def move(self, source: str, target: str) -> None:
-        """As `FileStore.move`."""
         self._ask(source, lambda: obstore.copy(self._client, source, target))
         self.delete(source)
 
@@ -213,7 +174,7 @@ class S3Store:
         return self._ask(directory, run)
 
     def _ask(self, name: str, request: Callable[[], Result]) -> Result:
-        """Make a request; what fails is said without what was signed."""
+        """Make a request; an error is reported without what was signed."""
         try:
             return request()
         except FileNotFoundError as error:
@@ -235,16 +196,8 @@ def spark_package(spark: Any) -> str:
     return f"org.apache.hadoop:hadoop-aws:{version}"
 
 
-def _hadoop(spark: Any) -> Any:
-    return spark.sparkContext._jsc.hadoopConfiguration()
-
-
 def split_address(address: str) -> tuple[str, str, str]:
-    """The scheme, bucket and prefix of an address.
-
-    Raises:
-        LoadTargetError: it is none, or holds more than that.
-    """
+    """The scheme, bucket and prefix of an address; LoadTargetError for anything else."""
     if "@" in address.partition("://")[2].partition("/")[0]:
         raise LoadTargetError(
             "an address of S3 holds no credentials: give them by the environment or by options"

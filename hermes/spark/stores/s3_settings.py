@@ -25,8 +25,6 @@ _URL: Final = re.compile(r"https?://([\w.-]+|\[[0-9a-fA-F:.]+])(:[0-9]{1,5})?(/[
 
 
 class Credentials(NamedTuple):
-    """Who signs."""
-
     access_key: str
     secret_key: str
     session_token: str | None
@@ -38,7 +36,6 @@ class S3Settings:
 
     Attributes:
         endpoint: the server's URL; None for AWS.
-        region: that requests are signed for.
         is_path_style: whether the bucket is part of the path, not of the host.
         credentials: who signs; None for whoever the machine is: a role, a web identity.
         is_anonymous: whether nobody signs.
@@ -63,12 +60,7 @@ class S3Settings:
         }
         if self.endpoint is not None:
             settings["endpoint"] = self.endpoint
-        if self.credentials is not None:
-            settings["access_key_id"] = self.credentials.access_key
-            settings["secret_access_key"] = self.credentials.secret_key
-            if self.credentials.session_token is not None:
-                settings["session_token"] = self.credentials.session_token
-        return settings
+        return settings | self._signed("access_key_id", "secret_access_key", "session_token")
 
     def for_delta(self) -> dict[str, str]:
         """The `storage_options` of deltalake: commits are conditional puts."""
@@ -82,12 +74,9 @@ class S3Settings:
         }
         if self.endpoint is not None:
             settings["AWS_ENDPOINT_URL"] = self.endpoint
-        if self.credentials is not None:
-            settings["AWS_ACCESS_KEY_ID"] = self.credentials.access_key
-            settings["AWS_SECRET_ACCESS_KEY"] = self.credentials.secret_key
-            if self.credentials.session_token is not None:
-                settings["AWS_SESSION_TOKEN"] = self.credentials.session_token
-        return settings
+        return settings | self._signed(
+            "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"
+        )
 
     def for_spark(self) -> dict[str, str]:
         """The settings of Spark's S3A file system."""
@@ -97,12 +86,14 @@ class S3Settings:
             settings["fs.s3a.endpoint.region"] = self.region
             settings["fs.s3a.path.style.access"] = str(self.is_path_style).lower()
             settings["fs.s3a.connection.ssl.enabled"] = str(not self._is_plain).lower()
-        if self.credentials is not None:
-            settings["fs.s3a.access.key"] = self.credentials.access_key
-            settings["fs.s3a.secret.key"] = self.credentials.secret_key
-            if self.credentials.session_token is not None:
-                settings["fs.s3a.session.token"] = self.credentials.session_token
-        return settings
+        return settings | self._signed(
+            "fs.s3a.access.key", "fs.s3a.secret.key", "fs.s3a.session.token"
+        )
+
+    def _signed(self, *names: str) -> dict[str, str]:
+        """The credentials under the names of their three parts."""
+        pairs = zip(names, self.credentials or (), strict=False)
+        return {name: text for name, text in pairs if text is not None}
 
     @property
     def _is_plain(self) -> bool:
@@ -112,13 +103,7 @@ class S3Settings:
 def find_settings(
     bucket: str, given: Mapping[str, str], spark: Lookup | None, environ: Mapping[str, str]
 ) -> S3Settings:
-    """Put the settings of a bucket together.
-
-    Args:
-        bucket: whose.
-        given: to Hermes, by Hadoop's names.
-        spark: looks up what Spark has; None without a session.
-        environ: the environment.
+    """Put the settings of a bucket together: those given, else Spark's, else the environment's.
 
     Raises:
         ConfigError: something was given that isn't a setting of S3A, a key came without its secret,

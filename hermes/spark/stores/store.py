@@ -13,13 +13,7 @@ Place: TypeAlias = Path | str
 
 
 class StoredFile(NamedTuple):
-    """A file in a store.
-
-    Attributes:
-        name: relative to the store.
-        size_bytes: how large it is.
-        modified_ms: when it was written, in ms since 1970.
-    """
+    """A file, by its name in the store."""
 
     name: str
     size_bytes: int
@@ -40,17 +34,10 @@ class FileStore(Protocol):
         """The address that Spark reads and writes. It holds no credentials."""
 
     def read(self, name: str) -> bytes | None:
-        """The content of a small file; None when there is none.
-
-        Raises:
-            LoadTargetError: it is no regular file, or the store doesn't permit this.
-        """
+        """The content of a small file; None when there is none."""
 
     def spark_settings(self, spark: Any) -> Mapping[str, str]:
         """What a session must be set to before Spark reads or writes `url`; it may hold secrets.
-
-        Args:
-            spark: the `SparkSession`.
 
         Raises:
             LoadError: it lacks the file system; the text says how to start it.
@@ -64,25 +51,16 @@ class FileStore(Protocol):
         """
 
     def open(self, name: str, size_bytes: int | None = None) -> BinaryIO:
-        """A file to read parts of, such as the end of a Parquet file; the caller closes it.
+        """Open a file to read parts of, such as the end of a Parquet file; the caller closes it.
 
-        Args:
-            name: of the file.
-            size_bytes: how large it is, if that is known: it saves a request.
-
-        Raises:
-            FileNotFoundError: there is none.
+        Knowing its size saves a request. Raises FileNotFoundError.
         """
 
     def names(self, directory: str = "", after: str = "") -> list[str]:
         """The names of files and directories in a directory, sorted; none when it is missing.
 
-        Args:
-            directory: which.
-            after: only names that sort behind this one; object stores list no others then.
-
-        Raises:
-            NotADirectoryError: it is a file.
+        Only those that sort behind `after`: object stores list no others then. Raises
+        NotADirectoryError.
         """
 
     def walk(self, directory: str = "") -> list[StoredFile]:
@@ -99,7 +77,7 @@ class FileStore(Protocol):
         """Create a file, whole and durable, if its name is free. Its directory was prepared.
 
         Returns:
-            Whether the name now stands for this content; False when it stands for another: that
+            Whether the name now stands for this content. False when it stands for another: that
             file is left as it is.
 
         Raises:
@@ -125,21 +103,15 @@ class FileStore(Protocol):
     def delete_empty(self, directory: str) -> None:
         """Remove a directory in which nothing is, and those above it that it leaves empty.
 
-        The outermost directory stays. What others move there meanwhile is safe: see `move`.
+        The outermost one stays. What others move there meanwhile is safe: see `move`.
         """
-
-    def replace(self, name: str, content: bytes) -> None:
-        """Write a file whose content nobody relies on, over another one if need be, durably."""
 
     def move(self, source: str, target: str) -> None:
         """Give a file another name, which nothing has; its directory is made.
 
         Readers see it under one of the names at least; object stores copy it first. Durable once
         both directories, and those above them, are flushed. The directory is made again if
-        somebody's `delete_empty` was faster.
-
-        Raises:
-            FileNotFoundError: there is no such file.
+        somebody's `delete_empty` was faster. Raises FileNotFoundError.
         """
 
 
