@@ -1,4 +1,4 @@
-"""The program `hermes`: its table of commands, and how their outcomes become exit codes."""
+"""The program `hermes`: its table of commands, and exit codes."""
 
 import difflib
 import importlib
@@ -47,21 +47,20 @@ _COMMANDS: Final = {
 
 
 class _Ended(Exception):  # noqa: N818 - it is not an error
-    """A command was ended from outside; carries the reason past click, which has its own ideas."""
+    """A command was ended from outside; carries the reason past click's own handling."""
 
 
 class _Program(click.Group):
-    """The outermost group: whatever happens ends in one line on stderr and an exit code.
+    """The top-level group: every outcome ends in one line on stderr and an exit code.
 
     A command's module is imported when the command is first asked for.
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names of the commands, in the order in which a newcomer meets them."""
+        """The commands, in the order in which a newcomer meets them."""
         return list(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of that name, or None for an unknown one."""
         if cmd_name not in _COMMANDS:
             return None
         module, _, name = _COMMANDS[cmd_name].partition(".")
@@ -73,7 +72,7 @@ class _Program(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command that is meant; suggest one for what may be a typing error."""
+        """Find a command; suggest one for what may be a typing error."""
         name = args[0]
         if name not in _COMMANDS and not name.startswith("-"):
             for close in difflib.get_close_matches(name, _COMMANDS, n=1):
@@ -81,7 +80,6 @@ class _Program(click.Group):
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command."""
         try:
             return super().invoke(ctx)
         except (BrokenPipeError, KeyboardInterrupt) as reason:
@@ -96,7 +94,7 @@ class _Program(click.Group):
         windows_expand_args: bool = True,
         **extra: Any,
     ) -> Any:
-        """Run a command line and exit; as click's, which would word the errors differently."""
+        """Run a command line and exit; as click's, which would word errors differently."""
         _prepare_streams()
         try:
             code = super().main(args, "hermes", complete_var, standalone_mode=False, **extra)
@@ -118,7 +116,7 @@ class _Program(click.Group):
 
 
 def _keep_lines(command: click.Command) -> None:
-    r"""Turn what docstrings write as \b into the character by which click keeps lines."""
+    r"""Replace \b in docstrings by the character with which click keeps line breaks."""
     if command.help:
         command.help = command.help.replace("\\b\n", "\b\n")
     if isinstance(command, click.Group):
@@ -155,7 +153,7 @@ def program() -> None:
 
 
 def _prepare_streams() -> None:
-    """Replace standard streams that the caller has closed, and let stdout pass any file name."""
+    """Replace standard streams that the caller has closed, and let stdout take any file name."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - open as long as we run
@@ -165,5 +163,4 @@ def _prepare_streams() -> None:
 
 
 def main() -> None:
-    """The entry point of the program `hermes`; ends the process."""
     program()

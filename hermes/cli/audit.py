@@ -62,7 +62,7 @@ _SUMMARY: Final = (
 
 
 def _parse_since(text: str) -> Callable[[int], int]:
-    """Read `@TIME`, or a duration before now; returns what makes a time in ms of now."""
+    """Parse `@TIME`, or a duration before now, into a function from now to a time, both in ms."""
     if text.startswith("@"):
         moment = parse_time_ms(text[1:])
         return lambda _: moment
@@ -288,7 +288,7 @@ def _serve(
     users_file: Path | None,
     access: Sequence[AccessRule] | None,
 ) -> None:
-    """Compare every now and then, and serve metrics, for ever."""
+    """Compare now and then, and serve metrics, for ever."""
     from hermes.audit.serving import LastReport, mount_audit  # Twisted, for this alone
     from hermes.web import WebThread
 
@@ -324,8 +324,6 @@ def _serve(
 
 
 class _AuditRun:
-    """One audit, and how it is shown."""
-
     def __init__(
         self,
         audit: Audit,
@@ -349,7 +347,6 @@ class _AuditRun:
         self._told: dict[tuple[str, str, int], tuple[Any, ...]] = {}
 
     def count(self) -> None:
-        """Count what there is."""
         status("counting", quiet=self._quiet)
         for fault in self._audit.count():
             note(fault)
@@ -370,7 +367,7 @@ class _AuditRun:
             raise click.exceptions.Exit(EXIT_UNCERTAIN)
 
     def follow(self) -> None:
-        """Tell of windows as they are over, and again whenever that changes."""
+        """Report windows when they are over, and again whenever that changes."""
         while True:
             for window in self._look().windows:
                 key = (window.topic, window.tier, window.start_ms)

@@ -96,7 +96,7 @@ def reload(
 
 
 def _send_sighup(pid: int) -> None:
-    """Send the signal to a broker, and to nothing else: most programs end when they get it."""
+    """Send the signal to a broker, and to nothing else: it would end most programs."""
     try:
         command_line = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
     except FileNotFoundError:

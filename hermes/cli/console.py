@@ -43,7 +43,6 @@ _LEAST_CHARACTERS: Final = 8
 
 
 def _write_password(ctx: click.Context, _: click.Parameter, path: Path | None) -> None:
-    """Make a password file and exit."""
     if path is None or ctx.resilient_parsing:
         return
     if sys.stdin.isatty():
@@ -168,7 +167,7 @@ def command(
 
 
 class _Noting(logging.Handler):
-    """Notes on stderr what was changed, and by whom."""
+    """Notes on stderr who changed what."""
 
     def emit(self, record: logging.LogRecord) -> None:
         note(record.getMessage())

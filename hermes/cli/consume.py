@@ -48,8 +48,6 @@ _REGISTRY_SECONDS: Final = 30.0
 
 @dataclass(frozen=True, slots=True)
 class _ConsumeOptions:
-    """What the command line asks for."""
-
     topic: str
     partition: int | None
     start: Place
@@ -174,7 +172,7 @@ def _showing(
     schema_path: str | None,
     wanted: _ConsumeOptions,
 ) -> AbstractContextManager[RecordShower | None]:
-    """What makes JSON of records; None where payloads are written as they are."""
+    """Converts records to JSON; None where payloads are written as they are."""
     if not registry_url:
         if schema_path is not None:
             raise click.UsageError("--schema needs --registry")
@@ -270,7 +268,7 @@ def _summary(readers: list[PartitionReader]) -> str:
 def _progress_bytes(
     readers: list[PartitionReader], ranges: dict[int, OffsetRange], wanted: _ConsumeOptions
 ) -> int | None:
-    """How much there is to read, when that is known and the terminal is free for a bar."""
+    """How much there is to read, if that is known and the terminal is free for a bar."""
     if not wanted.exit_at_end or sys.stdout.isatty():
         return None
     return sum(max(ranges[each.partition].end - each.offset, 0) for each in readers)
@@ -307,7 +305,7 @@ def _write(data: bytes) -> None:
 
 
 def _group_config(wanted: _ConsumeOptions, **settings: Any) -> ConsumerConfig:
-    """The settings of a member; usage errors for what the group decides itself."""
+    """A member's settings; usage errors for options that the group decides."""
     if not settings["zookeeper_connect"]:
         raise click.UsageError("--group needs --broker or --zookeeper")
     if wanted.partition is not None or wanted.exit_at_end:

@@ -1,4 +1,4 @@
-"""Copies messages that were read into other topics, and keeps account of how far it has come."""
+"""Copies messages into other topics, and accounts for its progress."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ Sorted: TypeAlias = tuple[tuple[str, int], list[tuple[bytes, int]], list[Message
 
 
 class CopyPlan(NamedTuple):
-    """What is to be read of one partition: from `start` up to `end`."""
+    """The range of a partition to copy."""
 
     reader: PartitionReader
     start: int
@@ -44,7 +44,7 @@ def sort_by_partition(topic: str, to_partition: int | None, chunk: Chunk) -> Ite
 
 
 class Copy:
-    """Sends what was read, and keeps account of how far it has come."""
+    """Sends what was read, and accounts for its progress."""
 
     def __init__(
         self,
@@ -63,7 +63,6 @@ class Copy:
         }
 
     def add(self, chunk: Chunk, advance: Callable[[int], None]) -> None:
-        """Send the messages of a chunk."""
         copied = self._copied[chunk.partition]
         for target, messages, whole in self._sort(chunk):
             if target not in self._senders:
@@ -89,14 +88,13 @@ class Copy:
             copied.offset = max(copied.offset, min(plan.reader.offset, plan.end))
 
     def tell_where(self) -> None:
-        """Say where to continue, for an end that comes early."""
+        """Say where to continue, if the copy ends early."""
         for number, copied in self._copied.items():
             if copied.messages:
                 where = f"partition {number} was copied up to offset {copied.offset}"
                 note(f"{where}: continue with -p {number} -o {copied.offset}")
 
     def report(self, topic: str, new_topic: str | None, as_json: bool) -> None:
-        """Say what was copied."""
         if as_json:
             rows: list[dict[str, Any]] = [
                 {

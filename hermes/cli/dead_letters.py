@@ -1,4 +1,4 @@
-"""Where dead letters go when they are replayed: to the topics where they were published."""
+"""Routes replayed dead letters back to the topics where they were published."""
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
@@ -20,13 +20,12 @@ _SHOWN_BYTES: Final = 40
 
 
 class DeadLetters:
-    """Takes dead letters apart.
+    """Unwraps dead letters.
 
     Args:
-        producer: talks to the broker that is written to.
         topic: where all go; None for each to its own topic.
-        to_partition: the partition where all go, -1 for any; None for the one where they came
-            from, or where the topic has none of this number, one chosen by it.
+        to_partition: the partition where all go, -1 for any; None for the original one, or, where
+            the topic has none of this number, one derived from it.
 
     Attributes:
         left_out: how many messages were no dead letters.
@@ -40,10 +39,10 @@ class DeadLetters:
         self.left_out = 0
 
     def sort(self, chunk: Chunk) -> Iterator[Sorted]:
-        """Take the messages of a chunk apart.
+        """Unwrap the messages of a chunk.
 
         Yields:
-            A topic and a partition, and what goes there: payloads, each with the offset after its
+            A topic, a partition and what goes there: payloads, each with the offset after its
             message; and these as records. What is no dead letter is left out, and shown.
         """
         found = []

@@ -1,6 +1,6 @@
-"""What may be wrong with a broker's machine and set-up: one check after the other, nothing changed.
+"""Diagnoses a broker's machine and set-up: one check after the other, nothing changed.
 
-Each check yields findings; one that finds nothing wrong says what it has seen.
+A check yields findings; one that finds nothing wrong says what it has seen.
 """
 
 import errno
@@ -73,10 +73,10 @@ _KINDS: Final = {
 
 
 class Diagnosis(NamedTuple):
-    """What one check has found.
+    """A finding of a check.
 
     Attributes:
-        area: what was looked at.
+        area: what was checked.
         level: `ok`, `notice` (worth knowing) or `problem` (to be put right).
         text: what is so, and what to do.
     """
@@ -87,7 +87,6 @@ class Diagnosis(NamedTuple):
 
 
 def check_installation() -> Iterator[Diagnosis]:
-    """Look at what is installed."""
     found = ", ".join(f"{name} {metadata.version(name)}" for name in ("Twisted", "kazoo", "click"))
     python = ".".join(map(str, sys.version_info[:3]))
     yield Diagnosis("versions", "ok", f"hermes {__version__}, Python {python}, {found}")
@@ -102,7 +101,7 @@ def check_installation() -> Iterator[Diagnosis]:
 
 
 def check_clock(now: float | None = None) -> Iterator[Diagnosis]:
-    """Look whether the clock was ever set."""
+    """Check whether the clock was ever set."""
     now = time.time() if now is None else now
     shown = format_time_ms(int(now * 1000))
     if now < _EARLIEST_CLOCK:
@@ -113,7 +112,7 @@ def check_clock(now: float | None = None) -> Iterator[Diagnosis]:
 
 
 def read_config(path: Path) -> tuple[BrokerConfig | None, list[Diagnosis]]:
-    """Read a configuration as a start would; the configuration is None if that can't be."""
+    """Read a configuration as a start would; None if it is invalid."""
     config = None
     try:
         config = load_broker_config(path)
@@ -133,7 +132,7 @@ def read_config(path: Path) -> tuple[BrokerConfig | None, list[Diagnosis]]:
 
 
 def holder_of(log_dir: Path) -> str | None:
-    """The process id of the broker that uses a data directory; None when there is none."""
+    """The process id of the broker that uses a data directory."""
     try:
         with open(log_dir / LOCK_NAME, encoding="ascii", errors="replace") as file:
             try:
@@ -146,7 +145,7 @@ def holder_of(log_dir: Path) -> str | None:
 
 
 def check_data(config: BrokerConfig, holder: str | None) -> Iterator[Diagnosis]:
-    """Look at the data directory, without reading what is in its files."""
+    """Check the data directory, without reading its files' contents."""
     log_dir = config.log_dir
     if not log_dir.is_dir():
         yield Diagnosis("data", "ok", f"{log_dir} does not exist; the first start makes it")
@@ -174,7 +173,7 @@ def check_data(config: BrokerConfig, holder: str | None) -> Iterator[Diagnosis]:
 
 
 def _check_access(directories: list[Path]) -> Iterator[Diagnosis]:
-    """Look whether this user may use the partitions' files, and whether their times can be."""
+    """Check this user's access to the partitions' files and their times."""
     refused: list[Path] = []
     newest = (0.0, Path())
     for directory in directories:
@@ -213,7 +212,6 @@ def _check_coordination_file(path: Path, *, is_used: bool) -> Iterator[Diagnosis
 
 
 def check_disk(config: BrokerConfig) -> Iterator[Diagnosis]:
-    """Look how much room there is."""
     place = config.log_dir.absolute()
     while not place.exists():
         place = place.parent
@@ -235,7 +233,7 @@ def check_disk(config: BrokerConfig) -> Iterator[Diagnosis]:
 
 
 def check_limits(config: BrokerConfig) -> Iterator[Diagnosis]:
-    """Look at what the operating system allows a process."""
+    """Check the operating system's limits for a process."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = config.max_connections + config.max_open_segments + _OTHER_DESCRIPTORS
     if hard != resource.RLIM_INFINITY and hard < wanted:
@@ -256,7 +254,6 @@ def check_limits(config: BrokerConfig) -> Iterator[Diagnosis]:
 
 
 def check_security(config: BrokerConfig) -> Iterator[Diagnosis]:
-    """Look at who is let in."""
     dangers = [text for setting, each in config.listeners() for text in warnings_of(setting, each)]
     for text in dangers:
         yield Diagnosis("security", "notice", text)
@@ -275,7 +272,7 @@ def check_security(config: BrokerConfig) -> Iterator[Diagnosis]:
 
 
 def _check_ends(config: BrokerConfig) -> Iterator[Diagnosis]:
-    """Look how long the certificates are good."""
+    """Check when certificates expire."""
     with suppress(ConfigError):  # which `read_config` has said
         for checked in check_certificates(config):
             if checked.missing_name:
@@ -298,7 +295,7 @@ def _check_ends(config: BrokerConfig) -> Iterator[Diagnosis]:
 def check_ports(
     config: BrokerConfig, holder: str | None, timeout: float, security: ClientSecurity
 ) -> Iterator[Diagnosis]:
-    """Look whether a broker's ports are free, or, if it runs, whether it answers there."""
+    """Check whether a broker's ports are free, or, if it runs, whether it answers there."""
     served = [("listen", each) for each in config.listen]
     others = [("kafka_listen", each) for each in config.kafka_listen or ()]
     others += [("http_listen", each) for each in config.http_listen or ()]
@@ -317,7 +314,7 @@ def check_ports(
 
 
 def tcp_place(listener: ListenerConfig) -> BrokerOption | None:
-    """Where a listener is; None for one that isn't TCP."""
+    """A listener's address; None if it isn't TCP."""
     endpoint = read_endpoint(listener.endpoint)
     if not (endpoint.is_tcp and endpoint.port.isdigit()):
         return None
@@ -331,7 +328,7 @@ def _check_listener(
     security: ClientSecurity,
     broker_id: int,
 ) -> Iterator[Diagnosis]:
-    """Ask a broker at one of its ports, by what was given, or by nothing where that is enough."""
+    """Ask a broker at one of its ports, with credentials only where they are needed."""
     tls, authentication = listener.tls is not None, listener.authentication
     for each in (security, PLAIN):
         if each.fits(tls, authentication):
@@ -373,7 +370,6 @@ def check_broker(
     security: ClientSecurity,
     broker_id: int | None = None,
 ) -> Iterator[Diagnosis]:
-    """Ask a broker about itself."""
     address = place._replace(host=place.host or "localhost")
     try:
         with address.consumer(timeout, security) as consumer:
@@ -426,7 +422,7 @@ def check_coordination(
 
 
 def _counted_groups(session: Session) -> str:
-    """How many groups there are, of Hermes' and of Kafka's clients; "" where that isn't told."""
+    """How many groups there are, of Hermes' and of Kafka's clients; "" where that isn't known."""
     try:
         count = len(list_groups(session)) + len(list_kafka_groups(session))
     except CoordinationNotAuthorizedError:

@@ -1,4 +1,4 @@
-"""`hermes dump-log` of segments of Kafka's record batches."""
+"""`hermes dump-log` of segments of record batches."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,17 +19,12 @@ def dump_batches(path: Path, limits: Limits, *, deep: bool, payloads: bool, as_j
     """Show a segment.
 
     Args:
-        path: its file.
         limits: how far batches may expand.
-        deep: whether their messages are shown, too.
-        payloads: whether those are shown with their keys and payloads.
-        as_json: whether to write JSON.
+        deep: whether to show batches' messages.
+        payloads: whether to show those with keys and payloads.
 
     Returns:
         How many places are damaged.
-
-    Raises:
-        OSError: it can't be read.
     """
     damaged = 0
     with BatchFile(path, limits) as segment:
@@ -58,7 +53,7 @@ def _records(segment: BatchFile, batch: InspectedBatch) -> Iterator[Record]:
 
 
 def _row(found: InspectedBatch | BadBytes) -> dict[str, Any]:
-    """What `--json` shows of a place."""
+    """The JSON of a batch or a damaged place."""
     if isinstance(found, BadBytes):
         return {
             "offset": found.offset,

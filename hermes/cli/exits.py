@@ -1,4 +1,4 @@
-"""How a command ends: the exit codes, and the one line that an exception becomes."""
+"""Exit codes, and the one line that an exception becomes."""
 
 import os
 import signal
@@ -49,13 +49,9 @@ _MAX_TEXT: Final = 2000
 
 
 def conclude(error: BaseException) -> int:
-    """Write to stderr, in one line, what ended a command, and choose its exit code.
+    """Write to stderr, in one line, what ended a command, and return the exit code.
 
-    Args:
-        error: whatever the command raised.
-
-    Returns:
-        The exit code. A reader of stdout that has seen enough (`| head`) is not a failure.
+    A reader of stdout that has seen enough (`| head`) is not a failure.
     """
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         error.show()
@@ -71,15 +67,7 @@ def conclude(error: BaseException) -> int:
 
 
 def fail_for(faults: Sequence[object], code: int = EXIT_FAILURE) -> None:
-    """End a command that has done what it could, unless there are no faults.
-
-    Args:
-        faults: what was not as it should be; a line each.
-        code: the exit code.
-
-    Raises:
-        click.exceptions.Exit: there are some.
-    """
+    """End a command that has done what it could with an exit code, unless there are no faults."""
     for fault in faults:
         note(str(fault))
     if faults:
@@ -87,7 +75,7 @@ def fail_for(faults: Sequence[object], code: int = EXIT_FAILURE) -> None:
 
 
 def _judge(error: BaseException) -> tuple[int, str]:
-    """The exit code for an exception and the text for stderr; "" for none."""
+    """The exit code for an exception, and the text for stderr; "" for none."""
     if isinstance(error, click.exceptions.Exit):
         return error.exit_code, ""
     if isinstance(error, click.UsageError):
@@ -115,14 +103,14 @@ def _judge(error: BaseException) -> tuple[int, str]:
 
 
 def _advice(error: HermesError) -> str:
-    """What the options are called with which a refused client would be somebody."""
+    """The options by which a refused client would authenticate."""
     if isinstance(error, NotAuthenticatedError) and "wants to know who" in str(error):
         return " (say it by --user, or by --tls-certificate)"
     return ""
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Whether an error, or what it came from, says that we are not known, or may not."""
+    """Whether an error, or its cause, is one of authentication or authorization."""
     if isinstance(error, NotAuthenticatedError | NotAuthorizedError):
         return True
     if isinstance(error, SchemaRegistryError) and error.status in _REFUSALS:

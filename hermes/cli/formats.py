@@ -1,4 +1,4 @@
-"""Messages as `consume` writes them: their payloads, JSON, or kcat's format strings."""
+"""Formats messages for `consume`: payloads, JSON, or kcat's format strings."""
 
 import base64
 import json
@@ -19,16 +19,13 @@ class ConsumedMessage(NamedTuple):
     """A message and where it was found.
 
     Attributes:
-        topic: the topic's name.
-        partition: the partition's number.
-        offset: where the message starts; inside a compressed set, where that set starts.
-        next_offset: where to resume reading after it; inside a compressed set, where the set starts
+        offset: where the message starts; in a compressed set, where that set starts.
+        next_offset: where to resume reading after it; in a compressed set, where the set starts
             for all messages but the last.
-        payload: the message's bytes; None for a tombstone.
+        payload: None for a tombstone.
         time_ms: a record's time, or when the broker appended the message, in ms since 1970; -1
-            when that is not known.
-        key: a record's; None if it has none.
-        headers: a record's.
+            if unknown.
+        key, headers: a record's.
     """
 
     topic: str
@@ -61,7 +58,7 @@ def choose_renderer(
     Args:
         template: a format, see `MessageFormat`; None for one payload per line.
         as_json: whether to write one JSON object per line instead.
-        has_values: whether payloads are JSON, to be written as values within such objects.
+        has_values: whether payloads are JSON, to be embedded in these objects.
 
     Raises:
         ValueError: the format is invalid; the text says why.
@@ -103,7 +100,7 @@ def _payload_lines(chunk: Chunk) -> bytes:
 
 
 def consumed_messages(chunk: Chunk) -> Iterator[ConsumedMessage]:
-    """The messages of a chunk one by one, each with where (and when, if known) it was found."""
+    """The messages of a chunk, each with where (and when, if known) it was found."""
     offset, times = chunk.offset, iter(chunk.times)
     span = next(times, None)
     for message, following in chunk.messages:
@@ -127,19 +124,18 @@ def consumed_messages(chunk: Chunk) -> Iterator[ConsumedMessage]:
 
 
 def json_line(message: ConsumedMessage) -> bytes:
-    """A message as `--json` writes it: an object on a line of its own."""
     shown = {**_place(message), **_record(message), **payload_json(message.payload)}
     return json.dumps(shown).encode() + b"\n"
 
 
 def _value_line(message: ConsumedMessage) -> bytes:
-    """The same where the payload is JSON."""
+    """As `json_line`, where the payload is JSON."""
     place = json.dumps({**_place(message), **_record(message)}).encode().removesuffix(b"}")
     return place + b', "value": ' + (message.payload or b"null") + b"}\n"
 
 
 def _record(message: ConsumedMessage) -> dict[str, object]:
-    """What only records have: key and headers."""
+    """A record's key and headers."""
     shown: dict[str, object] = {}
     if message.key is not None:
         shown |= _bytes_json("key", message.key)
@@ -203,8 +199,8 @@ class MessageFormat:
 
     Args:
         template: text with kcat's tokens and escapes; see `FORMAT_HELP`.
-        shown: applied to what replaces a token, to escape it for a terminal; the template's own
-            bytes, which are the user's, stay as they are.
+        shown: escapes what replaces a token for a terminal; the template's own bytes, which are
+            the user's, stay as they are.
 
     Raises:
         ValueError: a token or an escape is unknown; the text names it, and the known ones.
@@ -228,7 +224,7 @@ class MessageFormat:
         self._add_literal(template[position:].encode("utf-8", "surrogateescape"))
 
     def render(self, message: ConsumedMessage) -> bytes:
-        """The bytes to write for one message; no newline is added."""
+        """The bytes of one message; no newline is added."""
         return b"".join([piece(message) for piece in self._pieces])
 
     def _add_literal(self, literal: bytes) -> None:
@@ -245,7 +241,6 @@ class MessageFormat:
 
 
 def _parse_delimiter(text: str) -> bytes:
-    r"""Read what separates messages: text with the escapes of a format."""
     delimiter = MessageFormat(text.replace("%", "%%")).render(ConsumedMessage("", 0, 0, 0, b""))
     if not delimiter:
         raise ValueError("a delimiter can't be empty")

@@ -46,7 +46,8 @@ _TopicPartition = tuple[str, BrokerPartition]
 def command() -> None:
     """List, describe, reset and delete consumer groups.
 
-    Those of Hermes' consumers and Kafka 0.7's stand in ZooKeeper. Those of Kafka's current clients
+    Those of Hermes' consumers and Kafka 0.7's are stored in ZooKeeper. Those of Kafka's current
+    clients
     are coordinated by brokers with `kafka_listen`: they are found through ZooKeeper, or with -k.
     """
 
@@ -58,7 +59,7 @@ def list_(cluster: RegisteredCluster | None, kafka: KafkaGroups | None, as_json:
     """List the consumer groups; `kind` tells those of Kafka's current clients.
 
     These are told by the brokers that coordinate them. Those of a broker that doesn't answer are
-    shown as they stand in coordination; it is named on stderr, and the status is 1.
+    shown as stored in coordination; it is named on stderr, and the status is 1.
     """
     rows: list[dict[str, Any]] = []
     found: dict[str, int] = {}
@@ -85,7 +86,7 @@ def list_(cluster: RegisteredCluster | None, kafka: KafkaGroups | None, as_json:
 
 
 def _reached(cluster: RegisteredCluster, faults: list[str]) -> KafkaGroups | None:
-    """The coordinators of a cluster, unless none answers: then that is added to `faults`."""
+    """The coordinators of a cluster; if none answers, None and an entry of `faults`."""
     try:
         return kafka_groups_of(cluster)
     except UNANSWERED as error:
@@ -94,7 +95,7 @@ def _reached(cluster: RegisteredCluster, faults: list[str]) -> KafkaGroups | Non
 
 
 def _is_kafka(cluster: RegisteredCluster | None, group: str) -> bool:
-    """Whether a group is one of Kafka's current clients, and of those alone."""
+    """Whether a group is one of Kafka's current clients only."""
     if cluster is None:  # -k
         return True
     if cluster.session.get(GroupPaths(group).root) is not None:
@@ -105,7 +106,7 @@ def _is_kafka(cluster: RegisteredCluster | None, group: str) -> bool:
 def _kafka_with(
     cluster: RegisteredCluster | None, kafka: KafkaGroups | None, group: str
 ) -> KafkaGroups | None:
-    """What coordinates a group if it is one of Kafka's current clients, and of those alone."""
+    """The coordinators of a group, if it is one of Kafka's current clients only."""
     if not _is_kafka(cluster, group):
         return None
     return kafka if cluster is None else kafka_groups_of(cluster)
@@ -129,7 +130,7 @@ def describe(
 
     What is unknown (a broker doesn't answer, the offset is not a number) is a dash, stderr says
     why, and the status is 1. If it is the broker that coordinates a group of Kafka's current
-    clients, members and offsets are shown as they stand in coordination.
+    clients, members and offsets are shown as stored in coordination.
 
     Of groups of Kafka's current clients partitions have Kafka's numbers, and the lag of a topic
     with the format `kafka` is in messages.
@@ -196,7 +197,7 @@ def _describe_kafka(
 def _kafka_content(
     cluster: RegisteredCluster | None, kafka: KafkaGroups | None, group: str, unknown: list[str]
 ) -> tuple[list[KafkaMember], dict[tuple[str, int], int]]:
-    """Members and offsets as a coordinator tells them; else as they stand in coordination."""
+    """Members and offsets as the coordinator reports them; else as they are stored."""
     if kafka is not None:
         try:
             return kafka.members(group), kafka.offsets(group)
@@ -228,7 +229,7 @@ def _kafka_end(kafka: KafkaGroups, place: tuple[str, int], unknown: list[str]) -
 def _row(
     cluster: RegisteredCluster, state: GroupState, place: _TopicPartition, unknown: list[str]
 ) -> dict[str, Any]:
-    """Describe a partition; what can't be determined is added to `unknown`."""
+    """Describe a partition; what isn't known is added to `unknown`."""
     topic, partition = place
     offset = _stored(state, place)
     end: int | None = None
@@ -256,7 +257,7 @@ def _check_inside(
     end: int | None,
     unknown: list[str],
 ) -> None:
-    """Add it to `unknown` if a group's offset is not one of this log."""
+    """Add a group's offset to `unknown` if it is outside the log."""
     if offset is not None and end is not None and offset > end:
         unknown.append(
             f"{topic} {partition}: the offset {offset} is beyond the end {end}: was the topic "
@@ -273,7 +274,7 @@ def _stored(state: GroupState, place: _TopicPartition) -> int | None:
 def _messages(
     cluster: RegisteredCluster, place: _TopicPartition, offset: int | None, end: int | None
 ) -> int | None:
-    """How many messages there are between two offsets; None where counting is not cheap."""
+    """How many messages are between two offsets; None where counting is not cheap."""
     lag = lag_between(offset, end)
     if offset is None or end is None or lag is None:
         return None

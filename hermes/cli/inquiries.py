@@ -1,4 +1,4 @@
-"""Questions to several machines at once, of which a silent one holds up none of the others."""
+"""Asks several machines in parallel, so that a silent one holds up none of the others."""
 
 from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, wait
@@ -11,10 +11,10 @@ _LEAST_PATIENCE_SECONDS: Final = 1.0
 
 
 class Inquiries:
-    """Asks each in a thread of its own, and whoever hasn't answered yet not again meanwhile.
+    """Asks each in a thread of its own; one that hasn't answered isn't asked again meanwhile.
 
     Args:
-        patience_seconds: how long each that is asked is waited for; a second at the least.
+        patience_seconds: how long to wait for an answer; at least a second.
     """
 
     def __init__(self, patience_seconds: float) -> None:
@@ -27,12 +27,12 @@ class Inquiries:
         """Ask, and wait.
 
         Args:
-            questions: what asks whom, and ends in time by itself. It runs in a thread that doesn't
-                keep the process alive; one still open from an earlier call stands for the new one.
-            needs_one: whether to wait on while nobody has answered.
+            questions: each must end in time by itself. It runs in a daemon thread; one still open
+                from an earlier call stands for the new one.
+            needs_one: whether to keep waiting while nobody has answered.
 
         Returns:
-            The answers, or errors, of those who have answered.
+            The answers or errors so far.
         """
         fresh = [key for key in questions if key not in self._open]
         for key in fresh:
@@ -45,7 +45,6 @@ class Inquiries:
         return {key: self._open.pop(key) for key, each in asked.items() if each.done()}
 
     def is_open(self, key: Hashable) -> bool:
-        """Whether somebody was asked, and still hasn't answered."""
         return key in self._open and not self._open[key].done()
 
 

@@ -1,7 +1,6 @@
-"""Lines of a file or a stream, in batches: full ones from a file, what has come from a live stream.
+"""Splits a file or a stream into batches of lines: full ones, or what has come so far of a stream.
 
-A line is the bytes up to a newline (or another delimiter), which is not part of it. The last line
-may lack its newline.
+A line ends before a newline (or another delimiter); the last one may lack it.
 """
 
 import os
@@ -33,7 +32,7 @@ class LineBatch:
     Attributes:
         lines: one or more, without their newlines.
         byte_count: the size of all of them, newlines not counted.
-        messages: where lines are payloads that were read, of each the message, whose key, headers
+        messages: where lines are payloads that were read, the message of each, whose key, headers
             and time go with it; empty for lines that have nothing else.
     """
 
@@ -43,8 +42,6 @@ class LineBatch:
 
 
 class ByteSource(Protocol):
-    """Where bytes come from."""
-
     def read(self) -> bytes:
         """The next bytes, as soon as there are some; b"" at the end."""
 
@@ -61,11 +58,9 @@ class DescriptorSource:
         self._poll.register(descriptor, select.POLLIN)
 
     def read(self) -> bytes:
-        """See `ByteSource`."""
         return os.read(self._descriptor, _READ_BYTES)
 
     def wait(self, seconds: float) -> bool:
-        """See `ByteSource`."""
         return bool(self._poll.poll(seconds * 1000))
 
 
@@ -84,10 +79,9 @@ def read_batches(
     line typed or logged now does not wait for others.
 
     Args:
-        source: read to its end.
         max_lines: lines in a batch; 1 or more.
         max_batch_bytes: no batch is larger, unless it is a single longer line.
-        max_line_bytes: the longest line allowed; memory is bounded by it and one batch.
+        max_line_bytes: the longest line allowed; bounds memory, together with one batch.
         linger_seconds: how long an incomplete batch waits for more lines; 0 or more.
         delimiter: what ends a line; one byte or more.
 

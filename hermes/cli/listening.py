@@ -1,4 +1,4 @@
-"""Where commands that serve listen: as broker.yaml has it, and as safe."""
+"""The listeners of commands that serve: as in broker.yaml, and as safe."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -21,7 +21,7 @@ _MOST_RULES_BYTES: Final = 1 << 20
 
 
 class _ListenerType(click.ParamType):  # type: ignore[type-arg,unused-ignore]
-    """An endpoint string, or a mapping as broker.yaml has it, in braces."""
+    """An endpoint string, or a mapping as in broker.yaml, in braces."""
 
     name = "endpoint"
 
@@ -65,7 +65,7 @@ def read_rules(path: Path | None) -> tuple[AccessRule, ...] | None:
     """Read the `access` of a YAML file; None without a file.
 
     Raises:
-        ConfigError: it can't be read, or has no rules that can be used.
+        ConfigError: it can't be read, or has no valid rules.
     """
     if path is None:
         return None
@@ -83,7 +83,6 @@ def read_rules(path: Path | None) -> tuple[AccessRule, ...] | None:
 
 
 def url_shown(address: Address, listener: ListenerConfig) -> str:
-    """Where something is served, for people."""
     if isinstance(address, str):
         return address
     host = f"[{address[0]}]" if ":" in address[0] else address[0]
@@ -97,13 +96,11 @@ def check_served(
     allow_insecure: bool,
     users_file: Path | None = None,
 ) -> None:
-    """Refuse what may not be opened; warn of what is dangerous, on stderr.
+    """Refuse listeners that may not be opened; warn of dangerous ones on stderr.
 
     Args:
-        setting: the option that they come from.
-        listeners: what it says.
-        allow_insecure: whether they may be dangerous.
-        users_file: the users, where there are any.
+        setting: the option, for errors.
+        allow_insecure: whether dangerous ones are allowed.
 
     Raises:
         ConfigError: one of them may not be opened.

@@ -139,7 +139,7 @@ def _options(
     include_headers: bool,
     **_: object,
 ) -> dict[str, str]:
-    """The options of the load, under the library's names."""
+    """The load's options, by the library's names."""
     if bool(topics) == (pattern is not None):
         raise click.UsageError("name topics, or give --pattern")
     if not (bootstrap_servers or zookeeper):
@@ -173,7 +173,7 @@ def _setting(text: str) -> tuple[str, str]:
 
 
 def _storage(target: str, settings: dict[str, str]) -> dict[str, str]:
-    """What Spark's settings say of S3: the driver needs it before there is a session."""
+    """The S3 settings among Spark's: the driver needs them before there is a session."""
     from hermes.spark.stores import is_s3
 
     prefix = "spark.hadoop.fs.s3a."

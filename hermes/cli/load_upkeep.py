@@ -1,4 +1,4 @@
-"""`hermes load` without loading: what expires, is compacted, verified or cleaned up in a target."""
+"""`hermes load` without loading: expires, compacts, verifies or cleans up a target."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -13,7 +13,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Upkeep(Protocol):
-    """One of these, with what was chosen for it."""
+    """One of these, with its options."""
 
     def __call__(
         self, target: str, *, spark: Any, storage: Mapping[str, str], as_json: bool

@@ -111,7 +111,7 @@ def _run(path: Path, *, check: bool) -> None:
 
 
 def _load(path: Path) -> MirrorConfig:
-    """Read the file, and check what only the mirror itself can: names and filters of topics."""
+    """Read the file, and check the names and filters of topics."""
     config = load_mirror_config(path)
     try:
         Mirror(config)
@@ -121,7 +121,7 @@ def _load(path: Path) -> MirrorConfig:
 
 
 def _run_supervised() -> None:
-    """Run with the settings that a broker gives on stdin, until it closes that."""
+    """Run with the settings that a broker sends on stdin, until it closes that."""
     from hermes.mirror.life import run_mirror
 
     _log_to_stderr("%(levelname)s %(message)s")
@@ -131,7 +131,7 @@ def _run_supervised() -> None:
 
 
 def _log_to_stderr(format_: str) -> None:
-    """Log what operators need; names in it come from anybody."""
+    """Log what operators need, escaped: names come from anybody."""
     level = logging.DEBUG if debugging() else logging.INFO
     logging.basicConfig(format=format_, level=logging.WARNING, force=True)
     logging.getLogger("hermes").setLevel(level)
@@ -140,10 +140,10 @@ def _log_to_stderr(format_: str) -> None:
 
 
 class _Printable(logging.Formatter):
-    """Lines that nothing in them can break, or hide."""
+    """Escapes control characters and line breaks in log lines."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """See `logging.Formatter`; a traceback keeps its lines."""
+        """A traceback keeps its lines."""
         record.msg, record.args = printable(record.getMessage(), _LONGEST_LINE), None
         return super().format(record)
 
@@ -162,7 +162,7 @@ def status(cluster: RegisteredCluster, as_json: bool, name: str | None) -> None:
     does. With --json a line is a process, with all its partitions.
 
     The status is 1 when something is wrong: with a source or the target, with a partition, a topic
-    that is refused, a mirror without a process. What it is stands on stderr.
+    that is refused, a mirror without a process. Stderr says what.
     """
     mirrors, faults = read_mirrors(cluster.session)
     if name is not None and name not in mirrors:
@@ -208,7 +208,7 @@ def ask(as_json: bool, address: str, security: ClientSecurity) -> None:
 
 
 def _open(url: str, security: ClientSecurity) -> Any:
-    """Ask for a page; the password goes by TLS, or within this machine."""
+    """Request a page; the password is sent only by TLS, or within this machine."""
     handlers: list[Any] = [ProxyHandler({})]
     if security.uses_tls:
         handlers.append(HTTPSHandler(context=security.ssl_context()))

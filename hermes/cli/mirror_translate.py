@@ -28,7 +28,7 @@ class _GroupPositions(NamedTuple):
 
     Attributes:
         cluster_id: the source's.
-        places: the group's next offset by the name of the source partition.
+        places: the group's next offsets by the name of the source partition.
         shown: the same partitions for people.
     """
 
@@ -112,9 +112,9 @@ def _read(session: Session, group: str) -> _GroupPositions:
 def _translate_all(
     cluster: RegisteredCluster, reader: _GroupPositions, faults: list[str]
 ) -> Iterator[tuple[tuple[str, BrokerPartition], TranslatedPlace]]:
-    """Translate into all partitions that have something of what is read.
+    """Translate into all partitions that hold something of what the group reads.
 
-    What is found is taken out of `reader.shown`.
+    What is found is removed from `reader.shown`.
     """
     session, security = cluster.session, cluster.security
     wanted = {shown.rpartition(" ")[0] for shown in reader.shown.values()}

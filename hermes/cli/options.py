@@ -1,4 +1,4 @@
-"""The options that several commands share, and the types of their values."""
+"""Options and option types that several commands share."""
 
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
@@ -23,7 +23,7 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 class BrokerOption(addresses.BrokerAddress):
-    """Where a broker listens, and clients of it."""
+    """A broker's address, and clients of it."""
 
     __slots__ = ()
 
@@ -60,7 +60,6 @@ def option_type(parse: Callable[[str], Value], shown: str) -> Callable[[str], Va
 
 
 def parse_broker(text: str) -> BrokerOption:
-    """See `hermes.config.addresses.parse_broker`."""
     return BrokerOption(*addresses.parse_broker(text))
 
 
@@ -86,7 +85,6 @@ TOPIC: Final = option_type(_parse_topic, "topic")
 
 
 def broker_option(*, required: bool) -> Decorator:
-    """The option for the broker's address."""
     return click.option(
         "-b",
         "--broker",
@@ -130,7 +128,6 @@ def zookeeper_option(help_text: str) -> Decorator:
 
 
 def topic_option(help_text: str) -> Decorator:
-    """The option for the one topic that a command is about."""
     return click.option("-t", "--topic", type=TOPIC, required=True, metavar="TOPIC", help=help_text)
 
 
@@ -148,7 +145,7 @@ PARTITION_OPTION: Final = click.option(
 
 
 def any_partition_option(default: int, help_text: str) -> Decorator:
-    """The option for the partition to send to, -1 among them: the broker chooses one."""
+    """The option for the partition to send to; -1 lets the broker choose."""
     return click.option(
         "-p",
         "--partition",
@@ -175,7 +172,7 @@ TIMEOUT_OPTION: Final = click.option(
 
 
 def acks_option(default: str, help_text: str) -> Decorator:
-    """The option for what to wait for; the command gets its name as `acks_name`."""
+    """The option for acknowledgements; the command gets the level's name as `acks_name`."""
     return click.option(
         "--acks",
         "acks_name",

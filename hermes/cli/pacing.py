@@ -1,4 +1,4 @@
-"""Sending no faster than was asked for."""
+"""Limits the rate of sending."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -8,11 +8,10 @@ _PIECES_PER_SECOND: Final = 10
 
 
 class Pace:
-    """Lets messages pass at a rate, evenly; what was not used up is not made up for.
+    """Lets messages pass at an even rate, without bursts after a pause.
 
     Args:
-        messages_per_second: above 0; None for no limit.
-        bytes_per_second: the same of their payloads.
+        messages_per_second, bytes_per_second: above 0, the latter of payloads; None for no limit.
         sleep: pauses for seconds.
         seconds: a monotonic clock.
     """
@@ -32,11 +31,7 @@ class Pace:
         self._due = seconds()
 
     def pieces(self, payloads: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
-        """Share out messages, each piece when its time has come.
-
-        Args:
-            payloads: one or more.
-        """
+        """Split messages, one or more, into pieces, and yield each when its time has come."""
         if self._rate is None and self._byte_rate is None:
             yield payloads
             return

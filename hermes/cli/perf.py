@@ -43,7 +43,7 @@ def command() -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Load:
-    """What `perf produce` is asked to send."""
+    """What `perf produce` sends."""
 
     topic: str
     partition: int
@@ -126,7 +126,7 @@ def _produce(producer: SyncProducer, load: _Load, as_json: bool) -> None:
 
 
 def _generated(load: _Load) -> Iterator[LineBatch]:
-    """Batches of messages, of bytes that don't compress to nothing."""
+    """Batches of messages that compress, but not to nothing."""
     half = (load.size_bytes + 1) // 2
     payloads = [os.urandom(half).hex().encode()[: load.size_bytes] for _ in range(load.batch)]
     for first in range(0, load.messages, load.batch):

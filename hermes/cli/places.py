@@ -1,4 +1,4 @@
-"""Places in a partition as values of options; `hermes.client.places` reads them."""
+"""Options for places in a partition, as `hermes.client.places` parses them."""
 
 from typing import Final
 
@@ -19,7 +19,7 @@ __all__ = ["BEGINNING", "END", "RESET_POSITION", "START", "TIME", "Place", "star
 
 
 def _parse_time(text: str) -> int:
-    """Read `earliest`, `latest`, or a point in time with or without a leading @."""
+    """Parse `earliest`, `latest`, or a time with or without a leading @."""
     named = {"earliest": EARLIEST, "latest": LATEST}.get(text)
     return parse_time_ms(text.removeprefix("@")) if named is None else named
 

@@ -1,8 +1,8 @@
-"""From the place where reading should start to byte positions, one partition at a time.
+"""Finds the offset from which to read a partition.
 
-Offsets are positions, so "the last N messages" can't be computed: messages are counted from some
-boundary near the end, further back if they are too few. A compressed set can only be entered at
-its start; the reader drops the messages before the wanted ones. Damaged messages don't count.
+Offsets are byte positions, so "the last N messages" can't be computed: messages are counted from
+some boundary near the end, further back if they are too few. A compressed set can only be entered
+at its start; the reader drops the messages before the wanted ones. Damaged messages don't count.
 """
 
 from collections import deque

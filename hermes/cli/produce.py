@@ -150,7 +150,7 @@ def _encoding(
     subject: str | None,
     delivery_seconds: float,
 ) -> AbstractContextManager[Callable[[bytes], bytes] | None]:
-    """What makes payloads of lines; None where lines are payloads."""
+    """The encoder from lines to payloads; None where lines are payloads."""
     if schema_path is None:
         if subject is not None:
             raise click.UsageError("--subject is for --schema")

@@ -1,7 +1,7 @@
 """Reads partitions in order, up to an end, and skips damage when asked to.
 
-Knows where each message starts: a message's own offset is where the one before it ended, except
-inside a compressed set, where all have the offset of the set.
+A message starts where the one before it ended, except inside a compressed set, where all have the
+offset of the set.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -30,10 +30,8 @@ class Chunk(NamedTuple):
     """Consecutive messages of one partition.
 
     Attributes:
-        topic: the topic's name.
-        partition: its number.
         offset: where the first one starts.
-        messages: pairs of a message and the offset to continue from after it, one or more. Whether
+        messages: one or more pairs of a message and the offset to continue from after it. Whether
             compressed ones are among them is the reader's choice.
         times: when they were appended, if that was asked for.
     """
@@ -49,8 +47,6 @@ class PartitionReader:
     """How far one partition was read.
 
     Args:
-        source: the topic.
-        partition: its number.
         offset: where to begin: a message starts there.
         end: where to stop; None to read for ever.
         drop: how many messages to leave out first, to begin within a compressed set.
@@ -59,7 +55,6 @@ class PartitionReader:
         report: called with a line for each damaged place that is skipped.
 
     Attributes:
-        partition: as given.
         offset: where to continue.
         skipped: how many damaged places were skipped.
     """
@@ -88,7 +83,6 @@ class PartitionReader:
 
     @property
     def is_done(self) -> bool:
-        """Whether everything wanted was read."""
         return self._end is not None and self.offset >= self._end
 
     def request(self, size_bytes: int) -> FetchRequest:
@@ -122,7 +116,7 @@ class PartitionReader:
         return Chunk(self._source.topic, self.partition, start, messages)
 
     def _messages_of(self, result: FetchResult) -> list[tuple[Message, int]]:
-        """The valid messages that the result begins with; moves `offset` after them."""
+        """The valid messages at the result's begin; moves `offset` after them."""
         if result.error is not None:
             raise result.error
         messages: list[tuple[Message, int]] = []
@@ -188,7 +182,7 @@ def read_partitions(
     """Read partitions side by side until all are done.
 
     Args:
-        consumer: talks to the broker that has all of them.
+        consumer: connected to the broker that has all of them.
         readers: one for each partition, of one topic or several.
         max_wait_ms: how long the broker may wait for new messages before it responds.
         retrying: waits for a broker that is unavailable; without it the first failure is raised.
@@ -225,7 +219,7 @@ def _one_round(
 def with_times(
     consumer: OffsetReader, chunks: Iterator[Chunk], retrying: Retrying
 ) -> Iterator[Chunk]:
-    """Add to each chunk when its messages were appended, where the broker knows."""
+    """Add append times to each chunk, where the broker knows them."""
     for chunk in chunks:
         yield chunk._replace(times=_times_of(consumer, chunk, retrying))
 

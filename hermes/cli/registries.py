@@ -1,7 +1,4 @@
-"""Records on the command line: lines of JSON to payloads, payloads to lines of JSON.
-
-The schemas are those of a registry; `hermes.schemas` does the work, which needs fastavro.
-"""
+"""Converts lines of JSON to a registry's records and back; needs fastavro."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -68,21 +65,18 @@ def line_encoder(
     subject: str | None,
     retry_seconds: float,
 ) -> Iterator[Callable[[bytes], bytes]]:
-    """Register a schema, and make the function from a line of JSON to a payload.
+    """Register a schema, and make the encoder from a line of JSON to a payload.
 
     Args:
-        url: the registry's.
-        security: how to connect to it.
         schema_path: a file with an Avro schema.
-        topic: where the records go.
         subject: where the schema is registered; None for `<topic>-value`.
         retry_seconds: how long to wait for the registry.
 
     Yields:
-        The function; it raises ValueError or EncodingError for a line that doesn't fit.
+        The encoder; raises ValueError or EncodingError for a line that doesn't fit.
 
     Raises:
-        HermesError: the schema can't be used, was refused, or the registry can't be reached.
+        HermesError: the schema is invalid, was refused, or the registry can't be reached.
     """
     try:
         from hermes.avro.json_values import json_to_value
@@ -99,7 +93,7 @@ class RecordShower:
     """Replaces payloads by their values, as JSON.
 
     Args:
-        read: makes JSON of a payload.
+        read: converts a payload to JSON.
         skip_corrupt: whether what can't be read is skipped, with a note, or ends the reading.
         report: called with a line for each message that is skipped.
 
@@ -169,17 +163,15 @@ def record_shower(
     retry_seconds: float | None,
     skip_corrupt: bool,
 ) -> Iterator[RecordShower]:
-    """Make what shows records.
+    """Make a `RecordShower`.
 
     Args:
-        url: the registry's.
-        security: how to connect to it.
-        schema_path: a file with an Avro schema to resolve them to; None to show what was written.
+        schema_path: a file with an Avro schema to resolve records to; None for the writer's.
         retry_seconds: how long to wait for the registry; None for ever.
         skip_corrupt: see `RecordShower`.
 
     Raises:
-        HermesError: the schema can't be used.
+        HermesError: the schema is invalid.
     """
     try:
         from hermes.schemas.records import RecordReader
@@ -198,5 +190,4 @@ def _text(path: str) -> str:
 
 
 def needs_fastavro(option: str) -> ClientError:
-    """The error for an option whose library isn't installed."""
     return ClientError(f"{option} needs fastavro: {install_command('avro')}")

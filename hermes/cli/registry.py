@@ -123,7 +123,7 @@ def command(
 
 
 def _coordination_of(broker: BrokerOption | None, security: ClientSecurity) -> str:
-    """Where a broker is registered; empty if it is nowhere."""
+    """Where a broker is registered; empty if it isn't."""
     assert broker is not None
     with broker.consumer(_TIMEOUT_SECONDS, security) as consumer:
         settings = {each.name: each.value for each in consumer.describe_settings()}
@@ -131,7 +131,7 @@ def _coordination_of(broker: BrokerOption | None, security: ClientSecurity) -> s
 
 
 def _check_coordination(zookeeper: str, security: ClientSecurity) -> None:
-    """Refuse an address where nothing answers: at a start it is a wrong one, more often than not.
+    """Refuse an address where nothing answers: at a start it is most likely a wrong one.
 
     Raises:
         CoordinationUnavailableError: nothing does.

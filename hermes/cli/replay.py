@@ -196,7 +196,6 @@ def command(
 def _plans(
     source: TopicSource, start: Place, until: Place, *, skip_corrupt: bool
 ) -> dict[int, CopyPlan]:
-    """What to read of each partition."""
     ranges, exists = source.ranges()
     if not exists:
         raise ClientError(source.missing_text())
@@ -225,10 +224,10 @@ def _plans(
 def _create_missing(
     producer: SyncProducer, topic: str, source: TopicSource, *, quiet: bool
 ) -> None:
-    """Create the topic that is written to like the one that is read, unless it is there.
+    """Create the target topic like the source, unless it exists.
 
-    What is sent first would create it otherwise, with the broker's defaults: in the other format,
-    or with fewer partitions.
+    The first send would otherwise create it with the broker's defaults: in the other format, or
+    with fewer partitions.
     """
     if CreateTopicRequest.TYPE not in producer.channel.versions():
         return
@@ -245,7 +244,7 @@ def _create_missing(
 
 
 def _check_partitions(producer: SyncProducer, topic: str, wanted: Collection[int]) -> None:
-    """Make sure that every partition has one to go to, as far as the broker can tell."""
+    """Check that every partition has one to go to, as far as the broker can tell."""
     if MetadataRequest.TYPE not in producer.channel.versions():
         return
     (described,) = producer.channel.run(metadata([topic])).topics

@@ -67,7 +67,7 @@ def command(name: str | None, as_json: bool, quiet: bool, repository: str, log_d
 
 
 def _restore_coordination(log_dir: Path) -> None:
-    """Of a broker that was running only the snapshot was copied: begin with that."""
+    """Start from the snapshot, if only that was copied because the broker was running."""
     path = log_dir / FILE_NAME
     snapshot = snapshots.snapshot_path(path)
     if snapshot.exists() and not path.exists():

@@ -1,4 +1,4 @@
-"""Retrying while a broker is unavailable: pauses that grow, one line on stderr, a time limit."""
+"""Retries while a broker is unavailable: growing pauses, one line on stderr, a time limit."""
 
 import time
 from collections.abc import Callable
@@ -16,8 +16,8 @@ class Retrying:
     """How a command outlasts transient failures, for instance a broker's restart.
 
     Args:
-        limit_seconds: how long it waits after the first failure; None for ever, 0 not at all.
-        quiet: whether the user asked for no status.
+        limit_seconds: how long to retry after the first failure; None for ever, 0 not at all.
+        quiet: whether to show no status.
         sleep: pauses for seconds.
         seconds: a monotonic clock.
     """
@@ -58,7 +58,7 @@ class Retrying:
         self._sleep(pause if left is None else min(pause, left))
 
     def succeeded(self) -> None:
-        """Take note of success: the next failure is the first in a row again."""
+        """Note a success: the next failure is the first in a row again."""
         if self._since is None:
             return
         status(f"working again after {self._seconds() - self._since:.0f} s", quiet=self._quiet)

@@ -1,4 +1,4 @@
-"""What brokers and groups say of themselves at one moment, and how fast that changes."""
+"""Samples what brokers and groups report, and computes how fast that changes."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,18 +30,17 @@ _COORDINATION: Final = "coordination"
 
 @dataclass(slots=True)
 class Sample:
-    """What there was at one moment.
+    """What was reported at one moment.
 
     Attributes:
         seconds: when, on a monotonic clock.
         ends: the high watermark of each partition, by topic, broker and number.
         sizes: the bytes of each partition, likewise.
         partition_counts: of each topic, over all brokers.
-        offsets: of each group, where it stands in each partition.
+        offsets: by group and partition.
         members: how many each group has.
         counting: the topics whose offsets count messages, not bytes.
-        answered: the ids of the brokers that were asked and have answered.
-        unanswered: the ids of those that were asked and have not.
+        answered, unanswered: the ids of the brokers that were asked.
         faults: what could not be found out.
     """
 
@@ -58,7 +57,7 @@ class Sample:
 
 
 class TopicSample(NamedTuple):
-    """A topic: its partitions, its size, and how fast it grows (None if that isn't known yet)."""
+    """A topic, its size and its growth (None if that isn't known yet)."""
 
     topic: str
     partitions: int
@@ -67,10 +66,10 @@ class TopicSample(NamedTuple):
 
 
 class LagSample(NamedTuple):
-    """How far a group is behind in a topic, and how fast that changes.
+    """A group's lag in a topic, and how fast it changes.
 
-    Both are in bytes, or in messages where the topic's offsets count these: one of the two lags is
-    known, and the other is None.
+    Both are in bytes, or in messages where the topic's offsets count these; the lag in the other
+    unit is None.
     """
 
     group: str
@@ -82,7 +81,7 @@ class LagSample(NamedTuple):
 
 
 class _Coordinated(NamedTuple):
-    """What coordination says: of groups as in `Sample`, and which brokers are registered."""
+    """What coordination has: groups as in `Sample`, and the registered brokers."""
 
     members: dict[str, int]
     offsets: dict[str, dict[_Place, int]]
@@ -91,16 +90,15 @@ class _Coordinated(NamedTuple):
 
 
 class TopSampler:
-    """Asks brokers, and coordination about groups; made without asking anybody.
+    """Asks brokers, and coordination about groups; the constructor asks nobody.
 
     Args:
         broker: the one to look at; None for all that are registered in ZooKeeper.
-        zookeeper: where they are; None to ask the broker.
+        zookeeper: where they are registered; None to ask the broker.
         timeout_seconds: for connecting to ZooKeeper, and for each request.
-        security: how to connect.
         groups: which to look at; empty for all.
-        patience_seconds: how long a look waits for those that are late. They are left out of it,
-            and of the next ones until they answer.
+        patience_seconds: how long a sample waits for late brokers. They are left out of it, and
+            of the next ones until they answer.
     """
 
     def __init__(
@@ -124,7 +122,7 @@ class TopSampler:
         self._no_groups = ""  # why there are none
 
     def close(self) -> None:
-        """Disconnect, but for those that are still asked: they would be waited for."""
+        """Disconnect, except from those still being asked: closing would wait for them."""
         for address, consumer in self._consumers.items():
             if not self._inquiries.is_open(address):
                 consumer.close()
@@ -132,7 +130,7 @@ class TopSampler:
             self._session.stop()
 
     def take(self, seconds: float, *, needs_one: bool = True) -> Sample:
-        """Ask all of them; of several brokers, one that doesn't answer is among the faults.
+        """Ask all; of several brokers, one that doesn't answer is among the faults.
 
         Args:
             seconds: the time, on a monotonic clock.
@@ -194,7 +192,7 @@ class TopSampler:
         return self._session
 
     def _ask_coordination(self, sample: Sample) -> None:
-        """Add the groups; remember which brokers there are, for as long as it is silent."""
+        """Add the groups; remember the brokers for while coordination is silent."""
         if self._no_groups:
             sample.faults.append(self._no_groups)
             return
@@ -239,7 +237,6 @@ class TopSampler:
 
 
 def _add_broker(sample: Sample, answer: BrokerMetadata) -> None:
-    """Add what a broker has said of itself."""
     sample.answered.add(answer.broker_id)
     for topic in answer.topics:
         count = sample.partition_counts.get(topic.topic, 0)
@@ -253,7 +250,7 @@ def _add_broker(sample: Sample, answer: BrokerMetadata) -> None:
 
 
 def topic_rows(now: Sample, before: Sample | None) -> list[TopicSample]:
-    """The topics, those that grow fastest first."""
+    """The topics, the fastest growing first."""
     rows = []
     for topic, count in now.partition_counts.items():
         places = [place for place in now.ends if place[0] == topic]
@@ -267,7 +264,7 @@ def topic_rows(now: Sample, before: Sample | None) -> list[TopicSample]:
 
 
 def lag_rows(now: Sample, before: Sample | None) -> list[LagSample]:
-    """The groups with their topics, those that are furthest behind first."""
+    """The groups' lags by topic, the largest first."""
     lags = _lags(now)
     earlier = {} if before is None else _lags(before)
     rows = []
@@ -289,7 +286,7 @@ def _is_comparable(now: Sample, before: Sample, topic: str) -> bool:
 
 
 def _written(now: Sample, before: Sample, place: _Place) -> int:
-    """How many bytes a partition has got; where offsets count messages, its size says so."""
+    """How many bytes were appended to a partition; by its size where offsets count messages."""
     if place[1].broker_id not in before.answered:
         return 0  # it had some already, but nobody knows how many
     if place[0] not in now.counting:
@@ -299,7 +296,7 @@ def _written(now: Sample, before: Sample, place: _Place) -> int:
 
 
 def _grown(now: int, before: int) -> int:
-    """How far an end has come; one that went back is another log's, and all of it is new."""
+    """How far an end has moved; one that went back is another log's, and all of it is new."""
     return now - before if now >= before else now
 
 
@@ -316,7 +313,7 @@ def _lags(sample: Sample) -> dict[tuple[str, str], int]:
 
 
 def _beyond(sample: Sample) -> Iterator[str]:
-    """What to say of groups whose offsets can't be of the logs that there are."""
+    """Warnings about groups whose offsets are outside their logs."""
     for group, offsets in sample.offsets.items():
         topics = {
             place[0]

@@ -1,4 +1,4 @@
-"""How a command comes to its `ClientSecurity`: options, the environment, a prompt.
+"""The options, environment variables and prompt for a `ClientSecurity`.
 
 Every command that talks to a broker, to ZooKeeper or to a registry has these options, and gets one
 value for all of them. No option takes a password: a command line is public while it runs, and
@@ -72,7 +72,6 @@ def security_options(
     """Add the options; the command gets a `ClientSecurity` as `security`.
 
     Args:
-        command: what is decorated.
         password_option: the option for the file with the password, where that name is taken.
     """
     if command is None:
@@ -124,14 +123,14 @@ def _security(
 
 
 def _check_without_tls(files: Mapping[str, str | None]) -> None:
-    """Refuse what contradicts --no-tls; what the environment has is for those who use TLS."""
+    """Refuse options that contradict --no-tls; the environment's values don't count."""
     for name, value in files.items():
         if value is not None and _is_given(name):
             raise click.UsageError(f"--no-tls and --{name.replace('_', '-')} exclude each other")
 
 
 def _password(user: str, path: str | None, option: str) -> str | None:
-    """The password of a user: from the option, the environment, or whoever sits there."""
+    """The password of a user: from the option, the environment, or a prompt."""
     is_of_environment = not _is_given("user") or os.environ.get(_USER) in (None, "", user)
     if path is not None and (is_of_environment or _is_given("client_password_file")):
         try:
@@ -149,15 +148,15 @@ def _password(user: str, path: str | None, option: str) -> str | None:
 
 
 def _is_given(name: str) -> bool:
-    """Whether an option stands on the command line, not just in the environment."""
+    """Whether an option is on the command line, not just in the environment."""
     source = click.get_current_context().get_parameter_source(name)
     return source is ParameterSource.COMMANDLINE
 
 
 def spark_options(security: ClientSecurity) -> dict[str, str]:
-    """The same as options of Spark's data source, for the command that runs.
+    """The same as options of Spark's data source.
 
-    Its tasks run in processes of their own, maybe on other machines: a password of a file goes as
+    Its tasks run in other processes, maybe on other machines: a password from a file is passed as
     the file's name, which they read themselves.
     """
     settings = security.settings()
@@ -188,12 +187,12 @@ def _holds(path: str, password: str) -> bool:
 
 
 def require_known(answer: BrokerMetadata, address: object) -> BrokerMetadata:
-    """Make sure that a broker has told about itself.
+    """Check that a broker's answer isn't the reduced one for unauthenticated clients.
 
-    One that asks who comes tells nobody but its users, and others only which requests it knows.
+    A broker that requires authentication tells others only which requests it knows.
 
     Raises:
-        NotAuthenticatedError: it asks.
+        NotAuthenticatedError: it is.
     """
     if not answer.version:
         raise NotAuthenticatedError(f"{address} wants to know who asks")

@@ -40,18 +40,14 @@ _PARTITIONER: Final = "java-hash"
 
 
 def choose_acks(producer: SyncProducer, name: str, *, is_required: bool) -> Acks | None:
-    """Find out whether the broker supports an acknowledgement level.
+    """Choose the acknowledgement level that a broker supports; None for none.
 
     Args:
-        producer: talks to the broker.
         name: `none`, `written` or `flushed`.
         is_required: whether the user asked for it; the default falls back to none, with a note.
 
-    Returns:
-        What to wait for; None for nothing.
-
     Raises:
-        ClientError: the broker can't.
+        ClientError: the broker doesn't support it.
     """
     if name == "none":
         return None
@@ -68,11 +64,9 @@ class BatchSender:
     """Sends batches of lines to one topic.
 
     Args:
-        producer: talks to the broker; stays the caller's.
-        topic: the topic's name.
-        partition: its number, or -1 for one at random.
-        acks: what to wait for; None for nothing.
-        codec: how each batch is compressed.
+        producer: stays the caller's.
+        partition: -1 for one at random.
+        acks: None for none.
         retrying: waits for a broker that is unavailable, with acknowledgements only; without them
             nobody knows what the broker had read.
         noun: what errors call the lines.
@@ -127,15 +121,13 @@ class BatchSender:
         self._key_delimiter = delimiter
 
     def send(self, batch: LineBatch) -> None:
-        """Send a batch; with acks, return when the broker has it.
+        """Send lines of at most `max_message_bytes`; with acks, wait until the broker has them.
 
-        What is sent again because its fate was unknown may be stored twice.
-
-        Args:
-            batch: each line within `max_message_bytes`.
+        What is sent again because its outcome was unknown may be stored twice.
 
         Raises:
-            ClientError: it was refused, or nobody knows; the text says which lines are stored.
+            ClientError: it was refused, or the outcome is unknown; the text says which lines are
+                stored.
         """
         keys, lines = self._split(batch.lines)
         lines, fault = self._encoded(lines)
@@ -193,7 +185,7 @@ class BatchSender:
     def _send(
         self, partition: int, lines: list[bytes], keys: Sequence[str | None], encoded: bytes
     ) -> None:
-        """Send lines as a message set, or, where the topic wants those, as record batches."""
+        """Send lines as a message set, or as record batches, as the topic's format needs."""
         if not self._sends_records:
             try:
                 self._send_set(partition, encoded)
@@ -209,7 +201,7 @@ class BatchSender:
     def _send_messages(
         self, partition: int, payloads: list[bytes], messages: Sequence[Message], encoded: bytes
     ) -> None:
-        """Send payloads with what else their messages have, or refuse to do without that."""
+        """Send payloads with their messages' keys and headers, or refuse to lose these."""
         if all(map(_is_only_payload, messages)) and not self._sends_records:
             try:
                 self._send_set(partition, encoded)
@@ -240,7 +232,7 @@ class BatchSender:
             self.stored_count = self._sent_count
 
     def _split(self, lines: list[bytes]) -> tuple[list[str | None] | None, list[bytes]]:
-        """The keys of lines, where lines have keys, and what is left of them."""
+        """Split lines, if they have keys, into these and the rest."""
         if self._key_delimiter is None:
             return None, lines
         keys: list[str | None] = []
@@ -254,7 +246,7 @@ class BatchSender:
     def _by_partition(
         self, keys: Sequence[str | None], payloads: Sequence[bytes]
     ) -> dict[int, tuple[list[str | None], list[bytes]]]:
-        """Keys and payloads by where they go; there may be fewer payloads than keys."""
+        """Keys and payloads by partition; there may be fewer payloads than keys."""
         grouped: dict[int, tuple[list[str | None], list[bytes]]] = {}
         for key, payload in zip(keys, payloads, strict=False):
             partition = RANDOM_PARTITION
@@ -315,11 +307,11 @@ class BatchSender:
 
 
 def _is_only_payload(message: Message) -> bool:
-    """Whether 0.7's format keeps all that a message has, but for its time."""
+    """Whether 0.7's format keeps all that a message has, except its time."""
     return message.key is None and not message.headers and _value(message) is not None
 
 
 def _value(message: Message) -> bytes | None:
-    """Its payload; None of a record without a value."""
+    """Its payload; None of a tombstone."""
     value: bytes | None = message.payload
     return value

@@ -80,7 +80,7 @@ def _end_java(gateway: Any) -> None:
 
 
 class _Stderr:
-    """What the JVM writes to stderr: held back while it starts, passed on afterwards.
+    """The JVM's stderr: held back while it starts, passed on afterwards.
 
     Afterwards only warnings of tasks arrive here, such as those about lost messages.
     """
@@ -107,7 +107,7 @@ class _Stderr:
         return session
 
     def cause(self) -> str:
-        """What it wrote about why it failed to start; "" when it wrote nothing of the kind."""
+        """What it wrote about why it failed to start; "" if nothing."""
         texts = (line.decode(errors="replace").strip() for line in self._lines)
         return next((line for line in texts if re.search("Exception|Error|error:", line)), "")
 

@@ -1,8 +1,7 @@
-"""Reads a topic from a data directory's files, with the methods by which a broker's is read.
+"""Reads topics from a data directory's files, through the same methods as from a broker.
 
-So whatever reads a broker's topic (`reading`, `positions`) reads files as well. A broker may be
-using them: what is read is what a partition's files held when it was first looked at, flushed or
-not.
+A broker may be using them: what is read is what a partition's files held when it was first looked
+at, flushed or not.
 """
 
 import os
@@ -37,11 +36,7 @@ _LENGTH_BYTES: Final = 4
 
 
 class StoredTopics:
-    """The topics of a data directory; nothing is written, and no lock is taken.
-
-    Args:
-        log_dir: the data directory.
-    """
+    """The topics of a data directory; nothing is written, and no lock is taken."""
 
     def __init__(self, log_dir: Path) -> None:
         self._log_dir = log_dir
@@ -49,11 +44,10 @@ class StoredTopics:
         self._extents: dict[tuple[str, int], LogExtent | None] = {}
 
     def supports(self, request_type: int) -> bool:
-        """Whether one of Hermes' own requests has an equivalent here."""
         return request_type in (MetadataRequest.TYPE, DescribeSettingsRequest.TYPE)
 
     def metadata(self, topics: Sequence[str]) -> BrokerMetadata:
-        """Describe topics; a partition without segments is one that was never written to."""
+        """Describe topics; a partition without segments was never written to."""
         partitions, _ = list_partitions(os.fspath(self._log_dir), self._files)
         described = []
         for topic in topics:
@@ -70,7 +64,7 @@ class StoredTopics:
         return BrokerMetadata(-1, "", 0, 0, 1, (), tuple(described))
 
     def describe_settings(self, topic: str) -> list[SettingDescription]:
-        """Tell what was set for a topic while a broker ran; broker.yaml isn't in the directory."""
+        """The settings that were altered at run time; broker.yaml isn't in the directory."""
         entries = read_entries(os.fspath(self._log_dir), self._files)
         return [
             SettingDescription(name, value, ALTERED, is_live=True)
@@ -80,7 +74,6 @@ class StoredTopics:
     def get_offsets_before(
         self, topic: str, partition: int, time: int, max_offsets: int = 1
     ) -> list[int]:
-        """As a broker's: offsets from which one can read, newest first."""
         extent = self._extent(topic, partition)
         if extent is None:
             return []
@@ -97,7 +90,7 @@ class StoredTopics:
         return found[:max_offsets]
 
     def boundary_before(self, topic: str, partition: int, offset: int) -> int:
-        """Find a boundary at or before an offset: not the largest, but where its segment begins."""
+        """Where the segment at an offset begins: not the largest boundary."""
         extent = self._extent(topic, partition)
         bases = () if extent is None else extent.bases
         return max((base for base in bases if base <= offset), default=offset)
@@ -105,17 +98,16 @@ class StoredTopics:
     def fetch_waiting(
         self, requests: Sequence[FetchRequest], max_wait_ms: int, min_bytes: int = 1
     ) -> list[FetchResult]:
-        """Read from several partitions; it never waits."""
+        """Never waits."""
         return [self._fetch(request) for request in requests]
 
     def multifetch(self, requests: Sequence[FetchRequest]) -> list[FetchResult]:
-        """The same."""
         return self.fetch_waiting(requests, 0)
 
     def append_times(
         self, topic: str, partition: int, start: int, end: int, interval_ms: int = 1
     ) -> list[AppendTime]:
-        """Not told here."""
+        """Not supported."""
         return []
 
     def _extent(self, topic: str, partition: int) -> LogExtent | None:
@@ -187,5 +179,5 @@ class StoredTopics:
 
 
 def _length_of(data: bytes) -> int:
-    """How long the first message says that it is, its length field included."""
+    """The first message's declared size, its length field included."""
     return _LENGTH_BYTES + int.from_bytes(data[:_LENGTH_BYTES], "big", signed=True)

@@ -186,10 +186,10 @@ def _chosen(
 
 
 class _Lines:
-    """Writes a message as a line: where it is, and its payload.
+    """Formats a message as a line: where it is, and its payload.
 
-    On a terminal a message is one line whatever it holds, topics have colours, and what matched
-    stands out. A file or a pipe gets the payload as it is.
+    On a terminal a message is one line whatever it holds, topics have colours, and matches are
+    highlighted. A file or a pipe gets the payload as it is.
     """
 
     def __init__(
@@ -239,7 +239,7 @@ class _Lines:
         return b"".join([*parts, self._shown(payload[position:])])
 
     def _spans(self, payload: bytes) -> Iterator[tuple[int, int]]:
-        """What matched, in order and without overlaps."""
+        """The matches, in order and without overlaps."""
         spans = sorted(found.span() for each in self._wanted for found in each.finditer(payload))
         position = 0
         for start, end in spans:

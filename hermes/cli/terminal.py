@@ -1,11 +1,11 @@
-"""What people see: notes and progress on stderr, tables and JSON on stdout.
+"""Output for people: notes and progress on stderr, tables and JSON on stdout.
 
 Progress and status appear only on a terminal; a note (a fallback, skipped data) always appears,
 because nothing may be lost or changed silently.
 
 Names and payloads come from anybody, and a terminal obeys what they hold: it can be cleared,
-renamed, made to type. So what goes to a terminal is shown with escapes for everything that isn't
-plain text, and what goes into a file or a pipe stays as it is.
+renamed, made to type. So a terminal gets everything but plain text escaped; a file or a pipe gets
+it as it is.
 """
 
 import json
@@ -31,7 +31,7 @@ def note(text: str, max_length: int | None = None) -> None:
 
 
 def status(text: str, *, quiet: bool = False) -> None:
-    """Write to stderr what is going on, if that is a terminal and `quiet` isn't set."""
+    """Write to stderr what is going on, if that is a terminal."""
     if not quiet and sys.stderr.isatty():
         note(text)
 
@@ -43,9 +43,7 @@ def progress(
     """Show a progress bar on stderr, if that is a terminal.
 
     Args:
-        length: the number of steps (bytes, messages) to come; None when it can't be known.
-        label: what is going on.
-        quiet: whether to show nothing.
+        length: the number of steps (bytes, messages) to come; None if unknown.
 
     Yields:
         A function to call with the number of steps done since the last call.
@@ -58,7 +56,7 @@ def progress(
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask on stderr before something is done that can't be undone, unless the answer is known.
+    """Ask on stderr before something that can't be undone.
 
     Raises:
         click.Abort: the answer was no, or there was none.
@@ -73,7 +71,6 @@ def write_line(text: str) -> None:
 
 
 def write_json(value: Any) -> None:
-    """Write one value as one line of JSON to stdout."""
     write_line(json.dumps(value))
 
 
@@ -131,13 +128,9 @@ def _shown(text: str) -> str:
 
 
 def format_time_ms(time_ms: int) -> str:
-    """A point in time as ISO 8601 in UTC, to the millisecond.
+    """Format ms since 1970, 0 or more, as ISO 8601 in UTC: `2025-05-17T10:05:03.000Z`.
 
-    Args:
-        time_ms: milliseconds since 1970; 0 or more.
-
-    Returns:
-        For instance `2025-05-17T10:05:03.000Z`; the bare number when no calendar reaches it.
+    Times that no calendar reaches stay numbers.
     """
     try:
         moment = datetime.fromtimestamp(time_ms // 1000, UTC)
@@ -147,7 +140,7 @@ def format_time_ms(time_ms: int) -> str:
 
 
 def format_bytes(count: int) -> str:
-    """A number of bytes, 0 or more, as people read it: `512 B`, `1.4 MiB`."""
+    """Format 0 or more bytes: `512 B`, `1.4 MiB`."""
     if count < 1024:
         return f"{count} B"
     size = float(count)

@@ -140,7 +140,7 @@ def command(
 
 
 def _note_new(before: Sequence[str], faults: Sequence[str]) -> None:
-    """Tell what could not be found out when it begins, and not with every look."""
+    """Report what could not be found out, when that begins and not with every sample."""
     for fault in faults:
         if fault not in before:
             note(fault)
@@ -171,7 +171,7 @@ def _headline(named: str, now: Sample, before: Sample | None) -> str:
 def _lines(
     headline: str, topics: Sequence[TopicSample], lags: Sequence[LagSample], width: int
 ) -> list[str]:
-    """Both tables as text; names are shortened so that the figures have room in the width."""
+    """Both tables as text; names are shortened so that the figures fit the width."""
     room = max(width - _FIGURES_WIDTH, 24)
     rows = [
         (
@@ -205,7 +205,7 @@ def _width() -> int:
 
 
 def _short(name: str, room: int) -> str:
-    """Leave out the middle of a long name: of many their ends tell them apart."""
+    """Leave out the middle of a long name: many differ at their ends."""
     if len(name) <= room:
         return name
     end = (room - 1) // 3
@@ -237,7 +237,7 @@ def _sign(value: float) -> str:
 
 @contextmanager
 def _screen() -> Iterator[int | None]:
-    """A screen of our own; yields where keys come from, if that is a terminal too."""
+    """An alternate screen; yields where keys come from, if that is a terminal too."""
     keys = sys.stdin.fileno() if sys.stdin.isatty() else None
     before = None if keys is None else termios.tcgetattr(keys)
     sys.stdout.write(_ENTER)
@@ -261,7 +261,7 @@ def _watch(
     most_rows: int | None,
     keys: int | None,
 ) -> None:
-    """Show one look after the other; a broker that is away for a while is waited for."""
+    """Show one sample after the other; a broker that is away for a while is waited for."""
     earlier: Sample | None = None
     latest, trouble = first, ""
     while True:

@@ -1,4 +1,4 @@
-"""What a command must know of a topic before reading: its partitions, their begin and their end.
+"""What a command must know of a topic before reading: its partitions, where they begin and end.
 
 A Hermes broker is asked for its metadata. Kafka 0.7 has no such request: there the number of
 partitions is found by trying, which creates nothing.
@@ -27,46 +27,34 @@ _ALL_SEGMENTS: Final = 1_000_000
 
 
 class OffsetReader(Protocol):
-    """What topics are read with: a `SimpleConsumer`, whose docstrings say more, or the like."""
+    """What topics are read with: the methods of a `SimpleConsumer`, which documents them."""
 
-    def supports(self, request_type: int) -> bool:
-        """Whether it answers a type of request."""
+    def supports(self, request_type: int) -> bool: ...
 
-    def metadata(self, topics: Sequence[str]) -> BrokerMetadata:
-        """Describe topics."""
+    def metadata(self, topics: Sequence[str]) -> BrokerMetadata: ...
 
     def get_offsets_before(
         self, topic: str, partition: int, time: int, max_offsets: int = 1
-    ) -> list[int]:
-        """List offsets, newest first."""
+    ) -> list[int]: ...
 
     def boundary_before(self, topic: str, partition: int, offset: int) -> int:
         """Find a message boundary at or before an offset: a broker's is the largest."""
 
-    def multifetch(self, requests: Sequence[FetchRequest]) -> list[FetchResult]:
-        """Fetch from several partitions."""
+    def multifetch(self, requests: Sequence[FetchRequest]) -> list[FetchResult]: ...
 
     def fetch_waiting(
         self, requests: Sequence[FetchRequest], max_wait_ms: int, min_bytes: int = 1
-    ) -> list[FetchResult]:
-        """The same, waiting for messages."""
+    ) -> list[FetchResult]: ...
 
-    def describe_settings(self, topic: str) -> list[SettingDescription]:
-        """Tell which settings are in force."""
+    def describe_settings(self, topic: str) -> list[SettingDescription]: ...
 
     def append_times(
         self, topic: str, partition: int, start: int, end: int, interval_ms: int = 1
-    ) -> list[AppendTime]:
-        """Find out when messages were appended."""
+    ) -> list[AppendTime]: ...
 
 
 class OffsetRange(NamedTuple):
-    """What a partition holds.
-
-    Attributes:
-        earliest: the offset of its first message.
-        end: the offset after its last readable message.
-    """
+    """A partition's offsets: of its first message, and after its last readable one."""
 
     earliest: int
     end: int
@@ -76,12 +64,10 @@ class TopicSource:
     """One topic of one broker.
 
     Args:
-        consumer: talks to the broker; stays the caller's.
-        topic: the topic's name.
-        partition: the only partition of interest; None for all.
+        consumer: stays the caller's.
+        partition: the only one of interest; None for all.
 
     Attributes:
-        consumer, topic: as given.
         counts_messages: whether offsets do, not bytes; known once `ranges` was asked.
     """
 
@@ -119,12 +105,9 @@ class TopicSource:
         return ranges, metadata.error == ErrorCode.NONE
 
     def settings(self) -> dict[str, str]:
-        """What makes another topic like this one: its format, partitions, and what it alone has.
+        """The settings to create another topic like this one, as `create_topic` takes them.
 
-        What follows the broker's own settings is left out, so that the other one follows them, too.
-
-        Returns:
-            Values by name, as `create_topic` takes them.
+        The broker's own settings are left out, so that the other topic follows them, too.
 
         Raises:
             HermesError: the broker doesn't tell.
@@ -144,7 +127,6 @@ class TopicSource:
         return {**own, "format": log_format, "partitions": str(count)}
 
     def missing_text(self) -> str:
-        """The error for a topic that does not exist."""
         if self.consumer.supports(MetadataRequest.TYPE):
             return f"there is no topic {self.topic!r}"
         return (
@@ -157,14 +139,13 @@ class TopicSource:
         return f"topic {self.topic!r} partition {partition}"
 
     def out_of_range(self, partition: int, offset: int, available: OffsetRange) -> ClientError:
-        """The error for an offset that a partition doesn't hold."""
         return ClientError(
             f"{self.name_of(partition)}: offset {offset} is not available: it holds "
             f"{available.earliest} to {available.end}"
         )
 
     def boundary_before(self, partition: int, offset: int) -> int:
-        """Find a place at or before an offset where a message starts.
+        """Find a message boundary at or before an offset.
 
         With a broker it is the last one; with a broker of Kafka 0.7, or a stopped one's data
         directory, it is where the segment starts.

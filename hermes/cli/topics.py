@@ -264,7 +264,7 @@ def _describe_settings(consumer: SimpleConsumer, as_json: bool, topics: tuple[st
 def _connected(
     broker: BrokerOption, timeout_seconds: float, security: ClientSecurity, purpose: str
 ) -> Iterator[SimpleConsumer]:
-    """A consumer whose broker can do what the command is for."""
+    """A consumer, once its broker supports what the command is for."""
     with broker.consumer(timeout_seconds, security) as consumer:
         if not consumer.supports(MetadataRequest.TYPE):
             raise ClientError(

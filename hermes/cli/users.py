@@ -165,7 +165,7 @@ def list_users(as_json: bool, path: Path) -> None:
 
 
 def _look(path: Path, change: Callable[[Any], Any], *, may_create: bool = False) -> None:
-    """Refuse what can't be before anybody is asked for a password."""
+    """Refuse what is impossible before anybody is asked for a password."""
     is_new = may_create and not path.exists()
     if is_new and not path.absolute().parent.is_dir():
         raise ConfigError("--file", f"there is no directory {path.parent}")

@@ -34,12 +34,11 @@ class NotRegisteredError(HermesError):
 
 
 def start_session(connect: str, timeout_seconds: float, security: ClientSecurity) -> Session:
-    """Connect to ZooKeeper, which the caller stops; stderr says when that takes a while.
+    """Connect to ZooKeeper; the caller stops the session. Stderr says when that takes a while.
 
     Args:
         connect: as `zookeeper_connect`.
         timeout_seconds: how long to try, and, from a second on, the session's timeout.
-        security: how to connect.
 
     Raises:
         HermesError: nothing answers there, or refuses; nothing remains.
@@ -55,14 +54,14 @@ def start_session(connect: str, timeout_seconds: float, security: ClientSecurity
 
 
 class RegisteredCluster:
-    """A session, and connections to the registered brokers, each made when it is first needed.
+    """A session, and connections to the registered brokers, each made when first needed.
 
-    A broker that did not tell an end is not asked for another one, since each attempt may take the
-    whole timeout.
+    A broker that did not report an end is not asked for another one, since each attempt may take
+    the whole timeout.
 
     Attributes:
-        connect: what `zookeeper_connect` takes.
-        security: how to connect, to brokers as well.
+        connect: as `zookeeper_connect`.
+        security: for ZooKeeper and for brokers.
         timeout_seconds: of each answer.
     """
 
@@ -77,7 +76,6 @@ class RegisteredCluster:
 
     @cached_property
     def session(self) -> Session:
-        """The session, started when it is first needed. Raises HermesError."""
         session = start_session(self.connect, self.timeout_seconds, self.security)
         self._stack.callback(session.stop)
         return session
@@ -115,7 +113,7 @@ class RegisteredCluster:
 
     @property
     def faults(self) -> list[str]:
-        """Which brokers did not tell the ends of their partitions, and why: one line for each."""
+        """Which brokers did not report their partitions' ends, and why: one line for each."""
         return [
             str(error)
             if isinstance(error, NotRegisteredError)
@@ -124,7 +122,7 @@ class RegisteredCluster:
         ]
 
     def is_silent(self, partition: BrokerPartition) -> bool:
-        """Whether `faults` says why nothing is known of a partition's end."""
+        """Whether `faults` says why a partition's end isn't known."""
         return partition.broker_id in self._silent
 
     def counts_messages(self, topic: str, partition: BrokerPartition) -> bool:
@@ -145,7 +143,6 @@ class RegisteredCluster:
         return sum(1 for _ in self.consumer(partition).fetch(request))
 
     def close(self) -> None:
-        """Disconnect."""
         self._stack.close()
 
     @cached_property
@@ -154,7 +151,7 @@ class RegisteredCluster:
 
 
 def group_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """As `cluster_options`, with -k for a broker of which only Kafka's clients know.
+    """As `cluster_options`, with -k for a broker that only serves Kafka's clients.
 
     The command gets a `cluster` and `kafka`, of which the first is None if -k is given, and the
     other if it isn't.
@@ -188,10 +185,10 @@ def group_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def kafka_groups_of(cluster: RegisteredCluster) -> "KafkaGroups | None":
-    """Reach the coordinators of a cluster's groups of Kafka's consumers.
+    """Connect to the coordinators of a cluster's groups of Kafka's consumers.
 
     Returns:
-        None where no registered broker has a listener for them that is one for this client.
+        None where no registered broker has a listener that this client can use.
 
     Raises:
         HermesError: none of these can be reached.
@@ -223,7 +220,7 @@ def _with_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _connected(command: Callable[..., Any]) -> Callable[..., Any]:
-    """What connects to a cluster for a command."""
+    """Make the `RegisteredCluster` of a command from its options."""
 
     def connected(
         *args: Any,
