@@ -104,10 +104,10 @@ def _run(path: Path, *, check: bool) -> None:
     if check:
         click.echo(f"{path} is in order: mirror {config.name}")
         return
-    from hermes.mirror.life import run_mirror  # Twisted, which the others don't need
+    from hermes.mirror.process import run_mirror  # Twisted, which the others don't need
 
     _log_to_stderr("%(asctime)s %(levelname)s %(message)s")
-    run_mirror(config, read_again=lambda: _load(path))
+    run_mirror(config, reload=lambda: _load(path))
 
 
 def _load(path: Path) -> MirrorConfig:
@@ -122,7 +122,7 @@ def _load(path: Path) -> MirrorConfig:
 
 def _run_supervised() -> None:
     """Run with the settings that a broker sends on stdin, until it closes that."""
-    from hermes.mirror.life import run_mirror
+    from hermes.mirror.process import run_mirror
 
     _log_to_stderr("%(levelname)s %(message)s")
     logging.raiseExceptions = False  # who would read them has gone

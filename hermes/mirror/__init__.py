@@ -3,28 +3,28 @@
 In the order of a reading:
 
     pipeline        a mirror
-    planning, answers
+    planning, planning_queries
                     where a claim's messages go and where it begins, and what is asked for that
-    sources, alone, fetchers
+    mirror_source, sole_reader, fetchers
                     who of the group reads what, or who reads all without one; a thread for each
                     broker that is read
-    claims, source_stream
+    source_claim, source_stream
                     one partition of a source, from the fetch to the commit; all of one source
-    batches, routing
+    stretches, routing
                     fetched bytes as stretches, and which partition gets what; pure
-    targets, senders, links
+    target_cluster, senders, links
                     the target's brokers, a thread for each, and how each kind of broker is written
-    loops           refuses what would make messages go round
-    state, throttle what is counted, and how fast it may go
-    life            the process: signals, the broker that runs it; telling: its state in the
-                    target's coordination; serving: over HTTP; families: its metrics;
-                    embedding: in broker.yaml;
-                    auditing: its part in the audit
+    loop_guard      refuses what would make messages go round
+    figures, throttle
+                    what is counted, and how fast it may go
+    process         signals, the broker that runs it; status: published in the target's
+                    coordination; serving: over HTTP; mirror_metrics; embedding: in broker.yaml;
+                    mirror_counter: its part in the audit
 
 docs/mirror.md is the guide.
 """
 
+from hermes.mirror.figures import PartitionFigures
 from hermes.mirror.pipeline import Mirror
-from hermes.mirror.state import PartitionFigures
 
 __all__ = ["Mirror", "PartitionFigures"]

@@ -6,15 +6,7 @@ from hermes.mirror.pipeline import Mirror
 
 
 def check_embedded_mirror(config: BrokerConfig, source: str) -> None:
-    """Refuse a mirror that its own process would refuse.
-
-    Args:
-        config: a broker's settings, with or without a mirror.
-        source: the file's name, for the error.
-
-    Raises:
-        ConfigError: it can't be run.
-    """
+    """Raise ConfigError, with the file's name, for a mirror that its own process would refuse."""
     if config.mirror is None:
         return
     try:

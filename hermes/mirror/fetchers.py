@@ -22,8 +22,8 @@ from hermes.errors import (
     InvalidMessageError,
     OffsetOutOfRangeBrokerError,
 )
-from hermes.mirror.claims import SourceClaim
-from hermes.mirror.state import Problems
+from hermes.mirror.figures import Problems
+from hermes.mirror.source_claim import SourceClaim
 from hermes.mirror.throttle import BandwidthLimit
 from hermes.protocol import EARLIEST, LATEST, FetchRequest
 

@@ -1,4 +1,4 @@
-"""How sets get to one broker of the target, and how one learns that they are on its disk.
+"""How sets get to one broker of the target, and when they are on its disk.
 
 A link carries requests in order, several at a time, and is given up at the first failure of its
 connection. There is one for every kind of broker: Hermes with positions of sources, an older Hermes
@@ -15,7 +15,7 @@ from hermes.client import conversations
 from hermes.client.mirrored import MirroredPartitions
 from hermes.client.sync_producer import SyncProducer
 from hermes.errors import BrokerError, MessageTooLargeBrokerError, OutcomeUnknownError
-from hermes.mirror.claims import TargetAppend
+from hermes.mirror.source_claim import TargetAppend
 from hermes.protocol import LATEST, Acks, MirroredSet, ProduceRequest, SourceFlags
 from hermes.security import ClientSecurity
 
@@ -29,13 +29,11 @@ _Place = tuple[str, int]
 
 
 class AppendBatch(NamedTuple):
-    """Entries that follow one another, as one.
+    """Consecutive entries, at least one, of one claim for one partition, sent as one set.
 
     Attributes:
-        entries: of one claim, for one partition; at least one.
         begin, end: the range of the source.
-        data: all their messages.
-        is_verbatim: whether these are the source's own bytes from begin to end.
+        is_verbatim: whether the data are the source's own bytes from begin to end.
     """
 
     entries: Sequence[TargetAppend]
@@ -51,7 +49,7 @@ class AppendBatch(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What became of a bunch.
+    """What became of a batch.
 
     Attributes:
         error: why it is not stored; None when it is, on disk.
@@ -63,15 +61,11 @@ class Outcome(NamedTuple):
 
 
 class Link(Protocol):
-    """A connection to a broker, for one thread.
-
-    Attributes:
-        most_in_flight: how many requests may be unanswered.
-    """
+    """A connection to a broker, for one thread, with up to `most_in_flight` unanswered requests."""
 
     most_in_flight: int
 
-    def begin(self, bunches: Sequence[AppendBatch]) -> None:
+    def begin(self, batches: Sequence[AppendBatch]) -> None:
         """Send a request."""
 
     def finish(self) -> Sequence[Outcome]:
@@ -89,19 +83,17 @@ class MirroredLink:
     def __init__(self, partitions: MirroredPartitions) -> None:
         self._partitions = partitions
 
-    def begin(self, bunches: Sequence[AppendBatch]) -> None:
-        """See `Link`. Nothing is taken that doesn't follow, so that a failure leaves no hole."""
-        self._partitions.begin([_mirrored(each) for each in bunches])
+    def begin(self, batches: Sequence[AppendBatch]) -> None:
+        """Send a request that refuses what doesn't follow, so that a failure leaves no hole."""
+        self._partitions.begin([_mirrored(each) for each in batches])
 
     def finish(self) -> Sequence[Outcome]:
-        """See `Link`."""
         return [
             Outcome(each.error, each.error is None and each.offset is None)
             for each in self._partitions.finish()
         ]
 
     def close(self) -> None:
-        """See `Link`."""
         self._partitions.close()
 
 
@@ -114,25 +106,22 @@ class AcknowledgedLink:
         self._producer = producer
         self._waiting: deque[list[ProduceRequest]] = deque()
 
-    def begin(self, bunches: Sequence[AppendBatch]) -> None:
-        """See `Link`."""
-        self._waiting.append([ProduceRequest(*each.place, each.data) for each in bunches])
+    def begin(self, batches: Sequence[AppendBatch]) -> None:
+        self._waiting.append([ProduceRequest(*each.place, each.data) for each in batches])
 
     def finish(self) -> Sequence[Outcome]:
-        """See `Link`."""
         results = self._producer.send_acknowledged(self._waiting.popleft(), Acks.FLUSHED)
         return [Outcome(each if isinstance(each, BrokerError) else None) for each in results]
 
     def close(self) -> None:
-        """See `Link`."""
         self._producer.close()
 
 
 class PlainLink:
     """To a Kafka 0.7: at least once, and sure only while nobody else writes to the partition.
 
-    A set with a message that is too large for the broker is dropped without a word: the end of the
-    log stays where it is. Nothing that was sent behind it is counted on then.
+    A set with a message that is too large for the broker is dropped silently: the end of the log
+    stays where it is. Nothing that was sent behind it is counted on then.
     """
 
     most_in_flight = 32
@@ -144,24 +133,21 @@ class PlainLink:
         self._misses: dict[_Place, int] = {}
         self._waiting: deque[list[tuple[_Place, int, int]]] = deque()
 
-    def begin(self, bunches: Sequence[AppendBatch]) -> None:
-        """See `Link`."""
+    def begin(self, batches: Sequence[AppendBatch]) -> None:
         expected = []
-        for each in bunches:
+        for each in batches:
             place = each.place
             if place not in self._ends:
                 self._ends[place] = self._end(place)
             self._ends[place] += len(each.data)
             expected.append((place, self._ends[place], self._misses.get(place, 0)))
-        self._producer.multi_send([ProduceRequest(*each.place, each.data) for each in bunches])
+        self._producer.multi_send([ProduceRequest(*each.place, each.data) for each in batches])
         self._waiting.append(expected)
 
     def finish(self) -> Sequence[Outcome]:
-        """See `Link`."""
         return [Outcome(self._missed(*each)) for each in self._waiting.popleft()]
 
     def close(self) -> None:
-        """See `Link`."""
         self._producer.close()
 
     def _missed(self, place: _Place, end: int, misses: int) -> BrokerError | None:
@@ -189,11 +175,7 @@ class PlainLink:
 
 
 def open_link(host: str, port: int, security: ClientSecurity) -> Link:
-    """Connect to a broker, in the best way that it supports.
-
-    Raises:
-        ClientError: it can't be reached or understood.
-    """
+    """Connect to a broker, in the best way that it supports. Raises ClientError."""
     settings = {"timeout_seconds": _TIMEOUT_SECONDS, **security.settings()}
     partitions = MirroredPartitions(host, port, timeout_seconds=_TIMEOUT_SECONDS, security=security)
     try:
@@ -213,7 +195,7 @@ def open_link(host: str, port: int, security: ClientSecurity) -> Link:
     return AcknowledgedLink(producer) if acknowledges else PlainLink(producer)
 
 
-def _mirrored(bunch: AppendBatch) -> MirroredSet:
-    flags = SourceFlags.FOLLOWS | (SourceFlags.VERBATIM if bunch.is_verbatim else 0)
-    source = bunch.entries[0].source
-    return MirroredSet(*bunch.place, source, bunch.begin, bunch.end, flags, bunch.data)
+def _mirrored(batch: AppendBatch) -> MirroredSet:
+    flags = SourceFlags.FOLLOWS | (SourceFlags.VERBATIM if batch.is_verbatim else 0)
+    source = batch.entries[0].source
+    return MirroredSet(*batch.place, source, batch.begin, batch.end, flags, batch.data)

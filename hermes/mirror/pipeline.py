@@ -10,12 +10,12 @@ from hermes.config.mirror import MirrorConfig
 from hermes.coordination.filters import Blacklist, TopicFilter, Whitelist
 from hermes.coordination.layout import BrokerPartition
 from hermes.coordination.sessions import Session
-from hermes.errors import ConfigError, HermesError, InvalidTopicError
-from hermes.mirror.claims import SourceClaim, TargetAppend
+from hermes.errors import ConfigError, InvalidTopicError
+from hermes.mirror.figures import PartitionFigures, Problems
+from hermes.mirror.mirror_source import MirrorSource
 from hermes.mirror.planning import MakeGuard, Planner
-from hermes.mirror.sources import MirrorSource
-from hermes.mirror.state import PartitionFigures, Problems
-from hermes.mirror.targets import TargetCluster
+from hermes.mirror.source_claim import SourceClaim, TargetAppend
+from hermes.mirror.target_cluster import TargetCluster
 from hermes.mirror.throttle import BandwidthLimit
 from hermes.protocol import check_topic_name
 
@@ -31,23 +31,17 @@ _END_KNOWN_MS: Final = 2_000
 class Mirror:
     """One process of a mirror.
 
-    Example:
         mirror = Mirror(load_mirror_config("mirror.yaml"))
         mirror.start()
         ...
         mirror.stop()
 
-    What can go wrong while it runs resumes by itself, and stands in `errors` meanwhile.
+    After any failure while it runs it resumes by itself; `errors` has what is wrong meanwhile.
 
     Args:
-        config: what it does.
-        make_guard: makes what refuses loops in a source, of the source's name, its cluster's id
-            and the session with its coordination; called when all three, and the target's id, are
+        make_guard: makes what refuses loops in a source; called when the ids of both clusters are
             known. None: nothing is refused.
         counter: the audit's `TierCounter`, or None.
-
-    Attributes:
-        failed: what ended it by itself; None so far.
 
     Raises:
         ConfigError: a topic can't have the name that it would get, or the list of topics can't be
@@ -64,9 +58,8 @@ class Mirror:
         self.config = config
         self.counter = counter
         self.skips_damage = config.damaged == "skip"
-        self.failed: HermesError | None = None
-        self._troubles = Problems(_log)
-        self._target = TargetCluster(config.target, self._troubles)
+        self._problems = Problems(_log)
+        self._target = TargetCluster(config.target, self._problems)
         self._figures: dict[tuple[str, str, BrokerPartition], PartitionFigures] = {}
         self._is_stopping = False
         self._stopped = threading.Event()
@@ -80,17 +73,16 @@ class Mirror:
                 max(config.buffer_bytes // len(config.sources), 1),
                 self,
                 partial(self._make_claim, each.name),
-                self._troubles,
+                self._problems,
                 throttle,
             )
             for each in config.sources
         }
         self._planner = Planner(
-            config, self._target, self._sources, self._troubles, self.trouble, make_guard
+            config, self._target, self._sources, self._problems, self.set_error, make_guard
         )
 
     def start(self) -> None:
-        """Begin; returns at once."""
         self._planner.start()
         if self.counter is not None:
             self._covering.start()
@@ -113,18 +105,14 @@ class Mirror:
             self._covering.join()
         self._target.close()
 
-    def wait(self, seconds: float) -> bool:
-        """Wait; returns early, with True, when it has ended by itself."""
-        return self._stopped.wait(seconds) and self.failed is not None
-
     def figures(self) -> list[PartitionFigures]:
-        """What it counts, by partition; of those that others read now as well."""
+        """By partition, also of those that others read now."""
         return list(self._figures.values())
 
     @property
     def errors(self) -> dict[str, str]:
         """What is wrong now with sources, the target and their brokers."""
-        return self._troubles.now()
+        return self._problems.now()
 
     @property
     def refused(self) -> dict[str, str]:
@@ -144,34 +132,28 @@ class Mirror:
     # -- what claims report ---------------------------------------------------------------------
 
     def send(self, entries: Iterable[TargetAppend]) -> None:
-        """See `Surroundings`."""
         self._target.send(entries)
 
     def plan(self, claim: SourceClaim, pause_seconds: float) -> None:
-        """See `Surroundings`."""
         self._planner.add(claim, pause_seconds)
 
     def has_room(self) -> None:
-        """See `Surroundings`."""
         for source in self._sources.values():
             source.wake_fetchers()
 
-    def trouble(self, claim: SourceClaim, text: str) -> None:
-        """See `Surroundings`."""
+    def set_error(self, claim: SourceClaim, text: str) -> None:
         claim.figures.error = text
         if text:
-            self._troubles.begin(str(claim), text)
+            self._problems.begin(str(claim), text)
         else:
-            self._troubles.end(str(claim))
+            self._problems.end(str(claim))
 
-    def gone(self, claim: SourceClaim) -> None:
-        """See `Surroundings`."""
+    def released(self, claim: SourceClaim) -> None:
         claim.figures.error = ""
-        self._troubles.forget(str(claim))
+        self._problems.forget(str(claim))
 
     def note(self, text: str) -> None:
-        """See `Surroundings`."""
-        self._troubles.note(text)
+        self._problems.note(text)
 
     # -- inside ---------------------------------------------------------------------------------
 

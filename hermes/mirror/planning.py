@@ -1,6 +1,6 @@
-"""What must be known before the first byte of a claim is fetched, in a thread of its own.
+"""Plans a claim, in a thread of its own, before its first byte is fetched.
 
-That is where its messages go, what of them is there already, and so where to begin. It is found out
+A plan says where its messages go, what of them is there already, and so where to begin. It is made
 again after every failure. Where the target keeps positions of sources, these decide: it has
 everything before them, on disk, so that nothing is sent twice, whatever was committed.
 
@@ -16,19 +16,20 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
-from typing import Final, Protocol
+from typing import Final
 
 from hermes.client.mirrored import source_name
 from hermes.config.mirror import MirrorConfig
 from hermes.coordination.layout import BrokerPartition
 from hermes.coordination.sessions import Session
 from hermes.errors import ConfigError, HermesError
-from hermes.mirror.answers import Answers, empty_set, latest_generation
-from hermes.mirror.claims import HOLDS_RECORDS, SourceClaim
+from hermes.mirror.figures import Problems
+from hermes.mirror.loop_guard import LoopGuard
+from hermes.mirror.mirror_source import MirrorSource
+from hermes.mirror.planning_queries import ClusterQueries, empty_set, latest_generation
 from hermes.mirror.routing import RoutingPlan, make_route
-from hermes.mirror.sources import MirrorSource
-from hermes.mirror.state import Problems
-from hermes.mirror.targets import TargetCluster
+from hermes.mirror.source_claim import HOLDS_RECORDS, SourceClaim
+from hermes.mirror.target_cluster import TargetCluster
 from hermes.protocol import EARLIEST, LATEST, MirroredSet
 
 _log = logging.getLogger(__name__)
@@ -37,29 +38,16 @@ _LOOK_SECONDS: Final = 5.0
 _LONGEST_PAUSE: Final = 2.0
 _ROUND_CLAIMS: Final = 256
 
-
-class CycleGuard(Protocol):
-    """Refuses what would make messages go round; see `hermes.mirror.loops.LoopGuard`."""
-
-    def admit(self, topic: str, target_topic: str) -> str:
-        """Why a topic may not be mirrored; empty when it may."""
-
-
-#: Makes the guard of a source.
-MakeGuard = Callable[[str, str, Session | None], CycleGuard]
+#: Makes the guard of a source, of its name, its cluster's id and the session with its coordination.
+MakeGuard = Callable[[str, str, Session | None], LoopGuard]
 
 
 class Planner:
     """Plans claims, one after the other.
 
     Args:
-        config: what the mirror does.
-        target: where it writes to.
-        sources: what it reads, by name.
-        troubles: hears of what can't be reached.
-        tell: called with a claim and what keeps it from going on; empty when it goes on.
-        make_guard: makes what refuses loops in a source, of the source's name, its cluster's id
-            and the session with its coordination; None: nothing is refused.
+        set_error: called with a claim and what keeps it from going on; empty when it goes on.
+        make_guard: None: nothing is refused.
 
     Attributes:
         refused: why topics are not mirrored, by `SOURCE: TOPIC`.
@@ -70,18 +58,18 @@ class Planner:
         config: MirrorConfig,
         target: TargetCluster,
         sources: Mapping[str, MirrorSource],
-        troubles: Problems,
-        tell: Callable[[SourceClaim, str], None],
+        problems: Problems,
+        set_error: Callable[[SourceClaim, str], None],
         make_guard: MakeGuard | None,
     ) -> None:
         self.refused: dict[str, str] = {}
         self._config = config
         self._target = target
         self._sources = sources
-        self._troubles = troubles
-        self._tell = tell
+        self._problems = problems
+        self._set_error = set_error
         self._make_guard = make_guard
-        self._guards: dict[str, CycleGuard] = {}
+        self._guards: dict[str, LoopGuard] = {}
         self._due: list[tuple[float, int, SourceClaim]] = []
         self._numbers = count()
         # How often in a row a claim couldn't be planned.
@@ -92,11 +80,9 @@ class Planner:
         self._thread = threading.Thread(target=self._run, name="hermes-mirror", daemon=True)
 
     def start(self) -> None:
-        """Begin to plan."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Plan nothing more, and wait until the thread has ended."""
         with self._changed:
             self._is_stopping = True
             self._changed.notify()
@@ -119,9 +105,9 @@ class Planner:
                 return
             try:
                 self._target.connect()
-                self._troubles.end("target")
+                self._problems.end("target")
             except HermesError as error:
-                self._troubles.begin("target", str(error))
+                self._problems.begin("target", str(error))
                 for claim in claims:
                     self.add(claim, _LONGEST_PAUSE)
                 self._next_look = time.monotonic() + _LONGEST_PAUSE
@@ -147,7 +133,7 @@ class Planner:
 
     def _plan(self, claims: Sequence[SourceClaim]) -> None:
         """Plan some claims; what they have in common is asked once."""
-        answers = Answers(self._target, self._sources)
+        queries = ClusterQueries(self._target, self._sources)
         made: list[tuple[SourceClaim, RoutingPlan, int]] = []
         unknown: list[tuple[BrokerPartition, MirroredSet, SourceClaim]] = []
         for claim in claims:
@@ -155,12 +141,12 @@ class Planner:
                 self._put_offs.pop(claim, None)
                 continue
             with self._put_off_on_errors(claim):
-                holds_records = answers.holds_records(claim)
+                holds_records = queries.holds_records(claim)
                 reason = HOLDS_RECORDS if holds_records else self._admit(claim)
                 if reason:
                     self._put_off(claim, reason, _LOOK_SECONDS)
                     continue
-                plan, offset, sets = self._made(claim, answers)
+                plan, offset, sets = self._made(claim, queries)
                 made.append((claim, plan, offset))
                 unknown += [(target, each, claim) for target, each in sets]
         failed = self._target.open([(target, each) for target, each, _ in unknown])
@@ -170,7 +156,7 @@ class Planner:
                 self._put_off(claim, str(failures[claim]))
             else:
                 if self._put_offs.pop(claim, 0):
-                    self._tell(claim, "")
+                    self._set_error(claim, "")
                 claim.begin(plan, offset)
 
     @contextmanager
@@ -184,7 +170,7 @@ class Planner:
             self._put_off(claim, repr(error))
 
     def _put_off(self, claim: SourceClaim, text: str, seconds: float = 0.0) -> None:
-        self._tell(claim, text)
+        self._set_error(claim, text)
         pauses = self._put_offs[claim] = self._put_offs.get(claim, 0) + 1
         self.add(claim, seconds or min(0.1 * 2 ** min(pauses, 6), _LONGEST_PAUSE))
 
@@ -196,7 +182,7 @@ class Planner:
             for name, reason in self.refused.items()
             if any(name == f"{each.source}: {each.topic}" for each in claims)
         }
-        answers = Answers(self._target, self._sources)
+        queries = ClusterQueries(self._target, self._sources)
         for claim in claims:
             plan, epoch = claim.plan, claim.epoch
             if plan is None:
@@ -204,7 +190,7 @@ class Planner:
             try:
                 if self._admit(claim):
                     claim.restart(epoch, None)
-                elif plan.targets != answers.partitions(plan.topic):
+                elif plan.targets != queries.partitions(plan.topic):
                     claim.is_draining = True
                     if claim.is_idle():
                         claim.restart(epoch, None)
@@ -229,13 +215,13 @@ class Planner:
         return reason
 
     def _made(
-        self, claim: SourceClaim, answers: Answers
+        self, claim: SourceClaim, queries: ClusterQueries
     ) -> tuple[RoutingPlan, int, list[tuple[BrokerPartition, MirroredSet]]]:
         """Make a plan, and say where to begin, and what the target has to be told before."""
         source, topic = self._sources[claim.source], claim.figures.target_topic
-        targets = answers.partitions(topic)
+        targets = queries.partitions(topic)
         name = source_name(source.cluster_id(), claim.topic, *claim.partition)
-        route = make_route(self._config.partitioning, answers.index(claim), name)
+        route = make_route(self._config.partitioning, queries.index(claim), name)
         if not self._target.is_exact(targets):
             if source.session is None:
                 raise ConfigError(
@@ -245,7 +231,7 @@ class Planner:
                 )
             offset = self._first(claim)
             return RoutingPlan("", topic, targets, route, [offset] * len(targets)), offset, []
-        generation, places = latest_generation(name, answers.positions(topic))
+        generation, places = latest_generation(name, queries.positions(topic))
         is_new = False
         if claim.anew is not None:
             offset, is_new = claim.anew, True
@@ -258,7 +244,7 @@ class Planner:
         else:
             offset, is_new = self._first(claim), True
             if not claim.is_draining:  # then all before it has arrived, and nothing behind it
-                self._troubles.note(
+                self._problems.note(
                     f"{claim}: the target's partitions were others; what is behind {offset} may "
                     "be there already, and come once more"
                 )

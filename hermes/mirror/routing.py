@@ -16,7 +16,7 @@ from hermes.config.mirror import Partitioning
 from hermes.coordination.layout import BrokerPartition
 from hermes.errors import LocalProtocolError
 from hermes.interfaces import IPartitioner
-from hermes.mirror.batches import Stretch, boundaries, whole_until
+from hermes.mirror.stretches import Stretch, boundaries, whole_until
 from hermes.plugins.discovery import load_plugin
 from hermes.protocol import Buffer, Codec, Message, MessageSet, encode_message_set
 from hermes.protocol.messages import decode_message
@@ -32,8 +32,7 @@ class TargetPart(NamedTuple):
 
     Attributes:
         target: which, by its place among the partitions of the topic.
-        begin: up to where the partition was told of the source.
-        end: up to where this tells.
+        begin, end: up to where the partition knew the source, and up to where it will.
         data: whole messages; empty when none of the range belong there.
         messages: how many; compressed ones count once.
         is_verbatim: whether the data are the source's bytes from begin to end.
@@ -57,12 +56,11 @@ class PartitionRoute(Protocol):
     is_single: bool
 
     def parts(self, stretch: Stretch, reached: list[int]) -> Iterator[TargetPart]:
-        """Divide a stretch.
+        """Divide a stretch of intact messages.
 
         Args:
-            stretch: intact messages.
-            reached: for each partition of the target, up to where it was told of the source; what
-                is below is there already. Moved on here.
+            reached: for each partition of the target, up to where it knows the source; what is
+                below is there already. Moved on here.
         """
 
     def home(self, count: int) -> int:
@@ -70,11 +68,7 @@ class PartitionRoute(Protocol):
 
 
 class IndexRoute:
-    """All of a partition goes to one.
-
-    Args:
-        index: the place of the source's partition among those of its topic.
-    """
+    """All of a partition goes to one: that of the same place among those of its topic."""
 
     is_single = True
 
@@ -82,20 +76,14 @@ class IndexRoute:
         self._index = index
 
     def parts(self, stretch: Stretch, reached: list[int]) -> Iterator[TargetPart]:
-        """See `PartitionRoute`."""
         yield from _verbatim(self.home(len(reached)), stretch.begin, stretch, reached)
 
     def home(self, count: int) -> int:
-        """See `PartitionRoute`."""
         return self._index % count
 
 
 class RandomRoute:
-    """A MiB of a partition goes to one, the next to another, by a hash of where it stands.
-
-    Args:
-        source: names the source's partition.
-    """
+    """A MiB of a partition goes to one, the next to another, by a hash of where it is."""
 
     is_single = False
 
@@ -103,7 +91,7 @@ class RandomRoute:
         self._source = source
 
     def parts(self, stretch: Stretch, reached: list[int]) -> Iterator[TargetPart]:
-        """See `PartitionRoute`. The chunk in which a message starts decides."""
+        """Divide by the chunk in which a message starts."""
         begin, data = stretch.begin, stretch.data
         while begin < stretch.end:
             chunk = begin // CHUNK_BYTES
@@ -115,7 +103,6 @@ class RandomRoute:
             begin, data = begin + size, data[size:]
 
     def home(self, count: int) -> int:
-        """See `PartitionRoute`."""
         return 0
 
 
@@ -136,7 +123,6 @@ class KeyRoute:
         self._partition = load_plugin("hermes.partitioners", _PARTITIONER, IPartitioner).partition
 
     def parts(self, stretch: Stretch, reached: list[int]) -> Iterator[TargetPart]:
-        """See `PartitionRoute`."""
         collected: dict[int, list[bytes]] = {}
         for start, end in boundaries(stretch.data):
             offset = stretch.begin + start
@@ -151,7 +137,6 @@ class KeyRoute:
             yield TargetPart(target, begin, stretch.end, data, len(messages), is_verbatim)
 
     def home(self, count: int) -> int:
-        """See `PartitionRoute`."""
         return 0
 
     def _divided(self, message: Message, offset: int, count: int) -> Iterator[tuple[int, bytes]]:
@@ -185,10 +170,8 @@ class RoutingPlan:
     Attributes:
         source: what the target calls the partition of the source; empty where it keeps no
             positions.
-        topic: the target's topic.
-        targets: its partitions.
-        route: divides the messages among these.
-        reached: for each of them, up to where it was told of the source.
+        targets: the partitions of the target's topic.
+        reached: for each of them, up to where it knows the source.
     """
 
     source: str
@@ -204,13 +187,7 @@ class RoutingPlan:
 
 
 def make_route(rule: Partitioning, index: int, source: str) -> PartitionRoute:
-    """The route of one partition of a source.
-
-    Args:
-        rule: the mirror's `partitioning`.
-        index: the partition's place among those of its topic.
-        source: its name.
-    """
+    """The route of the partition of a source at `index` among those of its topic."""
     if rule.rule == "index":
         return IndexRoute(index)
     if rule.rule == "random":

@@ -1,12 +1,12 @@
 """A thread per broker of the target: entries in, requests out, several at a time.
 
-Entries of one claim for one partition stay in order. Any failure of one has its claim start anew,
-and what is behind it in the queue or on its way means nothing from then on.
+Entries of one claim for one partition stay in order. When one fails, its claim starts anew, and
+those behind it, in the queue or on their way, are void.
 """
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from hermes.errors import (
@@ -15,30 +15,24 @@ from hermes.errors import (
     InvalidMessageBrokerError,
     MessageTooLargeBrokerError,
 )
-from hermes.mirror.claims import TargetAppend
+from hermes.mirror.figures import Problems
 from hermes.mirror.links import AppendBatch, Link, Outcome
-from hermes.mirror.state import Problems
+from hermes.mirror.source_claim import TargetAppend
 
 # Of one request: enough for the price of a flush, little enough for the memory of both sides.
 _REQUEST_BYTES: Final = 2 << 20
-_REQUEST_BUNCHES: Final = 64
-# Small entries are joined: each bunch is a record of the target's positions.
-_BUNCH_BYTES: Final = 256 << 10
+_REQUEST_BATCHES: Final = 64
+# Small entries are joined: each batch is a record of the target's positions.
+_BATCH_BYTES: Final = 256 << 10
 
 
 class TargetSender:
-    """Sends to one broker.
+    """Sends to one broker, to which `open_link` connects in its thread, also after failures."""
 
-    Args:
-        what: what the broker is called in the log.
-        open_link: connects to it; called in the sender's thread, again after failures.
-        troubles: hears of failures of the broker.
-    """
-
-    def __init__(self, what: str, open_link: Callable[[], Link], troubles: Problems) -> None:
+    def __init__(self, what: str, open_link: Callable[[], Link], problems: Problems) -> None:
         self._what = what
         self._open_link = open_link
-        self._troubles = troubles
+        self._problems = problems
         self._changed = threading.Condition()
         self._queue: deque[TargetAppend] = deque()
         self._in_flight: deque[list[AppendBatch]] = deque()
@@ -47,14 +41,13 @@ class TargetSender:
         self._thread = threading.Thread(target=self._run, name=f"hermes-{what}", daemon=True)
         self._thread.start()
 
-    def put(self, entries: Iterable[TargetAppend]) -> None:
-        """Have entries sent; returns at once."""
+    def put(self, entry: TargetAppend) -> None:
+        """Have an entry sent; returns at once."""
         with self._changed:
-            self._queue.extend(entries)
+            self._queue.append(entry)
             self._changed.notify()
 
     def stop(self) -> None:
-        """Send nothing more, and wait until the thread has ended."""
         with self._changed:
             self._is_stopped = True
             self._changed.notify()
@@ -62,9 +55,9 @@ class TargetSender:
         if link is not None:
             link.close()
         self._thread.join()
-        self._troubles.forget(self._what)
+        self._problems.forget(self._what)
         unsent = [
-            each for bunches in self._in_flight for bunch in bunches for each in bunch.entries
+            each for batches in self._in_flight for batch in batches for each in batch.entries
         ]
         for entry in (*unsent, *self._queue):
             entry.claim.restart(entry.epoch, None)
@@ -87,25 +80,25 @@ class TargetSender:
         with self._changed:
             if not self._in_flight and not self._queue:
                 self._changed.wait_for(lambda: self._queue or self._is_stopped)
-            bunches = self._next_request() if len(self._in_flight) < most else []
-        if bunches:
-            self._in_flight.append(bunches)
+            batches = self._next_request() if len(self._in_flight) < most else []
+        if batches:
+            self._in_flight.append(batches)
             if self._link is None:
                 link = self._open_link()
                 with self._changed:
                     self._link = link
-            self._link.begin(bunches)
+            self._link.begin(batches)
         elif self._in_flight and self._link is not None:
             outcomes = self._link.finish()
             self._settle(self._in_flight.popleft(), outcomes)
-            self._troubles.end(self._what)
+            self._problems.end(self._what)
 
     def _next_request(self) -> list[AppendBatch]:
         """Take entries from the queue, with its lock held."""
         collected: list[list[TargetAppend]] = []
         last: dict[tuple[str, int], list[TargetAppend]] = {}
         total = 0
-        while self._queue and len(collected) < _REQUEST_BUNCHES and total < _REQUEST_BYTES:
+        while self._queue and len(collected) < _REQUEST_BATCHES and total < _REQUEST_BYTES:
             entry = self._queue.popleft()
             if not entry.is_wanted():
                 continue
@@ -117,31 +110,31 @@ class TargetSender:
             else:
                 last[place] = [entry]
                 collected.append(last[place])
-        return [_bunch(each) for each in collected]
+        return [_batch(each) for each in collected]
 
-    def _settle(self, bunches: Sequence[AppendBatch], outcomes: Sequence[Outcome]) -> None:
-        for bunch, (error, was_there) in zip(bunches, outcomes, strict=True):
-            claim, epoch = bunch.entries[0].claim, bunch.entries[0].epoch
+    def _settle(self, batches: Sequence[AppendBatch], outcomes: Sequence[Outcome]) -> None:
+        for batch, (error, was_there) in zip(batches, outcomes, strict=True):
+            claim, epoch = batch.entries[0].claim, batch.entries[0].epoch
             if error is None:
-                for entry in bunch.entries:
+                for entry in batch.entries:
                     claim.done(entry, was_there=was_there)
             elif isinstance(error, InvalidMessageBrokerError | MessageTooLargeBrokerError):
-                claim.refused(bunch.entries, error)
+                claim.refused(batch.entries, error)
             else:
                 claim.restart(epoch, error)
 
     def _give_up(self, error: Exception) -> None:
         """The connection failed: nobody knows what of what was sent is stored."""
         known = error if isinstance(error, HermesError) else BrokerError(repr(error))
-        self._troubles.begin(self._what, str(known))
+        self._problems.begin(self._what, str(known))
         with self._changed:
             link, self._link = self._link, None
         if link is not None:
             link.close()
         lost, self._in_flight = self._in_flight, deque()
-        for bunches in lost:
-            for bunch in bunches:
-                bunch.entries[0].claim.restart(bunch.entries[0].epoch, known)
+        for batches in lost:
+            for batch in batches:
+                batch.entries[0].claim.restart(batch.entries[0].epoch, known)
 
 
 def _is_joined(before: Sequence[TargetAppend], entry: TargetAppend) -> bool:
@@ -153,12 +146,12 @@ def _is_joined(before: Sequence[TargetAppend], entry: TargetAppend) -> bool:
         and last.is_verbatim
         and entry.is_verbatim
         and last.end == entry.begin
-        and entry.end - before[0].begin <= _BUNCH_BYTES
+        and entry.end - before[0].begin <= _BATCH_BYTES
         and not entry.claim.is_suspect(entry.begin)
     )
 
 
-def _bunch(entries: Sequence[TargetAppend]) -> AppendBatch:
+def _batch(entries: Sequence[TargetAppend]) -> AppendBatch:
     first, last = entries[0], entries[-1]
     data = bytes(first.data) if first is last else b"".join([each.data for each in entries])
     return AppendBatch(entries, first.begin, last.end, data, first.is_verbatim)

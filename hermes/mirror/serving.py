@@ -8,27 +8,18 @@ from typing import Any
 from twisted.web.resource import Resource
 
 from hermes.metrics import OPENMETRICS
-from hermes.mirror.families import write_families
-from hermes.mirror.telling import StatusPublisher
+from hermes.mirror.mirror_metrics import write_families
+from hermes.mirror.status import StatusPublisher
 from hermes.security import CLUSTER, Operation
 from hermes.web import Health, MetricsResource, Rule, WebServer, write_json
 
 
-def mount_mirror(web: WebServer, reactor: Any, telling: StatusPublisher) -> None:
-    """Serve a mirror.
-
-    Args:
-        web: what is being completed.
-        reactor: serves it.
-        telling: knows the mirror.
-    """
+def mount_mirror(web: WebServer, reactor: Any, status: StatusPublisher) -> None:
     rule = web.guard.rule(Operation.DESCRIBE, CLUSTER)
-    metrics = MetricsResource(reactor, partial(_pieces, telling))
-    web.root.add(
-        "health", Health(_MirrorReadiness(telling)), any_host=True, rule=Rule(is_open=True)
-    )
+    metrics = MetricsResource(reactor, partial(_pieces, status))
+    web.root.add("health", Health(_MirrorReadiness(status)), any_host=True, rule=Rule(is_open=True))
     web.root.add("metrics", metrics, any_host=True, rule=rule)
-    web.root.add("status", _Status(telling), any_host=True, rule=rule)
+    web.root.add("status", _Status(status), any_host=True, rule=rule)
 
 
 class _MirrorReadiness(Resource):
@@ -36,33 +27,33 @@ class _MirrorReadiness(Resource):
 
     isLeaf = True
 
-    def __init__(self, telling: StatusPublisher) -> None:
+    def __init__(self, status: StatusPublisher) -> None:
         super().__init__()
-        self._telling = telling
+        self._status = status
 
     def render_GET(self, request: Any) -> bytes:
-        now = self._telling.now()
+        now = self._status.now()
         ready = not now.errors
         status = HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE
         return write_json(request, {"ready": ready, "errors": dict(now.errors)}, status)
 
 
 class _Status(Resource):
-    """The node that it has in coordination, with its name."""
+    """What `StatusPublisher` publishes, with its name."""
 
     isLeaf = True
 
-    def __init__(self, telling: StatusPublisher) -> None:
+    def __init__(self, status: StatusPublisher) -> None:
         super().__init__()
-        self._telling = telling
+        self._status = status
 
     def render_GET(self, request: Any) -> bytes:
-        now = self._telling.now()
+        now = self._status.now()
         names = {"mirror": now.mirror, "process": now.process}
         return write_json(request, {**names, **json.loads(now.format())})
 
 
-def _pieces(telling: StatusPublisher, format_: str) -> Any:
+def _pieces(status: StatusPublisher, format_: str) -> Any:
     from prometheus_client import CollectorRegistry, ProcessCollector
 
     from hermes.metrics import generate
@@ -70,6 +61,6 @@ def _pieces(telling: StatusPublisher, format_: str) -> Any:
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     yield generate(registry, format_)
-    yield from write_families(telling, format_)
+    yield from write_families(status, format_)
     if format_ == OPENMETRICS:
         yield b"# EOF\n"

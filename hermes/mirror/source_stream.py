@@ -6,31 +6,25 @@ from collections.abc import Iterable
 from hermes.client.groups.claims import Claim
 from hermes.client.groups.streams import MessageStream
 from hermes.errors import HermesError
-from hermes.mirror.claims import SourceClaim, Surroundings
+from hermes.mirror.source_claim import ClaimContext, SourceClaim
 
 
 class SourceStream(MessageStream):
-    """Holds the claims of a mirror in one source; nobody iterates over it.
+    """Holds the claims of a mirror in one source; nobody iterates over it."""
 
-    Args:
-        name: the source's name.
-        surroundings: what its claims report to.
-    """
-
-    def __init__(self, name: str, surroundings: Surroundings) -> None:
-        super().__init__(name, None, None, surroundings.has_room)
-        self._surroundings = surroundings
+    def __init__(self, name: str, context: ClaimContext) -> None:
+        super().__init__(name, None, None, context.has_room)
+        self._context = context
 
     def replace_claims(self, add: Iterable[Claim] = (), remove: Iterable[Claim] = ()) -> None:
-        """See `MessageStream`; new claims are planned."""
+        """Exchange claims; new ones are planned."""
         added = list(add)
         super().replace_claims(added, remove)
         for claim in added:
             assert isinstance(claim, SourceClaim)
-            self._surroundings.plan(claim, 0.0)
+            self._context.plan(claim, 0.0)
 
     def claims(self) -> list[SourceClaim]:
-        """The partitions that are owned now."""
         with self.lock:
             return [each for each in self._claims if isinstance(each, SourceClaim)]
 
@@ -41,5 +35,4 @@ class SourceStream(MessageStream):
             return self.lock.wait_for(claim.is_idle, max(0.0, deadline - time.monotonic()))
 
     def fail(self, error: HermesError) -> None:
-        """Say what keeps the group from sharing out the partitions."""
-        self._surroundings.note(f"{self.name}: {error}")
+        self._context.note(f"{self.name}: {error}")

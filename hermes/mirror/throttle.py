@@ -10,12 +10,7 @@ _BURST_SECONDS: Final = 0.25
 
 
 class BandwidthLimit:
-    """Bytes per second, shared by threads.
-
-    Args:
-        bytes_per_second: at most; None for no limit.
-        clock: monotonic seconds.
-    """
+    """Bytes per second, shared by threads; None for no limit. The clock is monotonic seconds."""
 
     def __init__(
         self, bytes_per_second: int | None, clock: Callable[[], float] = time.monotonic

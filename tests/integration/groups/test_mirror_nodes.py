@@ -22,7 +22,7 @@ from hermes.coordination.origins import (
 )
 from hermes.coordination.sessions import Session
 from hermes.errors import InvalidNodeError
-from hermes.mirror.loops import LoopGuard
+from hermes.mirror.loop_guard import LoopGuard
 
 Run = Callable[..., Result]
 MakeSession = Callable[..., Session]

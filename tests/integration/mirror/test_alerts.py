@@ -6,7 +6,7 @@ from pathlib import Path
 
 import yaml
 
-from hermes.mirror.families import FAMILIES
+from hermes.mirror.mirror_metrics import FAMILIES
 
 ROOT = Path(__file__).parents[3]
 RULES = ROOT / "examples" / "monitoring" / "mirror.rules.yaml"

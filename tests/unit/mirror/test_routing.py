@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from hermes.config.mirror import Partitioning
 from hermes.interfaces import IPartitioner
-from hermes.mirror.batches import Stretch
 from hermes.mirror.routing import CHUNK_BYTES, TargetPart, make_route
+from hermes.mirror.stretches import Stretch
 from hermes.plugins.discovery import load_plugin
 from hermes.protocol import Codec, MessageSet, encode_message_set
 

@@ -1,4 +1,4 @@
-"""What a mirror tells of itself: plain figures, and what is wrong, each said once."""
+"""What a mirror counts, and what is wrong with it, each logged once."""
 
 import logging
 import threading
@@ -10,14 +10,10 @@ class PartitionFigures:
     """One partition of a source. The totals are this process's, and only grow.
 
     Attributes:
-        source: the source's name.
-        topic: its topic.
         partition: `<broker>-<number>`.
-        target_topic: the topic's name in the target.
         position: up to where the target has acknowledged it on disk.
-        end: the source's end when it was last told; None before.
+        end: the source's end when it was last seen; None before.
         messages: how many the target has acknowledged; compressed ones count once.
-        bytes: how many bytes these have.
         duplicates: of these, messages that the target had already.
         damaged: stretches of damaged messages that were skipped.
         lost_bytes: what the source's retention took before it was read.
@@ -44,9 +40,6 @@ class Problems:
     """What is wrong now, by what it is about; each is logged when it begins and when it ends.
 
     Threads may share it.
-
-    Args:
-        log: where it is logged.
     """
 
     def __init__(self, log: logging.Logger) -> None:
@@ -55,7 +48,7 @@ class Problems:
         self._now: dict[str, str] = {}
 
     def begin(self, what: str, text: str) -> None:
-        """Say what is wrong, unless that is what was said last."""
+        """Say what is wrong; logged unless it was the last to be said of this."""
         with self._lock:
             is_new = self._now.get(what) != text
             self._now[what] = text
@@ -81,6 +74,5 @@ class Problems:
         self._log.warning("%s", text)
 
     def now(self) -> dict[str, str]:
-        """A copy of what is wrong now."""
         with self._lock:
             return dict(self._now)

@@ -8,17 +8,13 @@ from hermes.audit.publishing import Publisher
 from hermes.client import ProducerConfig
 from hermes.config import MirrorConfig
 from hermes.config.mirror import MirrorClusterAddress
-from hermes.mirror.targets import coordination_of
+from hermes.mirror.target_cluster import coordination_of
 
 _TIER: Final = "mirror:"
 
 
 class MirrorCounter(TierCounter):
-    """Counts what a mirror has copied, and reports it to the target's topic hermes-audit.
-
-    Args:
-        config: the mirror's settings.
-    """
+    """Counts what a mirror has copied, and reports it to the target's topic hermes-audit."""
 
     def __init__(self, config: MirrorConfig) -> None:
         self._target_publisher = _TargetPublisher(config.target)
@@ -27,7 +23,7 @@ class MirrorCounter(TierCounter):
         )
 
     def close(self) -> bool:
-        """Report the rest, and disconnect; see `TierCounter`."""
+        """Report the rest, and disconnect."""
         closed = super().close()
         self._target_publisher.close()
         return closed
@@ -41,13 +37,11 @@ class _TargetPublisher:
         self._publisher: Publisher | None = None
 
     def publish(self, payloads: Sequence[bytes]) -> None:
-        """Store messages. Raises HermesError: not all of them are stored."""
         if self._publisher is None:
             self._publisher = Publisher(_producer_config(self._target))
         self._publisher.publish(payloads)
 
     def close(self) -> None:
-        """Close the connections."""
         if self._publisher is not None:
             self._publisher.close()
 

@@ -1,4 +1,4 @@
-"""What a mirror process tells of itself: in the target's coordination, and to whoever asks."""
+"""The status of a mirror process: published in the target's coordination, and given to who asks."""
 
 import logging
 import os
@@ -8,13 +8,13 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Final, Protocol
+from typing import Final
 
 from hermes._version import __version__
 from hermes.coordination.mirrors import MirroredPartition, MirrorProcess
-from hermes.coordination.sessions import Session
 from hermes.errors import CoordinationError
-from hermes.mirror.state import PartitionFigures
+from hermes.mirror.figures import PartitionFigures
+from hermes.mirror.pipeline import Mirror
 
 _log = logging.getLogger(__name__)
 
@@ -27,35 +27,10 @@ _LOOKS: Final = 4
 _HOST_LENGTH: Final = 100
 
 
-class HasStatus(Protocol):
-    """What is told about: a `hermes.mirror.Mirror`."""
-
-    def figures(self) -> list[PartitionFigures]:
-        """What it counts, by partition."""
-
-    @property
-    def errors(self) -> Mapping[str, str]:
-        """What is wrong now, by what it is about."""
-
-    @property
-    def refused(self) -> Mapping[str, str]:
-        """Why topics are not mirrored, by source and topic."""
-
-    @property
-    def target_session(self) -> Session | None:
-        """With the target's coordination; None without."""
-
-    @property
-    def target_id(self) -> str:
-        """The target's id; empty while it isn't known."""
-
-
 class StatusPublisher:
-    """Tells of a mirror, in a thread.
+    """Publishes a mirror's status, in a thread.
 
     Args:
-        mirror: what is told about.
-        name: its name.
         source_ids: of each source its id, by its name; empty while it isn't known.
         clock: monotonic, in seconds.
         now_ms: the wall clock, in ms since 1970.
@@ -66,7 +41,7 @@ class StatusPublisher:
 
     def __init__(
         self,
-        mirror: HasStatus,
+        mirror: Mirror,
         name: str,
         source_ids: Mapping[str, str],
         *,
@@ -85,15 +60,14 @@ class StatusPublisher:
         self._looks: deque[tuple[float, dict[tuple[str, str, str], int]]] = deque(maxlen=_LOOKS)
         self._rates: dict[tuple[str, str, str], float] = {}
         self._stopping = threading.Event()
-        self._is_silent = False
+        self._has_warned = False
         self._thread = threading.Thread(target=self._run, name="hermes-mirror-state", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Tell no more, and take back what was told; the mirror's session still lives."""
+        """Remove what was published; the mirror's session must still live."""
         self._stopping.set()
         self._thread.join()
         session = self._mirror.target_session
@@ -108,7 +82,7 @@ class StatusPublisher:
         return sorted(self._mirror.figures(), key=_place)
 
     def now(self) -> MirrorProcess:
-        """What there is to tell now; any thread may call."""
+        """The status; any thread may call."""
         figures, rates = self.figures(), self._rates
         held = [each for each in figures if each.is_held]
         rows = [
@@ -153,7 +127,7 @@ class StatusPublisher:
     def _run(self) -> None:
         while True:
             self.look()
-            if self._stopping.wait(_EVERY_SECONDS + self._tell() / _BYTES_PER_SECOND):
+            if self._stopping.wait(_EVERY_SECONDS + self._publish() / _BYTES_PER_SECOND):
                 return
 
     def look(self) -> None:
@@ -167,8 +141,8 @@ class StatusPublisher:
                 place: (count - before.get(place, 0)) / seconds for place, count in counts.items()
             }
 
-    def _tell(self) -> int:
-        """Write the node, if that can be; returns how large it is."""
+    def _publish(self) -> int:
+        """Write the node, if possible; returns its size."""
         session = self._mirror.target_session
         if session is None:
             return 0
@@ -177,13 +151,13 @@ class StatusPublisher:
         try:
             session.create_ephemeral(told.path, value)
         except CoordinationError as error:
-            if not self._is_silent:
+            if not self._has_warned:
                 _log.warning(
                     "the target's coordination can't be told the mirror's state: %s", error
                 )
-            self._is_silent = True
+            self._has_warned = True
         else:
-            self._is_silent = False
+            self._has_warned = False
         return len(value)
 
 

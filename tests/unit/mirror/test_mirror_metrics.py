@@ -9,9 +9,9 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from hermes.coordination.mirrors import MirrorProcess
 from hermes.errors import CoordinationUnavailableError
 from hermes.metrics import OPENMETRICS, Family
-from hermes.mirror.families import FAMILIES, write_families
-from hermes.mirror.state import PartitionFigures
-from hermes.mirror.telling import StatusPublisher
+from hermes.mirror.figures import PartitionFigures
+from hermes.mirror.mirror_metrics import FAMILIES, write_families
+from hermes.mirror.status import StatusPublisher
 
 ROOT = Path(__file__).parents[3]
 
@@ -50,12 +50,12 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def telling(mirror: FakeMirror, clock: Clock) -> StatusPublisher:
+def status(mirror: FakeMirror, clock: Clock) -> StatusPublisher:
     fake: Any = mirror
     return StatusPublisher(fake, "m", {"far": "id"}, clock=clock, now_ms=lambda: 5_000)
 
 
-def test_the_document_has_all_families(telling: StatusPublisher) -> None:
+def test_the_document_has_all_families(status: StatusPublisher) -> None:
     def row(family: Family) -> str:
         labels = ", ".join(f"`{label}`" for label in family.labels)
         return f"| `{family.name}` | {family.kind} | {labels} | {family.help} |"
@@ -65,8 +65,8 @@ def test_the_document_has_all_families(telling: StatusPublisher) -> None:
     assert rows == {row(family) for family in FAMILIES.values()}
 
 
-def test_the_exposition_has_all_families(telling: StatusPublisher) -> None:
-    text = b"".join(write_families(telling, OPENMETRICS)).decode() + "# EOF\n"
+def test_the_exposition_has_all_families(status: StatusPublisher) -> None:
+    text = b"".join(write_families(status, OPENMETRICS)).decode() + "# EOF\n"
     found = {family.name: family for family in text_string_to_metric_families(text)}
     names = {f"{n}_total" if each.type == "counter" else n for n, each in found.items()}
     assert names == set(FAMILIES)
@@ -80,13 +80,13 @@ def test_the_exposition_has_all_families(telling: StatusPublisher) -> None:
 
 
 def test_what_is_told_counts_all_and_shows_what_it_has(
-    telling: StatusPublisher, mirror: FakeMirror, clock: Clock
+    status: StatusPublisher, mirror: FakeMirror, clock: Clock
 ) -> None:
-    telling.look()
+    status.look()
     clock.now += 2
     mirror.all[0].bytes += 100
-    telling.look()
-    told = telling.now()
+    status.look()
+    told = status.now()
     assert MirrorProcess.parse(told.path, told.format()) == told
     assert (told.messages, told.mirrored_bytes, told.duplicates) == (15, 250, 3)
     assert (told.damaged, told.lost_bytes, told.lag_bytes, told.count) == (6, 9, 190, 2)
@@ -96,11 +96,11 @@ def test_what_is_told_counts_all_and_shows_what_it_has(
     assert (told.time_ms, told.started_ms, told.target) == (5_000, 5_000, "uuid")
 
 
-def test_rates_are_those_of_the_last_looks(telling: StatusPublisher, clock: Clock) -> None:
+def test_rates_are_those_of_the_last_looks(status: StatusPublisher, clock: Clock) -> None:
     for _ in range(10):
-        telling.look()
+        status.look()
         clock.now += 1
-    assert telling.now().rate_bytes == 0
+    assert status.now().rate_bytes == 0
 
 
 class FakeSession:
@@ -119,15 +119,15 @@ class FakeSession:
 
 
 def test_it_is_told_as_long_as_it_runs(
-    telling: StatusPublisher, mirror: FakeMirror, caplog: pytest.LogCaptureFixture
+    status: StatusPublisher, mirror: FakeMirror, caplog: pytest.LogCaptureFixture
 ) -> None:
     session = FakeSession()
     mirror.target_session = session
-    assert telling._tell() == len(session.told[0][1])
+    assert status._publish() == len(session.told[0][1])
     session.is_down = True
-    assert telling._tell() == telling._tell()
+    assert status._publish() == status._publish()
     assert len(caplog.records) == 1  # once, however often
     session.is_down = False
-    telling.start()
-    telling.stop()
-    assert session.told[-1] == (telling.now().path, b"")
+    status.start()
+    status.stop()
+    assert session.told[-1] == (status.now().path, b"")

@@ -1,8 +1,8 @@
 """Refuses what would make messages go round: A to B and back to A, through however many clusters.
 
-Each cluster keeps, for each topic, the clusters that its messages came from (`/cluster/origins`,
-see `hermes.coordination.origins`). A mirror that would write a topic into one of these is refused;
-one that may write adds its source, and all that the topic came from before, to the target's.
+Each cluster keeps, for each topic, the clusters that its messages came from (`/cluster/origins`).
+A mirror that would write a topic into one of these is refused; one that may write adds its source,
+and all that the topic came from before, to the target's.
 """
 
 import random
@@ -24,9 +24,7 @@ class LoopGuard:
     """Says which topics of a source may go to the target. For one thread.
 
     Args:
-        mirror: the mirror's name, which the target's coordination is told.
-        source_id: the source cluster's id.
-        target_id: the target cluster's id.
+        mirror: the mirror's name, which is written to the target's coordination.
         source: a session with the source's coordination; None where it has none: then its topics
             are taken for its own.
         target: the same of the target; None where it has none: then nobody learns where its
@@ -50,14 +48,7 @@ class LoopGuard:
         self._known: dict[tuple[str, str], tuple[float, str]] = {}
 
     def admit(self, topic: str, target_topic: str) -> str:
-        """Ask whether a topic may be mirrored; some seconds later the answer may be another.
-
-        Args:
-            topic: its name in the source.
-            target_topic: its name in the target.
-
-        Returns:
-            Why not; empty when it may.
+        """Say why a topic may not be mirrored; empty when it may. The answer is good for seconds.
 
         Raises:
             CoordinationUnavailableError: one of the two doesn't answer, and nothing is known from

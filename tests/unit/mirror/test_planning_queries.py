@@ -1,7 +1,7 @@
 """How a target's positions of a source are read."""
 
 from hermes.coordination.layout import BrokerPartition
-from hermes.mirror.answers import empty_set, latest_generation
+from hermes.mirror.planning_queries import empty_set, latest_generation
 from hermes.protocol import SourceFlags
 
 A, B = BrokerPartition(0, 0), BrokerPartition(1, 0)

@@ -1,17 +1,17 @@
-"""What the clusters say while claims are planned, and how the target's positions are read."""
+"""What is asked of the clusters to plan claims, and how the target's positions are read."""
 
 from collections.abc import Mapping
 from functools import cache
 
 from hermes.coordination.layout import BrokerPartition
-from hermes.mirror.claims import SourceClaim
-from hermes.mirror.sources import MirrorSource
-from hermes.mirror.targets import TargetCluster
+from hermes.mirror.mirror_source import MirrorSource
+from hermes.mirror.source_claim import SourceClaim
+from hermes.mirror.target_cluster import TargetCluster
 from hermes.protocol import MirroredSet, SourceFlags
 
 
-class Answers:
-    """What the clusters have said in a round of planning, asked once."""
+class ClusterQueries:
+    """What the clusters answer in one round of planning, each asked once."""
 
     def __init__(self, target: TargetCluster, sources: Mapping[str, MirrorSource]) -> None:
         self.partitions = cache(target.partitions)
@@ -22,7 +22,6 @@ class Answers:
         self._places = cache(lambda source, topic: sources[source].partitions(topic))
 
     def holds_records(self, claim: SourceClaim) -> bool:
-        """Whether a claim's topic is of Kafka's format."""
         return self._holds_records(claim.source, claim.topic, claim.partition.broker_id)
 
     def index(self, claim: SourceClaim) -> int:
@@ -34,7 +33,7 @@ class Answers:
 def empty_set(
     topic: str, target: BrokerPartition, source: str, begin: int, end: int
 ) -> MirroredSet:
-    """Has a partition know a source up to an offset, without a message of it."""
+    """Tells a partition how far it is in a source, without a message."""
     return MirroredSet(topic, target.partition, source, begin, end, SourceFlags.NONE, b"")
 
 

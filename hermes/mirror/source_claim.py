@@ -2,14 +2,14 @@
 
     committed <= acknowledged <= fetch_offset
 
-What is fetched becomes pieces, in the order of the partition, each with the entries that go to the
-target. A piece is settled when the target has all of it on disk and all before it is settled: that
-is where the audit hears of it, and how far offsets may be committed. Nothing is done twice to be on
-the safe side: after any failure the claim starts anew from what is acknowledged, and the target's
-own positions say what of it is there already.
+What is fetched becomes stretches, in the order of the partition, each with the entries that go to
+the target. A stretch is settled when the target has all of it on disk and all before it is settled:
+that is where the audit hears of it, and how far offsets may be committed. Nothing is done twice to
+be on the safe side: after any failure the claim starts anew from what is acknowledged, and the
+target's own positions say what of it is there already.
 
-The lock is the stream's, as for every claim of a group. It is long because fetching, sending and
-acknowledging meet in one state, which must be seen whole.
+The lock is the stream's, as for every claim of a group. The module is long because fetching,
+sending and acknowledging meet in one state, which must be seen whole.
 """
 
 import threading
@@ -29,9 +29,9 @@ from hermes.errors import (
     InvalidMessageError,
     MessageTooLargeBrokerError,
 )
-from hermes.mirror.batches import Stretch, boundaries, stretches
+from hermes.mirror.figures import PartitionFigures
 from hermes.mirror.routing import RoutingPlan
-from hermes.mirror.state import PartitionFigures
+from hermes.mirror.stretches import Stretch, boundaries, stretches
 from hermes.protocol import Buffer, RecordSet
 
 #: How long a partition rests when only somebody's help, or new data, can get it further.
@@ -42,7 +42,7 @@ HOLDS_RECORDS: Final = "its topic has Kafka's format, and mirrors copy messages 
 
 
 class PendingStretch:
-    """A stretch that is on its way."""
+    """A stretch that is not on the target's disk yet, with how many of its entries are `left`."""
 
     __slots__ = ("duplicates", "left", "stretch")
 
@@ -57,20 +57,17 @@ class TargetAppend:
     """What one partition of the target is to append, or only to know.
 
     Attributes:
-        claim: whose it is.
-        epoch: the claim's epoch when it was made; of a former one it means nothing any more.
-        piece: what it is part of.
+        epoch: the claim's epoch when it was made; if that has changed, the entry is void.
+        pending: the stretch that it is part of.
         topic: the target's topic.
-        target: the target's partition.
-        source, begin, end: the range of the source that it tells of.
+        source, begin, end: the range of the source that it covers.
         data: whole messages, or nothing.
-        messages: how many.
         is_verbatim: whether the data are the source's own bytes from begin to end.
     """
 
     claim: "SourceClaim"
     epoch: int
-    piece: PendingStretch
+    pending: PendingStretch
     topic: str
     target: BrokerPartition
     source: str
@@ -81,11 +78,10 @@ class TargetAppend:
     is_verbatim: bool
 
     def is_wanted(self) -> bool:
-        """Whether its claim still waits for it."""
         return self.epoch == self.claim.epoch
 
 
-class Surroundings(Protocol):
+class ClaimContext(Protocol):
     """What a claim reports to. Its methods return at once."""
 
     skips_damage: bool
@@ -100,10 +96,10 @@ class Surroundings(Protocol):
     def has_room(self) -> None:
         """A claim may fetch again."""
 
-    def trouble(self, claim: "SourceClaim", text: str) -> None:
+    def set_error(self, claim: "SourceClaim", text: str) -> None:
         """Say what keeps a claim from going on; empty when it goes on."""
 
-    def gone(self, claim: "SourceClaim") -> None:
+    def released(self, claim: "SourceClaim") -> None:
         """A claim is no longer this process's."""
 
     def note(self, text: str) -> None:
@@ -111,15 +107,10 @@ class Surroundings(Protocol):
 
 
 class SourceClaim(Claim):
-    """See the module.
-
-    Args:
-        source: the source's name.
-        figures: where it counts.
-        surroundings: what it reports to.
-        topic, partition, stream_id, lock, lease: see `Claim`.
+    """A partition of a source; see the module.
 
     Attributes:
+        figures: where it counts.
         plan: how messages get to the target; None while that is being found out.
         acknowledged: up to where the target has everything on disk; None until it is known.
         covered: up to where offsets may be committed.
@@ -132,7 +123,7 @@ class SourceClaim(Claim):
         self,
         source: str,
         figures: PartitionFigures,
-        surroundings: Surroundings,
+        context: ClaimContext,
         topic: str,
         partition: BrokerPartition,
         stream_id: str,
@@ -148,8 +139,8 @@ class SourceClaim(Claim):
         self.anew: int | None = None
         self.is_draining = self.is_ending = False
         self.failures = 0
-        self._surroundings = surroundings
-        self._pieces: deque[PendingStretch] = deque()
+        self._context = context
+        self._pending: deque[PendingStretch] = deque()
         self._in_flight_bytes = 0
         self._rest_until = 0.0
         # Where the target refused a set: there messages go one by one; and the refused ones.
@@ -170,12 +161,10 @@ class SourceClaim(Claim):
 
     @property
     def position(self) -> int:
-        """See `Claim`."""
         return self.acknowledged or 0
 
     @property
     def finished(self) -> int:
-        """Up to where offsets may be committed."""
         return self.covered or 0
 
     def start_at(self, offset: int) -> None:
@@ -184,8 +173,7 @@ class SourceClaim(Claim):
             self.fetch_offset = self.acknowledged = self.covered = offset
 
     def fail(self, error: Exception) -> None:
-        """See `Claim`."""
-        self._surroundings.trouble(self, str(error))
+        self._context.set_error(self, str(error))
 
     def revoke(self, *, lost: bool) -> None:
         """Fetch nothing more; if the claim is lost, what is on its way is nobody's."""
@@ -195,16 +183,16 @@ class SourceClaim(Claim):
                 self.is_lost = True
                 self._forget()
                 self.figures.is_held = False
-                self._surroundings.gone(self)
+                self._context.released(self)
             self.lock.notify_all()
 
     def is_full(self) -> bool:
         """Whether it would be fetched if more of it had arrived."""
-        return bool(self._pieces) and self._rest_until < time.monotonic()
+        return bool(self._pending) and self._rest_until < time.monotonic()
 
     def is_idle(self) -> bool:
         """Whether nothing is on its way; with the lock held."""
-        return not self._pieces
+        return not self._pending
 
     def cover(self, offset: int) -> None:
         """Let offsets be committed up to there, as far as that is acknowledged."""
@@ -224,7 +212,7 @@ class SourceClaim(Claim):
             if self.is_revoked:
                 return
             self._forget()
-            if self._surroundings.counter is not None and self.acknowledged is not None:
+            if self._context.counter is not None and self.acknowledged is not None:
                 offset = min(offset, self.acknowledged)
             self.plan = plan
             self.anew = None
@@ -232,15 +220,12 @@ class SourceClaim(Claim):
             self.fetch_offset = self.acknowledged = self.covered = offset
             self.figures.position = offset
             self.figures.is_held = True
-        self._surroundings.has_room()
+        self._context.has_room()
 
     def restart(self, epoch: int, error: HermesError | None, least_seconds: float = 0.0) -> None:
         """Give up what is on its way, and plan again after a pause that grows.
 
-        Args:
-            epoch: as for `add`.
-            error: what went wrong; None when nothing did, and so there is no pause.
-            least_seconds: the shortest pause.
+        `error` is None when nothing went wrong: then there is no pause beyond `least_seconds`.
         """
         with self.lock:
             if epoch != self.epoch or self.is_revoked:
@@ -251,8 +236,8 @@ class SourceClaim(Claim):
                 pause = max(pause, min(0.1 * 2 ** min(self.failures, 6), 5.0))
                 self.failures += 1
         if error is not None:
-            self._surroundings.trouble(self, str(error))
-        self._surroundings.plan(self, pause)
+            self._context.set_error(self, str(error))
+        self._context.plan(self, pause)
 
     def refused(self, entries: Sequence[TargetAppend], error: BrokerError) -> None:
         """The target refused a set whose messages look intact: find out which one is meant.
@@ -260,7 +245,7 @@ class SourceClaim(Claim):
         A damaged one (a compressed message's inside) is skipped, or the partition waits there. One
         that is too large waits for a higher limit.
         """
-        first, last = entries[0].piece.stretch, entries[-1].piece.stretch
+        first, last = entries[0].pending.stretch, entries[-1].pending.stretch
         is_single = first is last and first.messages == 1
         is_too_large = isinstance(error, MessageTooLargeBrokerError)
         with self.lock:
@@ -272,7 +257,7 @@ class SourceClaim(Claim):
                 self._large.add(first.end)
             else:
                 self._refused.add(first.end)
-        if not is_single or (not is_too_large and self._surroundings.skips_damage):
+        if not is_single or (not is_too_large and self._context.skips_damage):
             self.restart(entries[0].epoch, None)
         else:
             self.restart(entries[0].epoch, error, LONG_REST_SECONDS)
@@ -291,7 +276,7 @@ class SourceClaim(Claim):
             return 0
         most = min(fetch_bytes, share_bytes)
         room = share_bytes - self._in_flight_bytes
-        return min(room, most) if 2 * room >= most or not self._pieces else 0
+        return min(room, most) if 2 * room >= most or not self._pending else 0
 
     def add(self, messages: FetchedSet, epoch: int) -> None:
         """Take what was fetched at `fetch_offset`, and have it sent."""
@@ -302,7 +287,7 @@ class SourceClaim(Claim):
             return
         try:
             for stretch in self._careful(stretches(messages.data, messages.base_offset)):
-                if stretch.fault and not self._surroundings.skips_damage:
+                if stretch.fault and not self._context.skips_damage:
                     self.rest(
                         f"{stretch.fault} message at offset {stretch.begin}, and damaged: stop"
                     )
@@ -316,18 +301,11 @@ class SourceClaim(Claim):
             return
         if self._rest_until:
             self._rest_until = 0.0
-            self._surroundings.trouble(self, "")
+            self._context.set_error(self, "")
 
     def skip(self, begin: int, end: int, fault: str, epoch: int) -> None:
-        """Go on behind a range that can't be read.
-
-        Args:
-            begin: where it starts, at `fetch_offset`.
-            end: the offset after it.
-            fault: "damaged" or "lost".
-            epoch: as for `add`.
-        """
-        if fault == "lost" or self._surroundings.skips_damage:
+        """Go on behind a range, from `fetch_offset` on, that is "damaged" or "lost"."""
+        if fault == "lost" or self._context.skips_damage:
             self._take(Stretch(begin, end, b"", 0, fault), epoch)
         else:
             self.rest(f"{fault} message at offset {begin}, and damaged: stop")
@@ -335,7 +313,7 @@ class SourceClaim(Claim):
     def rest(self, text: str, seconds: float = LONG_REST_SECONDS) -> None:
         """Fetch nothing for a while; what is on its way goes on."""
         self._rest_until = time.monotonic() + seconds
-        self._surroundings.trouble(self, text)
+        self._context.set_error(self, text)
 
     # -- sending --------------------------------------------------------------------------------
 
@@ -344,20 +322,20 @@ class SourceClaim(Claim):
         with self.lock:
             if not entry.is_wanted():
                 return
-            piece = entry.piece
-            piece.left -= 1
-            piece.duplicates += entry.messages if was_there else 0
-            if self._large and piece.stretch.end in self._large:
-                self._large.discard(piece.stretch.end)
+            pending = entry.pending
+            pending.left -= 1
+            pending.duplicates += entry.messages if was_there else 0
+            if self._large and pending.stretch.end in self._large:
+                self._large.discard(pending.stretch.end)
                 self._rest_until = 0.0
-            while self._pieces and not self._pieces[0].left:
-                self._settle(self._pieces.popleft())
-            if not self._pieces:
+            while self._pending and not self._pending[0].left:
+                self._settle(self._pending.popleft())
+            if not self._pending:
                 self.lock.notify_all()
         if self.failures:
             self.failures = 0
-            self._surroundings.trouble(self, "")
-        self._surroundings.has_room()
+            self._context.set_error(self, "")
+        self._context.has_room()
 
     # -- inside ---------------------------------------------------------------------------------
 
@@ -379,50 +357,50 @@ class SourceClaim(Claim):
         plan = self.plan
         if plan is None or epoch != self.epoch:
             return
-        piece = PendingStretch(stretch, 0)
-        entries = list(self._entries(plan, piece, epoch))
-        piece.left = len(entries)
+        pending = PendingStretch(stretch, 0)
+        entries = list(self._entries(plan, pending, epoch))
+        pending.left = len(entries)
         with self.lock:
             if epoch != self.epoch or self.is_revoked:
                 return
             self.fetch_offset = stretch.end
-            self._pieces.append(piece)
+            self._pending.append(pending)
             self._in_flight_bytes += len(stretch.data)
-            if self._pieces[0] is piece and not entries:
-                self._settle(self._pieces.popleft())
-        self._surroundings.send(entries)
+            if self._pending[0] is pending and not entries:
+                self._settle(self._pending.popleft())
+        self._context.send(entries)
 
     def _entries(
-        self, plan: RoutingPlan, piece: PendingStretch, epoch: int
+        self, plan: RoutingPlan, pending: PendingStretch, epoch: int
     ) -> Iterator[TargetAppend]:
-        stretch, reached = piece.stretch, plan.reached
+        stretch, reached = pending.stretch, plan.reached
         if stretch.fault:
             home = plan.route.home(len(reached))
             begin, reached[home] = reached[home], max(reached[home], stretch.end)
             if plan.is_exact and begin < stretch.end:
                 where = (plan.topic, plan.targets[home], plan.source, begin, stretch.end)
-                yield TargetAppend(self, epoch, piece, *where, b"", 0, False)
+                yield TargetAppend(self, epoch, pending, *where, b"", 0, False)
             return
         for part in plan.route.parts(stretch, reached):
             if plan.is_exact or part.messages:
                 target = plan.targets[part.target]
-                yield TargetAppend(self, epoch, piece, plan.topic, target, plan.source, *part[1:])
+                yield TargetAppend(self, epoch, pending, plan.topic, target, plan.source, *part[1:])
 
-    def _settle(self, piece: PendingStretch) -> None:
-        """Count a piece that is done, with the lock held: the one place where all ranges pass."""
-        stretch, figures = piece.stretch, self.figures
+    def _settle(self, pending: PendingStretch) -> None:
+        """Count a stretch that is done, with the lock held: the one place where all ranges pass."""
+        stretch, figures = pending.stretch, self.figures
         self._in_flight_bytes -= len(stretch.data)
         self.acknowledged = figures.position = stretch.end
-        counter, log = self._surroundings.counter, self.log
+        counter, log = self._context.counter, self.log
         if not stretch.fault:
             figures.messages += stretch.messages
             figures.bytes += len(stretch.data)
-            figures.duplicates += piece.duplicates
+            figures.duplicates += pending.duplicates
         elif stretch.fault == "lost":
             figures.lost_bytes += stretch.end - stretch.begin
         else:
             figures.damaged += 1
-            self._surroundings.note(
+            self._context.note(
                 f"{self}: skipped what is {stretch.fault} from {stretch.begin} to {stretch.end}"
             )
         if counter is None:
@@ -442,10 +420,10 @@ class SourceClaim(Claim):
             counter.add_damaged(self.topic, log, stretch.begin, stretch.end)
 
     def _forget(self) -> None:
-        """Let what is on its way mean nothing, with the lock held."""
+        """Void what is on its way, with the lock held."""
         self.epoch += 1
         self.plan = None
-        self._pieces.clear()
+        self._pending.clear()
         self._in_flight_bytes = 0
         self._rest_until = 0.0
         self.lock.notify_all()

@@ -1,12 +1,12 @@
-"""What a mirror process' metrics are called and mean; docs/monitoring.md has the same rows."""
+"""The metrics of a mirror process; docs/monitoring.md has the same rows."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from hermes.metrics import Family, write_series
 from hermes.metrics.exposition import label_text
-from hermes.mirror.state import PartitionFigures
-from hermes.mirror.telling import StatusPublisher
+from hermes.mirror.figures import PartitionFigures
+from hermes.mirror.status import StatusPublisher
 
 _TOPIC: Final = ("source", "topic")
 _PARTITION: Final = ("source", "topic", "partition")
@@ -15,7 +15,7 @@ INFO: Final = Family(
     "hermes_mirror_info", "gauge", "Always 1; the labels say what runs.",
     ("mirror", "process", "version", "target"),
 )  # fmt: skip
-TROUBLES: Final = Family(
+PROBLEMS: Final = Family(
     "hermes_mirror_troubles", "gauge",
     "What is wrong now: sources and brokers that can't be reached, partitions that don't go on.",
 )  # fmt: skip
@@ -58,23 +58,18 @@ POSITION: Final = Family(
 
 #: Everything, by name.
 FAMILIES: Final = {
-    family.name: family for family in (INFO, TROUBLES, REFUSED, *BY_TOPIC.values(), LAG, POSITION)
+    family.name: family for family in (INFO, PROBLEMS, REFUSED, *BY_TOPIC.values(), LAG, POSITION)
 }
 
 
-def write_families(telling: StatusPublisher, format_: str) -> Iterator[bytes]:
-    """Write everything there is now, a piece at a time.
-
-    Args:
-        telling: knows the mirror.
-        format_: see `hermes.metrics.exposition`.
-    """
-    now = telling.now()
+def write_families(status: StatusPublisher, format_: str) -> Iterator[bytes]:
+    """Write everything there is now, a piece at a time; for the format see `metrics.exposition`."""
+    now = status.now()
     labels = (now.mirror, now.process, now.version, now.target)
     yield from write_series(INFO, [(label_text(INFO.labels, labels), 1)], format_)
-    yield from write_series(TROUBLES, [("", len(now.errors))], format_)
+    yield from write_series(PROBLEMS, [("", len(now.errors))], format_)
     yield from write_series(REFUSED, [("", len(now.refused))], format_)
-    figures = telling.figures()
+    figures = status.figures()
     for attribute, family in BY_TOPIC.items():
         yield from write_series(family, _sums(family, figures, attribute), format_)
     held = [each for each in figures if each.is_held]

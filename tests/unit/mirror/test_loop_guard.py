@@ -7,7 +7,7 @@ import pytest
 
 from hermes.coordination.sessions import Node
 from hermes.errors import CoordinationUnavailableError
-from hermes.mirror.loops import LoopGuard
+from hermes.mirror.loop_guard import LoopGuard
 
 
 class Clock:

@@ -1,7 +1,7 @@
 """One source: who of the group reads what, where its brokers are, what its topics are.
 
 A source with coordination is shared out among all processes of a mirror, as topics are among the
-members of a group. One without has nobody to share it out, so that a single process reads it all.
+members of a group. One without is read by a single process.
 """
 
 import logging
@@ -11,7 +11,7 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 from hermes.client.groups.config import ConsumerConfig
 from hermes.client.groups.membership import Membership
@@ -29,12 +29,12 @@ from hermes.coordination.layout import (
 )
 from hermes.coordination.sessions import Session
 from hermes.errors import BrokerUnavailableError, HermesError, InvalidNodeError
-from hermes.mirror.alone import Alone
-from hermes.mirror.claims import SourceClaim, Surroundings
 from hermes.mirror.fetchers import SourceFetcher
+from hermes.mirror.figures import Problems
+from hermes.mirror.sole_reader import SoleReader
+from hermes.mirror.source_claim import ClaimContext, SourceClaim
 from hermes.mirror.source_stream import SourceStream
-from hermes.mirror.state import Problems
-from hermes.mirror.targets import coordination_of, id_of
+from hermes.mirror.target_cluster import coordination_of, id_of
 from hermes.mirror.throttle import BandwidthLimit
 from hermes.protocol import DescribeSettingsRequest
 
@@ -46,28 +46,13 @@ _DRAIN_SECONDS: Final = 5.0
 _FETCH_BYTES: Final = 1 << 20
 
 
-class Sharing(Protocol):
-    """Decides which partitions this process reads, and lets them be fetched."""
-
-    def wake_fetchers(self) -> None:
-        """There may be room."""
-
-    def stop(self) -> None:
-        """Commit, and leave all to others."""
-
-
 class MirrorSource:
-    """One source of a mirror.
+    """One source of a mirror. Its queries raise HermesError while they can't be answered.
 
     Args:
-        address: where it is.
         group: the group's name.
-        topics: which to read.
         buffer_bytes: how much may be in memory.
-        surroundings: what claims report to.
         make_claim: makes a claim: called as `SourceClaim` without its first three arguments.
-        troubles: hears of failures.
-        throttle: how fast it may be read.
 
     Attributes:
         stream: holds the claims.
@@ -80,22 +65,22 @@ class MirrorSource:
         group: str,
         topics: TopicFilter,
         buffer_bytes: int,
-        surroundings: Surroundings,
+        context: ClaimContext,
         make_claim: Callable[..., SourceClaim],
-        troubles: Problems,
+        problems: Problems,
         throttle: BandwidthLimit,
     ) -> None:
         self.address = address
         self.name = address.name
-        self.stream = SourceStream(address.name, surroundings)
+        self.stream = SourceStream(address.name, context)
         self.session: Session | None = None
         self._group = group
         self._topics = topics
         self._buffer_bytes = buffer_bytes
         self._make_claim = make_claim
-        self._troubles = troubles
+        self._problems = problems
         self._throttle = throttle
-        self._sharing: Sharing | None = None
+        self._reader: Membership | SoleReader | None = None
         self._cluster_id = ""
         self._stopped = threading.Event()
         self._thread = threading.Thread(
@@ -121,36 +106,26 @@ class MirrorSource:
 
     def stop(self) -> None:
         """Commit, and leave everything to others."""
-        if self._sharing is not None:
-            self._sharing.stop()
+        if self._reader is not None:
+            self._reader.stop()
         if self.session is not None:
             self.session.stop()
-        self._troubles.forget(f"source {self.name}")
+        self._problems.forget(f"source {self.name}")
 
     def wake_fetchers(self) -> None:
-        """There may be room."""
-        sharing = self._sharing
-        if sharing is not None:
-            sharing.wake_fetchers()
+        reader = self._reader
+        if reader is not None:
+            reader.wake_fetchers()
 
     def cluster_id(self) -> str:
-        """The cluster's UUID.
-
-        Raises:
-            HermesError: it can't be found out now.
-        """
         if not self._cluster_id:
             self._cluster_id = id_of(self.session, self.address)
         return self._cluster_id
 
     def partitions(self, topic: str) -> set[BrokerPartition]:
-        """The partitions of a topic, also those of brokers that are away.
-
-        Raises:
-            HermesError: they can't be found out now.
-        """
-        if isinstance(self._sharing, Alone):
-            return self._sharing.partitions(topic)
+        """The partitions of a topic, also those of brokers that are away."""
+        if isinstance(self._reader, SoleReader):
+            return self._reader.partitions(topic)
         assert self.session is not None
         found = read_partitions(self.session, topic, _ignore)
         known = {BrokerPartition(b, n) for b, numbers in found.items() for n in numbers}
@@ -163,11 +138,7 @@ class MirrorSource:
         return known
 
     def holds_records(self, topic: str, broker_id: int) -> bool:
-        """Whether a topic is of Kafka's format, of which nothing can be mirrored.
-
-        Raises:
-            HermesError: that can't be found out now.
-        """
+        """Whether a topic is of Kafka's format, of which nothing can be mirrored."""
         if self.session is not None:  # where such a topic isn't, beside those of Kafka 0.7
             old = read_partition_counts(self.session, topic, _ignore)
             return not old and bool(read_partitions(self.session, topic, _ignore))
@@ -181,11 +152,7 @@ class MirrorSource:
         return told.get("format") == FORMAT_KAFKA
 
     def offset(self, claim: SourceClaim, time_ms: int) -> int:
-        """The earliest or the latest offset of a partition.
-
-        Raises:
-            HermesError: that can't be found out now.
-        """
+        """The earliest or the latest offset of a partition."""
         address = self._address(claim.partition.broker_id)
         settings = self.address.security.settings()
         with SimpleConsumer(*address, timeout_seconds=_TIMEOUT_SECONDS, **settings) as consumer:
@@ -195,8 +162,8 @@ class MirrorSource:
     # -- inside ---------------------------------------------------------------------------------
 
     def _address(self, broker_id: int) -> tuple[str, int]:
-        if isinstance(self._sharing, Alone):
-            return self._sharing.addresses[broker_id]
+        if isinstance(self._reader, SoleReader):
+            return self._reader.addresses[broker_id]
         assert self.session is not None
         brokers = read_brokers(self.session, _ignore)
         node = brokers.get(broker_id)
@@ -211,10 +178,10 @@ class MirrorSource:
             try:
                 self._join()
             except HermesError as error:
-                self._troubles.begin(f"source {self.name}", str(error))
+                self._problems.begin(f"source {self.name}", str(error))
                 self._stopped.wait(_RETRY_SECONDS)
             else:
-                self._troubles.end(f"source {self.name}")
+                self._problems.end(f"source {self.name}")
                 return
 
     def _join(self) -> None:
@@ -228,9 +195,9 @@ class MirrorSource:
             release_wait=f"{_DRAIN_SECONDS:g}s",
             **self.address.security.settings(),
         )
-        make_fetcher = partial(SourceFetcher, self.name, self._troubles, self._throttle)
+        make_fetcher = partial(SourceFetcher, self.name, self._problems, self._throttle)
         if not connect:
-            self._sharing = Alone(
+            self._reader = SoleReader(
                 self.name,
                 self.address.brokers,
                 self._topics,
@@ -238,9 +205,9 @@ class MirrorSource:
                 self.stream,
                 self._make_claim,
                 make_fetcher,
-                self._troubles,
+                self._problems,
             )
-            self._sharing.start()
+            self._reader.start()
             return
         session = Session(connect, on_change=self._changed, security=self.address.security)
         session.start()
@@ -255,16 +222,16 @@ class MirrorSource:
             make_claim=self._make_claim,
             make_fetcher=make_fetcher,
         )
-        self._sharing = membership
+        self._reader = membership
         try:
             membership.start(Subscription({}, self._topics, 1), [self.stream])
         except HermesError as error:  # it keeps trying
-            self._troubles.note(f"source {self.name}: {error}")
+            self._problems.note(f"source {self.name}: {error}")
 
     def _changed(self) -> None:
-        sharing = self._sharing
-        if isinstance(sharing, Membership):
-            sharing.wake()
+        reader = self._reader
+        if isinstance(reader, Membership):
+            reader.wake()
 
 
 def _nothing(_partitions: Sequence[tuple[str, BrokerPartition]]) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes.errors import InvalidMessageError
-from hermes.mirror.batches import Stretch, boundaries, stretches, whole_until
+from hermes.mirror.stretches import Stretch, boundaries, stretches, whole_until
 from hermes.protocol import Codec, encode_message, encode_message_set
 
 

@@ -17,8 +17,7 @@ class Stretch(NamedTuple):
     """A range of a partition of the source.
 
     Attributes:
-        begin: where it starts in the partition.
-        end: the offset after it.
+        begin, end: where it starts in the partition, and the offset after it.
         data: the messages, end - begin bytes; empty when they are damaged or lost.
         messages: how many; compressed ones count once.
         fault: why there are none; empty when all is well.
@@ -32,11 +31,9 @@ class Stretch(NamedTuple):
 
 
 def stretches(data: bytes, base: int) -> Iterator[Stretch]:
-    """Divide what was fetched.
+    """Divide what was fetched from a boundary on; it may end within a message.
 
-    Args:
-        data: bytes from a boundary of messages on; they may end within a message.
-        base: the offset of their first byte.
+    `base` is the offset of its first byte.
 
     Yields:
         Stretches without holes between them, up to the last whole message, or to damage whose end

@@ -1,6 +1,6 @@
 """The target cluster: its brokers, the partitions of its topics, and what each has of the sources.
 
-What is asked here may take its time: it is the planner's thread that asks. `send` returns at once.
+Its queries block: the planner's thread asks. `send` returns at once.
 """
 
 import logging
@@ -23,10 +23,10 @@ from hermes.errors import (
     NotAuthenticatedError,
     UnknownTopicError,
 )
-from hermes.mirror.claims import TargetAppend
+from hermes.mirror.figures import Problems
 from hermes.mirror.links import open_link
 from hermes.mirror.senders import TargetSender
-from hermes.mirror.state import Problems
+from hermes.mirror.source_claim import TargetAppend
 from hermes.protocol import (
     MAX_MIRRORED_SETS,
     ClusterIdRequest,
@@ -45,31 +45,25 @@ _Address = tuple[str, int]
 class TargetCluster:
     """Where a mirror writes to. The planner's thread calls all but `send`.
 
-    Args:
-        address: where it is.
-        troubles: hears of failures of its brokers.
+    Calls raise HermesError while a broker or coordination can't answer.
 
     Attributes:
         session: with its coordination; None without, and before `connect`.
         cluster_id: its UUID; empty before `connect`.
     """
 
-    def __init__(self, address: MirrorClusterAddress, troubles: Problems) -> None:
+    def __init__(self, address: MirrorClusterAddress, problems: Problems) -> None:
         self.address = address
         self.session: Session | None = None
         self.cluster_id = ""
-        self._troubles = troubles
+        self._problems = problems
         self._faults = NodeFaults(_log, "the mirror's target")
         self._known: dict[int, _Broker] = {}
         # Partitions stay known while their broker is away, so that what goes to them waits.
         self._partitions: dict[str, tuple[BrokerPartition, ...]] = {}
 
     def connect(self) -> None:
-        """Find the brokers, if that isn't done.
-
-        Raises:
-            HermesError: none can be found; try again.
-        """
+        """Find the brokers, if that isn't done."""
         if self.cluster_id:
             return
         if self.session is None:
@@ -86,11 +80,7 @@ class TargetCluster:
         self.cluster_id = id_of(self.session, self.address)
 
     def partitions(self, topic: str) -> tuple[BrokerPartition, ...]:
-        """The partitions that a topic has, or will have, on all brokers, in order.
-
-        Raises:
-            HermesError: they can't be found out now.
-        """
+        """The partitions that a topic has, or will have, on all brokers, in order."""
         counts = dict[int, int]()
         described: dict[int, int] = {}
         brokers = self._brokers()
@@ -118,22 +108,14 @@ class TargetCluster:
         return self._partitions[topic]
 
     def is_exact(self, targets: Iterable[BrokerPartition]) -> bool:
-        """Whether all brokers of these partitions keep positions of sources.
-
-        Raises:
-            HermesError: one of them can't be asked now.
-        """
+        """Whether all brokers of these partitions keep positions of sources."""
         return all(
             self._known[number].mirrored.is_supported()
             for number in {each.broker_id for each in targets}
         )
 
     def positions(self, topic: str) -> dict[BrokerPartition, dict[str, int]]:
-        """Up to where each partition of a topic has each source, on disk.
-
-        Raises:
-            HermesError: a broker can't be asked now.
-        """
+        """Up to where each partition of a topic has each source, on disk."""
         found: dict[BrokerPartition, dict[str, int]] = {}
         for number in {each.broker_id for each in self._partitions.get(topic, ())}:
             try:
@@ -145,10 +127,7 @@ class TargetCluster:
         return found
 
     def open(self, sets: Sequence[tuple[BrokerPartition, MirroredSet]]) -> dict[int, HermesError]:
-        """Have partitions know sources, without a message of them.
-
-        Args:
-            sets: the partitions, with what they are to know.
+        """Tell partitions how far they are in sources, without a message.
 
         Returns:
             What went wrong, by the place of the set.
@@ -172,7 +151,7 @@ class TargetCluster:
     def send(self, entries: Iterable[TargetAppend]) -> None:
         """Have entries sent, in this order; their claims hear of the outcomes."""
         for entry in entries:
-            self._known[entry.target.broker_id].sender.put((entry,))
+            self._known[entry.target.broker_id].sender.put(entry)
 
     def close(self) -> None:
         """End all connections. Idempotent."""
@@ -184,7 +163,7 @@ class TargetCluster:
     # -- inside ---------------------------------------------------------------------------------
 
     def _brokers(self) -> dict[int, _Address]:
-        """The brokers that live, by id, each with what it takes to talk to it."""
+        """The live brokers' addresses, by id; each is in `_known` then."""
         if self.session is not None:
             nodes = read_brokers(self.session, self._faults.note, security=self.address.security)
             self._faults.looked()
@@ -207,16 +186,16 @@ class TargetCluster:
             own, security = self.address.own, self.address.security
             if own is not None and address == own.address:
                 security = own.security
-            self._known[broker_id] = _Broker(broker_id, address, security, self._troubles)
+            self._known[broker_id] = _Broker(broker_id, address, security, self._problems)
             if former is not None:
                 former.close()
 
 
 class _Broker:
-    """What it takes to talk to one broker."""
+    """The connections to one broker."""
 
     def __init__(
-        self, broker_id: int, address: _Address, security: ClientSecurity, troubles: Problems
+        self, broker_id: int, address: _Address, security: ClientSecurity, problems: Problems
     ) -> None:
         self.address = address
         self.consumer = _consumer(address, security)
@@ -224,11 +203,10 @@ class _Broker:
             *address, timeout_seconds=_TIMEOUT_SECONDS, security=security
         )
         self.sender = TargetSender(
-            f"target broker {broker_id}", partial(open_link, *address, security), troubles
+            f"target broker {broker_id}", partial(open_link, *address, security), problems
         )
 
     def close(self) -> None:
-        """End all connections. Idempotent."""
         self.sender.stop()
         self.mirrored.close()
         self.consumer.close()
@@ -256,11 +234,7 @@ def coordination_of(cluster: MirrorClusterAddress) -> str:
 
 
 def id_of(session: Session | None, cluster: MirrorClusterAddress) -> str:
-    """The UUID of a cluster; one without coordination that is no Hermes is known by its addresses.
-
-    Raises:
-        HermesError: it can't be found out now.
-    """
+    """The UUID of a cluster; without coordination, and if it is no Hermes, one of its addresses."""
     if session is not None:
         return cluster_id(session)
     address, security = cluster.brokers[0], cluster.security
@@ -276,7 +250,7 @@ def _consumer(address: _Address, security: ClientSecurity) -> SimpleConsumer:
 
 
 def _identified(address: _Address, security: ClientSecurity) -> tuple[int, _Address]:
-    """The id of a broker; of one of Kafka 0.7, which doesn't tell, there is none."""
+    """The id of a broker; 0 of one of Kafka 0.7, which doesn't tell."""
     with _consumer(address, security) as consumer:
         if not consumer.supports(MetadataRequest.TYPE):
             return 0, address

@@ -1,7 +1,7 @@
-"""A source without coordination: one process reads all of it, and only the target knows how far.
+"""Reads a source without coordination: one process reads all, and only the target knows how far.
 
-It stands where the group's membership stands otherwise. Brokers tell what topics they have; those
-of Kafka 0.7 don't, so that they need their ZooKeeper.
+It takes the place of the group's membership. Brokers say what topics they have; those of Kafka 0.7
+don't, so that they need their ZooKeeper.
 """
 
 import math
@@ -18,9 +18,9 @@ from hermes.coordination.filters import TopicFilter
 from hermes.coordination.layout import BrokerPartition
 from hermes.coordination.sessions import Lease
 from hermes.errors import ConfigError, HermesError
-from hermes.mirror.claims import SourceClaim
+from hermes.mirror.figures import Problems
+from hermes.mirror.source_claim import SourceClaim
 from hermes.mirror.source_stream import SourceStream
-from hermes.mirror.state import Problems
 from hermes.protocol import MetadataRequest
 
 _LOOK_SECONDS: Final = 5.0
@@ -29,18 +29,12 @@ _TIMEOUT_SECONDS: Final = 10.0
 _Address = tuple[str, int]
 
 
-class Alone:
+class SoleReader:
     """Claims every partition of the brokers that are given.
 
     Args:
-        source: the source's name.
         brokers: all of the source.
-        topics: which to read.
-        config: how to fetch.
-        stream: holds the claims.
-        make_claim: makes one; called as `SourceClaim` without its first three arguments.
-        make_fetcher: makes what fetches from a broker.
-        troubles: hears of brokers that can't be asked.
+        make_claim: called as `SourceClaim` without its first three arguments.
 
     Attributes:
         addresses: where the brokers are that have answered, by id.
@@ -55,7 +49,7 @@ class Alone:
         stream: SourceStream,
         make_claim: Callable[..., SourceClaim],
         make_fetcher: MakeFetcher,
-        troubles: Problems,
+        problems: Problems,
     ) -> None:
         self.addresses: dict[int, _Address] = {}
         self._what = f"source {source}"
@@ -65,7 +59,7 @@ class Alone:
         self._stream = stream
         self._make_claim = make_claim
         self._make_fetcher = make_fetcher
-        self._troubles = troubles
+        self._problems = problems
         self._lease = Lease(0)
         self._lease.until = math.inf
         self._claims: dict[tuple[str, BrokerPartition], SourceClaim] = {}
@@ -74,11 +68,9 @@ class Alone:
         self._thread = threading.Thread(target=self._run, name=f"hermes-{self._what}", daemon=True)
 
     def start(self) -> None:
-        """Begin to look for topics."""
         self._thread.start()
 
     def wake_fetchers(self) -> None:
-        """There may be room."""
         for fetcher in list(self._fetchers.values()):
             fetcher.wake()
 
@@ -87,7 +79,6 @@ class Alone:
         return {partition for name, partition in list(self._claims) if name == topic}
 
     def stop(self) -> None:
-        """Fetch nothing more."""
         self._stopped.set()
         self._thread.join()
         claims = list(self._claims.values())
@@ -106,9 +97,9 @@ class Alone:
                 what = "{}, {}:{}".format(self._what, *address)
                 try:
                     self._look(address)
-                    self._troubles.end(what)
+                    self._problems.end(what)
                 except HermesError as error:
-                    self._troubles.begin(what, str(error))
+                    self._problems.begin(what, str(error))
             self._stopped.wait(_LOOK_SECONDS)
 
     def _look(self, address: _Address) -> None:
