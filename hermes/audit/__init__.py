@@ -8,10 +8,11 @@ In the order of a reading:
     producers, cluster, consumers
                     the tiers: the callback handler `audit`; a cluster's messages, counted as a
                     group; members of a group that are audited, and the decoder `audit`
-    reading, tiers  reads events, and adds them up
+    event_reader, tiers
+                    reads events, and adds them up
     comparing       what is complete, short, over or uncertain
     checking        all of that for some clusters: what `hermes audit` does
-    families, serving
+    audit_metrics, serving
                     its metrics, and how they are served
 
 docs/audit.md is the guide, with what the audit can prove and what it can't. The stamp that

@@ -12,8 +12,8 @@ from typing import Final, Self
 from hermes.audit.cluster import ClusterCounter
 from hermes.audit.comparing import Report, compare
 from hermes.audit.counting import DEFAULT_WINDOW_MS
+from hermes.audit.event_reader import EventReader
 from hermes.audit.publishing import Publisher
-from hermes.audit.reading import EventReader
 from hermes.audit.tiers import Tiers
 from hermes.client import ProducerConfig
 from hermes.coordination.filters import TopicFilter
@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 DEFAULT_GRACE_SECONDS: Final = 120.0
 
 # Counting goes on as long as it gets further; it ends when for so long nothing came.
-_PATIENCE_SECONDS: Final = 15.0
+_STALL_SECONDS: Final = 15.0
 _LOOK_SECONDS: Final = 0.05
 
 # Events are stored after what they tell of: what they tell of earlier ones may be needed.
@@ -35,13 +35,7 @@ _EARLIER_MS: Final = 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class ClusterAddress:
-    """A cluster that is audited.
-
-    Attributes:
-        name: what the reports call it.
-        zookeeper_connect: where it is coordinated.
-        security: how to connect, to its brokers as well.
-    """
+    """A cluster that is audited: its name in reports, and how to connect."""
 
     name: str
     zookeeper_connect: str
@@ -58,7 +52,7 @@ class Audit:
                 print(window.topic, window.tier, window.state)
 
     Args:
-        clusters: which; events are read from all of them.
+        clusters: events are read from all of them.
         since_ms: windows that begin before are left out; 0 for all.
         grace_seconds: see `comparing.compare`.
         window_ms: how long windows are; events with others are left out.
@@ -131,7 +125,7 @@ class Audit:
                 if on_progress is not None and positions:
                     on_progress(max(now - positions, 0))
                 positions, last = now, time.monotonic()
-            elif time.monotonic() - last > _PATIENCE_SECONDS:
+            elif time.monotonic() - last > _STALL_SECONDS:
                 break
             time.sleep(_LOOK_SECONDS)
         unpublished = [
@@ -142,9 +136,7 @@ class Audit:
         return [f"{each}: not counted to its end" for each in left] + unpublished
 
     def look(self, chosen: Sequence[str] = (), topics: Sequence[str] = ()) -> Report:
-        """Read what is new, and compare all tiers; see `comparing.compare`.
-
-        `unavailable` has what couldn't be read, afterwards.
+        """Read what is new, and compare all tiers; `unavailable` has what couldn't be read.
 
         Raises:
             CoordinationUnavailableError: coordination of a cluster doesn't answer.

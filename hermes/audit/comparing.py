@@ -53,18 +53,14 @@ class Window:
     """One window of one topic, in one tier.
 
     Attributes:
-        topic: as it is called at the beginning of the pipeline.
+        topic: its name at the beginning of the pipeline.
         start_ms: when the window begins, in ms since 1970.
-        tier: who counted.
-        against: the tier that it is compared with.
+        tier, against: who counted, and the tier that it is compared with.
         state: see the module.
-        expected: how many messages it should have.
-        found: how many it has.
+        expected, found: how many messages it should have, and has.
         unknown: how many more it may have: those whose producers don't know what became of them.
-        short: how many are missing for certain, at least.
-        over: how many are there once too often for certain, at least.
-        late: how many came late, in this tier.
-        late_by_ms: by how much at least.
+        short, over: how many are missing, or there once too often, for certain and at least.
+        late, late_by_ms: how many came late, in this tier; by how much at least.
         parts: what explains the state.
     """
 
@@ -112,8 +108,6 @@ class Report:
     """What a comparison found.
 
     Attributes:
-        now_ms: when it was made.
-        window_ms: how long windows are.
         windows: all of them, by topic, tier and time.
         totals: of messages without a stamp.
         losses: ranges that can't be counted.
@@ -150,12 +144,10 @@ def compare(
     """Compare tiers.
 
     Args:
-        tiers: what they have.
-        now_ms: the time.
         grace_ms: how long after its end a window stays open: what messages need to get through
             the whole pipeline, and reports to be made.
         chosen: the tiers to compare, the first one with all others; empty for all there are.
-        topics: which topics; empty for all.
+        topics: empty for all.
         since_ms: windows that begin before are left out.
     """
     report = Report(now_ms, tiers.window_ms or 0)
@@ -241,7 +233,6 @@ class _TierComparison:
         }
 
     def windows(self, since_ms: int) -> list[Window]:
-        """The windows that either has."""
         by_window: dict[int, set[int]] = {}
         for tallies in (self._expected_tallies, self._found_tallies, self._expected.unknown):
             for key in tallies:
@@ -291,7 +282,7 @@ class _TierComparison:
         unknown: tuple[int, int],
         found: tuple[int, int],
     ) -> ProcessDifference | None:
-        """What is to be said of one process's messages; None if all are there once."""
+        """The difference in one process's messages; None if all are there once."""
         reporter = self._reporters.get(process)
         host = "" if reporter is None else reporter.host
         part = ProcessDifference(hex_id(process), host, found[0] - expected[0])

@@ -42,12 +42,7 @@ _MOST_REACHED: Final = 2000
 
 
 def count_set(data: bytes, window_ms: int, found: Tallies) -> int:
-    """Count the messages of a set, those in compressed ones included.
-
-    Args:
-        data: whole messages; an incomplete one at the end is not counted.
-        window_ms: how long windows are.
-        found: what is added to.
+    """Count the whole messages of a set, those in compressed ones included.
 
     Returns:
         How many damaged messages, or stretches whose lengths are damaged, were skipped.
@@ -118,7 +113,6 @@ class _Open:
     found: Tallies = field(default_factory=dict)
 
     def bodies(self) -> list[CountsEvent]:
-        """The events that report it."""
         whole = CountsEvent(
             self.topic,
             self.target_topic,
@@ -148,7 +142,6 @@ class _Open:
 class TierCounter:
     """Counts what one process of a tier has, and reports it. Threads may share it.
 
-    Example:
         publisher = Publisher(ProducerConfig(zookeeper_connect="localhost:2181"))
         counter = TierCounter("mirror:east-to-west", publisher)
         counter.add_set("clicks", data, log="east/0-3", start=4096, end=4096 + len(data))
@@ -203,20 +196,18 @@ class TierCounter:
         target_topic: str = "",
         since_ms: int | None = None,
     ) -> None:
-        """Count a message set; of Hermes' own topics nothing is.
+        """Count a message set; of Hermes' own topics nothing is counted.
 
         A compiled loop counts plain messages, in less than 0.1 us for one of 200 bytes; compressed
         ones are opened.
 
         Args:
-            topic: where the messages come from.
             data: whole messages. Damaged ones are skipped, and reported as such.
             log: which log they come from, any text that names it for all time; empty without a
                 range. Ranges of a log follow one another without gaps, but may start anew.
-            start: the offset of the first one.
-            end: the offset after the last one.
+            start, end: the offset of the first one, and that after the last one.
             target_topic: the topic's name further on, if it is another.
-            since_ms: see `events`; what is said with the first range of a log counts.
+            since_ms: see `events`; only what is given with the first range of a log counts.
         """
         if topic.startswith(OWN_TOPICS):
             return
@@ -256,8 +247,6 @@ class TierCounter:
         """Report that the log ends, at this moment, where it was counted up to.
 
         Args:
-            topic: as for `add_set`.
-            log: as for `add_set`.
             offset: where that is; None for the end of the last range that was added. Without one
                 this does nothing.
             ago_ms: how long ago that was found out, at most.

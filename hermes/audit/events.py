@@ -66,8 +66,6 @@ class CountsEvent:
 
     Attributes:
         log: empty without a range.
-        start: of the range; 0 without one.
-        end: the offset after it.
         since_ms: None if it is not known.
         part: this one, from 0, and how many there are.
     """
@@ -112,17 +110,7 @@ class Alive:
 
 
 class Event(NamedTuple):
-    """What one process reports.
-
-    Attributes:
-        tier: who counts.
-        process: a random number, 1 to 2^64 - 1.
-        sequence: the event's number, from 0.
-        time_ms: when it was made.
-        window_ms: how long windows are, 1 or more.
-        host: where the process runs.
-        body: what it reports.
-    """
+    """What one process, a random number from 1 to 2^64 - 1, reports; see the module."""
 
     tier: str
     process: int
@@ -146,7 +134,6 @@ def hex_id(process: int) -> str:
 
 
 def encode_event(event: Event) -> bytes:
-    """Make the payload of a message."""
     shown: dict[str, Any] = {
         "audit": _VERSION,
         "tier": event.tier,

@@ -32,14 +32,7 @@ TIER_NAME: Final = re.compile(r"[a-z]+(:[\w.-]{1,200})?")
 
 
 class ProducerTier:
-    """Stamps and counts the messages of one producer. Threads may share it.
-
-    Args:
-        publisher: sends the reports.
-        tier: as what they are reported.
-        window_ms: how long windows are, 1 or more.
-        clock: seconds since 1970.
-    """
+    """Stamps and counts the messages of one producer. Threads may share it."""
 
     def __init__(
         self,
@@ -92,7 +85,6 @@ class ProducerTier:
             self._sending_since.pop(threading.get_ident(), None)
 
     def publish(self, *, closing: bool = False) -> bool:
-        """Report what was counted; see `counting.TierCounter.publish`."""
         with self._publishing:
             if not self._outbox.send([]):
                 return False
@@ -160,32 +152,27 @@ class AuditHandler:
     # -- IPayloadObserver -----------------------------------------------------------------------
 
     def on_open(self, config: ProducerConfig) -> None:
-        """See `IPayloadObserver`."""
         self._publisher = Publisher(self._audit_to or config)
         self._publisher.open()
         self._tier = ProducerTier(self._publisher, tier=self._tier_name, window_ms=self._window_ms)
         self._thread.start()
 
     def after_encode(self, topic: str, payloads: list[bytes]) -> list[bytes]:
-        """See `IPayloadObserver`."""
         return payloads if self._tier is None else self._tier.stamped(topic, payloads)
 
     def after_outcomes(self, sent: Sequence[tuple[str, list[bytes], Any]]) -> None:
-        """See `IPayloadObserver`."""
         if self._tier is not None:
             self._tier.settled([(*each[:2], _is_acknowledged(each[2])) for each in sent])
 
     # -- ICallbackHandler -----------------------------------------------------------------------
 
     def before_enqueue(self, item: Any) -> Any:
-        """See `ICallbackHandler`."""
         return item
 
     def after_enqueue(self, item: Any, accepted: bool) -> None:
         """See `ICallbackHandler`."""
 
     def after_dequeue(self, batch: Any) -> Any:
-        """See `ICallbackHandler`."""
         return batch
 
     def before_send(self, batch: Any) -> None:
@@ -198,7 +185,6 @@ class AuditHandler:
         """See `ICallbackHandler`."""
 
     def on_close(self) -> None:
-        """See `ICallbackHandler`."""
         self._closed.set()
         if self._tier is None or self._publisher is None:
             return

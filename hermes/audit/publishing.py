@@ -64,7 +64,6 @@ class Publisher:
         self._producer.send(AUDIT_TOPIC, list(payloads))
 
     def close(self) -> None:
-        """Close the connections. Idempotent."""
         producer, self._producer = self._producer, None
         if producer is not None:
             try:
@@ -97,15 +96,8 @@ class Publisher:
 class Outbox:
     """The events of one process: numbered, and sent until they are stored. One thread at a time.
 
-    Args:
-        tier: who counts, see `events`.
-        publisher: sends them.
-        window_ms: how long windows are, 1 or more.
-        clock: seconds since 1970.
-        process: the process's number; a random one unless given.
-
     Attributes:
-        process: as given or made.
+        process: the process's number; a random one unless given.
         published: how many events were stored.
         failures: how often storing them failed.
     """
@@ -136,14 +128,12 @@ class Outbox:
         return not self._tried
 
     def now_ms(self) -> int:
-        """The time that events have."""
         return max(0, int(self._clock() * 1000))
 
     def send(self, bodies: Sequence[CountsEvent | Gap | Alive]) -> bool:
         """Send events, and first those that failed before; for none only these.
 
-        Args:
-            bodies: what to report. After False, before `is_clear`, there must be none.
+        After False, before `is_clear`, no more may be given.
 
         Returns:
             Whether all are stored. If not, that was logged once.

@@ -8,9 +8,9 @@ from typing import Any
 
 from twisted.web.resource import Resource
 
+from hermes.audit.audit_metrics import write_families
 from hermes.audit.checking import Audit
 from hermes.audit.comparing import Report
-from hermes.audit.families import write_families
 from hermes.metrics import OPENMETRICS, content_type
 from hermes.security import CLUSTER, Operation
 from hermes.web import ErrorPage, WebServer, stream
@@ -21,8 +21,7 @@ class LastReport:
 
     Args:
         make: makes what reads and compares; only the thread that calls `look` uses it.
-        afresh_seconds: how long that is used; then another one is made, which has forgotten what
-            is too old.
+        afresh_seconds: after so long another one is made, which has forgotten what is too old.
     """
 
     def __init__(self, make: Callable[[], Audit], afresh_seconds: float) -> None:
@@ -44,7 +43,6 @@ class LastReport:
             self._found = report, len(self._audit.unavailable)
 
     def close(self) -> None:
-        """Close the connections."""
         self._audit.close()
 
     def found(self) -> tuple[Report, int] | None:
@@ -54,13 +52,7 @@ class LastReport:
 
 
 def mount_audit(web: WebServer, reactor: Any, last: LastReport) -> None:
-    """Serve `/metrics`.
-
-    Args:
-        web: what is being completed.
-        reactor: serves it.
-        last: has what is served.
-    """
+    """Serve `/metrics`."""
     web.root.add(
         "metrics",
         _AuditMetrics(last, reactor),

@@ -26,10 +26,6 @@ class Process:
     """A process that reports.
 
     Attributes:
-        process: its number.
-        tier: its tier.
-        host: where it runs.
-        window_ms: how long its windows are.
         covered_ms: of a producer: everything that it stamped before is in the events that came.
         since_ms: before this time some of its events are missing; 0 if none is.
         last_ms: when its last event was made.
@@ -126,12 +122,9 @@ class LogTally:
         self._path: list[_Range] | None = None
 
     def add(self, process: int, time_ms: int, body: CountsEvent | Gap) -> None:
-        """Take a range.
+        """Take a range that a process counted.
 
-        Args:
-            process: who counted it.
-            time_ms: when that was reported. What is before the range had been appended by then.
-            body: the range.
+        `time_ms` is when that was reported: what is before the range had been appended by then.
         """
         if isinstance(body, CountsEvent) and body.part[1] > 1:
             key = (process, body.start, body.end)
@@ -161,7 +154,6 @@ class LogTally:
 
     @property
     def end(self) -> int:
-        """Up to where it is counted."""
         path = self._joined()
         return path[-1].end if path else self._base.end if self._base else 0
 
@@ -180,7 +172,6 @@ class LogTally:
         return found
 
     def damaged(self) -> int:
-        """How many damaged messages were skipped."""
         base = self._base.damaged if self._base is not None else 0
         return base + sum(each.damaged for each in self._joined())
 
@@ -253,11 +244,10 @@ class TopicTally:
     """One topic in one tier.
 
     Attributes:
-        counts: what was counted without ranges.
+        counts, damaged: what was counted without ranges.
         unknown: what producers sent without learning what became of it.
         logs: what was counted in ranges, by log.
         target_topic: the topic's name further on.
-        damaged: of what was counted without ranges.
     """
 
     counts: Tallies = field(default_factory=dict)
@@ -267,18 +257,15 @@ class TopicTally:
     damaged: int = 0
 
     def tallies(self) -> Tallies:
-        """Everything that was counted."""
         found = dict(self.counts)
         for log in self.logs.values():
             add_tallies(found, log.tallies())
         return found
 
     def since_ms(self) -> int:
-        """Since when everything is counted."""
         return max((log.since_ms for log in self.logs.values()), default=0)
 
     def late(self) -> dict[int, tuple[int, int]]:
-        """See `LogTally`."""
         found: dict[int, tuple[int, int]] = {}
         for log in self.logs.values():
             for window, (count, by_ms) in log.late.items():
@@ -289,15 +276,14 @@ class TopicTally:
     def reached_ms(self, *, in_turn: bool = False) -> int | None:
         """Up to when everything that had been appended is counted; None without ranges.
 
-        Args:
-            in_turn: whether each log tells of all that came since the one before, as loads do.
+        With `in_turn`, as for loads, each log vouches for all that came since the one before.
         """
         times = [log.reached[1] if log.reached[0] <= log.end else 0 for log in self.logs.values()]
         return (max if in_turn else min)(times, default=None)
 
 
 class Tiers:
-    """Everything that events have told.
+    """What all events add up to.
 
     Args:
         since_ms: windows that end before are left out.
@@ -307,7 +293,6 @@ class Tiers:
         topics: by tier and topic what was counted.
         processes: by tier and number who reports.
         refused: how many events have windows of another length.
-        window_ms: as given or found.
     """
 
     def __init__(self, since_ms: int = 0, window_ms: int | None = None) -> None:

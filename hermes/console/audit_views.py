@@ -8,7 +8,7 @@ from typing import Final
 
 from hermes.audit.checking import DEFAULT_GRACE_SECONDS
 from hermes.audit.comparing import DIFFERENT, Loss, Report, Total, Window, compare
-from hermes.audit.reading import EventReader
+from hermes.audit.event_reader import EventReader
 from hermes.audit.tiers import Tiers
 from hermes.console.cache import ReadCache
 from hermes.console.cluster_client import ClusterClient

@@ -1,4 +1,4 @@
-"""What the audit's metrics are called and mean; docs/monitoring.md has the same rows."""
+"""The audit's metrics; docs/monitoring.md has the same rows."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -48,13 +48,7 @@ FAMILIES: Final = {
 
 
 def write_families(report: Report, unread: int, format_: str) -> Iterator[bytes]:
-    """Write what a comparison found.
-
-    Args:
-        report: what it found.
-        unread: how much could not be read.
-        format_: see `hermes.metrics.exposition`.
-    """
+    """Write what a comparison found, and how much could not be read."""
     states: dict[tuple[str, ...], float] = {}
     sums: dict[str, dict[tuple[str, ...], float]] = {"short": {}, "over": {}, "late": {}}
     until: dict[tuple[str, ...], float] = {}

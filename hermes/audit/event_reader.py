@@ -33,7 +33,6 @@ class EventReader:
         session: with the cluster's coordination; started, and stopped by the caller.
         since_ms: events that were stored before need not be read; 0 for all.
         timeout_seconds: the longest that one request to a broker may take.
-        security: how to connect to brokers.
         own: the id, place and security of a broker that is reached in a way of its own.
 
     Attributes:
@@ -84,7 +83,6 @@ class EventReader:
                     self.unavailable.append(f"{AUDIT_TOPIC} {partition}: {error}")
 
     def close(self) -> None:
-        """Close the connections."""
         for consumer in self._consumers.values():
             consumer.close()
         self._consumers.clear()

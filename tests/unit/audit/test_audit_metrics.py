@@ -4,8 +4,8 @@ from pathlib import Path
 
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
+from hermes.audit.audit_metrics import FAMILIES, write_families
 from hermes.audit.comparing import Loss, Report, Window
-from hermes.audit.families import FAMILIES, write_families
 from hermes.metrics import OPENMETRICS
 
 ROOT = Path(__file__).parents[3]
