@@ -1,6 +1,6 @@
 """One row of the tables of settings, and how the tables are read from annotated dataclass fields.
 
-Knows no setting in particular: those are the fields of `BrokerConfig` and `TopicConfig`.
+Knows no setting in particular: those are the fields of `BrokerConfig` and `TopicSettings`.
 """
 
 import difflib

@@ -1,12 +1,12 @@
 """The settings of a single topic: what broker.yaml gives, and what applies with all defaults.
 
-`TopicConfig` is the table (see `hermes.config.broker` for how it works), `TopicSettings` is what
-the broker uses. Knows neither YAML nor files.
+`TopicSettings` is the table (see `hermes.config.broker` for how it works). Knows neither YAML nor
+files.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from enum import Enum
+from dataclasses import dataclass, fields, replace
+from types import SimpleNamespace
 from typing import Annotated, Any, Final
 
 from hermes.config import kinds
@@ -14,169 +14,120 @@ from hermes.config.setting import Setting, table_of
 from hermes.errors import ConfigError
 from hermes.interfaces import RetentionSettings
 
-
-class Unset(Enum):
-    """The value of a topic's setting that broker.yaml doesn't give; None means unlimited there."""
-
-    UNSET = "unset"
-
-
-UNSET: Final = Unset.UNSET
-
 #: Whose clock timestamps are from, by Kafka's names: the producer's, or the broker's.
 CREATE_TIME: Final = "CreateTime"
 LOG_APPEND_TIME: Final = "LogAppendTime"
 
 
-@dataclass(frozen=True, kw_only=True)
-class TopicConfig:
-    """What broker.yaml says about one topic; the rest follows the broker's settings."""
+@dataclass(frozen=True, slots=True)
+class TopicSettings:
+    """The settings of one topic: its own, and else the broker's.
+
+    None means no limit. What 0.7's format does not know has its default there.
+    """
 
     partitions: Annotated[
-        int | Unset,
+        int,
         Setting(
             kinds.PARTITION_COUNT,
             "The number of partitions of the topic on this broker.",
             replaces=("topic.partition.count.map",),
         ),
-    ] = UNSET
+    ]
     format: Annotated[
-        str | Unset,
+        str,
         Setting(
             kinds.LOG_FORMAT,
             "The format of its partitions, fixed when the topic is created: Kafka 0.7's messages, "
             "or Kafka 4's record batches. Topics created by Kafka clients are `kafka`.",
         ),
-    ] = UNSET
+    ]
     segment_bytes: Annotated[
-        int | Unset,
+        int,
         Setting(
             kinds.size(),
             "A new segment is started when the current one is larger than this.",
             replaces=("topic.log.file.size",),
         ),
-    ] = UNSET
+    ]
     segment_age_ms: Annotated[
-        int | Unset,
+        int,
         Setting(
             kinds.duration(1),
             "A new segment is started when the first append to the current one is older than this.",
             replaces=("topic.log.roll.hours",),
         ),
-    ] = UNSET
+    ]
     cleanup_policy: Annotated[
-        str | Unset,
+        str,
         Setting(
             kinds.choice("delete", "compact", "compact,delete"),
             "What happens to old messages, with `format: kafka`: `delete` applies the topic's "
             "retention, `compact` keeps only the latest message of each key. With `compact` "
             "alone, retention has no effect.",
         ),
-    ] = UNSET
+    ]
     tombstone_retention_ms: Annotated[
-        int | Unset,
+        int,
         Setting(
             kinds.duration(),
             "How long compaction keeps a tombstone: a message without a value, which deletes its "
             "key.",
         ),
-    ] = UNSET
+    ]
     message_timestamp_type: Annotated[
-        str | Unset,
+        str,
         Setting(
             kinds.choice(CREATE_TIME, LOG_APPEND_TIME),
             "Whose clock sets the timestamps, with `format: kafka`: the producer's, or the "
             "broker's at the time of the append.",
         ),
-    ] = UNSET
+    ]
     max_batch_bytes: Annotated[
-        int | Unset,
+        int,
         Setting(
             kinds.size(0, kinds.INT32_MAX),
             "The largest record batch, as sent (compressed), with `format: kafka`; 1,048,588 if "
             "neither this nor the broker's setting is given.",
         ),
-    ] = UNSET
-    retention_policy: Annotated[str | Unset, Setting(kinds.TEXT, "What deletes old segments.")] = (
-        UNSET
-    )
+    ]
+    retention_policy: Annotated[str, Setting(kinds.TEXT, "What deletes old segments.")]
     retention_time_ms: Annotated[
-        int | Unset | None,
+        int | None,
         Setting(
             kinds.RETAINED_TIME,
             "Segments whose last append is older than this are deleted.",
             replaces=("topic.log.retention.hours",),
         ),
-    ] = UNSET
+    ]
     retention_bytes: Annotated[
-        int | Unset | None,
+        int | None,
         Setting(
             kinds.RETAINED_BYTES,
             "The oldest segments are deleted as long as at least this much remains.",
             replaces=("topic.log.retention.size",),
         ),
-    ] = UNSET
+    ]
     retention_options: Annotated[
-        Mapping[str, Any] | Unset,
+        Mapping[str, Any],
         Setting(
             kinds.OPTIONS,
             "Options for a retention policy plugin; they replace the broker's and aren't merged "
             "with them.",
         ),
-    ] = UNSET
+    ]
     flush_messages: Annotated[
-        int | Unset,
+        int,
         Setting(kinds.COUNT, "A partition is flushed after this many unflushed messages."),
-    ] = UNSET
+    ]
     flush_interval_ms: Annotated[
-        int | Unset,
+        int,
         Setting(
             kinds.duration(),
             "The longest time before a message is flushed.",
             replaces=("topic.flush.intervals.ms",),
         ),
-    ] = UNSET
-
-    def given(self) -> dict[str, Any]:
-        """The settings that broker.yaml gives for the topic: values by attribute name."""
-        return {name: value for name, value in vars(self).items() if value is not UNSET}
-
-
-@dataclass(frozen=True, slots=True)
-class TopicSettings:
-    """The settings of one topic, with the broker's where broker.yaml doesn't give any.
-
-    Attributes:
-        partitions: number of partitions on this broker, >= 1.
-        format: what its partitions hold: `0.7` or `kafka`; what exists already keeps what it has.
-        segment_bytes: above this size of its last segment, a log starts a new one.
-        segment_age_ms: the same when that segment's first append is older than this.
-        cleanup_policy: `delete`, `compact` or `compact,delete`; 0.7's format knows the first only.
-        tombstone_retention_ms: how long compaction keeps messages without a value.
-        message_timestamp_type: `CreateTime`, or `LogAppendTime`, which 0.7's format doesn't know.
-        max_batch_bytes: the largest record batch that is taken.
-        retention_policy: entry point name in the group `hermes.retention`.
-        retention_time_ms: None for no limit.
-        retention_bytes: None for no limit.
-        retention_options: free for third-party policies; don't change it.
-        flush_messages: unflushed messages after which a partition is flushed, >= 1.
-        flush_interval_ms: how long a message stays unflushed at most, >= 0.
-    """
-
-    partitions: int
-    format: str
-    segment_bytes: int
-    segment_age_ms: int
-    cleanup_policy: str
-    tombstone_retention_ms: int
-    message_timestamp_type: str
-    max_batch_bytes: int
-    retention_policy: str
-    retention_time_ms: int | None
-    retention_bytes: int | None
-    retention_options: Mapping[str, Any]
-    flush_messages: int
-    flush_interval_ms: int
+    ]
 
     @property
     def is_compacted(self) -> bool:
@@ -201,6 +152,21 @@ class TopicSettings:
             size_bytes=self.retention_bytes,
             options=self.retention_options,
         )
+
+
+UNSET: Final = object()
+
+
+class TopicConfig(SimpleNamespace):
+    """What broker.yaml gives for one topic, by attribute; the others are `UNSET`."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**dict.fromkeys((each.name for each in fields(TopicSettings)), UNSET))
+        vars(self).update(given)
+
+    def given(self) -> dict[str, Any]:
+        """The values that broker.yaml gives, by attribute."""
+        return {name: value for name, value in vars(self).items() if value is not UNSET}
 
 
 #: The cleanup policy by which nothing is compacted.
@@ -260,7 +226,7 @@ def check_untrimmed(topic: str, entry: TopicConfig) -> None:
             )
 
 
-TOPIC_SETTINGS: Final[Mapping[str, Setting]] = table_of(TopicConfig)
+TOPIC_SETTINGS: Final[Mapping[str, Setting]] = table_of(TopicSettings)
 
 # A topic's setting has the name of the broker's setting that is its default, except for these.
 DEFAULT_OF: Final[Mapping[str, str]] = {
