@@ -1,4 +1,4 @@
-"""Settings: what broker.yaml may hold, how it is checked, and how Kafka 0.7's properties become it.
+"""Settings: what broker.yaml and mirror.yaml may hold, and the import of Kafka 0.7's properties.
 
 `BrokerConfig` is the one table of a broker's settings; `load_broker_config` reads a file into it.
 Imports neither Twisted nor the broker, so that tools can use it as well.

@@ -1,4 +1,4 @@
-"""How broker.yaml's `access:` is read into rules."""
+"""Parses broker.yaml's `access:` into rules."""
 
 from collections.abc import Mapping
 from typing import Final

@@ -1,4 +1,4 @@
-"""Where brokers are, as people write it in settings and on command lines: `HOST:PORT`."""
+"""Addresses of brokers in settings and on command lines: `HOST:PORT`."""
 
 from typing import Final, NamedTuple
 
@@ -20,13 +20,12 @@ class BrokerAddress(NamedTuple):
     port: int
 
     def __str__(self) -> str:
-        """`host:port`, as it is written in settings."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}"
 
 
 def parse_broker(text: str) -> BrokerAddress:
-    """Read `HOST`, `HOST:PORT` or `[IPV6]:PORT`.
+    """Parse `HOST`, `HOST:PORT` or `[IPV6]:PORT`.
 
     Raises:
         ValueError: it is none of these; the text says what is expected.
@@ -49,7 +48,7 @@ def parse_broker(text: str) -> BrokerAddress:
 
 
 def parse_brokers(value: object) -> tuple[BrokerAddress, ...]:
-    """Read addresses with commas between, or a list of them; each stands in the result once.
+    """Parse a comma-separated string, or a list, of addresses; duplicates are dropped.
 
     Raises:
         ValueError: one is no address, or there is none.

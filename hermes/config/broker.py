@@ -2,8 +2,7 @@
 
 A field's annotation, a `Setting`, says how its value is read, which keys of Kafka 0.7 it replaces,
 and what it means. The loader, the reference in docs/ and the import of 0.7's properties are all
-driven by it, so a new setting is one new field. This module knows neither YAML nor files nor
-Twisted. It is long because it is a table, which reads best in one piece.
+driven by it, so a new setting is one new field. Knows neither YAML nor files nor Twisted.
 
 Durations are whole milliseconds in attributes that end in `_ms`; broker.yaml's key has no such
 ending, since the value has a unit: `idle_timeout: 10m` -> `config.idle_timeout_ms`. The same goes
@@ -66,7 +65,7 @@ USERS_FILE: Final = "users-file"
 
 @dataclass(frozen=True, kw_only=True)
 class BrokerConfig:
-    """What a broker runs with: a value for every setting. docs/configuration.md lists them."""
+    """A value for every setting of a broker. docs/configuration.md lists them."""
 
     broker_id: Annotated[
         int,
@@ -837,11 +836,11 @@ class BrokerConfig:
 
     @property
     def knows_users(self) -> bool:
-        """Whether there is anything that knows users and their passwords."""
+        """Whether users and passwords can be checked."""
         return self.users_file is not None or self.authenticator != USERS_FILE
 
     def listeners(self) -> Iterator[tuple[str, tuple[ListenerConfig, ...]]]:
-        """List the settings that say where to listen, with what they say; not those without."""
+        """The settings with listeners, except those that are off."""
         yield "listen", self.listen
         if self.kafka_listen:
             yield "kafka_listen", self.kafka_listen
@@ -856,7 +855,7 @@ class BrokerConfig:
     def is_guarded(self) -> bool:
         """Whether some who can connect may not do everything, or need TLS to connect.
 
-        The parts of a broker's own process that are its clients then have a way in of their own.
+        The broker's own process then has a way of its own to connect to itself.
         """
         has_rules = self.access is not None or self.authorizer != RULES
         return (
@@ -884,7 +883,6 @@ class BrokerConfig:
         return replace(self._topic_defaults, **{key: each[key] for each in given for key in each})
 
     def with_altered(self, altered: "Mapping[str, TopicConfig]") -> "BrokerConfig":
-        """The same settings with others that `hermes topics` has set."""
         return replace(self, altered=altered)
 
     @cached_property
@@ -901,7 +899,7 @@ class BrokerConfig:
 
     @cached_property
     def _topic_settings(self) -> dict[str, TopicSettings]:
-        """Of the topics that were asked for: there may be ten thousand."""
+        """Only of topics that were asked for: there may be ten thousand."""
         return {SCHEMAS_TOPIC: untrimmed(self._composed(SCHEMAS_TOPIC))}
 
 

@@ -1,11 +1,11 @@
-"""How a broker proves who it is where it is a client itself: to other brokers and to ZooKeeper.
+"""A broker's credentials as a client of other brokers and of ZooKeeper.
 
     connect_as:
       user: broker-1
       password_file: broker-1.password
       tls_ca: ca.pem
 
-To itself a broker needs no such proof.
+It needs none to connect to itself.
 """
 
 from collections.abc import Mapping
@@ -25,13 +25,12 @@ CONNECT_AS_PATHS: Final = ("password_file", "tls_ca", "tls_certificate", "tls_ke
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectAs:
-    """What the broker brings as a client, as broker.yaml has it.
+    """The credentials, as broker.yaml has them.
 
     Attributes:
-        user: the user's name; None for none.
-        password_file: the file with the password, one line; given with `user`.
-        tls: whether by TLS; None: if any of the following is given.
-        tls_ca: see `ClientSecurity`; the same of the last two.
+        password_file: one line; given with `user`.
+        tls: whether to use TLS; None: if any of the following is given.
+        tls_ca, tls_certificate, tls_key: see `ClientSecurity`.
     """
 
     user: str | None = None
@@ -42,12 +41,12 @@ class ConnectAs:
     tls_key: Path | None = None
 
     def relative_to(self, base: Path) -> "ConnectAs":
-        """The same, with paths that start at a directory where they are relative."""
+        """The same, with relative paths resolved."""
         paths: dict[str, Any] = {key: getattr(self, key) for key in CONNECT_AS_PATHS}
         return replace(self, **{key: path and base / path for key, path in paths.items()})
 
     def security(self) -> ClientSecurity:
-        """The same with the password. Blocks: reads its file, as it is now.
+        """Read the password's file. Blocks.
 
         Raises:
             ConfigError: a file can't be used; the text names the setting.
@@ -68,7 +67,7 @@ class ConnectAs:
             raise ConfigError(f"connect_as.{error.key}", error.message) from None
 
     def as_given(self) -> dict[str, str | bool]:
-        """What broker.yaml would say; no file of these is read."""
+        """What broker.yaml would say; no file is read."""
         given = ((each.name, getattr(self, each.name)) for each in fields(self))
         return {
             key: str(value) if isinstance(value, Path) else value
@@ -77,7 +76,6 @@ class ConnectAs:
         }
 
     def __str__(self) -> str:
-        """The same in one line."""
         shown = (
             f"{key}: {str(value).lower() if isinstance(value, bool) else value}"
             for key, value in self.as_given().items()

@@ -1,6 +1,6 @@
 """Settings that contradict each other, though each may be right by itself.
 
-Looks at values only: no file, no Twisted, no port that is really open.
+Looks at values only: no file, no Twisted, no open port.
 """
 
 from collections.abc import Iterator

@@ -18,11 +18,11 @@ _PATHS: Final = ("certificate", "key", "client_ca")
 
 @dataclass(frozen=True)
 class EmbeddedMirror:
-    """The mirror that a broker runs, as broker.yaml has it.
+    """The mirror that a broker runs.
 
     Attributes:
         settings: a mirror.yaml as JSON, where `target` may be missing.
-        config: the same; the target is meaningless where it is missing.
+        config: the same, parsed; the target is meaningless where it is missing.
     """
 
     settings: str
@@ -36,14 +36,13 @@ class EmbeddedMirror:
         users_file: Path | None = None,
         own: OwnBroker | None = None,
     ) -> bytes:
-        """The settings as a line of JSON, for the process that runs it.
+        """The settings as a line of JSON, for the process that runs the mirror.
 
         Args:
-            target: the broker's own cluster: what `target` is unless it is given.
-            allow_insecure: the broker's, for a mirror that doesn't give its own.
-            users_file: likewise.
-            own: the broker, where it wants something of its clients. With its password: the line
-                is for nobody but that process, by a pipe.
+            target: the broker's own cluster: the default of `target`.
+            allow_insecure, users_file: the broker's, for a mirror that doesn't give its own.
+            own: the broker, where clients need credentials. The line then has its password: it is
+                for nobody but that process, by a pipe.
         """
         defaults: dict[str, Any] = {
             "target": target,
@@ -63,7 +62,7 @@ class EmbeddedMirror:
         return json.dumps({**defaults, **settings}).encode()
 
     def relative_to(self, base: Path) -> "EmbeddedMirror":
-        """The same, with paths that start at a directory where they are relative."""
+        """The same, with relative paths resolved."""
         values = json.loads(self.settings)
         listeners = values.get("http_listen")
         for each in listeners if isinstance(listeners, list) else [listeners]:
@@ -83,7 +82,7 @@ class EmbeddedMirror:
 
 
 def parse_line(line: bytes) -> MirrorConfig:
-    """Read what `EmbeddedMirror.line` has made. Blocks: reads passwords.
+    """Parse what `EmbeddedMirror.line` has made. Blocks: reads passwords.
 
     Raises:
         ConfigError: a setting is wrong, or a file can't be used; nothing of the line is shown.

@@ -1,4 +1,4 @@
-"""Twisted's endpoint strings, as far as they can be read without Twisted."""
+"""Twisted's endpoint strings, as far as they can be parsed without Twisted."""
 
 import re
 from ipaddress import ip_address
@@ -11,12 +11,12 @@ _TCP: Final = ("tcp", "tcp4", "tcp6")
 
 
 class Endpoint(NamedTuple):
-    """What an endpoint string says; empty where it says nothing of the kind.
+    """The parts of an endpoint string; empty where it has none.
 
     Attributes:
-        kind: its type, such as `tcp` or `unix`.
-        port: its port, in digits.
-        path: the path of a UNIX socket.
+        kind: such as `tcp` or `unix`.
+        port: in digits.
+        path: of a UNIX socket.
         interface: the address that it is bound to; empty for all of them.
     """
 
@@ -32,7 +32,7 @@ class Endpoint(NamedTuple):
 
     @property
     def is_loopback(self) -> bool:
-        """Whether it is for this machine only: on a loopback address, or a UNIX socket."""
+        """Whether only this machine can connect: by a loopback address, or a UNIX socket."""
         if not self.is_tcp:
             return self.kind == "unix"
         if self.interface == "localhost":
@@ -45,7 +45,6 @@ class Endpoint(NamedTuple):
 
 
 def read_endpoint(text: str) -> Endpoint:
-    """Take an endpoint string apart."""
     kind, *arguments = [each.replace("\\", "") for each in re.split(r"(?<!\\):", text)]
     named = dict(each.split("=", 1) for each in arguments if "=" in each)
     first = arguments[0] if arguments and "=" not in arguments[0] else ""

@@ -1,7 +1,6 @@
-"""Which listeners may be opened: the safe default.
+"""The safe default: without TLS and authentication a port is for this machine only.
 
-Without TLS and authentication a port is for this machine only, unless `allow_insecure` says
-otherwise. Looks at settings only.
+`allow_insecure` lifts that. Looks at settings only.
 """
 
 from collections.abc import Iterable, Iterator
@@ -19,13 +18,11 @@ def check_listeners(
     allow_insecure: bool,
     knows_users: bool,
 ) -> None:
-    """Refuse listeners that are dangerous, or that ask for passwords that nobody has.
+    """Refuse listeners that are dangerous, or that need passwords that can't be checked.
 
     Args:
         setting: where they come from, for the error.
-        listeners: all of that setting.
-        allow_insecure: the setting of this name.
-        knows_users: whether there is anything that knows passwords.
+        knows_users: whether passwords can be checked.
 
     Raises:
         ConfigError: one of them may not be opened.
@@ -51,7 +48,7 @@ def check_listeners(
 
 
 def _own(listener: ListenerConfig) -> str:
-    """What would keep a listener to this machine."""
+    """What would restrict a listener to this machine."""
     endpoint = read_endpoint(listener.endpoint)
     if endpoint.kind == "tcp" and not endpoint.interface:
         return f"listen on {listener.endpoint}:interface=127.0.0.1"
@@ -59,7 +56,7 @@ def _own(listener: ListenerConfig) -> str:
 
 
 def warnings_of(setting: str, listeners: Iterable[ListenerConfig]) -> Iterator[str]:
-    """Say of each listener that is dangerous, and was allowed, what that means."""
+    """A warning for each listener that is dangerous, and was allowed."""
     for each in listeners:
         if not each.is_safe:
             yield (

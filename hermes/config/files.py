@@ -1,4 +1,4 @@
-"""Files with settings, read without waiting for anybody."""
+"""Reads files with settings without blocking on pipes or devices."""
 
 import os
 from errno import EFBIG, EINVAL
@@ -7,7 +7,7 @@ from stat import S_ISREG
 
 
 def read_regular_file(path: str | Path, max_bytes: int) -> bytes:
-    """Read a file that can't keep anybody waiting, nor fill the memory.
+    """Read a file that can neither block nor fill the memory.
 
     Raises:
         OSError: it can't be read, is a pipe or a device, or is larger than `max_bytes`.

@@ -1,4 +1,4 @@
-"""The kinds of value that a setting can have: how each is read, checked and shown.
+"""The kinds of value that a setting can have: how each is parsed, checked and shown.
 
 A kind turns what YAML gave (a string, a number, a list, ...) into the value that the program uses,
 or says in one sentence what was expected. Knows no setting by name, no file and no Twisted.
@@ -25,13 +25,13 @@ _INT64_MAX = (1 << 63) - 1
 
 @dataclass(frozen=True)
 class Kind:
-    """How one kind of value is read and shown.
+    """How a kind of value is parsed and shown.
 
     Attributes:
         name: what the reference calls it, for instance "size".
         parse: turns a YAML value into ours; raises ValueError with "expected ..., got ...".
         show: turns ours into what a person would write in broker.yaml.
-        words: all that it can be, where these are a few words.
+        words: all possible values, where these are a few words.
     """
 
     name: str
@@ -41,7 +41,6 @@ class Kind:
 
 
 def whole_number(minimum: int, maximum: int = _INT64_MAX) -> Kind:
-    """A whole number within [minimum, maximum]."""
     wanted = f"whole number >= {minimum}"
     name = wanted if maximum >= INT32_MAX else f"whole number from {minimum} to {maximum}"
 
@@ -90,7 +89,7 @@ def duration(minimum_ms: int = 0) -> Kind:
 
 
 def unlimited_or(kind: Kind) -> Kind:
-    """What `kind` reads, or the word `unlimited`, which becomes None."""
+    """Also accepts the word `unlimited`, which becomes None."""
 
     def parse(value: object) -> Any:
         if value == UNLIMITED:
@@ -107,7 +106,7 @@ def unlimited_or(kind: Kind) -> Kind:
 
 
 def optional(kind: Kind, absent: str) -> Kind:
-    """What `kind` reads, or YAML's null, which becomes None; `absent` says what that means."""
+    """Also accepts YAML's null, which becomes None; `absent` says what that means."""
 
     def parse(value: object) -> Any:
         return None if value is None else kind.parse(value)
@@ -119,7 +118,6 @@ def optional(kind: Kind, absent: str) -> Kind:
 
 
 def choice(*words: str) -> Kind:
-    """One of a few words."""
     listed = ", ".join(words[:-1]) + f" or {words[-1]}"
 
     def parse(value: object) -> str:
@@ -131,7 +129,7 @@ def choice(*words: str) -> Kind:
 
 
 def choices(*words: str) -> Kind:
-    """A list of some of a few words, each once, best first; not none of them."""
+    """A list of some of a few words, each once, best first; not empty."""
     listed = ", ".join(words[:-1]) + f" or {words[-1]}"
 
     def parse(value: object) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
-"""Where to listen, and by which rules: the values of `listen` and its like.
+"""Parses listeners: where to listen, and by which rules.
 
-Each listener is an endpoint string of Twisted's, or a mapping with one:
+Each is an endpoint string of Twisted's, or a mapping with one:
 
     listen:
       - tcp:9092:interface=127.0.0.1
@@ -38,12 +38,12 @@ _ADVERTISED: Final = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::([0-9]
 
 @dataclass(frozen=True, slots=True)
 class TlsConfig:
-    """How a listener does TLS. docs/security.md says what each means.
+    """A listener's TLS. docs/security.md explains the settings.
 
     Attributes:
         certificate: PEM file with the certificate, and those between it and its authority.
         key: PEM file with its private key, without a passphrase.
-        client_ca: PEM file with the authorities of clients' certificates; None: of none.
+        client_ca: PEM file with the authorities of clients' certificates; None for none.
         client_certificate: whether clients bring one: `none`, `optional` or `required`.
         versions: the lowest: `1.2` or `1.3`.
         ciphers: Mozilla's profile: `intermediate` or `modern`.
@@ -59,7 +59,7 @@ class TlsConfig:
     principal: str = "CN"
 
     def relative_to(self, base: Path) -> "TlsConfig":
-        """The same, with paths that start at a directory where they are relative."""
+        """The same, with relative paths resolved."""
         return replace(
             self,
             certificate=base / self.certificate,
@@ -73,11 +73,10 @@ class ListenerConfig:
     """A port, and the rules for those who connect to it.
 
     Attributes:
-        endpoint: Twisted's endpoint string.
-        tls: how it does TLS; None: it doesn't.
-        authentication: how clients say who they are: `none`, `tls` (by certificate) or `scram`.
+        tls: None for no TLS.
+        authentication: `none`, `tls` (by certificate) or `scram`.
         advertised: `HOST:PORT` or `HOST` by which clients reach it; None: where it is bound.
-        name: tells the listeners of a setting apart; its place among them unless given.
+        name: unique within its setting; its index there unless given.
     """
 
     endpoint: str
@@ -91,17 +90,17 @@ class ListenerConfig:
 
     @property
     def is_plain(self) -> bool:
-        """Whether a client of Kafka 0.7 can use it: no TLS, nothing to prove."""
+        """Whether a client of Kafka 0.7 can use it: no TLS, no authentication."""
         return self.tls is None and self.authentication == NONE
 
     @property
     def is_loopback(self) -> bool:
-        """Whether it is for this machine only: on a loopback address, or a UNIX socket."""
+        """Whether only this machine can connect: by a loopback address, or a UNIX socket."""
         return read_endpoint(self.endpoint).is_loopback
 
     @property
     def demands_proof(self) -> bool:
-        """Whether only those are served who prove that they belong."""
+        """Whether clients must authenticate."""
         has_certificate = self.tls is not None and self.tls.client_certificate == "required"
         return has_certificate or self.authentication != NONE
 
@@ -129,7 +128,7 @@ class ListenerConfig:
         return match[1].strip("[]"), int(match[2]) if match[2] else None
 
     def relative_to(self, base: Path) -> "ListenerConfig":
-        """The same, with paths that start at a directory where they are relative."""
+        """The same, with relative paths resolved."""
         return self if self.tls is None else replace(self, tls=self.tls.relative_to(base))
 
 

@@ -1,8 +1,4 @@
-"""From broker.yaml to a checked `BrokerConfig`, or to one line that says what is wrong and where.
-
-`hermes.config.kinds` knows what a single value may be, `hermes.config.contradictions` which values
-exclude each other, and `hermes.config.yaml_text` what YAML means.
-"""
+"""From broker.yaml to a checked `BrokerConfig`, or to one line that says what is wrong where."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -11,10 +7,9 @@ from typing import Any
 
 from hermes.config.broker import BROKER_SETTINGS, BrokerConfig
 from hermes.config.contradictions import check_contradictions
-from hermes.config.files import read_regular_file
 from hermes.config.setting import Setting, nearest_setting
 from hermes.config.topic import TOPIC_SETTINGS, TopicConfig
-from hermes.config.yaml_text import read_yaml
+from hermes.config.yaml_text import read_yaml, read_yaml_file
 from hermes.errors import ConfigError
 from hermes.quoting import quoted
 
@@ -28,23 +23,16 @@ _MAX_FILE_BYTES = 16 << 20
 def load_broker_config(path: str | Path) -> BrokerConfig:
     """Read and check a broker.yaml.
 
-    Args:
-        path: the file; UTF-8 (or UTF-16 with a byte order mark).
-
     Returns:
-        A value for every setting. Paths in it are absolute: relative ones in the file start at
-        the file's own directory, so that the file means the same wherever the broker is started.
+        A value for every setting. Relative paths in the file are resolved from its own directory,
+        so that it means the same wherever the broker is started.
 
     Raises:
         ConfigError: the file can't be read or isn't YAML, or a setting is unknown, wrong or
             missing; one line that names the file, the key and what was expected.
     """
     source = str(path)
-    try:
-        content = read_regular_file(path, _MAX_FILE_BYTES)
-    except OSError as error:
-        raise ConfigError("", f"can't be read: {error.strerror}", source=source) from None
-    config = parse_broker_config(read_yaml(content, source), source)
+    config = parse_broker_config(read_yaml_file(path, _MAX_FILE_BYTES), source)
     base = Path(path).absolute().parent
     return replace(
         config,
@@ -66,7 +54,7 @@ def parse_broker_config(values: object, source: str = "") -> BrokerConfig:
     """Check settings that have been read already.
 
     Args:
-        values: the contents of a broker.yaml, as Python values; must be a mapping.
+        values: the contents of a broker.yaml; must be a mapping.
         source: the file's name for messages; empty when there is none.
 
     Returns:
@@ -114,10 +102,7 @@ def _parse_topics(value: object) -> dict[str, TopicConfig]:
 
 
 def parse_topic_settings(texts: Mapping[str, str]) -> TopicConfig:
-    """Check settings of a topic that were given one by one, as texts.
-
-    Args:
-        texts: values by key, each as broker.yaml would have it.
+    """Parse a topic's settings given one by one, as texts as in broker.yaml.
 
     Raises:
         ConfigError: a setting is unknown or wrong.
@@ -140,7 +125,7 @@ def _parse_settings(
     path: tuple[str, ...],
     also_known: Iterable[str] = (),
 ) -> dict[str, Any]:
-    """Turn a mapping of keys to YAML values into attributes to parsed values."""
+    """Turn a mapping of keys to YAML values into one of attributes to parsed values."""
     parsed = {}
     for key, value in given.items():
         dotted = ".".join((*path, str(key)))

@@ -14,11 +14,10 @@ from hermes.config import kinds
 from hermes.config.addresses import parse_brokers
 from hermes.config.connect_as import CONNECT_AS, ConnectAs
 from hermes.config.exposure import check_listeners
-from hermes.config.files import read_regular_file
 from hermes.config.kinds import Kind
 from hermes.config.listeners import LISTENERS, ListenerConfig
 from hermes.config.setting import Setting, nearest_setting, table_of
-from hermes.config.yaml_text import read_yaml
+from hermes.config.yaml_text import read_yaml_file
 from hermes.errors import ConfigError
 from hermes.quoting import quoted
 from hermes.security import PLAIN, ClientSecurity
@@ -30,15 +29,14 @@ _RANGE: Final = re.compile(r"(-?[0-9]{1,9})?:(-?[0-9]{1,9})?")
 
 @dataclass(frozen=True)
 class OwnBroker:
-    """The broker that runs a mirror, and is in its target: reached by a way in of its own.
+    """The broker that runs a mirror and belongs to its target.
 
     Attributes:
-        broker_id: the broker's id; in whatever way it is registered, this is where it is.
-        address: its host and port.
-        security: what the mirror brings there.
-        zookeeper: where the broker's coordination is, `HOST:PORT/CHROOT`; empty without.
-        has_own_coordination: whether `security` is what coordination wants as well; else it is what
-            the target's other brokers want.
+        broker_id: however it is registered, it is reached at `address`.
+        security: the mirror's credentials there.
+        zookeeper: the broker's coordination, `HOST:PORT/CHROOT`; empty without.
+        has_own_coordination: whether `security` also fits coordination; else the credentials for
+            the target's other brokers do.
     """
 
     broker_id: int
@@ -50,17 +48,16 @@ class OwnBroker:
 
 @dataclass(frozen=True)
 class MirrorClusterAddress:
-    """Where a cluster is; one of the two is given.
+    """Where a cluster is: `zookeeper` or `brokers` is given.
 
     Attributes:
         name: what the mirror calls it.
-        zookeeper: `HOST:PORT,HOST:PORT/CHROOT` of its coordination; empty without.
-        brokers: host and port of some of its brokers; empty without.
-        connect_as: who the mirror is there; None for nobody, without TLS.
-        security: the same with the password, once `MirrorConfig.with_passwords` has read it: how
-            to connect, to brokers and to coordination.
-        own: the broker beside which the mirror runs, where that is in this cluster and wants
-            something of its clients.
+        zookeeper: `HOST:PORT,HOST:PORT/CHROOT`; empty without.
+        brokers: host and port of some; empty without.
+        connect_as: the mirror's credentials; None for none, without TLS.
+        security: the same with the password, once `MirrorConfig.with_passwords` has read it.
+        own: the broker beside which the mirror runs, where that is in this cluster and clients
+            need credentials.
     """
 
     name: str
@@ -71,11 +68,11 @@ class MirrorClusterAddress:
     own: OwnBroker | None = None
 
     def relative_to(self, base: Path) -> "MirrorClusterAddress":
-        """The same, with paths that start at a directory where they are relative."""
+        """The same, with relative paths resolved."""
         return replace(self, connect_as=self.connect_as and self.connect_as.relative_to(base))
 
     def with_password(self) -> "MirrorClusterAddress":
-        """The same, as the files are now. Raises ConfigError."""
+        """Read the password's file. Raises ConfigError."""
         if self.connect_as is None:
             return self
         try:
@@ -90,10 +87,10 @@ class MirrorClusterAddress:
 
 @dataclass(frozen=True)
 class TopicNames:
-    """What the topics of the sources are called in the target.
+    """What the sources' topics are called in the target.
 
     Attributes:
-        prefix: stands before each name that is not mapped.
+        prefix: for each name that is not mapped.
         map: names by name in the source.
     """
 
@@ -101,7 +98,7 @@ class TopicNames:
     map: Mapping[str, str] = field(default_factory=dict)
 
     def target_of(self, topic: str) -> str:
-        """The name in the target of a topic of a source."""
+        """The target's name of a source's topic."""
         return self.map.get(topic, self.prefix + topic)
 
 
@@ -111,9 +108,9 @@ class Partitioning:
 
     Attributes:
         rule: `index`, `random` or `key`.
-        key: under `key`, where the key stands: `json` or `bytes`.
+        key: with rule `key`, where the key is: `json` or `bytes`.
         where: names of nested fields, outermost first, for `json`; for `bytes`, begin and end of a
-            slice as Python has them.
+            slice as in Python.
     """
 
     rule: str = "index"
@@ -212,7 +209,7 @@ PARTITIONING: Final = Kind(
 
 @dataclass(frozen=True, kw_only=True)
 class MirrorConfig:
-    """What a mirror does: a value for every setting. docs/configuration.md lists them."""
+    """A value for every setting of a mirror. docs/configuration.md lists them."""
 
     name: Annotated[
         str,
@@ -341,7 +338,7 @@ class MirrorConfig:
     ] = None
 
     def with_passwords(self) -> "MirrorConfig":
-        """The same, with what `connect_as` of each cluster means. Blocks: reads files.
+        """Read the passwords of every `connect_as`. Blocks.
 
         Raises:
             ConfigError: one can't be used; the text names the cluster and the setting.
@@ -357,18 +354,14 @@ def load_mirror_config(path: str | Path) -> MirrorConfig:
     """Read and check a mirror.yaml.
 
     Returns:
-        A value for every setting; relative paths of the file start at its own directory.
+        A value for every setting; relative paths are resolved from the file's own directory.
 
     Raises:
         ConfigError: the file can't be read or isn't YAML, or a setting is unknown, wrong or
             missing; one line that names the file, the key and what was expected.
     """
     source = str(path)
-    try:
-        content = read_regular_file(path, _MAX_FILE_BYTES)
-    except OSError as error:
-        raise ConfigError("", f"can't be read: {error.strerror}", source=source) from None
-    config = parse_mirror_config(read_yaml(content, source), source)
+    config = parse_mirror_config(read_yaml_file(path, _MAX_FILE_BYTES), source)
     base = Path(path).absolute().parent
     config = replace(
         config,
@@ -390,10 +383,10 @@ def parse_mirror_config(
     """Check settings that have been read already.
 
     Args:
-        values: the contents of a mirror.yaml, as Python values; must be a mapping.
+        values: the contents of a mirror.yaml; must be a mapping.
         source: the file's name for messages; empty when there is none.
-        default_target: what `target` is where it is not given; None: it must be. With it, these
-            are settings in broker.yaml, whose own say which listeners may be opened.
+        default_target: the default of `target`; None if it must be given. With it, these are
+            settings in broker.yaml, whose own say which listeners may be opened.
 
     Raises:
         ConfigError: a setting is unknown, wrong or missing.

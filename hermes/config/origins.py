@@ -1,7 +1,4 @@
-"""Which settings are in force, as texts, and where each comes from.
-
-Knows neither files nor requests; for whoever shows settings to people.
-"""
+"""Lists the settings in force, as texts, and where each comes from."""
 
 from collections.abc import Iterator
 from typing import Final, NamedTuple
@@ -18,11 +15,11 @@ ALWAYS: Final = "always"
 
 
 class OriginatedSetting(NamedTuple):
-    """A setting that is in force.
+    """A setting in force.
 
     Attributes:
         name: its key in broker.yaml.
-        value: as broker.yaml would have it.
+        value: as in broker.yaml.
         origin: `DEFAULT`, `FILE`, `TOPIC_ENTRY` (its topic's own, there), `ALTERED`, or `ALWAYS`
             where nothing else is possible.
         is_live: whether it can be changed while the broker runs.
@@ -35,15 +32,7 @@ class OriginatedSetting(NamedTuple):
 
 
 def settings_in_force(config: BrokerConfig, topic: str = "") -> Iterator[OriginatedSetting]:
-    """List settings with their values.
-
-    Args:
-        config: what a broker runs with.
-        topic: a topic, whose settings are listed; empty for the broker's own.
-
-    Yields:
-        Each setting, in the order of the reference.
-    """
+    """The settings of the broker, or of a topic if one is given, in the reference's order."""
     if not topic:
         for name, setting in BROKER_SETTINGS.items():
             value = getattr(config, setting.attribute)

@@ -1,4 +1,4 @@
-r"""The import of a Kafka 0.7 `server.properties`: what it means, as a broker.yaml.
+"""The import of a Kafka 0.7 `server.properties` as a broker.yaml.
 
 Owns Java's properties syntax and the meaning of each of 0.7's broker keys: unit, special values,
 and what one key implies for another. Which setting replaces a key is in the table of settings
@@ -53,9 +53,6 @@ def import_properties(text: str, source: str = "") -> ImportedProperties:
         text: the file's contents, decoded as latin-1, as Java does.
         source: the file's name for messages; empty when there is none.
 
-    Returns:
-        The broker.yaml and the keys that were left out.
-
     Raises:
         ConfigError: a value is one that 0.7 wouldn't start with either; the text names the key. Or
             no key is one of 0.7's.
@@ -76,7 +73,7 @@ def import_properties(text: str, source: str = "") -> ImportedProperties:
 
 
 def _written(settings: dict[str, object]) -> str:
-    """What the file means is a broker that other machines reach, as 0.7's is."""
+    """Write settings for a broker that other machines reach, as 0.7's is."""
     settings = {**_INSECURE, **settings}
     in_order = {key: settings.pop(key) for key in BROKER_SETTINGS if key in settings}
     text = write_yaml({**in_order, **settings})
@@ -108,7 +105,7 @@ def _topic_settings(properties: dict[str, str]) -> dict[str, dict[str, Value]]:
 
 
 def _convert(key: str, text: str, setting: Setting) -> Value:
-    """Translate one value, and make sure that the loader will accept it."""
+    """Translate a value, and make sure that the loader will accept it."""
     try:
         value = _CONVERSIONS[key](text)
         setting.kind.parse(value)
@@ -219,13 +216,10 @@ _CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    r"""Read a properties file as `java.util.Properties.load` does.
+    r"""Parse a properties file as `java.util.Properties.load` does.
 
     Comments begin with `#` or `!`; a key ends at the first `=`, `:` or blank that is not escaped;
     a backslash at a line's end joins the next line without its leading blanks.
-
-    Args:
-        text: the file's content.
 
     Returns:
         Values by key in the file's order; of a key given twice, the last value.

@@ -1,4 +1,4 @@
-"""How broker.yaml's `quotas:` is read: how much a principal may do per second."""
+"""Parses broker.yaml's `quotas:`: how much a principal may do per second."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,13 +14,11 @@ DEFAULT: Final = "default"
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """What each principal that it applies to may do, over all its connections; None: unlimited.
+    """A principal's limits, over all its connections; None for unlimited.
 
     Attributes:
-        bytes_in: bytes per second that it sends.
-        bytes_out: bytes per second of responses.
-        requests: requests per second.
-        connections: how many it may have open.
+        bytes_in, bytes_out, requests: per second; `bytes_out` of responses.
+        connections: open at once.
     """
 
     bytes_in: int | None = None
@@ -29,12 +27,11 @@ class Quota:
     connections: int | None = None
 
     def as_given(self) -> dict[str, int]:
-        """The quota as broker.yaml may have it."""
         limits = {key: getattr(self, key) for key in _LIMITS}
         return {key: limit for key, limit in limits.items() if limit is not None}
 
     def __str__(self) -> str:
-        """The same in one line of YAML."""
+        """One line of YAML."""
         given = self.as_given().items()
         shown = ", ".join(f"{key}: {_LIMITS[key].show(limit)}" for key, limit in given)
         return "{" + (shown or "connections: unlimited") + "}"
@@ -51,11 +48,10 @@ _LIMITS: Final[Mapping[str, Kind]] = {
 
 
 def quota_of(quotas: Mapping[str, Quota], principal: str) -> Quota | None:
-    """Find the quota that applies to a principal, which is one entry as a whole.
+    """The one quota that applies to a principal.
 
     Args:
         quotas: by name, by the beginning of names (`web-*`), and `default`.
-        principal: who.
 
     Returns:
         That of its name; else that of the longest beginning; else the default's, if there is one.

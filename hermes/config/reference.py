@@ -1,7 +1,4 @@
-"""docs/configuration.md, generated from the table of settings so that it is always up to date.
-
-`python -m hermes.config` prints it; a test compares it with the file.
-"""
+"""Generates docs/configuration.md from the tables of settings; a test compares it with the file."""
 
 from collections.abc import Iterable, Iterator
 
@@ -188,7 +185,7 @@ machines reach needs TLS and authentication ([security.md](security.md)).
 
 
 def reference() -> str:
-    """The reference of every setting: the contents of docs/configuration.md."""
+    """The contents of docs/configuration.md."""
     parts = [_INTRODUCTION]
     sections = dict.fromkeys(setting.section for setting in BROKER_SETTINGS.values())
     for section in sections:

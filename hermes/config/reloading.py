@@ -34,12 +34,7 @@ class SettingChange(NamedTuple):
 
 
 def reloaded(running: BrokerConfig, read: BrokerConfig) -> BrokerConfig:
-    """Take over what can change while a broker runs.
-
-    Args:
-        running: what it runs with.
-        read: what broker.yaml says now.
-    """
+    """What a broker runs with after a reload: what it can take over of what was read."""
     live = {setting.attribute for setting in BROKER_SETTINGS.values() if setting.is_live}
     if _closes(running, read):
         live.remove("access")
@@ -52,15 +47,7 @@ def reloaded(running: BrokerConfig, read: BrokerConfig) -> BrokerConfig:
 
 
 def changes_between(running: BrokerConfig, read: BrokerConfig) -> Iterator[SettingChange]:
-    """List the differences.
-
-    Args:
-        running: what the broker runs with.
-        read: what broker.yaml says now.
-
-    Yields:
-        Changes, with those that can't be made among them.
-    """
+    """The differences, including those that can't be applied."""
     for name, setting in BROKER_SETTINGS.items():
         before, after = (getattr(config, setting.attribute) for config in (running, read))
         if before != after:
@@ -75,7 +62,7 @@ def changes_between(running: BrokerConfig, read: BrokerConfig) -> Iterator[Setti
 
 
 def _closes(running: BrokerConfig, read: BrokerConfig) -> bool:
-    """Whether first rules would close a broker to the parts of itself that are its clients."""
+    """Whether the first rules would lock out the parts of the broker that are its own clients."""
     return not running.is_guarded and replace(running, access=read.access).is_guarded
 
 

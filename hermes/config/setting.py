@@ -1,6 +1,7 @@
 """One row of the tables of settings, and how the tables are read from annotated dataclass fields.
 
-Knows no setting in particular: those are the fields of `BrokerConfig` and `TopicSettings`.
+Knows no setting in particular: those are the fields of `BrokerConfig`, `TopicSettings` and
+`MirrorConfig`.
 """
 
 import difflib
@@ -37,15 +38,14 @@ class Setting:
     """One row of the table.
 
     Attributes:
-        kind: how the value is read and shown.
         doc: one sentence or two for the reference.
-        section: the heading it belongs under; empty for a topic's.
+        section: its heading there; empty for a topic's.
         replaces: the Kafka 0.7 keys that it replaces.
         key: the name in broker.yaml, unless it is the attribute's without `_ms`.
         is_live: whether it can be changed while the broker runs, by reading broker.yaml again.
         attribute: the field's name; this and the following are filled in when the table is read.
-        required: whether broker.yaml must give it.
-        default: the field's default; None when the setting is required.
+        required: whether the file must give it.
+        default: the field's; None when the setting is required.
     """
 
     kind: Kind
@@ -60,13 +60,9 @@ class Setting:
 
 
 def table_of(config_class: type) -> dict[str, Setting]:
-    """Read the annotated fields of a dataclass.
+    """The settings of a dataclass, by key in the file and in the order of its fields.
 
-    Args:
-        config_class: a dataclass; fields whose annotation holds no `Setting` are left out.
-
-    Returns:
-        Settings by their key in broker.yaml, in the order of the fields.
+    Fields whose annotation holds no `Setting` are left out.
     """
     annotations = get_type_hints(config_class, include_extras=True)
     table = {}
@@ -87,13 +83,7 @@ def table_of(config_class: type) -> dict[str, Setting]:
 def nearest_setting(
     key: str, value: object, known: Mapping[str, Setting], also_known: Iterable[str] = ()
 ) -> str:
-    """Say which setting an unknown key may have been meant for.
-
-    Args:
-        key: what there is no setting of.
-        value: what it was given.
-        known: the settings that it may be.
-        also_known: other keys that it may be.
+    """The setting that an unknown key may have been meant for.
 
     Returns:
         `, did you mean retention_time: 72h?`, for instance; empty when none is like it.

@@ -131,7 +131,6 @@ class TopicSettings:
 
     @property
     def is_compacted(self) -> bool:
-        """Whether of each key the latest message is kept."""
         return self.cleanup_policy != DELETE
 
     @property
@@ -141,12 +140,10 @@ class TopicSettings:
 
     @property
     def is_log_append_time(self) -> bool:
-        """Whether the broker sets the timestamps of messages."""
         return self.message_timestamp_type == LOG_APPEND_TIME
 
     @property
     def retention(self) -> RetentionSettings:
-        """The argument for the retention policy's factory."""
         return RetentionSettings(
             time_ms=self.retention_time_ms,
             size_bytes=self.retention_bytes,
@@ -180,7 +177,7 @@ SCHEMAS_TOPIC: Final = "hermes-schemas"
 
 
 def untrimmed(settings: TopicSettings) -> TopicSettings:
-    """The same settings, by which nothing is ever deleted."""
+    """The same settings, but nothing is ever deleted."""
     return replace(
         settings,
         retention_policy="time",
@@ -191,11 +188,7 @@ def untrimmed(settings: TopicSettings) -> TopicSettings:
 
 
 def check_format(entry: TopicConfig, settings: TopicSettings) -> None:
-    """Refuse what has no meaning for messages of 0.7.
-
-    Args:
-        entry: what is given for the topic.
-        settings: what comes to apply.
+    """Refuse what 0.7's messages can't have: what `entry` gives, or what applies with the defaults.
 
     Raises:
         ConfigError: names the setting.

@@ -1,7 +1,6 @@
 """Sizes and durations as people write them: `1GiB`, `100 MB`, `7d`, `1h30m`, `500ms`.
 
-Reads and writes both notations; knows nothing about settings or files. Everything inside Hermes
-counts in whole bytes and whole milliseconds.
+Everything inside Hermes counts in whole bytes and whole milliseconds.
 """
 
 import re
@@ -35,17 +34,11 @@ _EXPECTED_DURATION = "expected a duration such as 500ms, 30s, 10m, 1h30m or 7d"
 
 
 def parse_size(value: object) -> int:
-    """Read a size.
+    """Parse a size, an int >= 0 or a number with a unit, into bytes.
 
     Decimal units count in thousands (kB, MB, GB, TB), binary ones in 1024s (KiB, MiB, GiB, TiB);
     upper and lower case are the same. A plain number is bytes. `64k` is refused, because half of
     its readers would take it for 64000 and the other half for 65536.
-
-    Args:
-        value: an int >= 0, or a string of a number and a unit.
-
-    Returns:
-        The size in bytes, >= 0.
 
     Raises:
         ValueError: the value is not a size; the text says what was expected.
@@ -75,16 +68,10 @@ def _size_unit_hint(number: str, unit: str) -> str:
 
 
 def parse_duration(value: object) -> int:
-    """Read a duration.
+    """Parse a duration, 0 or numbers with units, into milliseconds.
 
     Units are ms, s, m, h, d and w, in lower case; several are written from the largest to the
     smallest, each once. A bare number is refused, because its unit is not evident, except for 0.
-
-    Args:
-        value: 0, or a string of numbers with units.
-
-    Returns:
-        The duration in milliseconds, >= 0.
 
     Raises:
         ValueError: the value is not a duration; the text says what was expected.
@@ -135,14 +122,7 @@ def _bare_number(value: object) -> str:
 
 
 def format_size(size_bytes: int) -> str:
-    """Write a size so that `parse_size` reads the same number of bytes.
-
-    Args:
-        size_bytes: >= 0.
-
-    Returns:
-        The shortest exact form with one unit, binary before decimal: `1GiB`, `1MB`, `102401`.
-    """
+    """The shortest exact form with one unit, binary before decimal: `1GiB`, `1MB`, `102401`."""
     for prefer in ("iB", ""):
         for unit, factor in reversed(_BYTES_PER_UNIT.items()):
             if unit.endswith(prefer or "B") and factor > 1 and size_bytes:
@@ -153,14 +133,7 @@ def format_size(size_bytes: int) -> str:
 
 
 def format_duration(duration_ms: int) -> str:
-    """Write a duration so that `parse_duration` reads the same number of milliseconds.
-
-    Args:
-        duration_ms: >= 0.
-
-    Returns:
-        For instance `7d`, `1h30m`, `500ms`, or `0`.
-    """
+    """The exact form, for instance `7d`, `1h30m`, `500ms`, or `0`."""
     text = ""
     for unit in _SHOWN_DURATION_UNITS:
         count, duration_ms = divmod(duration_ms, _MS_PER_UNIT[unit])

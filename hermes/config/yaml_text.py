@@ -2,17 +2,18 @@
 
 `no` and `on` are strings, not booleans; `010`, `1:30` and dates are strings, not numbers in
 disguise; a key given twice is an error; and every key is a string as written in the file (a topic
-may be called `123`). What is written here reads the same by the rules of 1.1 and 1.2. Knows nothing
-about settings.
+may be called `123`). What is written here reads the same by the rules of 1.1 and 1.2.
 """
 
 import re
 from collections.abc import Iterator, Mapping
 from itertools import chain
+from pathlib import Path
 from typing import Any, ClassVar
 
 import yaml
 
+from hermes.config.files import read_regular_file
 from hermes.errors import ConfigError
 from hermes.quoting import quoted
 
@@ -35,7 +36,7 @@ _MOST_REPEATED = 10_000
 
 
 class _Loader(yaml.SafeLoader):
-    """The safe loader with the stricter rules that the module's docstring lists."""
+    """The safe loader with the stricter rules of the module's docstring."""
 
     # A table of its own, so that none of SafeLoader's resolvers is inherited.
     yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}  # type: ignore[misc]
@@ -106,12 +107,17 @@ def _invalid(problem: str, node: yaml.Node) -> yaml.MarkedYAMLError:
     return yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
 
 
-def read_yaml(content: bytes, source: str) -> object:
-    """Read one YAML document.
+def read_yaml_file(path: str | Path, max_bytes: int) -> object:
+    """Parse a file as `read_yaml` does; that it can't be read is a ConfigError, too."""
+    try:
+        content = read_regular_file(path, max_bytes)
+    except OSError as error:
+        raise ConfigError("", f"can't be read: {error.strerror}", source=str(path)) from None
+    return read_yaml(content, str(path))
 
-    Args:
-        content: the file's bytes, UTF-8 or UTF-16 with a byte order mark.
-        source: the file's name, for messages.
+
+def read_yaml(content: bytes, source: str) -> object:
+    """Parse one YAML document: UTF-8, or UTF-16 with a byte order mark.
 
     Returns:
         Mappings with string keys, lists, strings, numbers, booleans or None.
@@ -142,14 +148,7 @@ def read_yaml(content: bytes, source: str) -> object:
 
 
 def write_yaml(values: Mapping[str, object]) -> str:
-    """Write settings so that `read_yaml` gives them back.
-
-    Args:
-        values: strings, numbers, booleans, None, lists and mappings of them.
-
-    Returns:
-        One document in block style, in the mapping's order.
-    """
+    """Write settings, in the mapping's order, so that `read_yaml` gives them back."""
     text: str = yaml.dump(
         dict(values),
         Dumper=_Dumper,
