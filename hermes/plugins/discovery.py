@@ -1,8 +1,8 @@
 """Finds plugins through entry points and checks them before they are used.
 
 An invalid plugin fails when the program starts, not when its first method is called; the error
-has the group, the entry, the distribution that it belongs to, and what is missing. Knows no kind of
-plugin in particular; what one must provide is in `hermes.interfaces`.
+has the group, the entry, its distribution, and what is missing. Knows no kind of plugin in
+particular; what one must provide is in `hermes.interfaces`.
 """
 
 import difflib
@@ -54,19 +54,11 @@ def load_plugin(
 
 
 def find_plugin(group: str, name: str, interface: type[Interface]) -> Callable[..., Any]:
-    """Find a plugin by its name, for those who make many: finding one reads all that is installed.
-
-    Args:
-        group: the entry point group.
-        name: the entry's name.
-        interface: what the plugin must provide.
+    """Find a plugin as `load_plugin`, for those who make many: it reads all that is installed.
 
     Returns:
-        What makes one, and makes sure that it provides the interface; it takes what the entry's
-        factory takes, and raises PluginError.
-
-    Raises:
-        PluginError: as `load_plugin`.
+        A function that makes one and makes sure that it provides the interface; it takes what the
+        entry's factory takes, and raises PluginError.
     """
     entry = _find(group, name)
     label = _label(entry)
@@ -97,8 +89,6 @@ def verify_plugin(plugin: object, interface: type[Interface], label: str) -> Non
     """Make sure that an object provides an interface, with all its methods and their arguments.
 
     Args:
-        plugin: the object.
-        interface: what it must provide.
         label: its name in the error, for instance "the producer's partitioner".
 
     Raises:
@@ -152,7 +142,7 @@ def _verify(
 
 
 def _faults(error: Invalid, interface: type[Interface]) -> Iterator[str]:
-    """Say what zope.interface found, in words that a plugin's author can act on."""
+    """What zope.interface found, in words that a plugin's author can act on."""
     several = getattr(error, "exceptions", None)
     if several is not None:
         for each in several:

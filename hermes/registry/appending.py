@@ -49,12 +49,11 @@ class Appends:
 
     @property
     def are_queued(self) -> bool:
-        """Whether events wait to be sent."""
         return bool(self._queue)
 
     @property
     def are_outstanding(self) -> bool:
-        """Whether it isn't known what has become of events that were sent."""
+        """Whether the outcome of events that were sent is unknown."""
         return bool(self._outstanding)
 
     def for_new_writer(self) -> "Callable[[Event], Future[None]]":
@@ -87,13 +86,10 @@ class Appends:
         return done
 
     def next_batch(self, mark: ReplicaPosition) -> list[bytes]:
-        """Take what is to be sent next: outstanding from now on.
+        """Take the payloads to be sent next: outstanding from now on.
 
         Args:
             mark: what the first event was decided on.
-
-        Returns:
-            Payloads.
         """
         payloads: list[bytes] = []
         after, number, size = mark.last_id, mark.events, 0
@@ -117,7 +113,7 @@ class Appends:
         return True
 
     def give_up(self, error: RegistryError) -> None:
-        """Let everything under way fail, and what the latest writer still decides."""
+        """Fail everything under way, and what the latest writer still decides."""
         with self._changed:
             self._generation += 1
             waiting = [*self._outstanding.values(), *(queued.done for queued in self._queue)]

@@ -30,18 +30,16 @@ _MOST_ASSOCIATIONS: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Associate:
-    """Give kinds of a resource a subject each; see `Mutation`.
+    """Give kinds of a resource a subject each.
 
     Attributes:
-        associations: all of one resource.
-        may_replace: whether another subject, or lifecycle, may be there already.
+        may_replace: whether to replace another subject or lifecycle, unless it is frozen.
     """
 
     associations: tuple[Association, ...]
     may_replace: bool
 
     def decide(self, state: RegistryState) -> MutationResult:
-        """Make those that aren't there; a frozen one stays."""
         new = []
         for each in self.associations:
             present = state.associations.get((each.resource_id, each.resource_type, each.kind))
@@ -70,9 +68,8 @@ class Dissociate:
     """Take the subjects from kinds of a resource.
 
     Attributes:
-        resource_id: the resource.
-        resource_type: its type; None for the only one there is.
-        kinds: which; empty for all.
+        resource_type: None for the only one there is.
+        kinds: empty for all.
         cascade: whether subjects of its own (STRONG) are deleted with them.
     """
 
@@ -82,7 +79,6 @@ class Dissociate:
     cascade: bool
 
     def decide(self, state: RegistryState) -> MutationResult:
-        """Take what is there."""
         found = [
             each
             for each in state.associations.values()
@@ -138,22 +134,14 @@ def associated(
 
 
 def only_if_any(found: list[dict[str, Any]], what: str) -> list[dict[str, Any]]:
-    """What was found.
-
-    Raises:
-        RegistryError: 40450, nothing was.
-    """
+    """What was found; RegistryError 40450 if nothing was."""
     if not found:
         raise RegistryError(ASSOCIATION_NOT_FOUND, f"{quoted(what)} has no associations")
     return found
 
 
 def read_associations(body: dict[str, Any]) -> tuple[Association, ...]:
-    """What a call wants to associate.
-
-    Raises:
-        RegistryError: 422, something is missing or wrong.
-    """
+    """The associations in a body; RegistryError 422 if something is missing or wrong."""
     name, space = _text(body, "resourceName"), _text(body, "resourceNamespace")
     resource_id = _text(body, "resourceId")
     resource_type = _text(body, "resourceType", "topic")

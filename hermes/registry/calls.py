@@ -1,4 +1,4 @@
-"""What a call's path, query and body say, read with clear errors."""
+"""Reads a call's path, query and body, with clear errors."""
 
 from typing import Any
 
@@ -15,10 +15,9 @@ _LAST = 2**31 - 1
 
 
 class CallParameters:
-    """One call.
+    """The parameters of one call.
 
     Args:
-        ask: as it came.
         parts: the segments of its path that its route leaves open.
     """
 
@@ -29,11 +28,7 @@ class CallParameters:
 
     @property
     def subject(self) -> str:
-        """The first open segment.
-
-        Raises:
-            RegistryError: 42208, it is no subject's name.
-        """
+        """The first open segment; RegistryError 42208 if it is no subject's name."""
         check_subject(self.parts[0])
         return self.parts[0]
 
@@ -54,11 +49,7 @@ class CallParameters:
         return self._query.get(name, [])
 
     def flag(self, *names: str) -> bool:
-        """A parameter that is true or false; false if it isn't given.
-
-        Raises:
-            RegistryError: 422, it is neither.
-        """
+        """Whether a parameter is true, or false if it isn't given; RegistryError 422 if neither."""
         text = (self.text(*names) or "false").lower()
         if text not in ("true", "false"):
             raise _invalid(f"{names[0]} must be true or false, not {quoted(text, 40)}")
@@ -68,7 +59,6 @@ class CallParameters:
         """The part of a list that `offset` and `limit` want; a limit below zero is none.
 
         Args:
-            found: the whole.
             usual: the limit if the call gives none.
         """
         offset, limit = self._number("offset", 0), self._number("limit", usual)
@@ -76,22 +66,14 @@ class CallParameters:
         return found[max(offset, 0) : end]
 
     def number(self) -> int:
-        """The first open segment as an id.
-
-        Raises:
-            RegistryError: 422, it is none.
-        """
+        """The first open segment as an id; RegistryError 422 if it is none."""
         text = self.parts[0]
         if not (text.isascii() and text.isdigit() and len(text) <= 10):
             raise _invalid(f"an id is a number, not {quoted(text, 40)}")
         return int(text)
 
     def body(self) -> dict[str, Any]:
-        """The body: a JSON object.
-
-        Raises:
-            RegistryError: 422, it is none.
-        """
+        """The body, a JSON object; RegistryError 422 if it is none."""
         try:
             found = read_document(self._body)
         except ValueError as error:
@@ -111,11 +93,7 @@ class CallParameters:
 
 
 def read_body_draft(body: dict[str, Any]) -> Draft:
-    """The schema that a body has.
-
-    Raises:
-        RegistryError: 42201, something is missing or of the wrong type.
-    """
+    """The schema in a body; RegistryError 42201 if something is missing or of the wrong type."""
     text = body.get("schema")
     if not isinstance(text, str) or not text.strip():
         raise invalid_schema('the body needs a "schema": the text of a schema')
@@ -132,7 +110,7 @@ def read_body_draft(body: dict[str, Any]) -> Draft:
 
 
 def optional_number(body: dict[str, Any], name: str) -> int | None:
-    """An id or a version that a body has; None for none, or for -1 as some clients write it.
+    """An id or a version in a body; None for none, or for -1 as some clients write it.
 
     Raises:
         RegistryError: 422, it is no such number.

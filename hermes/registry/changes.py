@@ -1,4 +1,4 @@
-"""The calls that delete, set and associate; each says what it comes to, see `Mutation`."""
+"""The calls that delete versions and subjects, and change settings and modes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -41,12 +41,9 @@ _SETTINGS = ("compatibilityLevel", "compatibilityGroup", "normalize")
 
 @dataclass(frozen=True, slots=True)
 class DeleteVersion:
-    """Delete a version: softly, or for good what has been deleted softly.
+    """Delete a version, -1 being the latest: softly, or for good what has been deleted softly.
 
-    Attributes:
-        subject: the subject.
-        version: the version's number; -1 for the latest.
-        permanent: whether for good.
+    A version to which another schema refers is kept.
     """
 
     subject: str
@@ -54,7 +51,6 @@ class DeleteVersion:
     permanent: bool = False
 
     def decide(self, state: RegistryState) -> MutationResult:
-        """Delete it, unless another schema refers to it."""
         check_writable(state, self.subject)
         versions = state.versions(self.subject)
         if not versions:
@@ -86,18 +82,12 @@ class DeleteVersion:
 
 @dataclass(frozen=True, slots=True)
 class DeleteSubject:
-    """Delete all versions of a subject: softly, or for good what has been deleted softly.
-
-    Attributes:
-        subject: the subject.
-        permanent: whether for good.
-    """
+    """Delete all versions of a subject, likewise."""
 
     subject: str
     permanent: bool = False
 
     def decide(self, state: RegistryState) -> MutationResult:
-        """Delete them, unless another schema refers to one."""
         check_writable(state, self.subject)
         versions = state.versions(self.subject)
         live = [each for each in versions if not each.is_deleted]
@@ -122,18 +112,16 @@ class DeleteSubject:
 
 @dataclass(frozen=True, slots=True)
 class SetConfig:
-    """Change settings of a subject, or of all.
+    """Change settings of a subject; of all that have none of their own, if it is None.
 
     Attributes:
-        subject: None for all that have none of their own.
-        settings: what is said; what isn't stays as it is, and null removes it.
+        settings: the ones to change; null removes one.
     """
 
     subject: str | None
     settings: Mapping[str, Any]
 
     def decide(self, state: RegistryState) -> MutationResult:
-        """Set them."""
         if self.subject is not None:
             check_subject(self.subject)
         given = dict(self.settings)
@@ -154,12 +142,11 @@ class SetConfig:
 
 @dataclass(frozen=True, slots=True)
 class DeleteConfig:
-    """Remove the settings of a subject, or set those of all to what they were at first."""
+    """Remove the settings of a subject, or reset those of all; the answer has the old ones."""
 
     subject: str | None
 
     def decide(self, state: RegistryState) -> MutationResult:
-        """Remove them, and tell what they were."""
         if self.subject is None:
             event = ConfigChanged(None, None) if None in state.configs else None
             return MutationResult(event, {"compatibilityLevel": DEFAULT_LEVEL})
@@ -172,12 +159,10 @@ class DeleteConfig:
 
 @dataclass(frozen=True, slots=True)
 class SetMode:
-    """Set the mode of a subject, or of all.
+    """Set the mode of a subject; of all that have none of their own, if it is None.
 
     Attributes:
-        subject: None for all that have none of their own.
-        mode: READWRITE, READONLY, READONLY_OVERRIDE or IMPORT.
-        force: whether IMPORT may be set where schemas are.
+        force: whether IMPORT may be set where schemas are, whose ids could be in the way.
     """
 
     subject: str | None
@@ -185,7 +170,6 @@ class SetMode:
     force: bool = False
 
     def decide(self, state: RegistryState) -> MutationResult:
-        """Set it; IMPORT only where no schema's id could be in the way."""
         if self.subject is not None:
             check_subject(self.subject)
         wanted = self.mode.upper() if isinstance(self.mode, str) else self.mode
@@ -204,12 +188,11 @@ class SetMode:
 
 @dataclass(frozen=True, slots=True)
 class DeleteMode:
-    """Remove the mode of a subject, or set that of all to what it was at first."""
+    """Remove the mode of a subject, or reset that of all; the answer has the old one."""
 
     subject: str | None
 
     def decide(self, state: RegistryState) -> MutationResult:
-        """Remove it, and tell what it was."""
         if self.subject is None:
             event = ModeChanged(None, None) if None in state.modes else None
             return MutationResult(event, {"mode": mode(state, None, or_global=True)})

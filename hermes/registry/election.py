@@ -1,9 +1,9 @@
-"""Who decides: of all registries of a cluster one, by an ephemeral node.
+"""The election of the one registry of a cluster that decides, by an ephemeral node.
 
     /registry/leader    ephemeral       {"name": "...", "url": "http://host:port/registry"}
 
 The node is a hint, not a lock: that two can't both decide is a matter of the topic's records alone.
-It tells the others where to send what changes something.
+The others forward to it what changes something.
 """
 
 import json
@@ -31,7 +31,7 @@ _RETRY_SECONDS: Final = 1.0
 
 
 class Leader(NamedTuple):
-    """Who decides.
+    """The registry that decides.
 
     Attributes:
         name: names a registry whose process can run only once; "" for one that has no such name.
@@ -43,15 +43,15 @@ class Leader(NamedTuple):
 
 
 class Election(Protocol):
-    """Says who decides. Any thread may ask."""
+    """Knows who leads. Any thread may ask."""
 
     @property
     def is_leading(self) -> bool:
-        """Whether it is this registry."""
+        """Whether this registry leads."""
 
     @property
     def leader(self) -> Leader | None:
-        """Who it is, as far as that is known."""
+        """Who leads, as far as that is known."""
 
     @property
     def problem(self) -> str:
@@ -69,18 +69,14 @@ class Election(Protocol):
         """What `may_lead` says may have changed."""
 
     def session(self) -> Session:
-        """The session with coordination.
-
-        Raises:
-            CoordinationError: there is none at the moment.
-        """
+        """The session with coordination; CoordinationError if there is none at the moment."""
 
     def stop(self) -> None:
-        """Let another decide. Idempotent."""
+        """Let another lead. Idempotent."""
 
 
 class NoElection:
-    """Where there is no coordination: this registry decides."""
+    """Where there is no coordination: this registry leads."""
 
     is_leading = True
     leader = None
@@ -105,9 +101,8 @@ class NodeElection:
     Args:
         connect: where coordination is, None while that isn't known; called when it is needed.
         me: this registry; with an empty `url`, it never stands for election.
-        session_timeout_seconds: see `Session`: how long others wait for a leader that was killed.
-        connection_timeout_seconds: see `Session`.
-        security: says what a client brings to coordination; may block, and raise HermesError.
+        session_timeout_seconds: how long others wait for a leader that was killed.
+        security: how to connect to coordination; may block, and raise HermesError.
     """
 
     def __init__(

@@ -1,7 +1,6 @@
-"""What a registry answers instead of a result: a code, its HTTP status, and one sentence.
+"""Why a registry refuses a call: a code, its HTTP status, and one sentence.
 
-The codes are those of Confluent's registry, since clients look at them. Their first three digits
-are the HTTP status.
+The codes are Confluent's, since clients look at them; their first three digits are the HTTP status.
 """
 
 from typing import Final
@@ -37,8 +36,7 @@ class RegistryError(HermesError):
     """A call that is refused or can't be done now; nothing has been changed by it.
 
     Attributes:
-        code: of Confluent's table.
-        message: one sentence for whoever called; it may quote them.
+        message: one sentence for the caller; it may quote them.
     """
 
     def __init__(self, code: int, message: str) -> None:
@@ -48,7 +46,6 @@ class RegistryError(HermesError):
 
     @property
     def status(self) -> int:
-        """The HTTP status."""
         return self.code // 100 if self.code > 999 else self.code
 
 
@@ -58,19 +55,14 @@ def subject_not_found(subject: str) -> RegistryError:
 
 
 def version_not_found(version: int) -> RegistryError:
-    """The subject has no such version, or it is deleted."""
     return RegistryError(VERSION_NOT_FOUND, f"Version {version} not found.")
 
 
 def invalid_schema(reason: str) -> RegistryError:
-    """The schema can't be read, or contradicts the rules of its type."""
+    """The schema can't be read, or breaks the rules of its type."""
     return RegistryError(INVALID_SCHEMA, f"Invalid schema: {reason}")
 
 
 def unavailable(reason: str) -> RegistryError:
-    """Nothing can be changed at the moment: the log or the leader is out of reach.
-
-    Args:
-        reason: what is the matter, and what to do about it.
-    """
+    """Nothing can be changed at the moment; `reason` says what to do about it."""
     return RegistryError(UNAVAILABLE, reason)

@@ -19,14 +19,7 @@ from hermes.registry.values import (
 
 @dataclass(frozen=True, slots=True)
 class SchemaRegistered:
-    """A subject has a new version.
-
-    Attributes:
-        subject: the subject.
-        version: its number in the subject.
-        id: the schema's; new, or that of the same schema elsewhere.
-        schema: the schema.
-    """
+    """A subject has a new version; `id` is new, or that of the same schema elsewhere."""
 
     subject: str
     version: int
@@ -53,11 +46,9 @@ class SubjectDeleted:
 
 @dataclass(frozen=True, slots=True)
 class ConfigChanged:
-    """The settings of a subject, or of all, have been set or removed.
+    """The settings of a subject have been set or removed; of all without their own, if it is None.
 
-    Attributes:
-        subject: None for what goes for all subjects that have none of their own.
-        config: as JSON text with sorted keys; None when removed.
+    `config` is JSON text with sorted keys, or None when removed.
     """
 
     subject: str | None
@@ -84,9 +75,6 @@ class AssociationsRemoved:
     """Kinds of a resource have no subject any more.
 
     Attributes:
-        resource_id: the resource.
-        resource_type: its type.
-        kinds: what of it.
         subjects: deleted with them, softly.
     """
 
@@ -162,9 +150,5 @@ def encode_event(event: Event) -> bytes:
 
 
 def decode_event(data: bytes) -> Event:
-    """The opposite of `encode_event`.
-
-    Raises:
-        ValueError: it is no event that this version of Hermes knows.
-    """
+    """The opposite of `encode_event`, and of its errors `event_from_json`."""
     return event_from_json(read_document(data))

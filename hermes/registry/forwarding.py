@@ -1,4 +1,4 @@
-"""Calls that only the leader may answer, sent on to it over HTTP as they came."""
+"""Calls that only the leader may answer, forwarded to it over HTTP as they came."""
 
 import socket
 import threading
@@ -24,15 +24,15 @@ _MOST_ANSWER_BYTES: Final = 16 << 20
 
 
 class Forwarder:
-    """Sends calls on, each over a connection of its own. Threads may share it.
+    """Forwards calls, each over a connection of its own. Threads may share it.
 
     Args:
-        timeout_seconds: the longest that a wait for an answer may take, above 0.
-        security: says what a client brings to the leader; may block, and raise HermesError. The
-            password is sent by TLS, or within this machine.
+        timeout_seconds: the longest that a wait for a response may take, above 0.
+        security: how to connect to the leader; may block, and raise HermesError. The password is
+            sent by TLS, or within this machine.
 
     Attributes:
-        calls: how many calls were sent; `failures`: how many had no answer.
+        calls: how many were sent; `failures`: how many had no response.
     """
 
     def __init__(
@@ -48,14 +48,10 @@ class Forwarder:
         self.calls = self.failures = 0
 
     def send(self, url: str, ask: RestRequest) -> RestResponse:
-        """Let the leader answer. Blocks.
-
-        Args:
-            url: where the leader is served.
-            ask: the call.
+        """Forward a call to the leader at `url`. Blocks.
 
         Raises:
-            RegistryError: 50003, no answer came, or none that can be understood; unless nobody
+            RegistryError: 50003, no response came, or none that can be understood; unless nobody
                 listens there, nobody knows whether it was done.
         """
         place = urlsplit(url)
@@ -77,14 +73,14 @@ class Forwarder:
             connection.close()
 
     def leave_others(self, url: str) -> None:
-        """Wait no longer for answers from elsewhere: a leader that hangs has been replaced."""
+        """Wait no longer for responses from elsewhere: a leader that hangs has been replaced."""
         with self._lock:
             for connection, other in self._open.items():
                 if other != url:
                     _end(connection)
 
     def close(self) -> None:
-        """Let calls under way fail, and those to come. Idempotent."""
+        """Fail calls under way, and those to come. Idempotent."""
         with self._lock:
             self._is_closed = True
             for connection in self._open:
@@ -98,7 +94,7 @@ class Forwarder:
             self.calls += 1
 
     def _prepare(self, place: SplitResult) -> tuple[HTTPConnection, dict[str, str]]:
-        """The connection to a leader, not made yet, and the credentials for it.
+        """The connection to a leader, not opened yet, and the credentials for it.
 
         Raises:
             HermesError: a file with a password or a certificate can't be used.

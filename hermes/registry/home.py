@@ -22,17 +22,15 @@ HOME_PATH: Final = "/registry/home"
 
 
 class HomeError(HermesError):
-    """It is known which broker the home is, or could be known, but it can't be used."""
+    """The home is known, or could be, but can't be used."""
 
 
 class HomeBroker(NamedTuple):
     """The broker with the topic.
 
     Attributes:
-        broker_id: its number; -1 where only its address is known.
-        host: its name or address.
-        port: its port.
-        security: what a client brings there.
+        broker_id: -1 where only its address is known.
+        security: how clients connect to it.
     """
 
     broker_id: int
@@ -41,7 +39,6 @@ class HomeBroker(NamedTuple):
     security: ClientSecurity = PLAIN
 
     def __str__(self) -> str:
-        """For people."""
         where = f"{self.host}:{self.port}"
         return where if self.broker_id < 0 else f"broker {self.broker_id} at {where}"
 
@@ -68,11 +65,7 @@ class HomeLocator(Protocol):
 
 
 class FixedHome:
-    """The home where there is no coordination: a broker that somebody has named.
-
-    Args:
-        home: the broker.
-    """
+    """The home where there is no coordination: a broker that somebody has named."""
 
     def __init__(self, home: HomeBroker) -> None:
         self._home = home
@@ -93,7 +86,7 @@ class RecordedHome:
     Args:
         session: gives the session with coordination, or raises why there is none at the moment.
         own: the broker in whose process this is; None where it is in none.
-        security: says what a client brings to other brokers; may block, and raise HermesError.
+        security: how to connect to other brokers; may block, and raise HermesError.
     """
 
     def __init__(

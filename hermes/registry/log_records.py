@@ -39,7 +39,6 @@ class LogRecord:
 
 
 def encode_record(record: LogRecord) -> bytes:
-    """Write a record as a message's payload."""
     value = {
         "n": record.number,
         "after": record.after,

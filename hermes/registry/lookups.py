@@ -1,4 +1,4 @@
-"""What a registry tells about its state: subjects, versions, schemas, settings."""
+"""What a registry's state says: subjects, versions, schemas, settings."""
 
 from collections.abc import Callable
 from typing import Any
@@ -24,11 +24,7 @@ _LAST_VERSION = 2**31 - 1
 
 
 def check_subject(subject: str) -> None:
-    """Refuse a name that no subject can have.
-
-    Raises:
-        RegistryError: 42208.
-    """
+    """Refuse a name that no subject can have, with the code 42208."""
     if subject.startswith((":.", ":*:")):
         reason = "contexts are not served here, but the default one, whose subjects need no prefix"
     elif not subject or len(subject) > MAX_SUBJECT_LENGTH:
@@ -43,14 +39,7 @@ def check_subject(subject: str) -> None:
 
 
 def version_number(text: str) -> int:
-    """A version as a path has it: a number, or `latest`.
-
-    Returns:
-        -1 for the latest.
-
-    Raises:
-        RegistryError: 42202.
-    """
+    """A version as a path has it: a number, or -1 for `latest`; RegistryError 42202 otherwise."""
     if text in ("latest", "-1"):
         return -1
     if text.isascii() and text.isdigit() and len(text) <= 10 and 1 <= int(text) <= _LAST_VERSION:
@@ -65,7 +54,6 @@ def version_number(text: str) -> int:
 def listed(
     state: RegistryState, subject: str, *, deleted: bool = False, deleted_only: bool = False
 ) -> list[Version]:
-    """A subject's versions by whether they are deleted."""
     return [each for each in state.versions(subject) if _shown(each, deleted, deleted_only)]
 
 
@@ -75,10 +63,8 @@ def subjects(
     """The subjects that have a version, sorted.
 
     Args:
-        state: looked at.
-        prefix: of their names.
-        deleted: whether those are listed too of which all versions are deleted softly.
-        deleted_only: whether only those are.
+        deleted: whether to list those, too, of which all versions are deleted softly.
+        deleted_only: whether to list only those.
     """
     prefix = prefix.removeprefix(":*:")  # Confluent's clients: of all contexts
 
@@ -91,11 +77,7 @@ def subjects(
 def versions(
     state: RegistryState, subject: str, *, deleted: bool = False, deleted_only: bool = False
 ) -> list[int]:
-    """The numbers of a subject's versions; see `subjects`.
-
-    Raises:
-        RegistryError: 40401, there are none.
-    """
+    """The numbers of a subject's versions, as `subjects`; RegistryError 40401 if there are none."""
     found = listed(state, subject, deleted=deleted, deleted_only=deleted_only)
     if not found:
         raise subject_not_found(subject)
@@ -103,12 +85,9 @@ def versions(
 
 
 def version(state: RegistryState, subject: str, number: int, *, deleted: bool = False) -> Version:
-    """One version.
+    """One version, -1 being the latest.
 
     Args:
-        state: looked at.
-        subject: its subject.
-        number: its number; -1 for the latest.
         deleted: whether it may be deleted softly.
 
     Raises:
@@ -124,7 +103,6 @@ def version(state: RegistryState, subject: str, number: int, *, deleted: bool = 
 
 
 def version_to_json(state: RegistryState, subject: str, found: Version) -> dict[str, Any]:
-    """A version with its schema."""
     schema = state.schemas[found.id]
     return {
         "subject": subject,
@@ -136,11 +114,7 @@ def version_to_json(state: RegistryState, subject: str, found: Version) -> dict[
 
 
 def schema_of_id(state: RegistryState, schema_id: int) -> RegisteredSchema:
-    """The schema that has an id, of deleted versions too.
-
-    Raises:
-        RegistryError: 40403, there is none.
-    """
+    """The schema that has an id, of deleted versions too; RegistryError 40403 if none has it."""
     schema = state.schemas.get(schema_id)
     if schema is None:
         raise RegistryError(SCHEMA_NOT_FOUND, f"Schema {schema_id} not found")
@@ -148,11 +122,7 @@ def schema_of_id(state: RegistryState, schema_id: int) -> RegisteredSchema:
 
 
 def id_of_guid(state: RegistryState, guid: str) -> int:
-    """The id of the schema that has a guid.
-
-    Raises:
-        RegistryError: 40403, there is none.
-    """
+    """The id of the schema that has a guid; RegistryError 40403 if none has it."""
     try:
         found = state.id_of(UUID(guid).bytes)
     except ValueError:
@@ -168,10 +138,8 @@ def uses(
     """The subjects and versions that have an id.
 
     Args:
-        state: looked at.
-        schema_id: the id.
         subject: only those of this one; None for all.
-        deleted: whether those are told too that are deleted softly.
+        deleted: whether to include those deleted softly.
 
     Raises:
         RegistryError: 40403, there is no such id.
@@ -195,7 +163,7 @@ def referrer_ids(state: RegistryState, subject: str, number: int) -> list[int]:
 def with_metadata(
     state: RegistryState, subject: str, wanted: Callable[[dict[str, str]], bool], *, deleted: bool
 ) -> dict[str, Any]:
-    """The latest version of a subject whose metadata has certain properties.
+    """The latest version of a subject whose metadata has the wanted properties.
 
     Raises:
         RegistryError: 40401 or 40403, there is none.
@@ -210,18 +178,14 @@ def with_metadata(
 
 
 def properties_of(schema: RegisteredSchema) -> dict[str, str]:
-    """What a schema's metadata says in its `properties`."""
+    """The `properties` in a schema's metadata."""
     metadata = read_document(schema.metadata) if schema.metadata else {}
     found: dict[str, str] = metadata.get("properties") or {}
     return found
 
 
 def config(state: RegistryState, subject: str | None, *, or_global: bool) -> dict[str, Any]:
-    """The settings of a subject, or of all.
-
-    Raises:
-        RegistryError: 40408, the subject has none of its own.
-    """
+    """The settings of a subject, or of all; RegistryError 40408 if the subject has none."""
     if subject is None or (or_global and subject not in state.configs):
         return {"compatibilityLevel": DEFAULT_LEVEL, **_config(state, None)}
     if subject not in state.configs:
@@ -239,11 +203,7 @@ def settings_of(state: RegistryState, subject: str) -> dict[str, Any]:
 
 
 def mode(state: RegistryState, subject: str | None, *, or_global: bool) -> str:
-    """The mode of a subject, or of all.
-
-    Raises:
-        RegistryError: 40409, the subject has none of its own.
-    """
+    """The mode of a subject, or of all; RegistryError 40409 if the subject has none."""
     if subject is not None and subject in state.modes:
         return state.modes[subject]
     if subject is not None and not or_global:

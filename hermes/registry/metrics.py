@@ -45,11 +45,7 @@ FAMILIES: Final = {each.name: each for each in (_REQUESTS, _SECONDS, *_PLAIN.val
 
 
 class RegistryMetrics:
-    """Counts calls, and reads a store's numbers. Lives in the reactor's thread.
-
-    Args:
-        store: the registry's.
-    """
+    """Counts calls, and reads a store's numbers. Lives in the reactor's thread."""
 
     def __init__(self, store: TopicStore) -> None:
         self._store = store
@@ -57,7 +53,6 @@ class RegistryMetrics:
         self._seconds: dict[str, Histogram] = {}
 
     def answered(self, call: str, status: int, seconds: float) -> None:
-        """A call has its answer; see `hermes.registry.rest.RegistryResource`."""
         key = call, str(status)
         self._answered[key] = self._answered.get(key, 0) + 1
         if call not in self._seconds:
@@ -65,7 +60,6 @@ class RegistryMetrics:
         self._seconds[call].observe(seconds)
 
     def series(self) -> Iterator[Series]:
-        """Everything there is now."""
         yield _REQUESTS, sorted(self._answered.items())
         yield _SECONDS, [((call,), seconds) for call, seconds in sorted(self._seconds.items())]
         for name, value in self._plain_values().items():

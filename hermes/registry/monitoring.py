@@ -13,20 +13,13 @@ from hermes.web import Health, Rule, WebServer, write_json
 
 
 def add_resources(web: WebServer, store: TopicStore, metrics: RegistryMetrics) -> None:
-    """Serve them.
-
-    Args:
-        web: what is being completed.
-        store: the registry's.
-        metrics: its numbers.
-    """
     web.root.add("health", Health(_ReadinessPage(store)), any_host=True, rule=Rule(is_open=True))
     rule = web.guard.rule(Operation.DESCRIBE, CLUSTER)
     web.root.add("metrics", _MetricsPage(metrics), any_host=True, rule=rule)
 
 
 class _ReadinessPage(Resource):
-    """Ready is what can answer reads; who leads, and whether the home is there, is told as well."""
+    """Ready is what can answer reads; also shows who leads, and whether the home is reachable."""
 
     isLeaf = True
 

@@ -1,4 +1,4 @@
-"""What calls that only look are answered with, from a state and what the call says."""
+"""The responses to calls that only read, from a state and the call's parameters."""
 
 from typing import Any
 from urllib.parse import unquote
@@ -13,7 +13,6 @@ from hermes.registry.values import RegisteredSchema
 
 
 def schema(state: RegistryState, call: CallParameters) -> Any:
-    """The schema that has an id."""
     schema_id, subject = call.number(), call.text("subject")
     schema = lookups.schema_of_id(state, schema_id)
     check_format(call, schema)
@@ -29,13 +28,11 @@ def schema(state: RegistryState, call: CallParameters) -> Any:
 
 
 def schema_by_guid(state: RegistryState, call: CallParameters) -> Any:
-    """The schema that has a guid."""
     schema_id = lookups.id_of_guid(state, call.parts[0])
     return {"id": schema_id, "guid": call.parts[0].lower(), **state.schemas[schema_id].to_json()}
 
 
 def uses(state: RegistryState, call: CallParameters) -> list[tuple[str, int]]:
-    """The subjects and versions that have an id."""
     return lookups.uses(
         state, call.number(), call.text("subject") or None, deleted=call.flag("deleted")
     )
@@ -56,7 +53,6 @@ def schemas(state: RegistryState, call: CallParameters) -> Any:
 
 
 def subjects(state: RegistryState, call: CallParameters) -> Any:
-    """The names of subjects."""
     return call.page(
         lookups.subjects(
             state,
@@ -68,7 +64,6 @@ def subjects(state: RegistryState, call: CallParameters) -> Any:
 
 
 def versions(state: RegistryState, call: CallParameters) -> Any:
-    """The numbers of a subject's versions."""
     return call.page(
         lookups.versions(
             state,
@@ -80,7 +75,6 @@ def versions(state: RegistryState, call: CallParameters) -> Any:
 
 
 def version(state: RegistryState, call: CallParameters) -> Any:
-    """One version, with its schema."""
     number = lookups.version_number(call.parts[1])
     found = lookups.version(state, call.subject, number, deleted=call.flag("deleted"))
     check_format(call, state.schemas[found.id])
@@ -88,13 +82,11 @@ def version(state: RegistryState, call: CallParameters) -> Any:
 
 
 def referrers(state: RegistryState, call: CallParameters) -> Any:
-    """The ids of schemas that refer to a version."""
     number = lookups.version_number(call.parts[1])
     return call.page(lookups.referrer_ids(state, call.subject, number))
 
 
 def with_metadata(state: RegistryState, call: CallParameters) -> Any:
-    """The latest version that has certain metadata."""
     # confluent-kafka escapes them twice.
     wanted = {
         (key, value) for key, value in zip(call.texts("key"), call.texts("value"), strict=False)
@@ -110,13 +102,11 @@ def with_metadata(state: RegistryState, call: CallParameters) -> Any:
 
 
 def config(state: RegistryState, call: CallParameters) -> Any:
-    """Settings of a subject, or of all."""
     subject = call.subject_or_all
     return lookups.config(state, subject, or_global=call.flag("defaultToGlobal"))
 
 
 def mode(state: RegistryState, call: CallParameters) -> Any:
-    """The mode of a subject, or of all."""
     subject = call.subject_or_all
     return {"mode": lookups.mode(state, subject, or_global=call.flag("defaultToGlobal"))}
 
@@ -134,11 +124,7 @@ def associations(state: RegistryState, call: CallParameters, **wanted: str) -> A
 
 
 def check_format(call: CallParameters, schema: RegisteredSchema) -> None:
-    """Refuse a form of a schema that isn't made here.
-
-    Raises:
-        RegistryError: 422, the schema is to be told together with what it refers to.
-    """
+    """Refuse, with the code 422, to put a schema together with what it refers to."""
     if call.text("format") == "resolved" and schema.references:
         raise RegistryError(
             INVALID_REQUEST,

@@ -1,4 +1,4 @@
-"""What becomes of a schema that a call wants to register."""
+"""Registering a schema: its id, its version, and whether it is compatible."""
 
 from dataclasses import dataclass
 from typing import Any, Final
@@ -41,14 +41,12 @@ _LAST_ID: Final = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class RegisterSchema:
-    """Register a schema under a subject; see `Mutation`.
+    """Register a schema under a subject.
 
     Attributes:
-        subject: the subject.
-        draft: the schema as it came.
-        normalize: whether it is to be normalised; the subject's settings may want it too.
-        id: the id that it has elsewhere, for the mode IMPORT; None for the registry's choice.
-        version: likewise.
+        normalize: whether to normalise it; the subject's settings may want it too.
+        id: the id that it has elsewhere, for the mode IMPORT; None for the registry's choice. So
+            `version`.
     """
 
     subject: str
@@ -58,7 +56,6 @@ class RegisterSchema:
     version: int | None = None
 
     def decide(self, state: RegistryState) -> MutationResult:
-        """Find the schema's version, or make one."""
         check_subject(self.subject)
         schema = read_draft(self.draft, state, normalize=normalizes(state, self))
         known = state.id_of(schema.identity)
@@ -90,7 +87,6 @@ class RegisterSchema:
     def _version(
         self, state: RegistryState, schema: RegisteredSchema, known: int | None
     ) -> Version:
-        """Where the schema comes to be."""
         versions = state.versions(self.subject)
         number = self.version or (versions[-1].number + 1 if versions else 1)
         if self.id is None:
@@ -110,16 +106,12 @@ class RegisterSchema:
 
 
 def normalizes(state: RegistryState, call: Any) -> bool:
-    """Whether a call's schema is to be normalised: it says so, or its subject's settings do."""
+    """Whether to normalise a call's schema: it says so, or its subject's settings do."""
     return bool(call.normalize or settings_of(state, call.subject).get("normalize"))
 
 
 def check_writable(state: RegistryState, subject: str) -> None:
-    """Refuse changes in a mode that forbids them.
-
-    Raises:
-        RegistryError: 42205.
-    """
+    """Refuse changes, with the code 42205, in a mode that forbids them."""
     present = mode(state, subject, or_global=True)
     if READONLY_OVERRIDE in (present, mode(state, None, or_global=True)) or present == READONLY:
         raise not_permitted(f"Subject {quoted(subject)} is in read-only mode")
@@ -131,16 +123,11 @@ def incompatibilities(
     schema: RegisteredSchema,
     versions: list[Version] | None = None,
 ) -> list[str]:
-    """Why a schema isn't compatible with those that a subject has.
+    """Why a schema isn't compatible with those that a subject has; empty if it is.
 
     Args:
-        state: has the subject, or not yet.
-        subject: its settings say what is compatible.
-        schema: the schema.
+        subject: need not exist yet; its settings say what is compatible.
         versions: the versions to compare with; None for those that the settings say.
-
-    Returns:
-        Empty if it is compatible.
     """
     settings = settings_of(state, subject)
     is_transitive, new_reads, old_reads = LEVELS[settings["compatibilityLevel"]]
@@ -168,7 +155,6 @@ def incompatibilities(
 
 
 def incompatible(subject: str, reasons: list[str]) -> RegistryError:
-    """The refusal of an incompatible schema."""
     return RegistryError(
         INCOMPATIBLE,
         "Schema being registered is incompatible with an earlier schema for subject "
@@ -177,7 +163,7 @@ def incompatible(subject: str, reasons: list[str]) -> RegistryError:
 
 
 def not_permitted(reason: str) -> RegistryError:
-    """The refusal of a call that the mode or what is there forbids."""
+    """The mode, or what exists, forbids the call."""
     return RegistryError(NOT_PERMITTED, reason)
 
 

@@ -39,12 +39,7 @@ class ReplicaPosition:
 
 
 class Replica:
-    """The state as of a mark.
-
-    Attributes:
-        mark: how far it is.
-        void: how many messages were void since it was made.
-    """
+    """The state as of a mark; `void` counts void messages since it was made."""
 
     def __init__(self) -> None:
         self.mark = ReplicaPosition()
@@ -68,8 +63,6 @@ class Replica:
 
         Args:
             offset: where it starts; the replica's position, or behind it.
-            next_offset: where the next one starts.
-            payload: its payload.
 
         Returns:
             The id of the record that was applied; None if it is void.
@@ -101,7 +94,7 @@ class Replica:
     # -- snapshots ------------------------------------------------------------------------------
 
     def to_json(self) -> dict[str, Any]:
-        """What `use` takes: the mark and the state. For the thread that feeds it."""
+        """The mark and the state, for `use`. For the thread that feeds it."""
         mark = self.mark
         return {
             "position": mark.position,

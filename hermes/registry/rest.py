@@ -1,4 +1,4 @@
-"""The registry as a resource of a web site: requests in, answers out, the work in threads."""
+"""The registry as a resource of a web site: requests in, responses out, the work in threads."""
 
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -40,11 +40,9 @@ class RegistryResource(Resource):
     """Serves every path below it. Lives in the reactor's thread.
 
     Args:
-        reactor: serves the requests.
-        store: what the answers stand on.
         hosts: the names by which browsers may ask; programs may use any.
         prefix: a first segment that may be left out of paths, where it is mounted at the top.
-        on_answered: called in the reactor's thread with a call's kind, its answer's status and
+        on_answered: called in the reactor's thread with a call's kind, its response's status and
             the seconds that it took.
         rights: what everybody may do; None where everybody may do everything.
 
@@ -78,11 +76,7 @@ class RegistryResource(Resource):
         self._is_stopping = False
 
     def stop(self) -> "Deferred[None]":
-        """Let the threads end; calls from now on are refused.
-
-        Returns:
-            Fires when no thread is left.
-        """
+        """Stop the threads, and refuse calls from now on; fires when no thread is left."""
         self._is_stopping = True
         done: Deferred[None] = Deferred()
 
@@ -163,11 +157,7 @@ class RegistryResource(Resource):
         return ask
 
     def _check_right(self, principal: str | None, ask: RestRequest) -> None:
-        """Refuse a call that somebody may not make.
-
-        Raises:
-            RegistryError: 403.
-        """
+        """Refuse, with 403, a call that somebody may not make."""
         if self._rights is None:
             return
         operation = Operation.PRODUCE if changes(ask) else Operation.DESCRIBE
@@ -181,14 +171,14 @@ class RegistryResource(Resource):
 
     @staticmethod
     def error_page(status: int, text: str) -> Resource:
-        """What is answered in place of this resource, as its clients understand it."""
+        """What `hermes.web` serves in place of this resource, as its clients understand it."""
         return _Refused(error_response(RegistryError(status, text)))
 
     def _may_ask(self, request: Any) -> bool:
         """Whether a request is a program's, or a browser's for a page of this server.
 
         Any web page can make its visitor's browser send requests, and by a name of its own that
-        leads here, even look at the answers.
+        leads here, even look at the responses.
         """
         origin = request.getHeader(b"Origin")
         site = request.getHeader(b"Sec-Fetch-Site")
@@ -201,7 +191,7 @@ class RegistryResource(Resource):
         return origin is None or origin.partition(b"://")[2].lower() == hosts[0].lower()
 
     def _result_of(self, future: "Future[RestResponse]") -> "RestResponse | Deferred[RestResponse]":
-        """What a future has, once it has it, in the reactor's thread."""
+        """A future's result, once it has one, in the reactor's thread."""
         if future.done():
             return future.result()
         found: Deferred[RestResponse] = Deferred()

@@ -1,4 +1,4 @@
-"""One call of a registry and its answer, without HTTP."""
+"""One call of a registry and its response, without HTTP."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,13 +13,11 @@ class RestRequest:
     """A call.
 
     Attributes:
-        method: GET, POST, PUT or DELETE.
         path: the segments below the registry's address, unquoted.
         query: the parameters, unquoted, with all values of each.
-        body: as it came; empty for none.
         target: path and query as they came, below the registry's address, without a slash before:
-            what forwards a call sends it on as it is.
-        was_forwarded: whether another registry sends it; it isn't sent on again.
+            they are forwarded as they are.
+        was_forwarded: whether another registry sends it; it isn't forwarded again.
     """
 
     method: str
@@ -32,25 +30,19 @@ class RestRequest:
 
 @dataclass(frozen=True)
 class RestResponse:
-    """What comes back.
-
-    Attributes:
-        status: of HTTP.
-        body: JSON, or empty.
-    """
+    """A status of HTTP, and JSON or nothing."""
 
     status: int
     body: bytes
 
 
 def json_response(value: Any) -> RestResponse:
-    """The answer that has a JSON value; None for an empty one (204)."""
+    """A JSON value; None for an empty response (204)."""
     if value is None:
         return RestResponse(204, b"")
     return RestResponse(200, write_document(value).encode())
 
 
 def error_response(error: RegistryError) -> RestResponse:
-    """The answer that says why there is none."""
     body = {"error_code": error.code, "message": error.message}
     return RestResponse(error.status, write_document(body).encode())

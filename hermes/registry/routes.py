@@ -1,7 +1,6 @@
 """Every call that a registry understands: its method, its path, and what answers it.
 
-The paths, parameters and bodies are those of Confluent's registry; docs/registry.md has them as a
-table.
+The paths, parameters and bodies are those of Confluent's registry, as a table in docs/registry.md.
 """
 
 from collections.abc import Callable
@@ -44,10 +43,9 @@ class RestRoute:
     """One kind of call.
 
     Attributes:
-        method: of HTTP.
         pattern: the segments of the path; `*` stands for any.
-        kind: what metrics count it as.
-        read: answers from the state, in no time: the state doesn't change meanwhile.
+        kind: how metrics count it.
+        read: answers from the state, at once: the state doesn't change meanwhile.
         change: makes the change that the call wants.
         study: makes what takes longer, on an excerpt of the state.
     """

@@ -28,11 +28,7 @@ class Draft:
     """A schema as a call brings it.
 
     Attributes:
-        type: as it was named.
-        text: as it came.
-        references: as they came; a version of -1 means the latest.
-        metadata: as `RegisteredSchema` has it.
-        rule_set: likewise.
+        references: a version of -1 means the latest.
     """
 
     type: str
@@ -43,11 +39,9 @@ class Draft:
 
 
 def read_draft(draft: Draft, state: RegistryState, *, normalize: bool = False) -> RegisteredSchema:
-    """Read a schema with the schemas that it refers to.
+    """Read a schema with the schemas that it refers to, which `state` has.
 
     Args:
-        draft: what came.
-        state: has the references.
         normalize: whether a JSON Schema's keys are sorted; Avro's normal form is always made.
 
     Raises:
@@ -78,17 +72,12 @@ def reasons_against(
     new_reads: bool,
     old_reads: bool,
 ) -> list[str]:
-    """Why a new schema isn't compatible with an older one.
+    """Why a new schema isn't compatible with an older one; empty if it is.
 
     Args:
-        new: the new one.
-        old: a version that is registered.
         state: has the references of both.
         new_reads: whether the new one must read what was written with the older one.
         old_reads: whether the older one must read what will be written with the new one.
-
-    Returns:
-        Empty if it is compatible.
     """
     if new.identity == old.identity or not (new_reads or old_reads):
         return []
@@ -110,7 +99,7 @@ def reasons_against(
 
 
 def _found(reference: Reference, state: RegistryState) -> Reference:
-    """A reference to a version that is there."""
+    """A reference to a version that exists."""
     number = reference.version
     if number == -1:
         live = state.live_versions(reference.subject)
@@ -184,7 +173,6 @@ def _key(text: str, referred: list[tuple[str, RegisteredSchema]]) -> Any:
 
 
 def _known_names(referred: list[tuple[str, RegisteredSchema]]) -> Mapping[str, AvroType]:
-    """The named types of what is referred to, what that refers to included."""
     known: dict[str, AvroType] = {}
     for place, schema in referred:
         if schema.type != AVRO:
@@ -197,7 +185,7 @@ def _known_names(referred: list[tuple[str, RegisteredSchema]]) -> Mapping[str, A
 def _referred(
     references: Iterable[Reference], state: RegistryState
 ) -> list[tuple[str, RegisteredSchema]]:
-    """All schemas that references lead to, those first that others refer to."""
+    """All schemas that references lead to, in dependency order."""
     found: dict[tuple[str, int], RegisteredSchema] = {}
     to_do = [(each.subject, each.version) for each in reversed(list(references))]
     while to_do:
@@ -225,7 +213,7 @@ def _referred(
 
 
 class _ParsedSchemas:
-    """What was read lately. Thread-safe."""
+    """A cache of what was read lately. Thread-safe."""
 
     def __init__(self, most_characters: int) -> None:
         self._most = most_characters
@@ -234,7 +222,6 @@ class _ParsedSchemas:
         self._lock = threading.Lock()
 
     def get(self, key: Any, length: int, make: Callable[[], _T]) -> _T:
-        """What is kept for a key, or made now."""
         with self._lock:
             if key in self._kept:
                 self._kept.move_to_end(key)

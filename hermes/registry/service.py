@@ -1,4 +1,4 @@
-"""Answers calls: finds the route, asks the store, and makes an answer of what comes back."""
+"""Answers calls: finds the route, calls the store, and makes a response of the result."""
 
 import contextlib
 from collections.abc import Callable
@@ -21,20 +21,16 @@ _NOT_FOUND = 404
 
 
 class RegistryService:
-    """Answers calls from a store. Thread-safe.
-
-    Args:
-        store: what the answers stand on.
-    """
+    """Answers calls from a store. Thread-safe."""
 
     def __init__(self, store: RegistryStore) -> None:
         self._store = store
 
     def answer(self, ask: RestRequest) -> "Future[RestResponse]":
-        """Answer a call; what takes longer than a moment is waited for by the future.
+        """Answer a call; the future waits for what takes longer than a moment.
 
         Returns:
-            Fires with the answer, refusals included; with an exception only for a fault of ours.
+            Fires with the response, refusals included; with an exception only for a fault of ours.
         """
         try:
             return self._route(ask)
@@ -71,7 +67,7 @@ class RegistryService:
             return error_response(error)
 
     def _read(self, look: Callable[[], RestResponse]) -> "Future[RestResponse]":
-        """Answer from what is here; look once more if others have written what isn't here yet."""
+        """Answer from the state; look again if others have written what is missing here."""
         answer = look()
         if answer.status != _NOT_FOUND:
             return finished(answer)
@@ -88,7 +84,7 @@ class RegistryService:
         return answered
 
     def _read_ahead(self, change: Mutation) -> None:
-        """Read and compare what a change brings, so that the writer finds that done.
+        """Read and compare what a change brings, so that the writer finds that in the cache.
 
         The writer takes one change at a time. What it finds may differ: it decides, not this.
         """
@@ -100,7 +96,7 @@ class RegistryService:
 
 
 def kind_of(ask: RestRequest) -> str:
-    """What metrics count a call as: one of a few words."""
+    """How metrics count a call: one of a few words."""
     for route in ROUTES:
         if route.method == ask.method and route.parts(ask.path) is not None:
             return route.kind
@@ -108,7 +104,7 @@ def kind_of(ask: RestRequest) -> str:
 
 
 def changes(ask: RestRequest) -> bool:
-    """Whether a call may alter the state."""
+    """Whether a call may change the state."""
     return any(
         route.change is not None and route.method == ask.method
         for route in ROUTES
@@ -132,7 +128,7 @@ def _find(ask: RestRequest) -> tuple[RestRoute, tuple[str, ...]]:
 
 
 def _refusals(written: "Future[RestResponse]") -> "Future[RestResponse]":
-    """A RegistryError becomes its answer."""
+    """Turns a RegistryError into its response."""
     answered: Future[RestResponse] = Future()
 
     def done(written: "Future[RestResponse]") -> None:

@@ -29,11 +29,7 @@ _LEAST_NEW_EVENTS: Final = 100
 
 
 class SnapshotFile:
-    """One snapshot at one path. Blocks.
-
-    Args:
-        path: the file; its directory exists.
-    """
+    """One snapshot at one path, whose directory exists. Blocks."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -69,9 +65,6 @@ class SnapshotFile:
 
     def write(self, value: dict[str, Any]) -> None:
         """Replace it.
-
-        Args:
-            value: what JSON can write.
 
         Raises:
             StorageError: the disk refused; what was there before still is.
@@ -116,15 +109,7 @@ def _sync_directory(path: Path) -> None:
 
 
 class Snapshots:
-    """Keeps a copy's state in a file. For the thread that feeds the copy.
-
-    Args:
-        file: where; None to keep nothing.
-        replica: the copy.
-
-    Attributes:
-        file: as given.
-    """
+    """Keeps a copy's state in a file, if there is one. For the thread that feeds the copy."""
 
     def __init__(self, file: SnapshotFile | None, replica: Replica) -> None:
         self.file = file
@@ -133,7 +118,7 @@ class Snapshots:
         self._problem = ""
 
     def load(self) -> int | None:
-        """Let the copy be as the file says.
+        """Restore the copy from the file.
 
         Returns:
             The id of the broker that was the home, -1 if none was known; None when there is no

@@ -38,8 +38,7 @@ class RegistryState:
     Attributes:
         last_id: the highest id that was ever given out; the next one is higher.
         schemas: by id, those that some version has, deleted softly or not.
-        configs: settings as JSON text, by subject; None for what goes for all.
-        modes: likewise.
+        configs: settings as JSON text, by subject; None for what goes for all. So `modes`.
         associations: by resource id, resource type and kind.
     """
 
@@ -56,12 +55,10 @@ class RegistryState:
 
     @property
     def schema_count(self) -> int:
-        """How many ids have a schema."""
         return len(self.schemas)
 
     @property
     def subject_count(self) -> int:
-        """How many subjects have a version, deleted softly or not."""
         return len(self._subjects)
 
     # -- looking things up ----------------------------------------------------------------------
@@ -71,7 +68,7 @@ class RegistryState:
         return self._ids.get(identity)
 
     def subjects(self) -> Iterator[str]:
-        """All that have a version, deleted softly or not, in no order."""
+        """Those that have a version, deleted softly or not, in no order."""
         return iter(self._subjects)
 
     def versions(self, subject: str) -> list[Version]:
@@ -83,11 +80,10 @@ class RegistryState:
         return [each for each in self.versions(subject) if not each.is_deleted]
 
     def is_live(self, subject: str) -> bool:
-        """Whether a subject has a version that isn't deleted."""
         return any(not each.is_deleted for each in self._subjects.get(subject, {}).values())
 
     def version(self, subject: str, number: int) -> Version | None:
-        """One version, deleted softly or not; None if there is none of this number."""
+        """One version, deleted softly or not."""
         return self._subjects.get(subject, {}).get(number)
 
     def uses(self, schema_id: int) -> list[tuple[str, int]]:
@@ -183,7 +179,6 @@ class RegistryState:
     # -- keeping --------------------------------------------------------------------------------
 
     def copy(self) -> "RegistryState":
-        """A state of its own; what can't change is shared."""
         made = RegistryState()
         made.last_id = self.last_id
         made.schemas = dict(self.schemas)
@@ -196,11 +191,11 @@ class RegistryState:
         return made
 
     def excerpt(self, subject: str, references: Iterable[Reference]) -> "RegistryState":
-        """What is needed to say what becomes of a schema, so that nobody has to wait meanwhile.
+        """What decides about a schema, so that nobody has to wait meanwhile.
 
         Args:
-            subject: its versions and settings are there.
-            references: of a new schema; the latest version of a subject may be meant (-1).
+            subject: its versions and settings are included.
+            references: of a new schema; a version of -1 means the latest.
 
         Returns:
             A state of its own, with all schemas that these lead to and the same highest id.
@@ -228,7 +223,7 @@ class RegistryState:
         return made
 
     def to_json(self) -> dict[str, Any]:
-        """All of it, for a snapshot; the same state gives the same object."""
+        """The whole state, for a snapshot; the same state gives the same object."""
         return {
             "format": _FORMAT,
             "lastId": self.last_id,

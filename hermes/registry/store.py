@@ -1,4 +1,4 @@
-"""What a registry's answers stand on: a state to read, and a way to change it durably."""
+"""What a registry's responses are made from: a state to read, and a way to change it durably."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -29,17 +29,17 @@ class RegistryStore(Protocol):
 
         Args:
             change: decided here, if this process leads.
-            ask: what it came as, to be sent on otherwise.
+            ask: what it came as, to be forwarded otherwise.
 
         Returns:
-            Fires with the answer, or with a RegistryError.
+            Fires with the response, or with a RegistryError.
         """
 
     def refresh(self) -> "Future[bool]":
         """Read what others have written until now, for a moment at most.
 
         Returns:
-            Fires with whether the state has changed: what wasn't there may be there now.
+            Fires with whether the state has changed: what was missing may exist now.
         """
 
     def describe(self) -> dict[str, Any]:
@@ -85,7 +85,6 @@ class MemoryStore:
 
 
 def finished(result: T) -> "Future[T]":
-    """A future whose result is known."""
     future: Future[T] = Future()
     future.set_result(result)
     return future

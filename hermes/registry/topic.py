@@ -32,26 +32,15 @@ class WrongTopicError(HomeError):
 
 
 class TopicMessage(NamedTuple):
-    """A message of the topic.
-
-    Attributes:
-        offset: where it starts.
-        next_offset: where the next one starts.
-        payload: its payload.
-    """
-
     offset: int
     next_offset: int
     payload: bytes
 
 
 class HomeTopic:
-    """Connections to the home; connects when it is first asked something.
+    """Connections to the home, opened when they are first used.
 
     Every method raises HermesError when the broker can't be reached or refuses.
-
-    Args:
-        home: the broker.
     """
 
     def __init__(self, home: HomeBroker) -> None:
@@ -78,11 +67,10 @@ class HomeTopic:
         return end
 
     def check_follows(self, mark: ReplicaPosition, snapshot: SnapshotFile | None) -> None:
-        """Refuse a topic that isn't the one that a copy has read so far.
+        """Refuse a topic that isn't the one that a copy has read up to `mark`.
 
         Args:
-            mark: how far the copy is.
-            snapshot: where it comes from, for the error.
+            snapshot: where the copy comes from, for the error.
 
         Raises:
             WrongTopicError: it isn't.
@@ -114,14 +102,10 @@ class HomeTopic:
         return self._consumer.metadata(()).max_message_bytes
 
     def read(self, position: int, wait_ms: int = 0) -> list[TopicMessage]:
-        """Read on.
+        """Read on from where a message starts; returns nothing at the end.
 
         Args:
-            position: where a message starts.
             wait_ms: how long to wait for one if there is none.
-
-        Returns:
-            Some messages; none at the end.
 
         Raises:
             HomeError: one of them is damaged; those before it are returned first.
@@ -154,8 +138,8 @@ class HomeTopic:
         """Append messages, all at once, and wait until they are on disk.
 
         Returns:
-            Where they are: in a row, unless somebody's else stood in between, which is not to be
-            found out from this: each begins where the one before ends.
+            Where they are: in a row, unless somebody else's came in between, which this doesn't
+            show: each begins where the one before ends.
         """
         if not self._exists:
             self._create()

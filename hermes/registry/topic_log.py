@@ -1,11 +1,11 @@
 """One thread that reads the registry's topic into a copy, and appends to it if this one leads.
 
-It lives with one connection to the home after the other. On each it first looks whether the topic
-is the one that the copy has read so far, then reads to its end; from then on a follower waits for
-more, and a leader has a `Writer` and appends what that decides: all that has queued up meanwhile in
-one message set, so that a flush carries many.
+It uses one connection to the home after the other. On each it first checks that the topic is the
+one that the copy has read so far, then reads to its end; from then on a follower waits for more,
+and a leader has a `Writer` and appends what that decides: all that has queued up meanwhile in one
+message set, so that a flush carries many.
 
-What an append has come to is known from the topic alone. If a connection breaks before the answer,
+The outcome of an append is known from the topic alone. If a connection breaks before the response,
 the next one reads on: an event that is there has been decided. One that isn't may still arrive, but
 by then it follows a state that is gone, and is void (see `log_records`).
 """
@@ -52,13 +52,10 @@ class TopicLog:
     """The registry's topic as this process sees it. Threads may share it.
 
     Args:
-        homes: finds the topic's broker.
-        election: says whether this one writes.
         snapshot: keeps the state beside the topic; None to read all of it at each start.
         clock: monotonic, in seconds.
 
     Attributes:
-        replica: the copy of the state.
         changed: notified when something below, or the copy's mark, has changed.
         is_readable: whether the copy has ever been at the topic's end, or comes from a snapshot.
         problem: why nothing can be read or written now; empty if all is well.
@@ -95,7 +92,6 @@ class TopicLog:
         self._thread = threading.Thread(target=self._run, name="hermes-registry", daemon=True)
 
     def start(self) -> None:
-        """Use the snapshot if there is one, and begin to read."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -112,7 +108,7 @@ class TopicLog:
             self._thread.join()
 
     def look(self) -> None:
-        """What the election, or coordination, says may have changed."""
+        """Wake the threads: what the election, or coordination, says may have changed."""
         with self.changed:
             self.changed.notify_all()
 
@@ -133,7 +129,7 @@ class TopicLog:
             timeout_seconds: the longest that each of two waits may take.
 
         Returns:
-            Whether something may be there that wasn't a moment ago.
+            Whether something may exist that didn't a moment ago.
         """
         if self.writer is not None and self._election.is_leading:
             return False
@@ -240,7 +236,6 @@ class TopicLog:
             self.appended += 1
 
     def _at_end(self) -> None:
-        """Everything that is in the topic is known."""
         if self._appends.are_outstanding:
             self.conflicts += 1
             self._give_up("another registry has written to the topic at the same moment; try again")
@@ -292,7 +287,7 @@ class TopicLog:
         return True
 
     def _failed(self, error: HermesError) -> None:
-        """Something can't be done; whoever waits is told when it has lasted."""
+        """Remember why the topic can't be used; callers hear of it once it has lasted."""
         if self._lost_since is None:
             self._lost_since = self._clock()
         if isinstance(error, WrongTopicError):
@@ -306,7 +301,7 @@ class TopicLog:
             self._give_up(f"{error}; what was read before is still served")
 
     def _give_up(self, reason: str, code: int = UNAVAILABLE) -> None:
-        """Decide nothing more for now, and tell those who wait."""
+        """Decide nothing more for now, and fail what waits."""
         self.writer = None
         self._appends.give_up(
             dropped(reason) if code == UNAVAILABLE else RegistryError(code, reason)

@@ -1,7 +1,7 @@
 """The store of a registry in a cluster: reads from its own copy, writes here or at the leader.
 
 A write is decided at once where this one leads. Otherwise a thread of a pool looks for whoever
-leads, for as long as a new one may take to be found, and sends the call there.
+leads, for as long as a new one may take to be found, and forwards the call there.
 """
 
 import json
@@ -35,15 +35,8 @@ class TopicStore:
     """A registry's store; see `hermes.registry.store.RegistryStore`. Thread-safe.
 
     Args:
-        log: the topic.
-        election: says who leads.
         clock: monotonic, in seconds.
-        security: says what a client brings to the leader; may block, and raise HermesError.
-
-    Attributes:
-        log: as given.
-        election: as given.
-        forwarder: sends calls to the leader.
+        security: how to connect to the leader; may block, and raise HermesError.
     """
 
     def __init__(
@@ -61,7 +54,6 @@ class TopicStore:
         self.forwarder = Forwarder(_FORWARD_SECONDS, security)
 
     def start(self) -> None:
-        """Begin to read, and stand for election."""
         self.log.start()
         self.election.start(self.log.may_lead, self._elected)
 
@@ -173,7 +165,7 @@ class TopicStore:
         raise unavailable(f"nothing can be changed now: {problem}")
 
     def _known_answer(self, change: Mutation) -> RestResponse | None:
-        """The answer to a registration that needn't write anything, when nobody can."""
+        """The response to a registration that needn't write anything, when nobody can."""
         if not (isinstance(change, RegisterSchema) and self.log.is_readable):
             return None
         decision = change.decide(self.log.replica.copy())
@@ -190,12 +182,11 @@ class TopicStore:
         return answer
 
     def _problem(self) -> str:
-        """Why something can't be done; empty if all is well."""
         return self.log.problem or self.election.problem
 
 
 def _error_of(answer: RestResponse) -> RegistryError:
-    """What a leader that couldn't do something has said."""
+    """The error that a leader responded with."""
     try:
         found = json.loads(answer.body)
         return RegistryError(int(found["error_code"]), str(found["message"]))

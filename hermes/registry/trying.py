@@ -1,4 +1,4 @@
-"""Calls that look at a schema without registering it: is it there, and would it be compatible?
+"""Calls that look at a schema without registering it: does it exist, would it be compatible?
 
 They take longer than a look into a table, so they are answered on an excerpt of the state.
 """
@@ -15,14 +15,7 @@ from hermes.registry.state import RegistryState
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """Find the version of a subject that has a schema.
-
-    Attributes:
-        subject: the subject.
-        draft: the schema as it came.
-        normalize: whether it is to be normalised.
-        deleted: whether versions that are deleted softly count.
-    """
+    """Find the version of a subject that has a schema; `deleted` includes those deleted softly."""
 
     subject: str
     draft: Draft
@@ -30,11 +23,7 @@ class Lookup:
     deleted: bool
 
     def answer(self, state: RegistryState) -> Any:
-        """The version.
-
-        Raises:
-            RegistryError: 40401 or 40403, there is none.
-        """
+        """The version; RegistryError 40401 or 40403 if there is none."""
         versions = listed(state, self.subject, deleted=self.deleted)
         if not versions:
             raise subject_not_found(self.subject)
@@ -47,15 +36,11 @@ class Lookup:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Say whether a schema is compatible.
+    """Say whether a schema is compatible, and if `verbose` why not.
 
     Attributes:
-        subject: its settings say what is compatible.
-        draft: the schema as it came.
-        normalize: whether it is to be normalised.
-        number: the version to compare with, -1 for the latest; None for those that the settings
-            say.
-        verbose: whether the reasons are told.
+        number: the version to compare with, -1 for the latest, which need not exist; None for those
+            that the subject's settings say.
     """
 
     subject: str
@@ -65,11 +50,6 @@ class Comparison:
     verbose: bool
 
     def answer(self, state: RegistryState) -> Any:
-        """Whether it is, and why not.
-
-        Raises:
-            RegistryError: 40401 or 40402, there is no such version; a latest one needn't be.
-        """
         versions = None
         if self.number == -1:
             versions = listed(state, self.subject)[-1:]

@@ -19,12 +19,11 @@ SCHEMA_TYPES: Final = (JSON, AVRO)
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """That a schema uses another one.
+    """A schema's use of another one.
 
     Attributes:
         name: by which the schema's text calls it: an Avro type's full name, a JSON Schema's URI.
-        subject: under which it is registered.
-        version: of the subject.
+        version: of the subject under which it is registered.
     """
 
     name: str
@@ -32,7 +31,6 @@ class Reference:
     version: int
 
     def to_json(self) -> dict[str, Any]:
-        """As a request and an answer have it."""
         return {"name": self.name, "subject": self.subject, "version": self.version}
 
 
@@ -41,11 +39,10 @@ class RegisteredSchema:
     """A schema as it is registered; two that are equal get one id.
 
     Attributes:
-        type: one of SCHEMA_TYPES.
         text: Avro's in its normal form, JSON Schema's as it came.
         references: the schemas that it uses directly.
-        metadata: Confluent's, as JSON text with sorted keys; empty for none. Kept, not understood.
-        rule_set: likewise.
+        metadata: Confluent's, as JSON text with sorted keys; empty for none. Kept, not understood;
+            so is `rule_set`.
     """
 
     type: str
@@ -56,7 +53,7 @@ class RegisteredSchema:
 
     @cached_property
     def identity(self) -> bytes:
-        """16 bytes that two schemas have in common if they are the same, spaces aside."""
+        """16 bytes that two schemas share if they are the same, spaces aside."""
         text = self.text if self.type == AVRO else write_document(read_document(self.text))
         references = [[each.name, each.subject, each.version] for each in self.references]
         whole = [self.type, text, references, self.metadata, self.rule_set]
@@ -68,7 +65,7 @@ class RegisteredSchema:
         return str(UUID(bytes=self.identity))
 
     def to_json(self) -> dict[str, Any]:
-        """As an answer has it; what is usual is left out, as Confluent's does."""
+        """As a response has it; defaults are left out, as Confluent's registry does."""
         found: dict[str, Any] = {"schema": self.text}
         if self.type != AVRO:
             found["schemaType"] = self.type
@@ -97,7 +94,6 @@ def schema_from_json(found: dict[str, Any]) -> RegisteredSchema:
 
 
 def references_from_json(found: Iterable[dict[str, Any]]) -> tuple[Reference, ...]:
-    """The opposite of `Reference.to_json`, for several."""
     return tuple(Reference(each["name"], each["subject"], each["version"]) for each in found)
 
 
@@ -108,13 +104,7 @@ def document_text(value: dict[str, Any] | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """One version of a subject.
-
-    Attributes:
-        number: from 1 on.
-        id: the schema's.
-        is_deleted: softly: it is still there for those who have its id.
-    """
+    """One version of a subject, from 1 on; when deleted softly, those with its id still get it."""
 
     number: int
     id: int
@@ -123,15 +113,13 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class Association:
-    """That a resource, for instance a topic, has its schemas under a subject.
+    """A resource, for instance a topic, has its schemas under a subject.
 
     Attributes:
-        resource_id: of the resource, for instance `<namespace>:<name>`.
-        resource_name: for instance the topic's.
+        resource_id: for instance `<namespace>:<name>`.
         resource_namespace: where names of resources are unique: a cluster.
         resource_type: `topic`, mostly.
         kind: what of the resource: `key` or `value`.
-        subject: under which its schemas are.
         lifecycle: WEAK, or STRONG: the subject is the resource's own and goes with it.
         is_frozen: whether it can't be changed.
     """
@@ -146,7 +134,6 @@ class Association:
     is_frozen: bool
 
     def to_json(self) -> dict[str, Any]:
-        """As an answer has it."""
         return {
             "subject": self.subject,
             "resourceName": self.resource_name,
@@ -160,7 +147,6 @@ class Association:
 
 
 def association_from_json(found: dict[str, Any]) -> Association:
-    """The opposite of `Association.to_json`."""
     return Association(
         found["resourceId"],
         found["resourceName"],

@@ -34,9 +34,6 @@ class ServedRegistry:
     """A registry that is served.
 
     Attributes:
-        store: what it keeps; closed by `close`.
-        metrics: its numbers.
-        resource: what is mounted.
         close: lets another lead and stops, in a thread; fires when that is done. Idempotent.
     """
 
@@ -47,11 +44,10 @@ class ServedRegistry:
 
 
 def serve_registry(web: WebServer, reactor: Any, store: TopicStore) -> ServedRegistry:
-    """Let a web server, whose ports are open, serve a registry at `/registry`.
+    """Serve a registry at `/registry` of a web server whose ports are open.
 
     Args:
-        web: serves it; ends the resource's threads when it stops.
-        reactor: serves the requests.
+        web: ends the resource's threads when it stops.
         store: started by this.
     """
     metrics = RegistryMetrics(store)
@@ -87,11 +83,10 @@ def broker_store(
     """The store of the registry in a broker's process.
 
     Args:
-        config: the broker's.
         own: the broker, as this process reaches it.
         url: where other registries reach this one; empty if they can't: then it never leads.
         connect: says where coordination is, once that is known.
-        coordination_security: says what a client brings there; may block, and raise HermesError.
+        coordination_security: how to connect there; may block, and raise HermesError.
     """
     if config.coordination == "none":
         return make_store(FixedHome(own), NoElection(), Path(config.log_dir))
@@ -116,14 +111,11 @@ def make_store(
     directory: Path | None,
     security: Callable[[], ClientSecurity] = lambda: PLAIN,
 ) -> TopicStore:
-    """A store.
+    """Make a store.
 
     Args:
-        homes: finds the topic.
-        election: says who leads.
         directory: where its snapshot is kept; None for none.
-        security: says what a client brings to the leading registry; may block, and raise
-            HermesError.
+        security: how to connect to the leading registry; may block, and raise HermesError.
     """
     file = None if directory is None else SnapshotFile(directory / SNAPSHOT_NAME)
     return TopicStore(TopicLog(homes, election, file), election, security=security)
@@ -136,9 +128,9 @@ def url_of(
 
     Args:
         address: what an HTTP port is bound to.
-        listener: the port's, which may say how it is called, and have TLS.
-        advertised_host: says how this machine is called by others; asked if the port is bound to
-            all its addresses.
+        listener: the port's, which may advertise another place, and have TLS.
+        advertised_host: this machine's name for others; asked if the port is bound to all its
+            addresses.
     """
     if isinstance(address, str):
         return ""

@@ -1,8 +1,8 @@
 """Decides the changes of the process that leads, ahead of what its log has made durable.
 
-A flush takes longer than a decision, so a decision doesn't wait for the one before to be flushed:
-the writer's own state is ahead, and each caller is told the result once its event and all before
-it are durable. So a hundred callers share a few flushes.
+A flush takes longer than a decision, so decisions don't wait for it: the writer's own state is
+ahead, and each caller gets its result once its event and all before it are durable. So a hundred
+callers share a few flushes.
 """
 
 import threading
@@ -21,8 +21,8 @@ class MutationResult:
     """What a call comes to.
 
     Attributes:
-        event: what is to be written; None if all is as it should be.
-        answer: for the caller, as JSON can have it; None for an empty answer.
+        event: to be written; None if nothing changes.
+        answer: for the caller, as JSON can have it; None for an empty response.
     """
 
     event: Event | None
@@ -30,10 +30,8 @@ class MutationResult:
 
 
 class Mutation(Protocol):
-    """A call that may change the state."""
-
     def decide(self, state: RegistryState) -> MutationResult:
-        """Say what the call comes to in a state, which isn't changed; may be called again.
+        """Decide the call in a state, which isn't changed; may be called again.
 
         Raises:
             RegistryError: it is refused.
@@ -46,13 +44,12 @@ class Writer:
     Args:
         state: where it begins, caught up with the log; the writer's own from now on.
         append: called in the order of the decisions, one at a time; must not block. What it
-            returns fires when the event is durable and those who read see it, or with a
-            RegistryError.
+            returns fires when the event is durable and readers see it, or with a RegistryError.
 
     Attributes:
-        failed: whether an event couldn't be made durable. What is after it was decided on a state
-            that never came to be, so this writer decides nothing more: read the log to its end,
-            and make another.
+        failed: whether an event couldn't be made durable. What follows was decided on a state that
+            never came to be, so this writer decides nothing more: read the log to its end, and make
+            another.
     """
 
     def __init__(self, state: RegistryState, append: Callable[[Event], "Future[None]"]) -> None:

@@ -1,6 +1,6 @@
 """Where schema registries listen: one URL, or several that share their schemas.
 
-A user's name and password are settings of the client, or stand in a URL, or in the environment's
+Credentials are settings of the client, or stand in a URL, or in the environment's
 HERMES_REGISTRY_CREDENTIALS (`user:password`), so that they needn't be in a command line or in a
 plan of Spark's. They are never shown.
 """
@@ -24,9 +24,7 @@ class Address(NamedTuple):
     """Where one registry listens.
 
     Attributes:
-        is_secure: whether TLS is used.
         host: a name or an address, IPv6 without brackets.
-        port: 1 to 65535.
         path: what the paths of its interface follow; begins with "/" unless it is empty.
         authorization: the header's value; empty for none.
     """

@@ -1,8 +1,8 @@
-"""One request to a registry and its response over HTTP, tried again where that can help.
+"""One request to a registry and its response over HTTP, retried where that can help.
 
 Every request of a registry's interface may be sent twice: registering a schema that is registered
-gives the same id. So a request whose fate is unknown is sent again, to the same or another address.
-Connections are kept open between requests, and shared by the threads of a client.
+gives the same id. So a request whose outcome is unknown is sent again, to the same or another
+address. Connections are kept open between requests, and shared by the threads of a client.
 """
 
 import http.client
@@ -44,13 +44,12 @@ class Exchanges:
     """Sends requests to a registry. Any number of threads may use it.
 
     Args:
-        addresses: where it listens; the first that answers is asked first from then on.
+        addresses: where it listens; the first that responds is asked first from then on.
         timeout_seconds: how long one address may take to accept a connection, and for each step
             of its response.
-        retry_seconds: how long a request is tried again while no address answers; 0 to ask each
-            once, None for ever.
-        waiting: called with the reason when a request is tried again, once for each request.
-        security: the certificates to connect with.
+        retry_seconds: how long a request is retried while no address responds; 0 to try each
+            once, None to retry without limit.
+        waiting: called with the reason when a request is first retried.
         sleep: pauses for seconds.
     """
 
@@ -76,7 +75,7 @@ class Exchanges:
         self._process = os.getpid()
 
     def ask(self, method: str, path: str, body: object = None) -> Any:
-        """Send a request until an address answers it.
+        """Send a request until an address responds.
 
         Args:
             method: GET, POST, PUT or DELETE.
@@ -88,7 +87,7 @@ class Exchanges:
 
         Raises:
             SchemaRegistryError: the registry refused it, or there is none at the address.
-            RegistryUnavailableError: none answered.
+            RegistryUnavailableError: none responded.
         """
         began = time.monotonic()
         pauses = 0
@@ -108,15 +107,11 @@ class Exchanges:
             self._sleep(pause if left is None else min(pause, left))
 
     def ask_all(self, path: str) -> Any:
-        """Get something that one address may have before others: a new schema, say.
-
-        Returns:
-            The JSON of the first response that isn't "unknown".
+        """Get, as `ask`, something that one address may have before others, such as a new schema.
 
         Raises:
-            UnknownSchemaError: no address that answers has it.
-            SchemaRegistryError: as `ask`.
-            RegistryUnavailableError: as `ask`.
+            UnknownSchemaError: no address that responds has it.
+            HermesError: as `ask`.
         """
         try:
             return self.ask("GET", path)

@@ -4,7 +4,7 @@
     1  int32  the schema's id, big-endian
     5  ...    the value
 
-As Confluent's serializers write it.
+Confluent's serializers write the same.
 """
 
 import struct
@@ -22,11 +22,7 @@ MAX_ID: Final = 2**31 - 1
 
 
 def header(schema_id: int) -> bytes:
-    """The bytes before a value.
-
-    Args:
-        schema_id: 0 to `MAX_ID`.
-    """
+    """The bytes before a value; the id is 0 to `MAX_ID`."""
     return _FRAME.pack(0, schema_id)
 
 

@@ -1,4 +1,4 @@
-"""Answers that can't change, kept: what several threads ask for at once is asked once."""
+"""A cache of immutable responses; concurrent requests for the same are sent once."""
 
 import os
 import threading
@@ -15,7 +15,7 @@ _MOST_KEPT: Final = 10_000
 
 
 class Kept:
-    """Answers by their keys. Any number of threads may use it, and forked processes."""
+    """Responses by their keys. Any number of threads may use it, and forked processes."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -23,7 +23,7 @@ class Kept:
         self._process = os.getpid()
 
     def once(self, key: object, ask: Callable[[], _T]) -> _T:
-        """The answer for a key, asked for if nobody has yet; a failure isn't kept."""
+        """The response for a key, requested unless it is cached; a failure isn't kept."""
         if self._process != os.getpid():
             self._forget_other_threads()
         with self._lock:

@@ -28,12 +28,11 @@ class RecordWriter:
     """Writes values of one schema, with its id before each. Any number of threads may use it.
 
     Args:
-        registry: where the schema is, or will be, registered.
         schema: what `json.load` returns, or the JSON text.
         subject: where the schema is registered, whatever the topic; None to take `strategy`.
         strategy: one of `hermes.schemas.subjects.STRATEGIES`.
         references: the registered schemas whose types it names.
-        may_register: whether the schema is registered if it isn't yet.
+        may_register: whether to register the schema if it isn't yet.
 
     Raises:
         ConfigError: the schema or the strategy can't be used.
@@ -61,10 +60,7 @@ class RecordWriter:
         self._headers: dict[str, bytes] = {}
 
     def prepare(self, topic: str) -> int:
-        """Register or look up the schema for a topic, unless that was done.
-
-        Returns:
-            The schema's id.
+        """Register or look up the schema for a topic, and return its id.
 
         Raises:
             IncompatibleSchemaError: it doesn't fit the subject's earlier versions.
@@ -97,7 +93,6 @@ class RecordReader:
     not checked against it.
 
     Args:
-        registry: has the schemas.
         reader_schema: an Avro schema, to which values are resolved: what `json.load` returns, or
             the JSON text. None to take them as they were written.
         referenced: the schemas whose types it names, in dependency order.
@@ -193,11 +188,7 @@ def _read_json(schema_id: int, payload: bytes) -> Any:
 
 
 def references_of(given: Sequence[Mapping[str, Any] | SchemaReference]) -> list[SchemaReference]:
-    """Read references as Confluent's interface writes them.
-
-    Raises:
-        ConfigError: one isn't complete.
-    """
+    """Read references as Confluent's interface writes them; ConfigError if one isn't complete."""
     try:
         return [
             each if isinstance(each, SchemaReference) else SchemaReference(**each) for each in given

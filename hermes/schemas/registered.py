@@ -13,7 +13,6 @@ class SchemaReference(NamedTuple):
     Attributes:
         name: for Avro the full name of the type.
         subject: where it is registered.
-        version: its version there.
     """
 
     name: str
@@ -27,9 +26,7 @@ class RegisteredSchema:
 
     Attributes:
         schema_id: the number in payloads; it never changes its meaning.
-        text: the schema.
         schema_type: AVRO, JSON or PROTOBUF.
-        references: the schemas it refers to.
         subject: the subject of the look-up; empty for a look-up by id.
         version: of that subject; 0 for a look-up by id.
     """
@@ -43,7 +40,7 @@ class RegisteredSchema:
 
 
 def read_registered(given: Mapping[str, Any]) -> RegisteredSchema:
-    """Understand the description of a schema.
+    """Read the description of a schema.
 
     Raises:
         KeyError: something is missing.

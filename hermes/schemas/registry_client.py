@@ -1,4 +1,4 @@
-"""What a schema registry is asked, remembered where the answer can't change."""
+"""A client of schema registries, which caches what never changes."""
 
 import json
 import time
@@ -113,9 +113,7 @@ class RegistryClient:
     # -- schemas that exist ---------------------------------------------------------------------
 
     def by_id(self, schema_id: int) -> RegisteredSchema:
-        """Look up the schema that a payload was written with.
-
-        An unknown id is requested again after some seconds.
+        """Look up the schema of a payload; an unknown id is requested again after some seconds.
 
         Raises:
             UnknownSchemaError: there is no schema with this id.
@@ -147,10 +145,8 @@ class RegistryClient:
         """Look up a version of a subject, even a deleted one, as schemas may refer to it.
 
         Args:
-            subject: its name.
-            version: the number.
-            fresh: bypass the cache: after a subject was deleted for good, version numbers
-                start again.
+            fresh: bypass the cache: after a subject was deleted for good, version numbers start
+                again.
 
         Raises:
             UnknownSchemaError: there is no such subject or version.
@@ -193,11 +189,7 @@ class RegistryClient:
         return answer
 
     def compatibility(self, subject: str) -> str:
-        """Return a subject's current compatibility level: its own, or the global one.
-
-        Raises:
-            HermesError: as `by_id`.
-        """
+        """Return a subject's current compatibility level: its own, or the global one."""
         # A subject may have settings of its own, and no level among them.
         for path in (f"/config/{_quoted(subject)}?defaultToGlobal=true", "/config"):
             answer = self._exchanges.ask("GET", path)
@@ -255,10 +247,8 @@ class RegistryClient:
         """Register a schema as the next version of a subject, unless it is one already.
 
         Args:
-            subject: where to.
             text: the schema, as text or as what JSON makes of it.
             schema_type: AVRO, JSON or PROTOBUF.
-            references: the schemas it refers to.
 
         Returns:
             Its id.

@@ -1,4 +1,4 @@
-"""Under which name, the subject, the schemas of a topic's values are registered.
+"""The name, the subject, under which the schemas of a topic's values are registered.
 
     topic           <topic>-value             one kind of record per topic; the default
     record          <record's full name>      a record has one history, wherever it is sent
@@ -24,7 +24,6 @@ def subject_of(strategy: str, topic: str, record: str | None) -> str:
 
     Args:
         strategy: one of `STRATEGIES`.
-        topic: the topic.
         record: the full name of the schema's type; None if the schema has none.
 
     Raises:

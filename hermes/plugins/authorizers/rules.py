@@ -18,10 +18,8 @@ class RulesAuthorizer:
     def is_allowed(
         self, principal: str, groups: frozenset[str], operation: str, kind: str, name: str
     ) -> bool:
-        """See `IAuthorizer.is_allowed`."""
         resource = Resource(ResourceKind(kind), name)
         return self._rules.allows(principal, groups, Operation(operation), resource)
 
     def revision(self) -> object:
-        """See `IAuthorizer.revision`."""
         return None

@@ -27,26 +27,22 @@ class LogFailures:
         self._log = logging.getLogger(logger)
 
     def before_enqueue(self, item: Any) -> Any:
-        """See `ICallbackHandler`."""
         return item
 
     def after_enqueue(self, item: Any, accepted: bool) -> None:
-        """See `ICallbackHandler`."""
         if not accepted:
             self._log.log(self._level, "not accepted for topic %r: the queue is full", item.topic)
 
     def after_dequeue(self, batch: Any) -> Any:
-        """See `ICallbackHandler`."""
         return batch
 
     def before_send(self, batch: Any) -> None:
-        """See `ICallbackHandler`."""
+        """Nothing to do."""
 
     def after_send(self, batch: Any, results: Any) -> None:
-        """See `ICallbackHandler`."""
+        """Nothing to do."""
 
     def on_failure(self, batch: Sequence[Any], error: Exception) -> None:
-        """See `ICallbackHandler`."""
         topics = ", ".join(sorted({repr(item.topic) for item in batch}))
         self._log.log(
             self._level,
@@ -58,4 +54,4 @@ class LogFailures:
         )
 
     def on_close(self) -> None:
-        """See `ICallbackHandler`."""
+        """Nothing to do."""

@@ -1,7 +1,7 @@
 """Avro with the writer's schema named in each payload, through `fastavro` (the extra `avro`).
 
-The framing is that of schema registries, `hermes.schemas.framing`; the encoder `avro-registry` asks
-one for the schemas. `hermes.avro.limits` says what is refused because of its cost.
+The framing is that of schema registries, `hermes.schemas.framing`; the encoder `avro-registry` gets
+its schemas from one. `hermes.avro.limits` refuses what would cost too much.
 """
 
 from collections.abc import Mapping
@@ -50,11 +50,9 @@ class AvroEncoder:
             self._by_id[int(number)] = AvroReader(configured_schema(key, older), self._schema)
 
     def encode(self, topic: str, value: Any) -> bytes:
-        """See `IEncoder`."""
         return self._header + self._schema.write(value)
 
     def decode(self, topic: str, payload: bytes) -> Any:
-        """See `IDecoder`."""
         schema_id = schema_id_of(payload)
         reader = self._by_id.get(schema_id)
         if reader is None:

@@ -22,9 +22,9 @@ _log = logging.getLogger(__name__)
 class RegistryAvroEncoder:
     """Encodes with one schema, and decodes what was written with any that the registry has.
 
-    What a registry answers is remembered: it is asked once for each schema. A decoder that finds no
-    registry waits until there is one, with a line in the log, since an error would cost the
-    message; an encoder gives up after `retry_seconds`.
+    Schemas are cached: the registry is asked once for each. A decoder that finds no registry waits
+    until there is one, with a line in the log, since an error would cost the message; an encoder
+    gives up after `retry_seconds`.
 
     Args:
         registry: its URL, or several with commas between them; see `RegistryClient`.
@@ -34,14 +34,14 @@ class RegistryAvroEncoder:
         subject: where the schema is registered, whatever the topic.
         subject_strategy: what names the subject otherwise: `topic` (`<topic>-value`), `record`
             (the record's full name) or `topic-record` (`<topic>-<record>`).
-        register: whether the schema is registered, when it is first used for a topic; otherwise
-            it must be by then.
+        register: whether to register the schema when it is first used for a topic; otherwise it
+            must be by then.
         references: the registered schemas whose types it names: `name`, `subject` and `version`
             of each.
         reader_schema: an Avro schema to which values are resolved when they are decoded; None to
             take them as they were written.
-        timeout_seconds: how long the registry may take to answer.
-        retry_seconds: how long an encoder asks a registry that doesn't.
+        timeout_seconds: how long the registry may take to respond.
+        retry_seconds: how long an encoder retries while it doesn't.
         tls_ca, tls_certificate, tls_key, user: as for `RegistryClient`.
         password_file: a file with the user's password, one line.
     """
@@ -104,7 +104,6 @@ class RegistryAvroEncoder:
         return self._writer.write(topic, value)
 
     def decode(self, topic: str, payload: bytes) -> Any:
-        """See `IDecoder`."""
         return self._reader.read(payload)
 
 

@@ -14,7 +14,6 @@ class MessagePackEncoder:
     """One MessagePack object per message; str and bytes stay distinct, times keep their zone."""
 
     def encode(self, topic: str, value: Any) -> bytes:
-        """See `IEncoder`."""
         try:
             packed: bytes = msgpack.packb(value, datetime=True)
         except (TypeError, ValueError, OverflowError) as error:
@@ -22,7 +21,6 @@ class MessagePackEncoder:
         return packed
 
     def decode(self, topic: str, payload: bytes) -> Any:
-        """See `IDecoder`."""
         try:
             return msgpack.unpackb(payload, timestamp=3, strict_map_key=False)
         except Exception as error:  # its errors have no common root: ValueError, ExtraData, ...

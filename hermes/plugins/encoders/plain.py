@@ -25,7 +25,6 @@ class BytesEncoder:
         )
 
     def decode(self, topic: str, payload: bytes) -> bytes:
-        """See `IDecoder`."""
         return payload
 
 
@@ -45,7 +44,6 @@ class StringEncoder:
         self._encoding = encoding
 
     def encode(self, topic: str, value: Any) -> bytes:
-        """See `IEncoder`."""
         if not isinstance(value, str):
             raise EncodingError(f"expected a str, got {type(value).__name__}")
         try:
@@ -56,7 +54,6 @@ class StringEncoder:
             ) from error
 
     def decode(self, topic: str, payload: bytes) -> str:
-        """See `IDecoder`."""
         try:
             return payload.decode(self._encoding)
         except UnicodeError as error:
@@ -68,7 +65,6 @@ class JsonEncoder:
     """JSON in UTF-8 without spaces. NaN and infinities are refused: they aren't JSON."""
 
     def encode(self, topic: str, value: Any) -> bytes:
-        """See `IEncoder`."""
         try:
             text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
             return text.encode()
@@ -78,7 +74,6 @@ class JsonEncoder:
             ) from error
 
     def decode(self, topic: str, payload: bytes) -> Any:
-        """See `IDecoder`."""
         try:
             return json.loads(payload)
         except (ValueError, RecursionError) as error:

@@ -22,7 +22,6 @@ class ConsistentPartitioner:
     """Consistent hashing of keys (str, bytes, int), stable everywhere; random without a key."""
 
     def partition(self, topic: str, key: Any, partition_count: int) -> int:
-        """See `IPartitioner`."""
         if key is None:
             return random.randrange(partition_count)
         digest = hashlib.blake2b(_key_bytes(key), digest_size=8).digest()

@@ -72,7 +72,6 @@ class JavaHashPartitioner:
     keys_by_java_hash = True
 
     def partition(self, topic: str, key: Any, partition_count: int) -> int:
-        """See `IPartitioner`."""
         if key is None:
             return random.randrange(partition_count)
         return abs(java_hash(key)) % partition_count

@@ -19,7 +19,6 @@ class RandomPartitioner:
     """A random partition each time; keys are ignored."""
 
     def partition(self, topic: str, key: Any, partition_count: int) -> int:
-        """See `IPartitioner`."""
         return random.randrange(partition_count)
 
 
@@ -32,7 +31,6 @@ class RoundRobinPartitioner:
         self._counts: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)
 
     def partition(self, topic: str, key: Any, partition_count: int) -> int:
-        """See `IPartitioner`."""
         return next(self._counts[topic]) % partition_count
 
 
@@ -46,9 +44,6 @@ class StickyPartitioner:
     Args:
         calls: how many times in a row a topic's partition is chosen, 1 or more; a producer's
             `batch_size` is a good value.
-
-    Attributes:
-        keys_by_java_hash: as of `JavaHashPartitioner`.
     """
 
     keys_by_java_hash = True
@@ -62,7 +57,6 @@ class StickyPartitioner:
         self._held: dict[str, tuple[int, int]] = {}
 
     def partition(self, topic: str, key: Any, partition_count: int) -> int:
-        """See `IPartitioner`."""
         if key is not None:
             return self._by_key.partition(topic, key, partition_count)
         with self._lock:

@@ -14,5 +14,4 @@ class RetainBySize:
         self._settings = settings
 
     def expired(self, segments: tuple[SegmentInfo, ...], now_ms: int) -> int:
-        """See `IRetentionPolicy.expired`."""
         return expired_by_size(segments, self._settings.size_bytes)

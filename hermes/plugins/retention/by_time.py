@@ -14,5 +14,4 @@ class RetainByTime:
         self._settings = settings
 
     def expired(self, segments: tuple[SegmentInfo, ...], now_ms: int) -> int:
-        """See `IRetentionPolicy.expired`."""
         return expired_by_time(segments, now_ms, self._settings.time_ms)

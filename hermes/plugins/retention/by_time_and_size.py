@@ -14,7 +14,6 @@ class RetainByTimeAndSize:
         self._settings = settings
 
     def expired(self, segments: tuple[SegmentInfo, ...], now_ms: int) -> int:
-        """See `IRetentionPolicy.expired`."""
         return max(
             expired_by_time(segments, now_ms, self._settings.time_ms),
             expired_by_size(segments, self._settings.size_bytes),

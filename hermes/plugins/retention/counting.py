@@ -1,23 +1,15 @@
 """What the built-in policies share: how many of the oldest segments are too old, or too much.
 
-Kafka 0.7's rules. Segments are counted from the oldest, so the log never gets a hole; and an empty
-active segment is never counted, because deleting it would only create another one like it.
+Kafka 0.7's rules. Segments, given oldest first, are counted from the oldest, so the log never gets
+a hole; and an empty active segment, always the last, is never counted, because deleting it would
+only create another one like it.
 """
 
 from hermes.interfaces import SegmentInfo
 
 
 def expired_by_time(segments: tuple[SegmentInfo, ...], now_ms: int, time_ms: int | None) -> int:
-    """Count the oldest segments whose last append is older than a limit.
-
-    Args:
-        segments: oldest first, the last one active.
-        now_ms: the clock, in ms since 1970.
-        time_ms: the limit; None keeps everything.
-
-    Returns:
-        0 to len(segments); all of them when even the newest message is older than the limit.
-    """
+    """Count the oldest segments whose last append is older than a limit; None keeps everything."""
     if time_ms is None:
         return 0
     count = 0
@@ -31,12 +23,7 @@ def expired_by_time(segments: tuple[SegmentInfo, ...], now_ms: int, time_ms: int
 def expired_by_size(segments: tuple[SegmentInfo, ...], size_bytes: int | None) -> int:
     """Count the oldest segments without which the rest still holds at least a limit.
 
-    Args:
-        segments: oldest first, the last one active.
-        size_bytes: the limit; None keeps everything.
-
-    Returns:
-        0 to len(segments).
+    None keeps everything.
     """
     if size_bytes is None:
         return 0
