@@ -203,7 +203,7 @@ class Maintenance:
                 log=log.name,
                 dropped=report.dropped_bytes,
             )
-            for text in log.mended:
+            for text in log.sidecar.mended:
                 self._logger.warn("mended {text}", text=text)
 
     def _stays_offline(self, log: Log, error: Exception) -> None:

@@ -6,12 +6,15 @@ A newcomer reads in this order:
     segment      a part of a log, its names, and the view that readers have of all of them;
                  descriptors: which files are open, and slices of them
     time_index   what we keep beside a segment; index_entries: its bytes, read in order
-    log          the log: its rules, its locks, and the order of everything below
-    tail         what isn't flushed, and the flush; log_directory: where it lies
+    log          the log, as others see it; log_state: its rules, its locks, what they guard
+    tail         what isn't flushed; log_flush: the flush; log_directory: where it lies
+    log_opening, log_deletion, log_exchange
+                 a log comes into service, loses its oldest segments, has one replaced
+    sidecar      what lies beside a log's segments and follows its life
     reader       reading through a view; append_times: the times of ranges; boundary: message
                  boundaries
     log_format   what is known of the bytes in a segment, and where an offset lies; kafka_0_7: that
-                 of Kafka 0.7
+                 of Kafka 0.7; formats: which there are, and which one a directory has
     kafka_format Kafka's today: record batches; batch_walk: walking through them; kafka_index: what
                  is kept beside them; sorted_file: files of entries; kafka_partition, checkpoints:
                  Kafka's small files; message_times: looking by messages' own timestamps
@@ -19,9 +22,8 @@ A newcomer reads in this order:
     loading      from a directory's files to a log; segment_files: what they are; recovery: what a
                  crash can damage, made whole
     retention    what may go
-    source_positions
-                 what a mirror has appended, so that nothing is stored twice; source_spans: the
-                 value of it; source_records: its bytes
+    log_sources  what a mirror has appended, so that nothing is stored twice; source_positions: the
+                 file of it; source_spans: the value of it; source_records: its bytes
     producer_states
                  what a log knows of idempotent producers; producer_snapshots: the files of it;
                  producer_ids: which of them were given out

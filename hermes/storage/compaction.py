@@ -210,7 +210,7 @@ class _Compaction:
         finally:
             self._files.close(descriptor)
         if has_changed:
-            self._report.freed_bytes += self._log.replace_segment(segment, self._draft, size)
+            self._report.freed_bytes += self._log.exchange.replace(segment, self._draft, size)
         self.abandon()
         self._draft = ""
 

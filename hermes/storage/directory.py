@@ -25,16 +25,10 @@ from typing import Final
 from uuid import UUID, uuid4
 
 from hermes.errors import StorageError
-from hermes.storage.checkpoints import (
-    METADATA_NAME,
-    Checkpoints,
-    read_topic_id,
-    write_topic_id,
-)
+from hermes.storage.checkpoints import Checkpoints, write_topic_id
 from hermes.storage.descriptors import DescriptorCache
 from hermes.storage.files import FileLayer, Identity, identity, storage_error
-from hermes.storage.kafka_0_7 import KAFKA_0_7
-from hermes.storage.kafka_format import KAFKA, format_of
+from hermes.storage.formats import FORMATS, find_format
 from hermes.storage.layout import (
     CLEAN_SHUTDOWN_MARKER,
     CLUSTER_ID_NAME,
@@ -44,7 +38,6 @@ from hermes.storage.layout import (
     TopicPartition,
     is_unused,
     list_partitions,
-    may_lack_id,
     partition_directory,
     remove_unused,
 )
@@ -52,7 +45,7 @@ from hermes.storage.lock import DirectoryLock
 from hermes.storage.log import Log
 from hermes.storage.log_format import LogFormat
 from hermes.storage.owner import check_owner, read_owner, write_owner
-from hermes.storage.partition_record import forget_record, mend_topic_id
+from hermes.storage.partition_record import forget_record
 from hermes.storage.producer_ids import (
     free_from,
     mend_producer_ids,
@@ -66,7 +59,6 @@ from hermes.storage.whole_files import mend_with_copy, read_whole, replace_with_
 
 _MAX_ID_BYTES = 100
 _LOCKED: Final = "stop that process, or give this broker another log_dir"
-_FORMATS: Final = {each.name: each for each in (KAFKA_0_7, KAFKA)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,8 +191,8 @@ class DataDirectory:
         other = self._partition_of(topic)
         if other is not None:
             log_format, topic_id = log_format or other.format, topic_id or other.topic_id
-        log_format = log_format or _FORMATS[self._settings_for(topic).format]
-        if log_format is KAFKA:
+        log_format = log_format or FORMATS[self._settings_for(topic).format]
+        if log_format.has_topic_ids:
             topic_id = topic_id or uuid4()
         log = self._made(topic, partition, log_format, topic_id)
         if self._make_partition(log):
@@ -224,8 +216,8 @@ class DataDirectory:
             try:
                 self._files.mkdir(log.directory)
             except FileExistsError:
-                is_kafka = log.format is KAFKA
-                is_new = is_unused(log.directory, self._files, may_have_files=is_kafka)
+                may_have_files = log.format.has_topic_ids
+                is_new = is_unused(log.directory, self._files, may_have_files=may_have_files)
             if is_new and log.topic_id is not None:
                 forget_record(log.directory, self._files)
                 write_topic_id(log.directory, log.topic_id, self._files)
@@ -286,51 +278,22 @@ class DataDirectory:
         )
 
     def _found(self, topic: str, partition: int) -> Log | None:
-        """Make the log of a directory that exists: what it holds says its format.
+        """Make the log of a directory that exists, of the format that it has.
 
         Returns:
-            The log; None for one of Kafka's that a loss of power has left without its files' names
-            or bytes: nothing in it was ever flushed, and `create` makes it again.
+            The log; None for one in which nothing was ever flushed: `create` makes it again.
         """
-        directory = os.path.join(self.path, partition_directory(topic, partition))
-        is_kafka, is_to_be_kafka = False, self._settings_for(topic).format == KAFKA.name
-        try:
-            told = mend_topic_id(directory, self._files, self._checkpoints)
-            if told:
-                name = f"{partition_directory(topic, partition)}/{METADATA_NAME}"
-                self._mended.append(f"{name}, which {told}")
-            is_kafka = format_of(directory, self._files) is KAFKA
-            if is_kafka or is_to_be_kafka:
-                is_whole = is_kafka and self._has_topic_id(directory)
-                if not is_whole:
-                    if is_unused(directory, self._files):
-                        return None
-                    if may_lack_id(directory, self._files):
-                        return self._with_new_id(topic, partition, directory)
-        except OSError:
-            # What can't be looked at can't be opened either, and says why then. Once it can be, it
-            # is opened as what it should be.
-            is_kafka |= is_to_be_kafka
-        return self._made(topic, partition, KAFKA if is_kafka else KAFKA_0_7, None)
-
-    def _with_new_id(self, topic: str, partition: int, directory: str) -> Log:
-        """Give an id to a partition that the power has left with messages and without one.
-
-        None of them was ever flushed, but they may be whole.
-        """
-        with suppress(FileNotFoundError):
-            self._files.unlink(os.path.join(directory, METADATA_NAME))
-        topic_id = uuid4()
-        write_topic_id(directory, topic_id, self._files, is_synced=True)
-        self._files.fsync_directory(directory)
-        log = self._made(topic, partition, KAFKA, topic_id)
-        log.has_made_up_id = True
+        name = partition_directory(topic, partition)
+        directory = os.path.join(self.path, name)
+        wanted = FORMATS[self._settings_for(topic).format]
+        found = find_format(directory, wanted, self._files, self._checkpoints)
+        if found.mended:
+            self._mended.append(found.mended)
+        if found.format is None:
+            return None
+        log = self._made(topic, partition, found.format, found.topic_id)
+        log.sidecar.has_provisional_id = found.topic_id is not None
         return log
-
-    def _has_topic_id(self, directory: str) -> bool:
-        with suppress(StorageError):
-            return read_topic_id(directory, self._files) is not None
-        return False
 
     # -- opening --------------------------------------------------------------------------------
 
@@ -417,7 +380,7 @@ class DataDirectory:
             self._clean_ends = self._ends()
         outcomes = list(zip(self._logs, results, strict=True))
         for log in logs:
-            healed += log.mended
+            healed += log.sidecar.mended
             strange += [f"{log.name}/{name}" for name in log.strange_files]
         return OpenReport(
             was_clean=was_clean,
@@ -425,7 +388,7 @@ class DataDirectory:
             offline={key: each for key, each in outcomes if isinstance(each, str)},
             strange=tuple(strange),
             healed=tuple(filter(None, healed)),
-            lost={key: log.lost for key, log in self._logs.items() if log.lost},
+            lost={key: log.sidecar.lost for key, log in self._logs.items() if log.sidecar.lost},
             foreign=tuple(_foreign(sorted(logs, key=lambda log: (log.topic, log.partition)))),
         )
 

@@ -12,6 +12,7 @@ Memory is bounded by a few times `max_message_bytes`, work by the length of the 
 writes, and nothing is remembered: scanning twice gives the same answer.
 """
 
+from collections.abc import Sequence
 from struct import Struct
 from zlib import crc32
 
@@ -49,6 +50,12 @@ class Kafka07Format:
     index_suffix = INDEX_SUFFIX
     counts_messages = False
     is_dense = True
+    has_topic_ids = False
+    has_timestamps = False
+    keeps_beyond_damage = True
+    first_names: Sequence[str] = ()
+    last_names: Sequence[str] = ()
+    draft_suffixes: tuple[str, ...] = ()
 
     def new_index(self, files: FileLayer, path: str, base_offset: int) -> TimeIndex:
         """See `LogFormat.new_index`."""

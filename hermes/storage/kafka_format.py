@@ -9,10 +9,16 @@ be on disk, and segments needn't follow each other exactly.
 """
 
 import os
+from collections.abc import Sequence
 
 from hermes.protocol.record_batches import LENGTH_END
 from hermes.storage.batch_walk import BatchReader, scan_batches
-from hermes.storage.checkpoints import METADATA_NAME
+from hermes.storage.checkpoints import (
+    CLEANED_SUFFIX,
+    KAFKA_NAMES,
+    METADATA_NAME,
+    RECORD_NAME,
+)
 from hermes.storage.files import (
     FileLayer,
     NotInMemoryError,
@@ -36,6 +42,15 @@ class KafkaFormat:
     index_suffix = APPENDS_SUFFIX
     counts_messages = True
     is_dense = False
+    has_topic_ids = True
+    has_timestamps = True
+    # Nobody was told that any of it is on disk. Producers send it again in order, and couldn't fill
+    # a hole; consumers couldn't read over one.
+    keeps_beyond_damage = False
+    # What is said of messages goes before them, what says whose they are goes last.
+    first_names: Sequence[str] = (RECORD_NAME,)
+    last_names: Sequence[str] = tuple(name for name in reversed(KAFKA_NAMES) if name != RECORD_NAME)
+    draft_suffixes: tuple[str, ...] = (CLEANED_SUFFIX,)
 
     def new_index(self, files: FileLayer, path: str, base_offset: int) -> KafkaIndex:
         """See `LogFormat.new_index`."""

@@ -127,6 +127,11 @@ class KafkaIndex(TimeIndex):
         """
         return self._newest
 
+    @property
+    def newest_ms(self) -> int:
+        """See `TimeIndex.newest_ms`."""
+        return self._newest[0]
+
     def begin(self) -> None:
         """See `TimeIndex.begin`."""
         super().begin()

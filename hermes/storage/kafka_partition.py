@@ -1,15 +1,14 @@
 """What a partition of Kafka's has beside its segments: its topic's id, leader epochs, its start.
 
 What Kafka's files say of that stands in a file of ours, too (`hermes.storage.partition_record`).
-
-A log (`hermes.storage.log`) of another format has none. What is changed here waits in memory for
-the log's next flush, so that nothing is synced where a log is made.
+What is changed here waits in memory for the log's next flush, so that nothing is synced where a log
+is made.
 """
 
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from errno import EIO
 from functools import partial
 from uuid import UUID
@@ -39,11 +38,12 @@ from hermes.storage.partition_record import (
 from hermes.storage.producer_snapshots import ProducerSnapshots
 from hermes.storage.producer_states import ProducerStates
 from hermes.storage.segment import LogView, Segment
+from hermes.storage.sidecar import FormatSidecar, KnownLog
 
 __all__ = ["KafkaPartition", "encode_topic_id"]
 
 
-class KafkaPartition:
+class KafkaPartition(FormatSidecar):
     """Kafka's small files about one partition.
 
     Args:
@@ -53,13 +53,10 @@ class KafkaPartition:
         files: the file layer.
         topic_id: the id in its `partition.metadata`; None to read it there.
         checkpoints: the data directory's; those of the directory above unless given.
-
-    Attributes:
-        topic_id: as given.
-        producers: what is known of idempotent producers.
-        mended: of the files here which were damaged, and what is true.
-        lost: what was there before, and isn't any more, in words; empty for nothing.
     """
+
+    can_begin_inside = True
+    producers: ProducerStates
 
     def __init__(
         self,
@@ -89,12 +86,8 @@ class KafkaPartition:
         # What the log was like when that was written, or tried: there may be very many segments.
         self._seen: tuple[object, ...] = ()
 
-    def recall(self) -> PartitionRecord | None:
-        """Read what is known of the partition, before it is loaded. Blocks.
-
-        Raises:
-            OSError: it can't be read now; what the disk has lost is taken for damaged.
-        """
+    def load(self, *, clean: bool) -> None:
+        """Read what is known of the partition; what the disk has lost is taken for damaged."""
         self.mended, self.lost = [], ""
         try:
             found = read_record(self._directory, self._files, self._checkpoints)
@@ -107,8 +100,8 @@ class KafkaPartition:
             found = None
             self._mend(RECORD_NAME, "could not be read: Kafka's files were believed")
         self._recalled = self._recorded = found
+        self.known = KnownLog() if found is None else KnownLog(found.segments, found.end)
         self._seen = ()
-        return found
 
     def _mend(self, name: str, text: str) -> None:
         path = name if name == STARTS_NAME else f"{os.path.basename(self._directory)}/{name}"
@@ -116,28 +109,16 @@ class KafkaPartition:
 
     @property
     def leader_epoch(self) -> int:
-        """In which epoch batches are appended."""
         return self._epochs.latest
 
     def recovery_point(self) -> int:
-        """See `Checkpoints.recovery_point`."""
         return self._checkpoints.recovery_point(*self._key)
 
     def end_of_epoch(self, epoch: int, log_end: int) -> tuple[int, int]:
-        """See `LeaderEpochs.end_of`."""
         return self._epochs.end_of(epoch, log_end)
 
-    def open(self, segments: tuple[Segment, ...], end: int, now_ms: int, *, is_new: bool) -> int:
-        """Read what there is, once the log is loaded. Blocks.
-
-        Args:
-            segments: the log's.
-            end: where it ends.
-            now_ms: ms since 1970.
-            is_new: whether what makes the directory one of Kafka's may be in memory only.
-
-        Returns:
-            Where the log begins.
+    def opened(self, segments: tuple[Segment, ...], end: int, now_ms: int, *, is_new: bool) -> int:
+        """Read the files that say what the segments don't.
 
         Raises:
             CorruptLogError: `partition.metadata` is damaged.
@@ -158,7 +139,7 @@ class KafkaPartition:
         if self._recalled is not None:
             self._recall_epochs(segments, earliest, end)
             self.lost = "; ".join(f"it {loss}" for loss in self._recalled.losses(first, end))
-        self.load_producers(segments, earliest, end, now_ms)
+        self.recovered(segments, earliest, end, now_ms)
         return earliest
 
     def _start(self, first: int, end: int) -> int:
@@ -191,21 +172,20 @@ class KafkaPartition:
         self,
         view_of: Callable[[], LogView],
         *,
-        start: int | None = None,
         is_synced: bool = False,
         has_new_end: bool = False,
     ) -> None:
-        """Write down what is known by now, if that has changed. Blocks.
+        self._record(view_of, None, is_synced=is_synced, has_new_end=has_new_end)
 
-        Args:
-            view_of: tells the log's segments, and up to where they are on disk.
-            start: where the log is to begin; where it does unless given.
-            is_synced: put it on disk, before it comes true.
-            has_new_end: whether that the log ends elsewhere is reason enough to write it.
-
-        Raises:
-            OSError, StorageError: it is not written, and something else may stand there.
-        """
+    def _record(
+        self,
+        view_of: Callable[[], LogView],
+        start: int | None,
+        *,
+        is_synced: bool,
+        has_new_end: bool = False,
+    ) -> None:
+        """See `Sidecar.record`; `start` is where the log is to begin, if not where it does."""
         with self._recording:
             view, topic_id = view_of(), self.topic_id
             if topic_id is None or not view.bases:
@@ -249,31 +229,15 @@ class KafkaPartition:
         return bool(self._seen) and self._seen[0] is seen[0] and self._seen[1:] == seen[1:]
 
     def adopt(self, topic_id: UUID) -> None:
-        """Take the topic's id instead of one that was made up.
-
-        Raises:
-            OSError: it can't be written.
-        """
         with self._recording:
             forget_record(self._directory, self._files)
             self._recorded, self._seen = None, ()
         write_topic_id(self._directory, topic_id, self._files)
         self.topic_id, self._is_new = topic_id, True
+        self.has_provisional_id = False
 
-    def load_producers(
-        self, segments: Sequence[Segment], earliest: int, end: int, now_ms: int
-    ) -> None:
-        """Find out what producers have sent, from a snapshot and the log's tail. Blocks.
-
-        Args:
-            segments: the log's.
-            earliest: where it begins.
-            end: where it ends.
-            now_ms: ms since 1970.
-
-        Raises:
-            OSError: the disk failed.
-        """
+    def recovered(self, segments: Sequence[Segment], earliest: int, end: int, now_ms: int) -> None:
+        """Find out what producers have sent, from a snapshot and the log's tail."""
         replay = partial(self._headers, segments, end)
         self._snapshots.load(self.producers, earliest, end, now_ms, replay)
 
@@ -300,21 +264,18 @@ class KafkaPartition:
             finally:
                 self._files.close(descriptor)
 
-    def flushed(self, end: int) -> None:
-        """Write the snapshot of producers that has become due by a flush. Blocks.
+    def rolled(self, end: int) -> None:
+        self.producers.capture(end)
 
-        Args:
-            end: up to where the log is on disk.
-
-        Raises:
-            OSError: the disk refused; it costs time when the log is opened, and nothing else.
-        """
-        self._snapshots.write(self.producers.take_captures(end))
+    def flushed(self, lock: AbstractContextManager[object], view_of: Callable[[], LogView]) -> None:
+        """Write the snapshot of producers that has become due, and what else is known by now."""
+        self._snapshots.write(self.producers.take_captures(view_of().high_watermark))
+        self.record(view_of)
 
     def close(self, end: int) -> None:
-        """Write what is known of producers, for the next start. As `flushed`."""
+        """Write what is known of producers, for the next start."""
         self.producers.capture(end)
-        self.flushed(end)
+        self._snapshots.write(self.producers.take_captures(end))
 
     def _unknown_epochs(self, segments: tuple[Segment, ...], end: int) -> list[tuple[int, int]]:
         """Epochs in the last segment that the file doesn't know: Kafka was killed since."""
@@ -339,28 +300,17 @@ class KafkaPartition:
             self._files.close(descriptor)
 
     def cut(self, earliest: int, end: int) -> None:
-        """The log begins or ends elsewhere since."""
         self._has_new_epochs |= self._epochs.settle((), earliest, end)
 
     def keep_start(self, earliest: int, view_of: Callable[[], LogView]) -> None:
-        """Put on disk where the log begins, before anybody is told. Blocks.
-
-        Raises:
-            OSError, StorageError: it is not on disk.
-        """
-        self.record(view_of, start=earliest, is_synced=True)
+        self._record(view_of, earliest, is_synced=True)
         self._checkpoints.keep(*self._key, earliest)
 
     def forget(self) -> None:
-        """The log is about to be deleted: another one of its name begins at 0. As `keep_start`."""
         self._checkpoints.forget(*self._key)
 
     def sync(self) -> None:
-        """Put on disk what has changed; a flush calls this before it syncs the directory.
-
-        Raises:
-            OSError: what makes the directory one of Kafka's can't be put on disk.
-        """
+        """Put on disk what makes the directory one of Kafka's, and epochs that have changed."""
         if self._is_new:
             assert self.topic_id is not None
             write_topic_id(self._directory, self.topic_id, self._files, is_synced=True)

@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Generic, TypeVar
 
 from hermes.errors import CorruptLogError
-from hermes.storage.checkpoints import CLEANED_SUFFIX, KAFKA_NAMES, METADATA_NAME
+from hermes.storage.checkpoints import METADATA_NAME
 from hermes.storage.files import FileLayer
 from hermes.storage.log_format import LogFormat
 from hermes.storage.partition_record import check_segments
@@ -120,10 +120,9 @@ def load(
         for base, suffix in suffixes.items()
     ]
     found = arrange(parts)
-    own = POSITIONS_NAMES if log_format.is_dense else (*POSITIONS_NAMES, *KAFKA_NAMES)
-    others = [name for name in others if name not in own]
-    if not log_format.is_dense:
-        others = [name for name in others if not name.endswith(CLEANED_SUFFIX)]
+    own = {*POSITIONS_NAMES, *log_format.first_names, *log_format.last_names}
+    drafts = log_format.draft_suffixes
+    others = [name for name in others if name not in own and not name.endswith(drafts)]
     strange = (*others, *(os.path.basename(part.segment.path) for part in found.leftovers))
     if not found.settled:
         return _begin(directory, files, log_format, parts, strange)

@@ -4,83 +4,46 @@ Life of an append: bytes go to the page cache at the log's end (`append`, in the
 they are put on disk by a later `flush` in a worker thread; only then the *high watermark* moves
 over them and they become visible. What the disk confirmed is never taken back.
 
-A log is made of three objects. Its *view* is what readers see: immutable, and replaced as a whole,
-so that `hermes.storage.reader` takes no lock. Its *tail* is what isn't flushed:
-`hermes.storage.tail`. Its *directory* is where all that lies: `hermes.storage.log_directory`. What
-is here is their order, and the rules that all of them rest on:
+What a log is made of, its locks and their order: `hermes.storage.log_state`. Which thread may call
+what:
 
-- `_lock` guards the view, the tail and what says whether the log is online. It is held for a few
-  instructions, or for one write into the page cache (and the creation of a file, when rolling),
-  never over a sync, a delete or a scan.
-- `_flush_lock` is held by whatever needs the tail to itself for long: flush, reopen, close, and the
-  exchange of segments in a delete. Always taken before `_lock`.
-- Segments that are in no view any more are deleted by the directory, with neither lock held.
-- An error while syncing says nothing about which bytes were lost, and the kernel reports it once.
-  So it is never tried again as if nothing had happened: the log goes offline and refuses appends
-  until `reopen` has read, rewritten and synced its tail.
-
-Which thread may call what:
-
-- `append`, `read` and the properties: the reactor's thread. `read` may open a file, never reads it.
+- `append`, `read`, the properties and `sources.append_range`: the reactor's thread. `read` may open
+  a file, never reads it.
 - `offsets_before`, `offset_at_time`, `latest_timestamp`, `boundary_before`, `append_times`,
   `segment_infos`: any thread; they read a little (the boundary and what goes by messages'
   timestamps sometimes more), so a worker thread is the better place.
 - `flush`, `delete_oldest`, `delete_records`, `delete`, `check_directory`, `reopen`, `open`,
-  `close`: worker threads; they wait for the disk, and for each other where they must.
-
-It is long because all that takes these locks is here, so that their order can be checked in one
-file; more than a third of it is docstrings.
+  `close`, `exchange.replace`, `sources.begin`: worker threads; they wait for the disk, and for each
+  other where they must.
 """
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from errno import EIO
 from typing import Concatenate, ParamSpec, TypeVar
 from uuid import UUID
 
-from hermes.errors import (
-    DiskFullError,
-    LogOfflineError,
-    OffsetOutOfRangeError,
-    StorageError,
-    UncertainAppendError,
-)
+from hermes.errors import OffsetOutOfRangeError, StorageError
 from hermes.interfaces import SegmentInfo
-from hermes.protocol import AppendRun, SourcePosition, SourceSpan
+from hermes.protocol import AppendRun
 from hermes.storage.append_times import MAX_RUNS
 from hermes.storage.checkpoints import Checkpoints
 from hermes.storage.damage import Damage
 from hermes.storage.descriptors import DescriptorCache, LogSlice, SegmentRetiredError
-from hermes.storage.files import (
-    Buffer,
-    FileLayer,
-    Identity,
-    identity,
-    is_no_descriptor,
-    is_no_room,
-    storage_error,
-)
+from hermes.storage.files import Buffer, FileLayer, storage_error
+from hermes.storage.formats import new_sidecar
 from hermes.storage.kafka_0_7 import KAFKA_0_7
-from hermes.storage.kafka_format import KAFKA
-from hermes.storage.kafka_partition import KafkaPartition
-from hermes.storage.loading import LoadedLog, load
-from hermes.storage.log_directory import LogDirectory
+from hermes.storage.log_deletion import LogDeletion
+from hermes.storage.log_exchange import LogExchange
+from hermes.storage.log_flush import flush
 from hermes.storage.log_format import LogFormat
+from hermes.storage.log_opening import LogOpening
+from hermes.storage.log_sources import LogSources, SourcesSidecar
+from hermes.storage.log_state import LogState
 from hermes.storage.message_times import TimestampedOffset
 from hermes.storage.reader import LogReader
-from hermes.storage.recovery import RecoveryReport, TailRecovery
+from hermes.storage.recovery import RecoveryReport
 from hermes.storage.segment import LogView, Segment
-from hermes.storage.segment_files import (
-    LoadingSegment,
-    find_again,
-    remove_segment,
-    remove_unbegun,
-)
 from hermes.storage.settings import LogSettings
-from hermes.storage.source_positions import DAMAGED_NAME, SourcePositions
-from hermes.storage.source_spans import SourceRange
-from hermes.storage.tail import Tail
 
 #: How often segments are looked at again when one was renamed or deleted at that moment.
 _LOOKS = 10
@@ -107,19 +70,13 @@ class Log:
             directory above unless given.
 
     Attributes:
-        topic, partition, directory, settings: as given.
+        topic, partition, directory: as given.
         format: what its segments hold.
         counts_messages: whether its offsets count messages; else they count bytes.
-        strange_files: names in the directory that belong to no segment; they are left alone.
-        openings: how often it was brought into service: what was appended before the last time may
-            have been dropped then, if no flush had confirmed it.
-        last_append_ms: when something was last appended, in ms since 1970; None when nothing was
-            since it was made.
-        index_failures: how often the time index, or a snapshot of producers, could not be written:
-            an answer by time may be coarser, and a recovery may read more.
+        sidecar: what its format keeps beside its segments.
         producers: what is known of idempotent producers; None in a format that has none.
-        has_made_up_id: whether the id of its topic was lost, and it has another one for now.
-        is_suspect: whether somebody has met damage in it, and it should be looked at as a whole.
+        sources: what mirrors have appended to it.
+        exchange: exchanges complete segments.
         damage: what is known to be damaged, by segment. Replaced as a whole by whoever looks.
     """
 
@@ -138,35 +95,30 @@ class Log:
         self.topic = topic
         self.partition = partition
         self.directory = directory
-        self.settings = settings
-        self.strange_files: tuple[str, ...] = ()
-        self.openings = 0
-        self.has_made_up_id = False
-        self.is_suspect = False
-        self.damage: Mapping[Segment, Sequence[Damage]] = {}
-        self.index_failures = 0
-        self.last_append_ms: int | None = None
-        self._files = FileLayer() if files is None else files
-        self._descriptors = DescriptorCache(self._files) if descriptors is None else descriptors
+        self.format = log_format
         self.counts_messages = log_format.counts_messages
-        self.format = self._format = log_format
-        self._kafka: KafkaPartition | None = None
-        if log_format is KAFKA:
-            self._kafka = KafkaPartition(
-                topic, partition, directory, self._files, topic_id, checkpoints
-            )
-        self.producers = None if self._kafka is None else self._kafka.producers
-        self._directory = LogDirectory(directory, log_format.suffix, self._files, self._descriptors)
-        self._reader = LogReader(self._files, self._descriptors, log_format)
-        self._lock = threading.Lock()
-        self._flush_lock = threading.Lock()
-        self._view = LogView((), (), 0)
-        self._tail = Tail(self._files, self._descriptors, self._directory, log_format)
-        self._sources: SourcePositions | None = None
-        self._offline_reason: str | None = "not opened yet"
-        # (A segment, what was to take its place, that file) while nobody knows whether it has.
-        self._replacing: tuple[Segment, Segment, Identity] | None = None
-        self._is_closed = False
+        self.damage: Mapping[Segment, Sequence[Damage]] = {}
+        self.files = FileLayer() if files is None else files
+        descriptors = DescriptorCache(self.files) if descriptors is None else descriptors
+        self.sidecar = new_sidecar(
+            log_format, topic, partition, directory, self.files, topic_id, checkpoints
+        )
+        self.producers = self.sidecar.producers
+        sources = SourcesSidecar(directory, self.files, descriptors)
+        self._state = LogState(
+            self.name,
+            settings,
+            self.files,
+            descriptors,
+            log_format,
+            directory,
+            (sources, self.sidecar),
+        )
+        self._reader = LogReader(self.files, descriptors, log_format)
+        self.sources = LogSources(self._state, sources)
+        self.exchange = LogExchange(self._state)
+        self._opening = LogOpening(self._state, self.sidecar, self.exchange)
+        self._deletion = LogDeletion(self._state, self.sidecar)
 
     def __repr__(self) -> str:
         return f"<Log {self.name}>"
@@ -179,14 +131,23 @@ class Log:
         return f"{self.topic}-{self.partition}"
 
     @property
+    def settings(self) -> LogSettings:
+        """The topic's settings; they may change at any time."""
+        return self._state.settings
+
+    @settings.setter
+    def settings(self, settings: LogSettings) -> None:
+        self._state.settings = settings
+
+    @property
     def earliest(self) -> int:
         """The first offset; 0 for a log that was never opened."""
-        return self._view.earliest
+        return self._state.view.earliest
 
     @property
     def topic_id(self) -> UUID | None:
-        """The topic's id; None for a log of another format than Kafka's."""
-        return None if self._kafka is None else self._kafka.topic_id
+        """The topic's id; None in a format that has none."""
+        return self.sidecar.topic_id
 
     def adopt_topic_id(self, topic_id: UUID) -> None:
         """Take the topic's id if a loss of power took it, and another was made up; else nothing.
@@ -194,84 +155,123 @@ class Log:
         Raises:
             StorageError: it can't be written.
         """
-        if self._kafka is not None and self.has_made_up_id:
+        if self.sidecar.has_provisional_id:
             try:
-                self._kafka.adopt(topic_id)
+                self.sidecar.adopt(topic_id)
             except OSError as error:
                 raise storage_error(f"{self.name}: write its topic's id", error) from error
-            self.has_made_up_id = False
-
-    @property
-    def mended(self) -> tuple[str, ...]:
-        """Of the small files beside it which were damaged, and what is true, in words."""
-        return () if self._kafka is None else tuple(self._kafka.mended)
-
-    @property
-    def lost(self) -> str:
-        """What was there before it was opened, and isn't any more, in words; else empty."""
-        return "" if self._kafka is None else self._kafka.lost
 
     @property
     def leader_epoch(self) -> int:
-        """In which epoch batches are appended to a log of Kafka's format; 0 for others."""
-        return 0 if self._kafka is None else self._kafka.leader_epoch
+        """In which epoch to append; 0 in a format that has none."""
+        return self.sidecar.leader_epoch
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
-        """Find where a leader epoch ends; see `LeaderEpochs.end_of`."""
-        if self._kafka is None:
-            return (0, self.high_watermark) if epoch == 0 else (-1, -1)
-        return self._kafka.end_of_epoch(epoch, self.high_watermark)
+        """Find where a leader epoch ends; see `FormatSidecar.end_of_epoch`."""
+        return self.sidecar.end_of_epoch(epoch, self.high_watermark)
 
     @property
     def end_offset(self) -> int:
         """The offset after the last byte appended; the next append starts there."""
-        return self._tail.end
+        return self._state.tail.end
 
     @property
     def high_watermark(self) -> int:
         """The offset up to which the log is on disk, and therefore visible."""
-        return self._view.high_watermark
+        return self._state.view.high_watermark
 
     @property
     def size_bytes(self) -> int:
         """How many bytes of messages the log holds, visible or not."""
-        sealed = self._view.segments[:-1]
-        return sum(segment.size_bytes for segment in sealed) + self._tail.size_bytes
+        sealed = self._state.view.segments[:-1]
+        return sum(segment.size_bytes for segment in sealed) + self._state.tail.size_bytes
 
     @property
     def segment_count(self) -> int:
-        """How many segments it has."""
-        return len(self._view.segments)
+        return len(self._state.view.segments)
 
     @property
     def unflushed_bytes(self) -> int:
         """How many bytes were appended and are not yet visible."""
-        return self._tail.unflushed_bytes
+        return self._state.tail.unflushed_bytes
 
     @property
     def unflushed_messages(self) -> int:
         """How many messages were appended and are not yet visible."""
-        return self._tail.messages
+        return self._state.tail.messages
 
     @property
     def first_unflushed_ms(self) -> int | None:
         """When the oldest append that isn't visible yet was made; None when all is visible."""
-        return self._tail.first_ms
+        return self._state.tail.first_ms
+
+    @property
+    def last_append_ms(self) -> int | None:
+        """When something was last appended, in ms since 1970; None for not since it was made."""
+        return self._state.last_append_ms
+
+    @property
+    def openings(self) -> int:
+        """How often it was brought into service.
+
+        What was appended before the last time may have been dropped then, if no flush had
+        confirmed it.
+        """
+        return self._state.openings
+
+    @property
+    def index_failures(self) -> int:
+        """How often the time index, or a snapshot of producers, could not be written.
+
+        An answer by time may be coarser then, and a recovery may read more.
+        """
+        return self._state.index_failures
+
+    @property
+    def is_suspect(self) -> bool:
+        """Whether somebody has met damage in it, and it should be looked at as a whole."""
+        return self._state.is_suspect
+
+    @is_suspect.setter
+    def is_suspect(self, is_suspect: bool) -> None:
+        self._state.is_suspect = is_suspect
+
+    @property
+    def strange_files(self) -> tuple[str, ...]:
+        """Names in the directory that belong to no segment; they are left alone."""
+        return self._opening.strange_files
 
     @property
     def is_offline(self) -> bool:
         """Whether appends are refused until `reopen`. What is visible can still be read."""
-        return self._offline_reason is not None
+        return self._state.offline_reason is not None
 
     @property
     def offline_reason(self) -> str | None:
         """Why the log is offline, in words for an operator; None when it isn't."""
-        return self._offline_reason
+        return self._state.offline_reason
 
     @property
     def is_closed(self) -> bool:
         """Whether the log was closed, or deleted with its topic: it never comes back."""
-        return self._is_closed
+        return self._state.is_closed
+
+    def complete_segments(self) -> tuple[Segment, ...]:
+        """The segments that nothing is appended to any more, all of them on disk."""
+        return self._state.view.complete_segments()
+
+    def visible_segments(self) -> list[tuple[Segment, int]]:
+        """The segments that have something visible, each with where that ends."""
+        view = self._state.view
+        ends = [(each, view.visible_end_of(place)) for place, each in enumerate(view.segments)]
+        return [(each, end) for each, end in ends if end > each.base_offset]
+
+    @property
+    def complete_end(self) -> int:
+        """Where the last of `complete_segments` ends."""
+        view = self._state.view
+        count = len(view.complete_segments())
+        return view.bases[count] if count else view.earliest
 
     def check_readable(self) -> None:
         """Refuse to say where a log begins and ends that could not be opened: nobody knows.
@@ -279,8 +279,8 @@ class Log:
         Raises:
             LogOfflineError: it couldn't, or was closed.
         """
-        if not self._view.bases:
-            self.check_online()
+        if not self._state.view.bases:
+            self._state.check_online()
 
     def check_online(self) -> None:
         """Make sure that the log takes appends.
@@ -288,17 +288,7 @@ class Log:
         Raises:
             LogOfflineError: it doesn't; `reopen` must come first.
         """
-        if self._offline_reason is not None:
-            raise self._offline()
-
-    def _offline(self) -> LogOfflineError:
-        return LogOfflineError(f"{self.name} is offline: {self._offline_reason}")
-
-    def _go_offline(self, reason: str) -> None:
-        """Under the lock: refuse appends from now on. The first reason stands."""
-        if self._offline_reason is None:
-            self._offline_reason = reason
-        self._tail.stop()
+        self._state.check_online()
 
     # -- append and flush -----------------------------------------------------------------------
 
@@ -324,189 +314,20 @@ class Log:
             LogOfflineError: nothing was appended; `reopen` must come first.
             StorageError: no descriptor was available; nothing was appended, try again later.
         """
-        with self._lock:
-            tail = self._tail
+        state = self._state
+        with state.lock:
+            tail = state.tail
             if (
                 tail.descriptor < 0
-                or tail.size_bytes > self.settings.segment_bytes
+                or tail.size_bytes > state.settings.segment_bytes
                 or now_ms > tail.roll_after_ms
             ):
-                self._prepare(now_ms)
-            self.last_append_ms = now_ms
+                state.prepare(now_ms)
+            state.last_append_ms = now_ms
             try:
                 return tail.append(buffers, byte_count, message_count, now_ms)
             except OSError as error:
-                raise self._undo_append(error) from error
-
-    @property
-    def takes_sources(self) -> bool:
-        """Whether ranges of sources can be appended now; if not, `begin_sources` comes first."""
-        return self._sources is not None and self._sources.takes_ranges
-
-    def begin_sources(self) -> None:
-        """Get ready to append ranges of sources. Blocks; any worker thread. Again is harmless.
-
-        Raises:
-            LogOfflineError: the log is offline.
-            StorageError: the disk refused; nothing has changed.
-        """
-        with self._flush_lock:
-            self.check_online()
-            if self.takes_sources:
-                return
-            sources = self._sources
-            if sources is None:
-                sources = SourcePositions(self.directory, self._files, self._descriptors)
-            end, what = self.end_offset, f"{self.name}: get ready for ranges of sources"
-            try:
-                sources.begin(end, self.high_watermark)
-            except OSError as error:
-                failure = storage_error(what, error)
-                if isinstance(failure, DiskFullError) or is_no_descriptor(error):
-                    raise failure from error
-                with self._lock:
-                    self._sources = sources
-                    self._go_offline(str(failure))
-                raise LogOfflineError(str(failure)) from error
-            self._sources = sources
-
-    def source_position(self, source: str) -> int:
-        """Up to where the log has a source, flushed or not; -1 when it has nothing of it."""
-        return -1 if self._sources is None else self._sources.spans.position(source)
-
-    @property
-    def has_sources(self) -> bool:
-        """Whether it has anything of a source."""
-        return self._sources is not None
-
-    def source_positions(self, first: int, limit: int) -> tuple[int, list[SourcePosition]]:
-        """Tell the positions of sources, flushed or not.
-
-        Args:
-            first: the number of the first one.
-            limit: how many at most.
-
-        Returns:
-            (where the log ends, the positions by number): of one moment, so that what follows the
-            end is of none of them.
-        """
-        with self._lock:
-            spans = None if self._sources is None else self._sources.spans
-            if spans is None:
-                return self._tail.end, []
-            last = min(first + limit, len(spans.names))
-            positions = [
-                SourcePosition(number, spans.positions[number], spans.names[number])
-                for number in range(first, last)
-            ]
-            return self._tail.end, positions
-
-    def source_spans(self, first: int, limit: int) -> tuple[int, list[SourceSpan]]:
-        """Tell where ranges of sources lie, flushed or not.
-
-        Args:
-            first: spans that begin before this offset are left out.
-            limit: how many at most.
-
-        Returns:
-            (where the log ends, the spans in their order): of one moment.
-        """
-        with self._lock:
-            if self._sources is None:
-                return self._tail.end, []
-            return self._tail.end, list(self._sources.spans.spans(first, limit))
-
-    def append_range(
-        self,
-        wanted: SourceRange,
-        buffers: Sequence[Buffer],
-        byte_count: int,
-        message_count: int,
-        now_ms: int,
-    ) -> int | None:
-        """Append what stands for a range of a source, unless it is there already.
-
-        Call it as `append`, once `takes_sources` is true.
-
-        Args:
-            wanted: the range.
-            buffers: as for `append`.
-            byte_count: as for `append`; without any bytes only the position moves.
-            message_count: as for `append`.
-            now_ms: as for `append`.
-
-        Returns:
-            The offset of the first byte; None when nothing was appended.
-
-        Raises:
-            InvalidSourceError, SourceOverlapError, SourceGapError: as for `SourceSpans.is_done`;
-                nothing was appended.
-            StorageError: as for `append`.
-        """
-        with self._lock:
-            self.check_online()
-            sources, tail = self._sources, self._tail
-            if sources is None or not sources.takes_ranges:
-                raise StorageError(f"{self.name} is not ready for ranges of sources yet; try again")
-            if sources.spans.is_done(wanted, byte_count):
-                return None
-            if not byte_count:
-                sources.move(wanted)
-                return None
-            self._prepare(now_ms)
-            counted = message_count if self._format.counts_messages else byte_count
-            flushed, mark = self._view.high_watermark, sources.mark()
-            try:
-                span = sources.write(wanted, tail.end, tail.end + counted, flushed)
-                self.last_append_ms = now_ms
-                tail.append(buffers, byte_count, message_count, now_ms)
-            except OSError as error:
-                # The bytes go first: without the record they would be anybody's.
-                failure = self._undo_append(error)
-                try:
-                    sources.cancel(mark)
-                except OSError:
-                    self._go_offline(str(failure))
-                raise failure from error
-            sources.spans.note(span, flushed)
-            return span.log_begin
-
-    def _prepare(self, now_ms: int) -> None:
-        """Under the lock: let the tail get ready for an append, and show what it has begun."""
-        self.check_online()
-        view = self._view
-        try:
-            if self._sources is not None and self._sources.takes_ranges:
-                self._sources.prepare()
-            rolled = self._tail.prepare(view, self.settings, now_ms)
-        except FileExistsError as error:
-            # Never write over what is there, whatever it is.
-            self._go_offline(f"a segment can't be created: {error.filename} exists already")
-            raise LogOfflineError(f"{self.name}: {error.filename} exists already") from error
-        except OSError as error:
-            failure = storage_error(f"{self.name}: prepare an append", error)
-            if isinstance(failure, DiskFullError) or is_no_descriptor(error):
-                raise failure from error
-            self._go_offline(str(failure))
-            raise LogOfflineError(str(failure)) from error
-        if rolled is not None:
-            if self.producers is not None:
-                self.producers.capture(self._tail.end)
-            segments = (*view.segments, rolled)
-            self._view = LogView.of(segments, view.high_watermark, view.earliest)
-
-    def _undo_append(self, error: OSError) -> StorageError:
-        """Under the lock: cut a failed append off; say what to raise."""
-        reason = f"{self.name}: append at offset {self._tail.end}: {error.strerror or error}"
-        failure: type[LogOfflineError] = UncertainAppendError
-        # What was written of it may be whole messages, which a later start would take for good.
-        with suppress(OSError):
-            self._tail.cut()
-            if is_no_room(error):
-                return DiskFullError(reason)
-            failure = LogOfflineError
-        self._go_offline(reason)
-        return failure(reason)
+                raise state.undo_append(error) from error
 
     def flush(self) -> int:
         """Put on disk what was appended so far and make it visible. Blocks; any worker thread.
@@ -522,57 +343,8 @@ class Log:
                 and nothing of what it covers is lost. `reopen` finds out what is left of the rest.
             StorageError: no descriptor was available, and nothing is lost: flush again later.
         """
-        with self._flush_lock:
-            return self._flush()
-
-    def _flush(self) -> int:
-        """Under the flush lock: one flush."""
-        with self._lock:
-            self.check_online()
-            tail, sources = self._tail, self._sources
-            if sources is not None:
-                self._account(sources)
-            work = tail.take()
-        try:
-            if sources is not None:
-                sources.sync()
-            if self._kafka is not None:
-                self._kafka.sync()
-            tail.sync(work)
-        except OSError as error:
-            what = f"{self.name}: flush up to offset {work.end}"
-            with self._lock:
-                tail.put_back(work)
-                if is_no_descriptor(error):
-                    raise storage_error(what, error) from error
-                reason = f"{what}: {error.strerror or error}"
-                self._go_offline(reason)
-            raise LogOfflineError(reason) from error
-        self.index_failures += tail.write_indexes(work, self._view.high_watermark)
-        with self._lock:
-            tail.finish(work)
-            bases, segments, _ = self._view
-            self._view = LogView(bases, segments, work.end)
-        if sources is not None:
-            sources.tidy(self._lock, self.earliest, work.end)
-        if self._kafka is not None:
-            try:
-                self._kafka.flushed(work.end)
-                self._kafka.record(self._current_view)
-            except (OSError, StorageError):
-                self.index_failures += 1
-        return work.end
-
-    def _account(self, sources: SourcePositions) -> None:
-        """Under the lock: write down that the log's end is accounted for, before a flush."""
-        try:
-            sources.checkpoint(self._tail.end, self._view.high_watermark)
-        except OSError as error:
-            failure = storage_error(f"{self.name}: flush the positions of sources", error)
-            if isinstance(failure, DiskFullError) or is_no_descriptor(error):
-                raise failure from error
-            self._go_offline(str(failure))
-            raise LogOfflineError(str(failure)) from error
+        with self._state.flush_lock:
+            return flush(self._state)
 
     # -- reading --------------------------------------------------------------------------------
 
@@ -604,13 +376,12 @@ class Log:
             StorageError: the segment can't be opened now (no descriptor, say).
         """
         # What `_through_view` does, written out: this runs for every fetch.
-        view = self._view
         try:
-            return self._reader.read(view, offset, max_bytes, whole_first, resident)
+            return self._reader.read(self._state.view, offset, max_bytes, whole_first, resident)
         except (OffsetOutOfRangeError, SegmentRetiredError):
             return self._through_view(self._reader.read, offset, max_bytes, whole_first, resident)
         except OSError as error:
-            raise self._unreadable(error) from error
+            raise self._state.unreadable(error) from error
 
     def _through_view(
         self,
@@ -620,19 +391,15 @@ class Log:
     ) -> _Result:
         """Look at the current view; when a segment was deleted meanwhile, at the next one."""
         while True:
-            view = self._view
+            view = self._state.view
             self.check_readable()
             try:
                 return look(view, *args, **kwargs)
             except SegmentRetiredError:
-                if self._view is view:
-                    raise self._offline() from None
+                if self._state.view is view:
+                    raise self._state.offline_error() from None
             except OSError as error:
-                raise self._unreadable(error) from error
-
-    def _unreadable(self, error: OSError) -> StorageError:
-        self.is_suspect |= error.errno == EIO
-        return storage_error(f"{self.name}: read {error.filename or 'a segment'}", error)
+                raise self._state.unreadable(error) from error
 
     def offsets_before(self, time_ms: int, max_offsets: int, now_ms: int) -> list[int]:
         """List offsets up to a time, newest first; `hermes.storage.reader` says what is exact.
@@ -715,8 +482,8 @@ class Log:
         """
         while True:
             found = self._through_view(self._reader.append_times, start, end, interval_ms, max_runs)
-            if self._is_closed:
-                raise self._offline()
+            if self.is_closed:
+                raise self._state.offline_error()
             # Of a segment that was deleted meanwhile nothing that was found is to be believed.
             if self.earliest <= start:
                 return found
@@ -732,8 +499,9 @@ class Log:
         """
         tries = _LOOKS
         while True:
-            with self._lock:
-                view, tail = self._view, self._tail
+            state = self._state
+            with state.lock:
+                view, tail = state.view, state.tail
                 end, size = tail.end, tail.size_bytes
                 newest_ms = tail.last_ms
             try:
@@ -744,7 +512,7 @@ class Log:
                 if tries and isinstance(error, FileNotFoundError | SegmentRetiredError):
                     continue
                 if isinstance(error, SegmentRetiredError):
-                    raise self._offline() from error
+                    raise state.offline_error() from error
                 raise storage_error(f"{self.name}: describe the segments", error) from error
 
     # -- opening and closing --------------------------------------------------------------------
@@ -767,74 +535,7 @@ class Log:
             CorruptLogError: the segments don't fit together; the log stays offline, untouched.
             StorageError: the disk failed; the log stays offline, `reopen` may be tried.
         """
-        with self._flush_lock:
-            self._directory.is_new |= is_new_directory
-            try:
-                self._directory.identity = self._directory.current_identity()
-                sources = SourcePositions.load(
-                    self.directory, self._files, self._descriptors, clean=clean
-                )
-                loaded = self._load(now_ms, sources, clean=clean)
-                if sources is not None:
-                    sources.settle(loaded.end)
-                earliest = loaded.segments[0].base_offset
-                if self._kafka is not None:
-                    earliest = self._kafka.open(
-                        loaded.segments, loaded.end, now_ms, is_new=self._directory.is_new
-                    )
-            except OSError as error:
-                failure = storage_error(f"{self.name}: open", error)
-                self._offline_reason = str(failure)
-                raise failure from error
-            except StorageError as error:
-                self._offline_reason = str(error)
-                raise
-            self.strange_files = loaded.strange
-            if sources is not None and sources.is_set_aside:
-                self.strange_files = tuple({*loaded.strange, DAMAGED_NAME})
-            with self._lock:
-                self._sources = sources
-                self._install(loaded, earliest)
-            if self._kafka is not None and not self._directory.is_new:
-                with suppress(OSError, StorageError):
-                    self._kafka.record(self._current_view)
-            return loaded.report
-
-    def _load(self, now_ms: int, sources: SourcePositions | None, *, clean: bool) -> LoadedLog:
-        """Load the directory; one of Kafka's must have the segments that it had."""
-        known = None if self._kafka is None else self._kafka.recall()
-        segments = () if known is None else known.segments
-
-        def loaded(clean: bool) -> LoadedLog:
-            recovery = self._recovery(now_ms, sources, is_clean=clean)
-            return load(
-                self.directory, self._files, self._format, recovery, clean=clean, known=segments
-            )
-
-        found = loaded(clean)
-        if clean and known is not None and found.end < known.end:
-            # Whatever has happened to it, it is not what the marker was written for.
-            found = loaded(False)
-        return found
-
-    def _current_view(self) -> LogView:
-        return self._view
-
-    def _install(self, loaded: LoadedLog, earliest: int) -> None:
-        """Under the lock: start from what was loaded, all of it flushed."""
-        self.openings += 1
-        self.is_suspect |= loaded.report is not None and bool(loaded.report.bad_ranges)
-        self._view = LogView.of(loaded.segments, loaded.end, earliest)
-        self._tail = Tail(
-            self._files,
-            self._descriptors,
-            self._directory,
-            self._format,
-            loaded.end,
-            loaded.segments[-1].size_bytes,
-            has_new_names=loaded.has_new_names,
-        )
-        self._offline_reason = None
+        return self._opening.open(clean=clean, now_ms=now_ms, is_new_directory=is_new_directory)
 
     def reopen(self, now_ms: int) -> RecoveryReport:
         """Bring an offline log back: read its tail, keep what is valid, write and sync it again.
@@ -854,116 +555,34 @@ class Log:
             LogOfflineError: the disk still fails, something that was visible is missing, or the
                 log was closed; still offline.
         """
-        if not self._view.segments and not self._is_closed:
-            # Whoever made the directory may not have come to syncing its name.
-            report = self.open(clean=False, now_ms=now_ms, is_new_directory=True)
-            return report or RecoveryReport(self.end_offset, self.end_offset)
-        with self._flush_lock:
-            if self._is_closed:
-                self.check_online()
-            if self._offline_reason is None:
-                return RecoveryReport(self.high_watermark, self.high_watermark)
-            try:
-                return self._recover(now_ms)
-            except OSError as error:
-                failure = storage_error(f"{self.name}: reopen", error)
-                self._offline_reason = str(failure)
-                raise LogOfflineError(str(failure)) from error
-
-    def _recovery(
-        self, now_ms: int, sources: SourcePositions | None, *, is_clean: bool = True
-    ) -> TailRecovery:
-        end_for = None if sources is None else sources.end_for
-        known_end = 0
-        if self._kafka is not None and not is_clean:
-            known_end = self._kafka.recovery_point()
-        settings = self.settings
-        return TailRecovery(self._files, self._descriptors, settings, now_ms, end_for, known_end)
-
-    def _recover(self, now_ms: int) -> RecoveryReport:
-        """Under the flush lock, offline: recover from the high watermark on.
-
-        All segments are new objects. The old ones may be open in a file system that was taken away,
-        or hold names that an earlier attempt has changed half.
-        """
-        if self._replacing is not None:
-            old, new, _ = self._replacing
-            if self._has_been_replaced():
-                with self._lock:
-                    self._exchange(old, (new,))
-                self._retire([old])
-            self._replacing = None
-        view, tail = self._view, self._tail
-        segments = find_again(view, tail.end, self._files)
-        remove_unbegun(view, tail.end, self._files)
-        place = self._directory.current_identity()
-        first = view.position_of(view.high_watermark)
-        self._directory.sync_parent()
-        try:
-            if first and not self._format.is_dense:
-                # The flush that failed was to complete what is kept beside it.
-                complete = [LoadingSegment.of(segments[first - 1], self._files)]
-                self._recovery(now_ms, self._sources).mend_indexes(complete)
-            kept, report = self._recovery(now_ms, self._sources).after_failure(
-                segments[first:],
-                view.high_watermark,
-                tail.end,
-                tail.unflushed_bytes,
-                tail.entries,
-                # Nobody was told that any of it is on disk. Producers of Kafka's send it again in
-                # order, and couldn't fill a hole; its consumers couldn't read over one.
-                until_damage=self._kafka is not None,
-            )
-            if self._sources is not None:
-                self._sources.settle(report.valid_end)
-            loaded = (*segments[:first], *kept)
-            if self._kafka is not None:
-                end = report.valid_end
-                self._kafka.load_producers(loaded, view.earliest, end, now_ms)
-        except BaseException:
-            self._retire(segments)
-            raise
-        with self._lock:
-            tail.release()
-            self._directory.identity = place
-            if self._kafka is not None:
-                self._kafka.cut(view.earliest, report.valid_end)
-            self._install(
-                LoadedLog(loaded, report.valid_end, report, self.strange_files), view.earliest
-            )
-        self._retire((*view.segments, *segments[first + len(kept) :]))
-        return report
-
-    def _retire(self, segments: Sequence[Segment]) -> None:
-        for segment in segments:
-            self._descriptors.retire(segment.file)
+        return self._opening.reopen(now_ms)
 
     def close(self) -> None:
         """Stop serving, for good. Waits for a flush or delete under way, but does not flush.
 
         Slices that are held stay readable until they are released.
         """
-        with self._flush_lock, suppress(OSError):
+        state = self._state
+        with state.flush_lock, suppress(OSError):
             if not self.is_offline and self.unflushed_bytes == 0:
-                if self._sources is not None:
-                    self._sources.close(self.end_offset)
-                if self._kafka is not None:
-                    self._kafka.close(self.end_offset)
+                for each in state.sidecars:
+                    each.close(state.tail.end)
                     with suppress(StorageError):
-                        self._kafka.record(self._current_view, has_new_end=True)
-                self._view.segments[-1].index.close()
+                        each.record(state.current_view, has_new_end=True)
+                state.view.segments[-1].index.close()
         self._shut("the log is closed")
 
     def _shut(self, reason: str) -> None:
-        with self._flush_lock, self._lock:
-            self._is_closed = True
-            self._offline_reason = None
-            self._go_offline(reason)
-            self._tail.release()
-            self._retire(self._view.segments)
-            if self._sources is not None:
-                self._sources.retire()
-        self._directory.forget_removed()
+        state = self._state
+        with state.flush_lock, state.lock:
+            state.is_closed = True
+            state.offline_reason = None
+            state.go_offline(reason)
+            state.tail.release()
+            state.retire(state.view.segments)
+            for each in state.sidecars:
+                each.retire()
+        state.directory.forget_removed()
 
     # -- deleting -------------------------------------------------------------------------------
 
@@ -988,150 +607,7 @@ class Log:
                 service nevertheless; the next call tries their files again, and what is left of
                 them at the next start comes back.
         """
-        with self._flush_lock:
-            self.check_online()
-            self._check_directory()
-            removed = self._remove_from_view(count, expected_end)
-        self._delete_removed()
-        return sum(segment.size_bytes for segment in removed)
-
-    @property
-    def files(self) -> FileLayer:
-        """The file layer."""
-        return self._files
-
-    def complete_segments(self) -> tuple[Segment, ...]:
-        """The segments that nothing is appended to any more, all of them on disk."""
-        view = self._view
-        count = len(view.segments) - 1
-        while count > 0 and not (
-            view.segments[count].is_flushed_name and view.bases[count] <= view.high_watermark
-        ):
-            count -= 1
-        return view.segments[: max(0, count)]
-
-    def visible_segments(self) -> list[tuple[Segment, int]]:
-        """The segments that have something visible, each with where that ends."""
-        view = self._view
-        ends = [(each, view.visible_end_of(place)) for place, each in enumerate(view.segments)]
-        return [(each, end) for each, end in ends if end > each.base_offset]
-
-    @property
-    def complete_end(self) -> int:
-        """Where the last of `complete_segments` ends."""
-        count = len(self.complete_segments())
-        return self._view.bases[count] if count else self.earliest
-
-    def replace_segment(self, old: Segment, draft: str, size_bytes: int) -> int:
-        """Let a file take a complete segment's place, of Kafka's format. Blocks; worker threads.
-
-        Readers go on: slices of the old one stay readable until they are released.
-
-        Args:
-            old: one of `complete_segments`.
-            draft: the path of a file in the log's directory, synced: some of the segment's batches.
-                Without any, the segment goes, unless it is the first one.
-            size_bytes: how large that is.
-
-        Returns:
-            By how many bytes the log became smaller.
-
-        Raises:
-            LogOfflineError: the log is offline; nothing was changed.
-            StorageError: the disk refused, or the segment is none of the log's any more.
-        """
-        with self._flush_lock:
-            self.check_online()
-            self._check_directory()
-            if old not in self.complete_segments():
-                raise StorageError(f"{self.name}: {old.path} was deleted meanwhile")
-            try:
-                return self._replace_segment(old, draft, size_bytes)
-            except OSError as error:
-                raise storage_error(f"{self.name}: replace {old.path}", error) from error
-
-    def _replace_segment(self, old: Segment, draft: str, size_bytes: int) -> int:
-        last_ms = self._last_append_ms(old)
-        is_dropped = not size_bytes and old is not self._view.segments[0]
-        new = Segment(self._files, self._format, self.directory, old.base_offset)
-        new.size_bytes = size_bytes
-        for path in new.index.paths:
-            with suppress(FileNotFoundError):
-                self._files.unlink(path)
-        with self._lock:
-            if not is_dropped:
-                self._rename(draft, old, new)
-            self._exchange(old, () if is_dropped else (new,))
-        self._retire([old])
-        if is_dropped:
-            if self._kafka is not None:
-                self._kafka.record(self._current_view, is_synced=True)
-            remove_segment(old, self._files)
-        self._directory.sync()
-        if not is_dropped:
-            with suppress(OSError):  # no message depends on it
-                self._index_again(new, last_ms)
-        return old.size_bytes - size_bytes
-
-    def _exchange(self, old: Segment, new: tuple[Segment, ...]) -> None:
-        """Under the lock: let readers have another segment, or none, in a segment's place."""
-        view, place = self._view, self._view.segments.index(old)
-        segments = (*view.segments[:place], *new, *view.segments[place + 1 :])
-        self._view = LogView.of(segments, view.high_watermark, view.earliest)
-
-    def _rename(self, draft: str, old: Segment, new: Segment) -> None:
-        """Under the lock: give a file a segment's name.
-
-        A rename that fails may have been done all the same. Then the segment's file is gone, and
-        whoever took it to be there would miss its messages.
-
-        Raises:
-            LogOfflineError: nobody knows which of both is there; `reopen` finds out.
-            OSError: it was not done.
-        """
-        self._replacing = (old, new, identity(self._files.lstat(draft)))
-        try:
-            self._files.rename(draft, old.path)
-        except OSError as error:
-            try:
-                is_done = self._has_been_replaced()
-            except OSError:
-                reason = f"{self.name}: replace {old.path}: {error.strerror or error}"
-                self._go_offline(reason)
-                raise LogOfflineError(reason) from error
-            if not is_done:
-                self._replacing = None
-                raise
-        self._replacing = None
-
-    def _has_been_replaced(self) -> bool:
-        """Whether the name of `_replacing` has the new file."""
-        assert self._replacing is not None
-        old, _, made = self._replacing
-        return identity(self._files.lstat(old.path)) == made
-
-    def _last_append_ms(self, segment: Segment) -> int | None:
-        """When a complete segment was appended to last, if its index tells."""
-        descriptor = self._descriptors.acquire(segment.file)
-        try:
-            end = self._format.end_of(self._files, segment, segment.size_bytes)
-            segment.index.load(descriptor, end)
-        finally:
-            self._descriptors.release(segment.file)
-        return None if segment.index.last is None else segment.index.last.time_ms
-
-    def _index_again(self, segment: Segment, last_ms: int | None) -> None:
-        """Write what is kept beside a segment that has replaced another."""
-        base = segment.base_offset
-        descriptor = self._descriptors.acquire(segment.file)
-        try:
-            end = self._format.end_of(self._files, segment, segment.size_bytes)
-            segment.index.load(descriptor, end)
-            segment.index.settle(descriptor, base, end, complete=True)
-            if last_ms is not None and end > base:
-                segment.index.append([(last_ms, end)], descriptor, start=end, complete=True)
-        finally:
-            self._descriptors.release(segment.file)
+        return self._deletion.oldest(count, expected_end)
 
     def delete_records(self, offset: int) -> int:
         """Let the log begin at an offset from now on. Blocks; any worker thread.
@@ -1151,28 +627,7 @@ class Log:
             StorageError: the disk refused, or the log is of another format; as for
                 `delete_oldest`.
         """
-        if self._kafka is None:
-            text = f"{self.name} is of the format {self._format.name}"
-            raise StorageError(f"{text}: only whole segments can be deleted at its start")
-        with self._flush_lock:
-            self.check_online()
-            self._check_directory()
-            view = self._view
-            if offset > view.high_watermark:
-                raise OffsetOutOfRangeError(offset, view.earliest, view.high_watermark)
-            if offset <= view.earliest:
-                return view.earliest
-            try:
-                self._kafka.keep_start(offset, self._current_view)
-            except OSError as error:
-                raise storage_error(f"{self.name}: delete records", error) from error
-            with self._lock:
-                view = self._view
-                self._view = LogView.of(view.segments, view.high_watermark, offset)
-            self._kafka.cut(offset, self.end_offset)
-            self._remove_from_view(view.position_of(offset), None)
-        self._delete_removed()
-        return self.earliest
+        return self._deletion.records(offset)
 
     def check_directory(self) -> None:
         """Make sure that the directory is still the one that was opened. Blocks; any worker thread.
@@ -1182,68 +637,9 @@ class Log:
         Raises:
             LogOfflineError: it isn't, or the log was offline before; it is now in any case.
         """
-        with self._flush_lock:
-            self.check_online()
-            self._check_directory()
-
-    def _check_directory(self) -> None:
-        """Under the flush lock: go offline when the directory isn't the one that was opened."""
-        try:
-            self._directory.check()
-        except OSError as error:
-            reason = f"{self.name}: {error.strerror}"
-            with self._lock:
-                self._go_offline(reason)
-            raise LogOfflineError(reason) from error
-
-    def _delete_removed(self) -> None:
-        """Delete the files of segments that are in no view any more."""
-        try:
-            if self._kafka is not None and self._directory.has_removed:
-                self._kafka.record(self._current_view, is_synced=True)
-            self._directory.delete_removed(lambda: self._view.segments[0].is_flushed_name)
-        except OSError as error:
-            raise storage_error(f"{self.name}: delete segments", error) from error
-
-    def _remove_from_view(self, count: int, expected_end: int | None) -> tuple[Segment, ...]:
-        """Under the flush lock: take segments out of the view; they are to be deleted now."""
-        total, tail = len(self._view.bases), self._tail
-        if count >= total and expected_end in (None, tail.end) and tail.size_bytes:
-            removed = self._replace_all()
-            if removed:
-                return removed
-        with self._lock:
-            view = self._view
-            count = min(count, len(view.bases) - 1)
-            while count > 0 and view.bases[count] > view.high_watermark:
-                count -= 1
-            if count <= 0:
-                return ()
-            removed = view.segments[:count]
-            # An active one that was only opened, to see whether it was to be rolled, is among them.
-            tail.forget(removed)
-            self._view = LogView.of(view.segments[count:], view.high_watermark, view.earliest)
-        self._retire(removed)
-        self._directory.remove(removed)
-        return removed
-
-    def _replace_all(self) -> tuple[Segment, ...]:
-        """Under the flush lock: let an empty segment stand in for all; () if the log grew."""
-        end = self._flush()
-        with self._lock:
-            view, tail = self._view, self._tail
-            if tail.end != end or not tail.size_bytes:
-                return ()
-            try:
-                stand_in = tail.replace(view.segments)
-            except OSError as error:
-                what = f"{self.name}: begin an empty segment"
-                raise storage_error(what, error) from error
-            self._view = LogView.of((stand_in,), end)
-        self._retire(view.segments)
-        self._directory.remove(view.segments)
-        self._flush()
-        return view.segments
+        with self._state.flush_lock:
+            self._state.check_online()
+            self._state.check_directory()
 
     def delete(self) -> int:
         """Delete the log with its directory, oldest segment first: what a crash leaves is a log.
@@ -1261,9 +657,9 @@ class Log:
         """
         self._shut("the topic was deleted")
         try:
-            if self._kafka is not None:
-                self._kafka.forget()
-            self._directory.delete()
+            for each in self._state.sidecars:
+                each.forget()
+            self._state.directory.delete()
         except OSError as error:
             what = f"{self.name}: delete {error.filename or ''}"
             raise storage_error(what, error) from error

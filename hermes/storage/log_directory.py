@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 from errno import ESTALE
 from stat import S_ISLNK
 
-from hermes.storage.checkpoints import CLEANED_SUFFIX, KAFKA_NAMES, RECORD_NAME
 from hermes.storage.descriptors import DescriptorCache
 from hermes.storage.files import FileLayer, Identity, identity
-from hermes.storage.segment import BESIDE, SEGMENT_SUFFIX, Segment, parse_segment_name
+from hermes.storage.log_format import LogFormat
+from hermes.storage.segment import BESIDE, Segment, parse_segment_name
 from hermes.storage.segment_files import remove_segment
 from hermes.storage.source_positions import DAMAGED_NAME, POSITIONS_NAMES
 
@@ -25,7 +25,7 @@ class LogDirectory:
     """A partition's directory; all calls block, and belong into worker threads (but for `check`).
 
     Args:
-        suffix: what the log's format calls its segments.
+        log_format: what its segments hold.
         descriptors: gives idle descriptors up when there is none for a sync.
 
     Attributes:
@@ -35,10 +35,10 @@ class LogDirectory:
     """
 
     def __init__(
-        self, path: str, suffix: str, files: FileLayer, descriptors: DescriptorCache
+        self, path: str, log_format: LogFormat, files: FileLayer, descriptors: DescriptorCache
     ) -> None:
         self.path = path
-        self._suffix = suffix
+        self._format = log_format
         self.identity: Identity | None = None
         self.is_new = False
         self._files = files
@@ -132,7 +132,7 @@ class LogDirectory:
             raise OSError(ESTALE, text, self.path)
         for name in self._own_files():
             self._files.unlink(os.path.join(self.path, name))
-            if name.endswith(self._suffix):
+            if name.endswith(self._format.suffix):
                 self._files.fsync_directory(self.path)
         if S_ISLNK(self._files.lstat(self.path).st_mode):
             self._files.unlink(self.path)
@@ -141,19 +141,18 @@ class LogDirectory:
 
     def _own_files(self) -> list[str]:
         """The names of our files in the directory, in the order to delete them."""
-        names = self._files.listdir(self.path)
+        names, kind = self._files.listdir(self.path), self._format
         parsed = [
-            (base, suffix not in BESIDE[self._suffix], name)
+            (base, suffix not in BESIDE[kind.suffix], name)
             for name in names
-            for base, suffix in [parse_segment_name(name, self._suffix) or (-1, "")]
+            for base, suffix in [parse_segment_name(name, kind.suffix) or (-1, "")]
             if suffix
         ]
         # What is said of messages goes before them.
-        sources = [name for name in (*POSITIONS_NAMES, DAMAGED_NAME) if name in names]
-        # What says whose messages they are goes last.
-        last = []
-        if self._suffix != SEGMENT_SUFFIX:
-            last = [each for each in reversed(KAFKA_NAMES) if each in names and each != RECORD_NAME]
-            sources += [name for name in names if name == RECORD_NAME]
-            sources += [name for name in names if name.endswith(CLEANED_SUFFIX)]
-        return [*sources, *(name for _, _, name in sorted(parsed)), *last]
+        said = (*POSITIONS_NAMES, DAMAGED_NAME, *kind.first_names)
+        return [
+            *(name for name in said if name in names),
+            *(name for name in names if name.endswith(kind.draft_suffixes)),
+            *(name for _, _, name in sorted(parsed)),
+            *(name for name in kind.last_names if name in names),
+        ]

@@ -70,6 +70,13 @@ class LogFormat(Protocol):
         counts_messages: whether an offset counts messages; else it counts bytes.
         is_dense: whether each segment ends where the next one begins, and a segment's name
             promises that all before it is on disk.
+        has_topic_ids: whether a partition's directory says the id of its topic.
+        has_timestamps: whether messages have times of their own.
+        keeps_beyond_damage: whether of what no flush had confirmed that is kept, too, which
+            follows damage.
+        first_names, last_names: names of files in a partition's directory that belong to no
+            segment, in the order to delete them: before the segments, and after them.
+        draft_suffixes: what the name of a file ends in that may take a segment's place.
     """
 
     name: str
@@ -77,6 +84,12 @@ class LogFormat(Protocol):
     index_suffix: str
     counts_messages: bool
     is_dense: bool
+    has_topic_ids: bool
+    has_timestamps: bool
+    keeps_beyond_damage: bool
+    first_names: Sequence[str]
+    last_names: Sequence[str]
+    draft_suffixes: tuple[str, ...]
 
     def new_index(self, files: FileLayer, path: str, base_offset: int) -> TimeIndex:
         """Make the index of a segment, without touching a file."""

@@ -23,8 +23,6 @@ from hermes.storage.append_times import append_runs
 from hermes.storage.descriptors import DescriptorCache, LogSlice
 from hermes.storage.files import FileLayer, ResidentFiles
 from hermes.storage.index_entries import IndexReader, unreadable_is_empty
-from hermes.storage.kafka_format import KAFKA
-from hermes.storage.kafka_index import KafkaIndex
 from hermes.storage.log_format import LogFormat, OpenSegment
 from hermes.storage.message_times import TimestampedOffset, latest_timestamp, offset_at_time
 from hermes.storage.segment import LogView, Segment
@@ -138,7 +136,7 @@ class LogReader:
         return latest_timestamp(view, self._loaded)
 
     def _check_timestamps(self) -> None:
-        if self._format is not KAFKA:
+        if not self._format.has_timestamps:
             raise StorageError(f"messages of the format {self._format.name} have no timestamps")
 
     @contextmanager
@@ -252,8 +250,8 @@ class LogReader:
         if last is not None and last.end_offset == end:
             return last.time_ms
         # What Kafka wrote is as old as its newest message, as it is for Kafka.
-        if isinstance(index, KafkaIndex) and index.newest[0] >= 0:
-            return index.newest[0]
+        if index.newest_ms >= 0:
+            return index.newest_ms
         return self._modified_ms(view.segments[position])
 
 

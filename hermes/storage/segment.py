@@ -216,3 +216,12 @@ class LogView(NamedTuple):
 
     def visible_end_of(self, position: int) -> int:
         return min(self.end_of(position, self.high_watermark), self.high_watermark)
+
+    def complete_segments(self) -> tuple[Segment, ...]:
+        """The segments that nothing is appended to any more, all of them on disk."""
+        count = len(self.segments) - 1
+        while count > 0 and not (
+            self.segments[count].is_flushed_name and self.bases[count] <= self.high_watermark
+        ):
+            count -= 1
+        return self.segments[: max(0, count)]

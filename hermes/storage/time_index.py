@@ -81,6 +81,11 @@ class TimeIndex:
     def paths(self) -> tuple[str, ...]:
         return (self.path,)
 
+    @property
+    def newest_ms(self) -> int:
+        """The largest of the messages' own timestamps, of what was looked at; < 0 if unknown."""
+        return -1
+
     # -- beginning ------------------------------------------------------------------------------
 
     def begin(self) -> None:

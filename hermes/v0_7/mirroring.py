@@ -125,7 +125,7 @@ class Mirroring:
         """Get the logs ready, check the sets, and append; what became of each, or a Deferred."""
 
         def begin(logs: Sequence[Log | None]) -> "_Refused | Deferred[_Refused]":
-            unready = {log for log in logs if log is not None and not log.takes_sources}
+            unready = {log for log in logs if log is not None and not log.sources.takes_ranges}
             if not unready:
                 return {}
             return self._beginning.run(self._shared.in_thread, _begin_sources, unready)
@@ -157,12 +157,12 @@ class Mirroring:
         log = None
         try:
             log = self._produces.log_for(wanted.topic, _partition_of(wanted), client)
-            if log in refused and not log.takes_sources:
+            if log in refused and not log.sources.takes_ranges:
                 raise refused[log]
             offset = self._append(log, wanted, check)
         except HermesError as error:
             return Appended(self._refuse(client, wanted, log, error))
-        position = log.source_position(wanted.source)
+        position = log.sources.position(wanted.source)
         entry = MirroredEntry(ErrorCode.NONE, -1 if offset is None else offset, position)
         return Appended(entry, log, log.openings)  # also of what was there: is it flushed?
 
@@ -174,7 +174,7 @@ class Mirroring:
             raise InvalidMessageError(f"{size - check.valid_bytes} bytes are not a whole message")
         span = SourceRange(wanted.source, wanted.source_begin, wanted.source_end, wanted.flags)
         buffers, messages = (wanted.message_set,), check.message_count
-        offset = log.append_range(span, buffers, size, messages, self._shared.now_ms())
+        offset = log.sources.append_range(span, buffers, size, messages, self._shared.now_ms())
         if offset is not None:
             self._produces.count(log, size, messages)
         return offset
@@ -187,7 +187,7 @@ class Mirroring:
         else:
             self._produces.refusal(wanted.topic, wanted.partition, error, client)
         self._produces.count_refusal("mirrored_produce", error, client)
-        position = -1 if log is None else log.source_position(wanted.source)
+        position = -1 if log is None else log.sources.position(wanted.source)
         return MirroredEntry(code_for(error), -1, position)
 
     # -- positions ------------------------------------------------------------------------------
@@ -205,7 +205,7 @@ class Mirroring:
         flushed = [
             self._shared.flusher.flush_now(log, urgent=False)
             for log in logs
-            if log.partition in told and log.has_sources
+            if log.partition in told and log.sources.has_any
         ]
         return cancellable(
             gatherResults(flushed, consumeErrors=True).addCallbacks(
@@ -235,7 +235,7 @@ def _begin_sources(logs: Sequence[Log]) -> _Refused:
     refused = {}
     for log in logs:
         try:
-            log.begin_sources()
+            log.sources.begin()
         except StorageError as error:
             refused[log] = error
     return refused
@@ -255,7 +255,7 @@ def _positions(logs: Sequence[Log], request: SourcePositionsRequest) -> SourcePo
         first = number if log.partition == first_partition else 0
         if len(told) == TOLD_PARTITIONS or not room:
             return SourcePositionsResponse(log.partition << _NUMBER_BITS, told, ())
-        end, sources = log.source_positions(first, room + 1)
+        end, sources = log.sources.positions(first, room + 1)
         told.append(PartitionPositions(log.partition, log.earliest, end, sources[:room]))
         if len(sources) > room:
             following = log.partition << _NUMBER_BITS | sources[room].number
@@ -268,7 +268,7 @@ def _spans(logs: Sequence[Log], first: int) -> SourcePositionsResponse:
     """Spans of one partition from an offset on, and where the next response begins."""
     if len(logs) != 1:
         return SourcePositionsResponse(-1, (), ())
-    end, spans = logs[0].source_spans(first, TOLD_SPANS + 1)
+    end, spans = logs[0].sources.spans(first, TOLD_SPANS + 1)
     following = spans[TOLD_SPANS].log_begin if len(spans) > TOLD_SPANS else -1
     told = PartitionPositions(logs[0].partition, logs[0].earliest, end, ())
     return SourcePositionsResponse(following, [told], spans[:TOLD_SPANS])

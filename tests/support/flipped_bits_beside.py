@@ -159,7 +159,7 @@ def _look_at_mirrored(path: Path, *, is_clean: bool, boot: str = UnsyncedFiles.b
     said = [DAMAGED_NAME] if DAMAGED_NAME in log.log.strange_files else []
     if report is not None and report.dropped_bytes:
         said.append(str(report))
-    positions = {each.name: log.log.source_position(each.name) for each in log.copies}
+    positions = {each.name: log.log.sources.position(each.name) for each in log.copies}
     content = read_all(log.log)
     log.log.close()
     return Seen({"positions": positions, "content": content}, said)

@@ -78,7 +78,7 @@ class MirroredLog:
 
     def copy(self, source: SourceCopy, count: int = 2) -> int | None:
         """Append the next messages of a source, as a mirror that asks for the position."""
-        begin = max(self.log.source_position(source.name), 0)
+        begin = max(self.log.sources.position(source.name), 0)
         return self.send(source, begin, count)
 
     def send(self, source: SourceCopy, begin: int, count: int) -> int | None:
@@ -86,9 +86,9 @@ class MirroredLog:
         wanted, messages = source.batch(begin, count)
         data = b"".join(messages)
         self.now_ms += 1
-        if not self.log.takes_sources:
-            self.log.begin_sources()
-        return self.log.append_range(wanted, [data], len(data), len(messages), self.now_ms)
+        if not self.log.sources.takes_ranges:
+            self.log.sources.begin()
+        return self.log.sources.append_range(wanted, [data], len(data), len(messages), self.now_ms)
 
     def produce(self) -> None:
         """Append a message of a producer."""
@@ -97,7 +97,7 @@ class MirroredLog:
 
     def flush(self) -> None:
         """Flush, and acknowledge what there was."""
-        positions = {each.name: self.log.source_position(each.name) for each in self.copies}
+        positions = {each.name: self.log.sources.position(each.name) for each in self.copies}
         self.log.flush()
         for each in self.copies:
             each.acknowledged = max(each.acknowledged, positions[each.name])
@@ -107,7 +107,7 @@ class MirroredLog:
         content = read_all(self.log)
         found = [content[n : n + SIZE] for n in range(0, len(content), SIZE)]
         for each in self.copies:
-            position = max(self.log.source_position(each.name), 0)
+            position = max(self.log.sources.position(each.name), 0)
             assert position >= each.acknowledged, f"{each.name} is here up to {position}"
             expected = each.expected(0, position // SIZE)
             mine = [data for data in found if data[10:11] == each.name.encode()]
@@ -118,10 +118,10 @@ class MirroredLog:
 
     def _check_spans(self, content: bytes) -> None:
         """Each span leads to what it says."""
-        _, positions = self.log.source_positions(0, 100)
+        _, positions = self.log.sources.positions(0, 100)
         names = {each.number: each.source for each in positions}
         by_name = {each.name: each for each in self.copies}
-        for span in self.log.source_spans(0, 10_000)[1]:
+        for span in self.log.sources.spans(0, 10_000)[1]:
             if span.log_begin < self.log.earliest:
                 continue
             source = by_name[names[span.number]]

@@ -74,7 +74,7 @@ def resume_by_acknowledgement(log: MirroredLog, source: SourceCopy) -> None:
         try:
             added = log.send(source, begin, 3)
         except SourceOverlapError:
-            begin = log.log.source_position(source.name)
+            begin = log.log.sources.position(source.name)
             continue
         begin += 3 * SIZE
         if added is not None:
@@ -158,7 +158,7 @@ def test_a_sync_that_another_thread_makes_while_a_record_is_written(tmp_path: Pa
         def before(self, name: str, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
             if self.is_racing and name == "pwritev":
                 self.is_racing = False
-                log.log._sources.sync()
+                log.log._state.sidecars[0].sync()
             return super().before(name, arguments)
 
     (tmp_path / "logs" / "clicks-0").mkdir(parents=True)

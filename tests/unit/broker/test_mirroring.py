@@ -22,6 +22,7 @@ from hermes.protocol import (
     encode_message_set,
 )
 from hermes.storage import Log
+from hermes.storage.log_sources import LogSources
 
 FLUSHED, WRITTEN = 2, 1
 
@@ -143,12 +144,12 @@ def test_positions_are_told_when_they_are_on_disk(
 def test_a_disk_that_has_no_room_for_the_file_refuses(
     bench: BrokerBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(log: Log) -> None:
+    def refuse(sources: LogSources) -> None:
         raise DiskFullError("no room")
 
     connection, transport = bench.connect()
     with monkeypatch.context() as patch:
-        patch.setattr(Log, "begin_sources", refuse)
+        patch.setattr(LogSources, "begin", refuse)
         connection.dataReceived(copied(0, PLAIN))
         bench.turns()
         (answer,) = answers(transport)

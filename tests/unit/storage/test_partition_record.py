@@ -362,7 +362,7 @@ def test_deleted_records_stay_deleted_whichever_of_the_two_files_is_written(data
         files = FaultyFiles(number, 5, stays=True, only=("open_new", "pwrite", "rename"))
         directory, _ = opened(data)
         log = only_log(directory)
-        log._kafka._files = log._kafka._checkpoints._files = files  # type: ignore[union-attr]
+        log.sidecar._files = log.sidecar._checkpoints._files = files  # type: ignore[attr-defined]
         wanted = log.earliest + 1
         try:
             log.delete_records(wanted)

@@ -161,18 +161,18 @@ def opened(path: Path, files: UnsyncedFiles | None = None, **options: bool) -> M
 
 
 def positions(log: MirroredLog) -> dict[str, int]:
-    return {each.source: each.position for each in log.log.source_positions(0, 100)[1]}
+    return {each.source: each.position for each in log.log.sources.positions(0, 100)[1]}
 
 
 def test_a_log_without_mirrors_has_no_file(logs: MirroredLog, tmp_path: Path) -> None:
     logs.produce()
     logs.flush()
     assert not (tmp_path / "clicks-0" / "sources.positions").exists()
-    assert not logs.log.has_sources
-    assert logs.log.source_positions(0, 10) == (SIZE, [])
-    assert logs.log.source_spans(0, 10) == (SIZE, [])
+    assert not logs.log.sources.has_any
+    assert logs.log.sources.positions(0, 10) == (SIZE, [])
+    assert logs.log.sources.spans(0, 10) == (SIZE, [])
     with pytest.raises(StorageError, match="not ready"):
-        logs.log.append_range(SourceRange("v", 0, 20, V), [bytes(20)], 20, 1, NOW_MS)
+        logs.log.sources.append_range(SourceRange("v", 0, 20, V), [bytes(20)], 20, 1, NOW_MS)
 
 
 def test_nothing_is_forgotten_over_clean_stops(tmp_path: Path) -> None:
@@ -204,17 +204,17 @@ def test_a_file_stays_small_however_long_a_mirror_runs(tmp_path: Path) -> None:
     log.log.close()
     again = opened(tmp_path, clean=True)
     assert positions(again) == {"v": 6000 * SIZE}
-    assert len(again.log.source_spans(0, 10)[1]) == 1
+    assert len(again.log.sources.spans(0, 10)[1]) == 1
     again.log.close()
     assert files.opened == set()
 
 
 def test_a_partition_that_gets_nothing_of_its_sources_stays_small(tmp_path: Path) -> None:
     log = opened(tmp_path)
-    log.log.begin_sources()
+    log.log.sources.begin()
     for number in range(5000):
         wanted = SourceRange(f"source {number % 3}", number, number + 1, 0)
-        assert log.log.append_range(wanted, [], 0, 0, NOW_MS) is None
+        assert log.log.sources.append_range(wanted, [], 0, 0, NOW_MS) is None
     path = tmp_path / "clicks-0" / "sources.positions"
     expected = {f"source {n % 3}": n + 1 for n in range(4997, 5000)}
     assert positions(log) == expected
@@ -223,9 +223,9 @@ def test_a_partition_that_gets_nothing_of_its_sources_stays_small(tmp_path: Path
     log.log.flush()
     killed = opened(tmp_path)
     assert positions(killed) == expected
-    killed.log.begin_sources()
-    killed.log.append_range(SourceRange("source 0", 6000, 6001, 0), [], 0, 0, NOW_MS)
-    killed.log.append_range(SourceRange("another", 0, 7, 0), [], 0, 0, NOW_MS)
+    killed.log.sources.begin()
+    killed.log.sources.append_range(SourceRange("source 0", 6000, 6001, 0), [], 0, 0, NOW_MS)
+    killed.log.sources.append_range(SourceRange("another", 0, 7, 0), [], 0, 0, NOW_MS)
     killed.log.close()
     again = opened(tmp_path, clean=True)
     assert positions(again) == expected | {"source 0": 6001, "another": 7}
@@ -446,15 +446,15 @@ def test_the_file_goes_with_its_topic(tmp_path: Path) -> None:
     directory = DataDirectory(tmp_path / "logs", lambda topic: settings(), UnsyncedFiles())
     directory.open(NOW_MS)
     log = directory.create("clicks", 0)
-    log.begin_sources()
+    log.sources.begin()
     data = message("x" * 10)
-    log.append_range(SourceRange("v", 0, 20, V), [data], 20, 1, NOW_MS)
+    log.sources.append_range(SourceRange("v", 0, 20, V), [data], 20, 1, NOW_MS)
     append(log, data)
     log.flush()
     directory.delete_topic("clicks")
     assert not (tmp_path / "logs" / "clicks-0").exists()
     log = directory.create("clicks", 0)
-    assert log.source_position("v") == -1
+    assert log.sources.position("v") == -1
     assert directory.close()
 
 
@@ -468,7 +468,7 @@ def test_a_log_that_is_rolled_and_trimmed_keeps_its_positions(tmp_path: Path) ->
     log.copy(log.copies[0], 3)
     log.flush()
     log.check()
-    spans = log.log.source_spans(0, 100)[1]
+    spans = log.log.sources.spans(0, 100)[1]
     assert all(span.log_end > log.log.earliest for span in spans)
     log.log.close()
     again = opened(tmp_path, clean=True)

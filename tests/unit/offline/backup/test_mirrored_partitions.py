@@ -62,7 +62,7 @@ def test_a_backup_of_a_running_broker(tmp_path: Path, log: MirroredLog) -> None:
     assert "1 ranges end beyond the log's end" in findings[0].text
     assert restored.log.end_offset == high_watermark
     for each, original in zip(restored.copies, log.copies, strict=True):
-        assert restored.log.source_position(each.name) == original.acknowledged
+        assert restored.log.sources.position(each.name) == original.acknowledged
     restored.check()
     for each in restored.copies:
         restored.copy(each, 3)

@@ -1,0 +1,116 @@
+"""The log formats that there are, what each keeps beside a log, and which one a directory has."""
+
+import os
+from contextlib import suppress
+from typing import Final, NamedTuple
+from uuid import UUID, uuid4
+
+from hermes.errors import StorageError
+from hermes.storage.checkpoints import METADATA_NAME, Checkpoints, read_topic_id, write_topic_id
+from hermes.storage.files import FileLayer
+from hermes.storage.kafka_0_7 import KAFKA_0_7
+from hermes.storage.kafka_format import KAFKA, format_of
+from hermes.storage.kafka_partition import KafkaPartition
+from hermes.storage.layout import is_unused, may_lack_id
+from hermes.storage.log_format import LogFormat
+from hermes.storage.partition_record import mend_topic_id
+from hermes.storage.sidecar import FormatSidecar
+
+#: By the name that the topics' setting `format` has for each.
+FORMATS: Final = {each.name: each for each in (KAFKA_0_7, KAFKA)}
+
+#: What makes the sidecar of a format, for those that have one.
+_SIDECARS: Final = {KAFKA.name: KafkaPartition}
+
+
+def new_sidecar(
+    log_format: LogFormat,
+    topic: str,
+    partition: int,
+    directory: str,
+    files: FileLayer,
+    topic_id: UUID | None,
+    checkpoints: Checkpoints | None,
+) -> FormatSidecar:
+    """Make what a format keeps beside a log, without touching a file.
+
+    Args:
+        log_format: the format.
+        topic: the topic's name.
+        partition: the partition's number.
+        directory: the partition's directory.
+        files: the file layer.
+        topic_id: the topic's id, if it is known.
+        checkpoints: the data directory's; those of the directory above unless given.
+    """
+    make = _SIDECARS.get(log_format.name)
+    if make is None:
+        return FormatSidecar()
+    return make(topic, partition, directory, files, topic_id, checkpoints)
+
+
+class FoundFormat(NamedTuple):
+    """What a partition's directory has shown.
+
+    Attributes:
+        format: its format; None for a directory that a loss of power has left without its files'
+            names or bytes: nothing in it was ever flushed, and it can be begun again.
+        topic_id: an id that was made up, since the power has taken it.
+        mended: the file that said a wrong id, and what was done; empty for none.
+    """
+
+    format: LogFormat | None
+    topic_id: UUID | None = None
+    mended: str = ""
+
+
+def find_format(
+    directory: str, wanted: LogFormat, files: FileLayer, checkpoints: Checkpoints
+) -> FoundFormat:
+    """Find out of which format a partition's directory is: what it holds says it. Blocks.
+
+    What can't be looked at can't be opened either, and says why then. Once it can be, it is opened
+    as what it should be.
+
+    Args:
+        directory: the directory.
+        wanted: the format that its topic's settings name.
+        files: the file layer.
+        checkpoints: the data directory's.
+
+    Raises:
+        StorageError: a small file can't be mended.
+    """
+    mended, is_kafka = "", False
+    try:
+        told = mend_topic_id(directory, files, checkpoints)
+        if told:
+            mended = f"{os.path.basename(directory)}/{METADATA_NAME}, which {told}"
+        is_kafka = format_of(directory, files) is KAFKA
+        if (is_kafka or wanted is KAFKA) and not (is_kafka and _has_topic_id(directory, files)):
+            if is_unused(directory, files):
+                return FoundFormat(None, None, mended)
+            if may_lack_id(directory, files):
+                return FoundFormat(KAFKA, _made_id(directory, files), mended)
+    except OSError:
+        is_kafka |= wanted is KAFKA
+    return FoundFormat(KAFKA if is_kafka else KAFKA_0_7, None, mended)
+
+
+def _made_id(directory: str, files: FileLayer) -> UUID:
+    """Give an id to a partition that the power has left with messages and without one.
+
+    None of them was ever flushed, but they may be whole.
+    """
+    with suppress(FileNotFoundError):
+        files.unlink(os.path.join(directory, METADATA_NAME))
+    topic_id = uuid4()
+    write_topic_id(directory, topic_id, files, is_synced=True)
+    files.fsync_directory(directory)
+    return topic_id
+
+
+def _has_topic_id(directory: str, files: FileLayer) -> bool:
+    with suppress(StorageError):
+        return read_topic_id(directory, files) is not None
+    return False

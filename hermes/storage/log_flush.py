@@ -1,0 +1,54 @@
+"""One flush of a log: what was appended goes to the disk, and becomes visible.
+
+The order is the promise: what the sidecars must have on disk first, the segments' bytes and names
+(`hermes.storage.tail`), the time indexes; only then the high watermark moves.
+"""
+
+from hermes.errors import LogOfflineError, StorageError
+from hermes.storage.files import is_no_descriptor, storage_error
+from hermes.storage.log_state import LogState
+from hermes.storage.segment import LogView
+
+
+def flush(state: LogState) -> int:
+    """Under the flush lock: flush what was appended so far.
+
+    Returns:
+        Where the log ended when it began: all before that is on disk.
+
+    Raises:
+        LogOfflineError, StorageError: as for `Log.flush`.
+    """
+    with state.lock:
+        state.check_online()
+        tail = state.tail
+        try:
+            for each in state.accounted:
+                each.account(tail.end, state.view.high_watermark)
+        except OSError as error:
+            raise state.refused("flush the positions of sources", error) from error
+        work = tail.take()
+    try:
+        for each in state.synced:
+            each.sync()
+        tail.sync(work)
+    except OSError as error:
+        what = f"{state.name}: flush up to offset {work.end}"
+        with state.lock:
+            tail.put_back(work)
+            if is_no_descriptor(error):
+                raise storage_error(what, error) from error
+            reason = f"{what}: {error.strerror or error}"
+            state.go_offline(reason)
+        raise LogOfflineError(reason) from error
+    state.index_failures += tail.write_indexes(work, state.view.high_watermark)
+    with state.lock:
+        tail.finish(work)
+        bases, segments, _ = state.view
+        state.view = LogView(bases, segments, work.end)
+    for each in state.told_of_flushes:
+        try:
+            each.flushed(state.lock, state.current_view)
+        except (OSError, StorageError):
+            state.index_failures += 1
+    return work.end

@@ -1,0 +1,164 @@
+"""Bringing a log into service: from its directory at a start, from what is in memory afterwards.
+
+Both hold the log's lock for flushes throughout, and its other lock only to install what they found
+(`hermes.storage.log_state`).
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+from hermes.errors import LogOfflineError, StorageError
+from hermes.storage.files import storage_error
+from hermes.storage.loading import LoadedLog, load
+from hermes.storage.log_exchange import LogExchange
+from hermes.storage.log_state import LogState
+from hermes.storage.recovery import RecoveryReport, TailRecovery
+from hermes.storage.segment_files import LoadingSegment, find_again, remove_unbegun
+from hermes.storage.sidecar import FormatSidecar
+
+
+class LogOpening:
+    """Opens one log, and opens it again.
+
+    Args:
+        state: the log's.
+        sidecar: that of the log's format.
+        exchange: may have left a segment of which nobody knows which file it is.
+
+    Attributes:
+        strange_files: as `Log` has it.
+    """
+
+    def __init__(self, state: LogState, sidecar: FormatSidecar, exchange: LogExchange) -> None:
+        self._state = state
+        self._sidecar = sidecar
+        self._exchange = exchange
+        self.strange_files: tuple[str, ...] = ()
+
+    def open(self, *, clean: bool, now_ms: int, is_new_directory: bool) -> RecoveryReport | None:
+        """Load the directory; see `Log.open`."""
+        state = self._state
+        with state.flush_lock:
+            state.directory.is_new |= is_new_directory
+            try:
+                state.directory.identity = state.directory.current_identity()
+                for each in state.sidecars:
+                    each.load(clean=clean)
+                loaded = self._load(now_ms, clean=clean)
+                is_new = state.directory.is_new
+                earliest = max(
+                    each.opened(loaded.segments, loaded.end, now_ms, is_new=is_new)
+                    for each in state.sidecars
+                )
+            except OSError as error:
+                failure = storage_error(f"{state.name}: open", error)
+                state.offline_reason = str(failure)
+                raise failure from error
+            except StorageError as error:
+                state.offline_reason = str(error)
+                raise
+            aside = (name for each in state.sidecars for name in each.set_aside)
+            self.strange_files = tuple({**dict.fromkeys(loaded.strange), **dict.fromkeys(aside)})
+            with state.lock:
+                for each in state.sidecars:
+                    each.installed()
+                state.install(loaded, earliest)
+            if not state.directory.is_new:
+                for each in state.sidecars:
+                    with suppress(OSError, StorageError):
+                        each.record(state.current_view)
+            return loaded.report
+
+    def _load(self, now_ms: int, *, clean: bool) -> LoadedLog:
+        """Read the segments; those must be there that a sidecar knows of."""
+        state, known = self._state, self._sidecar.known
+
+        def loaded(clean: bool) -> LoadedLog:
+            known_end = 0 if clean else self._sidecar.recovery_point()
+            return load(
+                state.directory.path,
+                state.files,
+                state.format,
+                self._recovery(now_ms, known_end),
+                clean=clean,
+                known=known.segments,
+            )
+
+        found = loaded(clean)
+        if clean and found.end < known.end:
+            # Whatever has happened to it, it is not what the marker was written for.
+            found = loaded(False)
+        return found
+
+    def _recovery(self, now_ms: int, known_end: int = 0) -> TailRecovery:
+        state = self._state
+        return TailRecovery(
+            state.files, state.descriptors, state.settings, now_ms, self._end_for, known_end
+        )
+
+    def _end_for(self, start: int, end: int, bad_ranges: Sequence[tuple[int, int]]) -> int:
+        for each in self._state.sidecars:
+            end = each.end_for(start, end, bad_ranges)
+        return end
+
+    def reopen(self, now_ms: int) -> RecoveryReport:
+        """Bring an offline log back; see `Log.reopen`."""
+        state = self._state
+        if not state.view.segments and not state.is_closed:
+            # Whoever made the directory may not have come to syncing its name.
+            report = self.open(clean=False, now_ms=now_ms, is_new_directory=True)
+            return report or RecoveryReport(state.tail.end, state.tail.end)
+        with state.flush_lock:
+            if state.is_closed:
+                state.check_online()
+            if state.offline_reason is None:
+                return RecoveryReport(state.view.high_watermark, state.view.high_watermark)
+            try:
+                return self._recover(now_ms)
+            except OSError as error:
+                failure = storage_error(f"{state.name}: reopen", error)
+                state.offline_reason = str(failure)
+                raise LogOfflineError(str(failure)) from error
+
+    def _recover(self, now_ms: int) -> RecoveryReport:
+        """Under the flush lock, offline: recover from the high watermark on.
+
+        All segments are new objects. The old ones may be open in a file system that was taken away,
+        or hold names that an earlier attempt has changed half.
+        """
+        state = self._state
+        self._exchange.settle()
+        view, tail = state.view, state.tail
+        segments = find_again(view, tail.end, state.files)
+        remove_unbegun(view, tail.end, state.files)
+        place = state.directory.current_identity()
+        first = view.position_of(view.high_watermark)
+        state.directory.sync_parent()
+        try:
+            if first and not state.format.is_dense:
+                # The flush that failed was to complete what is kept beside it.
+                complete = [LoadingSegment.of(segments[first - 1], state.files)]
+                self._recovery(now_ms).mend_indexes(complete)
+            kept, report = self._recovery(now_ms).after_failure(
+                segments[first:],
+                view.high_watermark,
+                tail.end,
+                tail.unflushed_bytes,
+                tail.entries,
+                until_damage=not state.format.keeps_beyond_damage,
+            )
+            loaded = (*segments[:first], *kept)
+            for each in state.sidecars:
+                each.recovered(loaded, view.earliest, report.valid_end, now_ms)
+        except BaseException:
+            state.retire(segments)
+            raise
+        with state.lock:
+            tail.release()
+            state.directory.identity = place
+            for each in state.sidecars:
+                each.cut(view.earliest, report.valid_end)
+            found = LoadedLog(loaded, report.valid_end, report, self.strange_files)
+            state.install(found, view.earliest)
+        state.retire((*view.segments, *segments[first + len(kept) :]))
+        return report
