@@ -12,6 +12,7 @@ from hermes.config import BrokerConfig
 from hermes.errors import ConfigError
 from hermes.limited_log import LimitedLog
 from hermes.logs import ModuleLogger, RecentLines
+from hermes.partition.acknowledgements import Acknowledgements
 from hermes.partition.flushing import FlushScheduler
 from hermes.server.authorization import Authorization
 from hermes.server.fairness import FairScheduler
@@ -54,6 +55,7 @@ class Shared:
         refusals: refuses the rest.
         scheduler: shares the reactor among connections.
         large_responses: those under way.
+        acknowledgements: wait until what was appended is on disk.
     """
 
     settings: Settings
@@ -71,6 +73,7 @@ class Shared:
     lines: LimitedLog = field(init=False)
     scheduler: FairScheduler = field(init=False)
     large_responses: LargeResponses = field(init=False)
+    acknowledgements: Acknowledgements = field(init=False)
 
     def __post_init__(self) -> None:
         self.lines = LimitedLog(ModuleLogger(), self.clock.seconds)
@@ -79,6 +82,7 @@ class Shared:
         self.refusals = Refusals(self.authorization, self.lines, self.metrics)
         self.scheduler = FairScheduler(self.clock)
         self.large_responses = LargeResponses(0, self.clock)
+        self.acknowledgements = Acknowledgements(self.clock, self.scheduler, self.flusher)
         self._settings_changed()
         self.settings.on_change(self._settings_changed)
 

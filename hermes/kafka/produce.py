@@ -16,8 +16,6 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
-from twisted.internet.defer import Deferred
-
 from hermes.cluster.topics import KafkaTopic
 from hermes.errors import (
     HermesError,
@@ -35,6 +33,7 @@ from hermes.kafka.produce_messages import (
     decode_produce,
     encode_produced,
 )
+from hermes.partition.acknowledgements import Safety
 from hermes.partition.idempotence import AppendedBatches, check_and_append
 from hermes.protocol.batch_check import BatchRules, check_batches, expands
 from hermes.protocol.kafka_errors import MAY_BE_STORED, Code, KafkaError, code_of
@@ -357,53 +356,21 @@ class _Run:
 
     # -- acks=all -------------------------------------------------------------------------------
 
-    def flushed(self, produced: list[Produced]) -> "Deferred[None]":
+    async def flushed(self, produced: list[Produced]) -> None:
         """Wait until all is on disk, or the client's time is up; what isn't gets an error."""
-        clock = self._shared.clock
-        done: Deferred[None] = Deferred()
-        by_log: dict[Log, list[_Appended]] = {}
+        safety_of = await self._shared.acknowledgements.flushed(
+            self.appended, max(self._request.timeout_ms, 0) / 1000, self._unknown
+        )
         for each in self.appended:
-            by_log.setdefault(each.log, []).append(each)
-        waiting = len(by_log)
-
-        def settle(those: list[_Appended], is_flushed: bool) -> None:
-            nonlocal waiting
-            for each in those:
-                if is_flushed and each.opening == each.log.openings:
-                    continue
-                # Also when the client's time is up: it sends that again, and perhaps more already.
+            safety = safety_of(each)
+            if safety is not Safety.FLUSHED:
+                code = MAY_BE_STORED if safety is Safety.UNKNOWN else Code.REQUEST_TIMED_OUT
                 entry = self._request.entries[each.place]
-                self._expect(entry, each.headers, each.log)
-                if not done.called:
-                    produced[each.place] = Produced(entry.topic, entry.partition, MAY_BE_STORED)
-            if done.called:
-                return
-            waiting -= 1
-            if not waiting:
-                if timer is not None and timer.active():
-                    timer.cancel()
-                done.callback(None)
+                produced[each.place] = Produced(entry.topic, entry.partition, code)
 
-        def late() -> None:
-            for each in self.appended:
-                is_other = each.opening != each.log.openings  # and may have other messages there
-                if is_other or each.log.high_watermark < each.end_offset:
-                    refused = produced[each.place]
-                    produced[each.place] = Produced(
-                        refused.topic, refused.partition, Code.REQUEST_TIMED_OUT
-                    )
-            done.callback(None)
-
-        timeout_seconds = max(self._request.timeout_ms, 0) / 1000
-        timer = clock.callLater(timeout_seconds, late)
-        for log, those in by_log.items():
-            self._shared.flusher.flush_now(log).addCallbacks(
-                lambda _, those: settle(those, True),
-                lambda _, those: settle(those, False),
-                callbackArgs=(those,),
-                errbackArgs=(those,),
-            )
-        return done
+    def _unknown(self, each: _Appended) -> None:
+        """Also when the client's time is up: it sends that again, and perhaps more already."""
+        self._expect(self._request.entries[each.place], each.headers, each.log)
 
 
 def _expands(found: _Found) -> bool:

@@ -1,24 +1,16 @@
-"""The response to an acknowledged produce: collected from flushes, bounded by a timeout.
-
-That to a mirrored produce, too: the entries are other ones, and so is their encoding.
-
-Appending is over when this begins. With acks=written the response is complete at once; with
-acks=flushed each log that was appended to is asked for a group commit, and the response leaves when
-all of them are on disk, have failed, or the client's time is up.
+"""The response to an acknowledged produce, or a mirrored one, whose entries are other ones.
 
 What was appended is answered with its offset or with "outcome unknown", never with a code that
-says that nothing was written: after a failed flush the bytes may still be kept by re-opening.
+says that nothing was written.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IReactorTime
 
-from hermes.partition.flushing import FlushScheduler
+from hermes.partition.acknowledgements import Acknowledgements, Safety
 from hermes.protocol import (
     ErrorCode,
     MirroredEntry,
@@ -36,9 +28,6 @@ _Entry = TypeVar("_Entry")
 
 #: So many entries are looked at before others may have a turn.
 _SLICE = 256
-
-#: A request of no more logs than this is flushed before the others that are due.
-_FEW_LOGS = 16
 
 
 class Encoding(NamedTuple, Generic[_Entry]):
@@ -70,109 +59,63 @@ class Appended(Generic[_Entry]):
 
     Attributes:
         entry: what will be answered for it.
-        log: where it was appended, or is already; None when it isn't.
-        opening: which of the log's openings that was in.
+        log, opening, end_offset: where it is, as `Acknowledgements` want it.
         reason: why it wasn't appended, where the entry's code says too little.
     """
 
     entry: _Entry
     log: Log | None = None
     opening: int = 0
+    end_offset: int = 0
     reason: str = ""
+
+    @classmethod
+    def to(cls, log: Log, entry: _Entry) -> "Appended[_Entry]":
+        """Of what is in a log up to its end now."""
+        return cls(entry, log, log.openings, log.end_offset)
 
 
 def respond_when_flushed(
-    clock: IReactorTime,
+    acknowledgements: Acknowledgements,
     scheduler: FairScheduler,
-    flusher: FlushScheduler,
     appended: Sequence[Appended[_Entry]],
     timeout_ms: int,
     encoding: Encoding[_Entry],
 ) -> "Deferred[bytes]":
-    """Wait for the flush of everything that was appended.
+    """The encoded response to what was appended, once it is on disk or the time is up.
+
+    It never fails: a failed or late flush is answered with the code of its entries.
 
     Args:
-        clock: the reactor.
+        acknowledgements: wait for the flushes.
         scheduler: shares the reactor among connections.
-        flusher: schedules the flushes.
         appended: what became of each entry, in order.
         timeout_ms: how long to wait; 0 or less waits for as long as the disk takes.
         encoding: encodes the response.
-
-    Returns:
-        A Deferred of the encoded response. It never fails: a failed or late flush is answered
-        with the code of its entries.
     """
-    response: Deferred[bytes] = Deferred()
-    slices = _slices(appended)
-    openings: dict[Log, int] = {}
-    codes: dict[Log, ErrorCode] = {}
-    is_finished = False
 
-    def note(part: Sequence[Appended[_Entry]]) -> None:
-        # Many sets are appended and noted in several quanta: a log may fail and come back between.
-        for each in part:
-            if each.log is not None and each.opening == each.log.openings:
-                openings[each.log] = each.opening
+    def respond(safety_of: Callable[[Appended[_Entry]], Safety]) -> Any:
+        def entry_of(each: Appended[_Entry]) -> _Entry:
+            if each.log is None or safety_of(each) is Safety.FLUSHED:
+                return each.entry
+            return encoding.unknown(each.entry)
 
-    def flush_all(_: object) -> None:
-        logs = list(openings)
-        if logs:
-            is_urgent = len(logs) <= _FEW_LOGS
-            cooperatively(scheduler, logs, partial(flush, is_urgent))
-        else:
-            finish()
+        return _encode(scheduler, appended, entry_of, encoding)
 
-    def flush(is_urgent: bool, log: Log) -> None:
-        if log.openings != openings[log]:
-            settle(log, ErrorCode.OUTCOME_UNKNOWN)
-            return
-        flusher.flush_now(log, is_urgent).addCallbacks(
-            lambda _: settle(log, ErrorCode.NONE),
-            lambda _: settle(log, ErrorCode.OUTCOME_UNKNOWN),
-        )
-
-    def settle(log: Log, code: ErrorCode) -> None:
-        codes[log] = code
-        if len(codes) == len(openings):
-            finish()
-
-    def finish() -> None:
-        nonlocal is_finished
-        if is_finished:
-            return
-        is_finished = True
-        if timer is not None and timer.active():
-            timer.cancel()
-        then(_encode(scheduler, slices, entry_of, encoding), response.callback)
-
-    def entry_of(each: Appended[_Entry]) -> _Entry:
-        log = each.log
-        if log is None:
-            return each.entry
-        if codes.get(log) is ErrorCode.NONE and each.opening == openings[log]:
-            return each.entry
-        return encoding.unknown(each.entry)
-
-    timer = clock.callLater(timeout_ms / 1000, finish) if timeout_ms > 0 else None
-    then(cooperatively(scheduler, slices, note), flush_all)
-    return response
+    timeout_seconds = timeout_ms / 1000 if timeout_ms > 0 else None
+    return acknowledgements.flushed(appended, timeout_seconds).addCallback(respond)
 
 
 def respond_when_written(
     scheduler: FairScheduler, appended: Sequence[Appended[_Entry]], encoding: Encoding[_Entry]
 ) -> "bytes | Deferred[bytes]":
     """The encoded response to what was appended and need not be flushed."""
-    return _encode(scheduler, _slices(appended), lambda each: each.entry, encoding)
-
-
-def _slices(appended: Sequence[Appended[_Entry]]) -> list[Sequence[Appended[_Entry]]]:
-    return [appended[n : n + _SLICE] for n in range(0, len(appended), _SLICE)]
+    return _encode(scheduler, appended, lambda each: each.entry, encoding)
 
 
 def _encode(
     scheduler: FairScheduler,
-    slices: list[Sequence[Appended[_Entry]]],
+    appended: Sequence[Appended[_Entry]],
     entry_of: Callable[[Appended[_Entry]], _Entry],
     encoding: Encoding[_Entry],
 ) -> "bytes | Deferred[bytes]":
@@ -191,6 +134,7 @@ def _encode(
     def join(parts: list[bytes]) -> bytes:
         return join_produced_entries(count, [*parts, *reasons] if has_reasons else parts)
 
-    count = sum(map(len, slices))
+    count = len(appended)
+    slices = [appended[n : n + _SLICE] for n in range(0, count, _SLICE)]
     response: bytes | Deferred[bytes] = then(cooperatively(scheduler, slices, encode), join)
     return response

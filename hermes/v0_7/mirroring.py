@@ -164,7 +164,7 @@ class Mirroring:
             return Appended(self._refuse(client, wanted, log, error))
         position = log.sources.position(wanted.source)
         entry = MirroredEntry(ErrorCode.NONE, -1 if offset is None else offset, position)
-        return Appended(entry, log, log.openings)  # also of what was there: is it flushed?
+        return Appended.to(log, entry)  # also of what was there: is it flushed?
 
     def _append(self, log: Log, wanted: MirroredSet, check: CheckResult) -> int | None:
         if not isinstance(check, SetCheck):

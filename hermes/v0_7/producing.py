@@ -215,7 +215,7 @@ class Produces:
             entry = ProducedEntry(produce.partition, code_for(error), -1)
             is_ours = isinstance(error, StorageError)
             return Appended(entry, reason=printable(str(error), _MAX_REASON) if is_ours else "")
-        return Appended(ProducedEntry(log.partition, ErrorCode.NONE, offset), log, log.openings)
+        return Appended.to(log, ProducedEntry(log.partition, ErrorCode.NONE, offset))
 
     def acknowledge(
         self,
@@ -229,7 +229,7 @@ class Produces:
         if acks == Acks.WRITTEN:
             return respond_when_written(self._scheduler, appended, encoding)
         response = respond_when_flushed(
-            self._shared.clock, self._scheduler, self._flusher, appended, timeout_ms, encoding
+            self._shared.acknowledgements, self._scheduler, appended, timeout_ms, encoding
         )
 
         def acknowledged(encoded: bytes) -> bytes:
