@@ -8,7 +8,6 @@ from twisted.python.failure import Failure
 from hermes.cluster.shared import Shared
 from hermes.cluster.topic_settings import Changes
 from hermes.errors import BrokerError
-from hermes.partition.waiting import WaitingFetches
 from hermes.server.clients import Client
 from hermes.storage import Log
 
@@ -19,19 +18,17 @@ class Deletions:
     Args:
         shared: the broker's logs.
         changes: forgets what was set for them.
-        waiting: the fetches that wait for something new in them.
 
     Attributes:
         delete_elsewhere: deletes a topic that is a cluster's as a whole, for a request; given its
             name and who asks, it returns None where the topic is this broker's.
     """
 
-    def __init__(self, shared: Shared, changes: Changes, waiting: WaitingFetches) -> None:
+    def __init__(self, shared: Shared, changes: Changes) -> None:
         self.delete_elsewhere: Callable[[str, Client], Deferred[None] | None]
         self.delete_elsewhere = lambda topic, client: None
         self._shared = shared
         self._changes = changes
-        self._waiting = waiting
 
     def delete_topic(self, topic: str, client: Client) -> "Deferred[None]":
         """Delete a topic with all of its partitions that are here.
@@ -84,4 +81,4 @@ class Deletions:
             shared.metrics.forget(topic)
         for log in logs:
             shared.flusher.forget(log)  # whatever was appended until its files were gone
-            self._waiting.changed(log.topic, log.partition)
+            shared.waiting.changed(log.topic, log.partition)

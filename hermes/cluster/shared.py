@@ -14,6 +14,8 @@ from hermes.limited_log import LimitedLog
 from hermes.logs import ModuleLogger, RecentLines
 from hermes.partition.acknowledgements import Acknowledgements
 from hermes.partition.flushing import FlushScheduler
+from hermes.partition.reading import Reader
+from hermes.partition.waiting import WaitingFetches
 from hermes.server.authorization import Authorization
 from hermes.server.fairness import FairScheduler
 from hermes.server.large_responses import LargeResponses
@@ -22,12 +24,9 @@ from hermes.server.refusals import Refusals
 from hermes.server.settings import Settings
 from hermes.storage import DataDirectory
 
-#: How many questions are looked up in worker threads at a time. A worker that computes holds the
-#: interpreter's lock, and the reactor waits for it: with eight at a time it would be left little.
-CONCURRENT_LOOKUPS = 2
-
-#: The share of `request_memory` that large responses under way may take.
+#: The shares of `request_memory`: of large responses under way, and of fetches that wait.
 _LARGE_RESPONSES_SHARE = 0.5
+_WAITING_SHARE = 0.5
 
 
 def no_file() -> NoReturn:
@@ -56,6 +55,8 @@ class Shared:
         scheduler: shares the reactor among connections.
         large_responses: those under way.
         acknowledgements: wait until what was appended is on disk.
+        waiting: the fetches that wait until there is enough.
+        reader: reads for responses.
     """
 
     settings: Settings
@@ -74,6 +75,8 @@ class Shared:
     scheduler: FairScheduler = field(init=False)
     large_responses: LargeResponses = field(init=False)
     acknowledgements: Acknowledgements = field(init=False)
+    waiting: WaitingFetches = field(init=False)
+    reader: Reader = field(init=False)
 
     def __post_init__(self) -> None:
         self.lines = LimitedLog(ModuleLogger(), self.clock.seconds)
@@ -83,6 +86,9 @@ class Shared:
         self.scheduler = FairScheduler(self.clock)
         self.large_responses = LargeResponses(0, self.clock)
         self.acknowledgements = Acknowledgements(self.clock, self.scheduler, self.flusher)
+        self.waiting = WaitingFetches(self.clock, self.scheduler)
+        self.flusher.on_flushed(lambda log: self.waiting.changed(log.topic, log.partition))
+        self.reader = Reader(self.scheduler, self.in_thread)
         self._settings_changed()
         self.settings.on_change(self._settings_changed)
 
@@ -92,5 +98,6 @@ class Shared:
         return self.settings.config
 
     def _settings_changed(self) -> None:
-        share = self.config.request_memory_bytes * _LARGE_RESPONSES_SHARE
-        self.large_responses.limit_bytes = int(share)
+        memory_bytes = self.config.request_memory_bytes
+        self.large_responses.limit_bytes = int(memory_bytes * _LARGE_RESPONSES_SHARE)
+        self.waiting.limit_bytes = int(memory_bytes * _WAITING_SHARE)

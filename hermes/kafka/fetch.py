@@ -6,7 +6,8 @@ refused as Kafka does when it has no room for one: clients then name all partiti
 """
 
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -17,7 +18,8 @@ from hermes.kafka.calls import Call, KafkaSend
 from hermes.kafka.epochs import check_epoch
 from hermes.kafka.fetch_messages import BY_ID, PARTITION_BYTES, Fetched, response_parts
 from hermes.kafka.legacy import LegacyRange, batch_of, range_of
-from hermes.kafka.waits import Wait, slice_of
+from hermes.partition.reading import LogRead
+from hermes.partition.waiting import MAX_WAIT_MS
 from hermes.protocol import FetchRequest
 from hermes.protocol.kafka_errors import Code, KafkaError, code_of
 from hermes.security import Operation
@@ -27,9 +29,6 @@ from hermes.storage import Log, LogSlice, NotInMemoryError
 
 #: The largest response, whatever is asked for: Kafka's `fetch.max.bytes`.
 MAX_RESPONSE_BYTES: Final = 55 << 20
-
-#: A fetch waits no longer than this: a peer that has gone may only be noticed afterwards.
-MAX_WAIT_MS: Final = 5 * 60 * 1000
 
 _READ_COMMITTED: Final = 1
 
@@ -55,6 +54,25 @@ class _Wanted(NamedTuple):
     epoch: int
 
 
+@dataclass(slots=True)
+class _Wait:
+    """What a fetch waits for, as `WaitingFetches` wants it.
+
+    Attributes:
+        fetches: what is wanted of each partition, by the logs' own numbers.
+        min_bytes: how much is enough.
+        max_wait_ms: how long.
+    """
+
+    fetches: list[FetchRequest]
+    min_bytes: int
+    max_wait_ms: int
+
+    def encode(self) -> bytes:
+        """Nothing: the request is kept anyway, as it was decoded."""
+        return b""
+
+
 async def fetch(request: Any, call: Call) -> KafkaSend:
     """Answer with what there is, as soon as that is enough."""
     version, number = call.version, call.correlation_id
@@ -71,7 +89,10 @@ async def fetch(request: Any, call: Call) -> KafkaSend:
         _release_all(fetched)
         del fetched
         wait = await _wait_of(call, wanted, min_bytes, wait_ms)
-        waited = None if wait is None else call.server.waits.wait(wait)
+        waited = None
+        if wait is not None:
+            shared = call.server.shared
+            waited = shared.waiting.wait(wait, partial(_count, shared), lambda data: None)
         del wait
         if waited is not None:
             call.step_aside()
@@ -94,7 +115,7 @@ def _release_all(fetched: list[Fetched]) -> None:
 
 async def _wait_of(
     call: Call, wanted: Sequence[_Wanted], min_bytes: int, wait_ms: int
-) -> Wait | None:
+) -> _Wait | None:
     """What to wait for; None where a topic has been deleted, say, since all was read."""
     topics = _topics_of(call, wanted)
 
@@ -109,7 +130,7 @@ async def _wait_of(
         found = await settled(cooperatively(call.server.shared.scheduler, wanted, fetch_of))
     except HermesError:
         return None
-    return Wait([each for each in found if each is not None], min_bytes, wait_ms)
+    return _Wait([each for each in found if each is not None], min_bytes, wait_ms)
 
 
 def _wanted(request: Any, version: int) -> list[_Wanted]:
@@ -159,60 +180,34 @@ def _topic_by_id(call: Call, topic_id: UUID) -> KafkaTopic | KafkaError:
 
 
 async def _read_all(call: Call, wanted: Sequence[_Wanted], max_bytes: int) -> list[Fetched]:
-    """Read what is wanted, a quantum at a time, until the response is full.
-
-    What says where batches lie may not be in memory. It is looked at in a thread then, for all
-    partitions that lack it, which are read after the others.
-    """
+    """Read what is wanted, a quantum at a time, until the response is full."""
     left, is_first = max_bytes, True
     topics = _topics_of(call, wanted)
-    cold: list[int] = []
-    logs: list[tuple[Log, int, int]] = []
 
-    def read(place: int, resident: bool = True) -> Fetched:
+    def read(place: int, resident: bool) -> Fetched:
         nonlocal left, is_first
         each = wanted[place]
-        topic = topics[each.topic]
-        try:
-            fetched = _read(call, each, topic, min(each.max_bytes, left), is_first, resident)
-        except NotInMemoryError:
-            assert isinstance(topic, KafkaTopic)
-            cold.append(place)
-            log = call.server.topics.log(topic.name, each.number)
-            logs.append((log, each.offset, each.max_bytes))
-            return Fetched(each.topic, each.number, Code.NONE)
+        fetched = _read(
+            call, each, topics[each.topic], min(each.max_bytes, left), is_first, resident
+        )
         if size := fetched.size_bytes:
             left, is_first = max(left - size - PARTITION_BYTES, 0), False
         return fetched
 
-    scheduler = call.server.shared.scheduler
+    def cold(place: int) -> LogRead:
+        each = wanted[place]
+        topic = topics[each.topic]
+        assert isinstance(topic, KafkaTopic)
+        log = call.server.topics.log(topic.name, each.number)
+        return LogRead(log, each.offset, each.max_bytes, True)
+
     found: list[Fetched] = await settled(
-        cooperatively(scheduler, range(len(wanted)), read, Fetched.release)
+        call.server.shared.reader.read_all(len(wanted), read, cold)
     )
-    if cold:
-        try:
-            await call.server.look_up(_warm, logs)
-            rest = await settled(
-                cooperatively(scheduler, cold, lambda place: read(place, False), Fetched.release)
-            )
-        except BaseException:  # the client has left
-            _release_all(found)
-            raise
-        for place, fetched in zip(cold, rest, strict=True):
-            found[place] = fetched
     for place, fetched in enumerate(found):
         if isinstance(fetched.records, LegacyRange):
             found[place] = await _made(call, fetched, fetched.records, found)
     return found
-
-
-def _warm(logs: list[tuple[Log, int, int]]) -> None:
-    """In a thread: have in memory what says where batches lie, of (log, offset, bytes)."""
-    for log, offset, max_bytes in logs:
-        with suppress(HermesError):  # which the fetch meets, too
-            records = slice_of(log, offset, max_bytes, True)
-            if records is not None:
-                records.release()
 
 
 async def _made(
@@ -283,3 +278,47 @@ def refusal_of(shared: Shared, topic: str | UUID, number: int, error: HermesErro
             error=error,
         )
     return code
+
+
+def slice_of(
+    log: Log, offset: int, max_bytes: int, is_first: bool, *, resident: bool = False
+) -> LogSlice | None:
+    """Batches from the one on that holds an offset; None where there is nothing to read.
+
+    Raises:
+        NotInMemoryError: as `Log.read` says.
+        OffsetOutOfRangeError: the offset is before the log's start or beyond its end.
+        StorageError: it can't be read.
+    """
+    # What is appended and not flushed yet isn't there, but no error either.
+    if log.high_watermark <= offset <= log.end_offset:
+        return None
+    if not (max_bytes or is_first):
+        return None
+    records = log.read(offset, max_bytes, whole_first=is_first, resident=resident)
+    if records.length:
+        return records
+    records.release()
+    return None
+
+
+def _count(shared: Shared, fetch: FetchRequest) -> int | None:
+    """How many bytes there are for a fetch now; None when it is answered at once."""
+    log = shared.directory.get(fetch.topic, fetch.partition)
+    if log is None:
+        return None
+    try:
+        return _available(log, fetch.offset, fetch.max_size)
+    except (HermesError, NotInMemoryError):  # which a thread looks at when it is read again
+        return None
+
+
+def _available(log: Log, offset: int, max_bytes: int) -> int:
+    if not log.counts_messages:
+        wanted = range_of(log, offset, max_bytes)
+        return 0 if wanted is None else wanted.length
+    found = slice_of(log, offset, max_bytes, True, resident=True)
+    if found is None:
+        return 0
+    with found:
+        return found.length

@@ -6,14 +6,14 @@ from typing import Any
 from twisted.internet.defer import Deferred, DeferredSemaphore
 
 from hermes.cluster.producer_ids import ProducerIds
-from hermes.cluster.shared import CONCURRENT_LOOKUPS, Shared
+from hermes.cluster.shared import Shared
 from hermes.cluster.topic_changes import TopicChanges
 from hermes.cluster.topics import KafkaTopics
 from hermes.groups.coordinator import GroupCoordinator
 from hermes.groups.matching import MatchedTopics
 from hermes.kafka.admission import RequestsInHand
-from hermes.kafka.waits import Waits
 from hermes.partition.idempotence import AwaitedBatches
+from hermes.partition.reading import CONCURRENT_LOOKUPS
 from hermes.security import Operation, Resource
 from hermes.server.clients import Client
 
@@ -32,7 +32,6 @@ class KafkaServer:
         shared, topics, topic_changes, producer_ids, groups: as given.
         matched_topics: finds topics by regular expressions.
         awaited: the batches that producers were told to send again.
-        waits: the fetches that wait.
         in_hand: the large requests that are carried out.
         large_produces: those of Produce, until they are answered.
         in_thread: calls a function in a worker thread and returns its Deferred.
@@ -53,7 +52,6 @@ class KafkaServer:
         self.groups = groups
         self.matched_topics = MatchedTopics(topics, shared.refusals, self.look_up)
         self.awaited = AwaitedBatches(shared.clock.seconds)
-        self.waits = Waits(shared)
         self.in_hand = RequestsInHand()
         self.large_produces = RequestsInHand()
         self.in_thread: Callable[..., Deferred[Any]] = shared.in_thread

@@ -49,7 +49,6 @@ def mount_kafka(run: ServingBroker, around: Around | None = None) -> FactoryOf:
     producer_ids = ProducerIds(claim, run.in_thread)
     groups = mount_groups(run, topics)
     server = KafkaServer(run.shared, topics, topic_changes, producer_ids, groups)
-    run.on_stopping.append(server.waits.end)
     dispatcher = Dispatcher(server, around)
     run.more_series.append(partial(series, dispatcher.kinds))
     return partial(KafkaFactory, run.connections, dispatcher)

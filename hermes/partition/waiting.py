@@ -16,7 +16,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
@@ -24,6 +24,9 @@ from twisted.internet.interfaces import IReactorTime
 from hermes.protocol import FetchRequest, decode_request
 from hermes.server.fairness import QUANTUM_ENTRIES, FairScheduler, cooperatively
 from hermes.server.outcomes import then
+
+#: A fetch waits no longer than this: a peer that has gone may only be noticed afterwards.
+MAX_WAIT_MS = 5 * 60 * 1000
 
 #: A fetch that waits for more partitions than this is answered early before others are.
 WIDE_FETCHES = 64
@@ -40,6 +43,13 @@ _BUCKET_SHIFT = sys.hash_info.width - 10
 _SIZE_BYTES = 4
 
 
+#: How many bytes there are for a fetch now; None when its response is an error.
+Count: TypeAlias = Callable[[FetchRequest], int | None]
+
+#: Gives back what was kept of a request encoded.
+Decode: TypeAlias = Callable[[bytes], Any]
+
+
 class Waitable(Protocol):
     """What a fetch waits for: a `WaitingFetchRequest`, or another protocol's like it.
 
@@ -50,16 +60,13 @@ class Waitable(Protocol):
     """
 
     @property
-    def fetches(self) -> Sequence[FetchRequest]:
-        """See the class."""
+    def fetches(self) -> Sequence[FetchRequest]: ...
 
     @property
-    def min_bytes(self) -> int:
-        """See the class."""
+    def min_bytes(self) -> int: ...
 
     @property
-    def max_wait_ms(self) -> int:
-        """See the class."""
+    def max_wait_ms(self) -> int: ...
 
     def encode(self) -> bytes:
         """What is kept of it, after a size."""
@@ -71,6 +78,8 @@ class _Waiter:
     __slots__ = (
         "answered",
         "available",
+        "count",
+        "decode",
         "keys",
         "lacking_bytes",
         "max_sizes",
@@ -80,8 +89,9 @@ class _Waiter:
         "timer",
     )
 
-    def __init__(self, request: Waitable) -> None:
+    def __init__(self, request: Waitable, count: Count, decode: Decode) -> None:
         self.request = request.encode()[_SIZE_BYTES:]
+        self.count, self.decode = count, decode
         self.keys, self.offsets = array("q"), array("q")
         self.max_sizes, self.available = array("i"), array("q")
         self.lacking_bytes = request.min_bytes
@@ -106,9 +116,7 @@ class WaitingFetches:
     Args:
         clock: the reactor, or a test's `Clock`.
         scheduler: shares the reactor among connections.
-        available: how many bytes there are for a fetch now; None when its response is an error.
         limit_bytes: beyond it the oldest are answered early.
-        decode: gives back what was kept encoded, for `wait`'s Deferred.
 
     Attributes:
         limit_bytes: what they may hold together.
@@ -119,16 +127,12 @@ class WaitingFetches:
         self,
         clock: IReactorTime,
         scheduler: FairScheduler,
-        available: Callable[[FetchRequest], int | None],
-        limit_bytes: int,
-        decode: Callable[[bytes], Any] = decode_request,
+        limit_bytes: int = 0,
     ) -> None:
-        self._decode = decode
         self.limit_bytes = limit_bytes
         self.used_bytes = 0
         self._clock = clock
         self._scheduler = scheduler
-        self._available = available
         # By the hash of a partition: the fetch or fetches that wait for it.
         self._by_key: dict[int, _Waiter | set[_Waiter]] = {}
         self._narrow: dict[_Waiter, None] = {}  # oldest first
@@ -137,8 +141,15 @@ class WaitingFetches:
         self._early: list[_Waiter] = []  # no longer wait, and are answered in the next round
         self._stopping = False
 
-    def wait(self, request: Waitable) -> "Deferred[Any] | None":
+    def wait(
+        self, request: Waitable, count: Count, decode: Decode = decode_request
+    ) -> "Deferred[Any] | None":
         """Wait until a request can be answered, or its time is up.
+
+        Args:
+            request: what is waited for.
+            count: how many bytes there are for a fetch now; None when its response is an error.
+            decode: gives back what was kept encoded.
 
         Returns:
             None when it is to be answered now; else a Deferred that fires with the request when it
@@ -147,16 +158,16 @@ class WaitingFetches:
         if request.max_wait_ms <= 0 or self._stopping:
             return None
         if len(request.fetches) > QUANTUM_ENTRIES:
-            return self._wait_for_many(request)
+            return self._wait_for_many(_Waiter(request, count, decode), request)
         available = []
         for fetch in request.fetches:
-            found = self._available(fetch)
+            found = count(fetch)
             if found is None:
                 return None
             available.append(found)
         if sum(available) >= request.min_bytes:
             return None
-        waiter = _Waiter(request)
+        waiter = _Waiter(request, count, decode)
         keys = [_key(fetch.topic, fetch.partition) for fetch in request.fetches]
         for place in sorted(range(len(keys)), key=keys.__getitem__):
             waiter.add(keys[place], request.fetches[place], available[place])
@@ -164,14 +175,13 @@ class WaitingFetches:
         self._hold(waiter, request)
         return waiter.answered
 
-    def _wait_for_many(self, request: Waitable) -> "Deferred[Any] | None":
+    def _wait_for_many(self, waiter: _Waiter, request: Waitable) -> "Deferred[Any] | None":
         """Wait for so many partitions that everything that is done for each of them takes turns.
 
         It hears of each one before that is looked at, so that it misses nothing in between.
         """
         if request.min_bytes <= 0:
             return None
-        waiter = _Waiter(request)
         self._hold(waiter, request)
         # Keys are hashes, so these are about as large as each other; in order, all of them are.
         buckets: list[list[tuple[int, int]]] = [[] for _ in range(_BUCKETS)]
@@ -192,7 +202,7 @@ class WaitingFetches:
             if not self._waits(waiter):
                 return
             self._listen(waiter, waiter.keys[place])
-            found = self._available(in_order[place])
+            found = waiter.count(in_order[place])
             if found is not None:
                 waiter.lacking_bytes -= found - waiter.available[place]
                 waiter.available[place] = found
@@ -237,7 +247,7 @@ class WaitingFetches:
         n = bisect_left(keys, key)
         while n < len(keys) and keys[n] == key:
             fetch = FetchRequest(topic, partition, waiter.offsets[n], waiter.max_sizes[n])
-            found = self._available(fetch)
+            found = waiter.count(fetch)
             if found is None:
                 self._wake(waiter)
                 return
@@ -267,7 +277,7 @@ class WaitingFetches:
     def _wake(self, waiter: _Waiter) -> None:
         self._drop(waiter)
         if not waiter.answered.called:
-            waiter.answered.callback(self._decode(waiter.request))
+            waiter.answered.callback(waiter.decode(waiter.request))
 
     def _hold(self, waiter: _Waiter, request: Waitable) -> None:
         """Let a fetch wait from now on."""

@@ -128,12 +128,12 @@ class Broker:
         self._settings_changed()
         shared.settings.on_change(self._settings_changed)
         self.fetches = Fetches(shared)
-        self.waiting = self.fetches.waiting
+        self.waiting = shared.waiting
         self._descriptions = Descriptions(shared)
         lookups = Lookups(shared)
         self.mirroring = Mirroring(shared, self.produces)
         self.changes = Changes(shared)
-        self.deletions = Deletions(shared, self.changes, self.waiting)
+        self.deletions = Deletions(shared, self.changes)
         produces, changes = self.produces, self.changes
         # What may have to say who asks.
         self._serve_client: dict[type, Callable[[Any, Client], Outcome]] = {

@@ -11,13 +11,12 @@ Requests of many fetches take a quantum at a time (fairness.py), and large respo
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
-from twisted.internet.defer import Deferred, DeferredSemaphore
+from twisted.internet.defer import Deferred
 
-from hermes.cluster.shared import CONCURRENT_LOOKUPS, Shared
+from hermes.cluster.shared import Shared
 from hermes.cluster.topic_registry import wrong_format
 from hermes.errors import (
     HermesError,
@@ -26,7 +25,8 @@ from hermes.errors import (
     WrongFormatError,
     WrongPartitionError,
 )
-from hermes.partition.waiting import WaitingFetches
+from hermes.partition.reading import LogRead
+from hermes.partition.waiting import MAX_WAIT_MS
 from hermes.protocol import (
     LONG_ENTRIES,
     ContentFormat,
@@ -41,7 +41,7 @@ from hermes.security import Operation, Resource
 from hermes.server.clients import Client
 from hermes.server.fairness import cooperatively
 from hermes.server.metrics import reason_of
-from hermes.server.outcomes import CloseConnection, Outcome, cancellable, settled, then
+from hermes.server.outcomes import CloseConnection, Outcome, cancellable, then
 from hermes.server.refusals import fetch_code
 from hermes.server.sends import (
     FileSend,
@@ -52,14 +52,8 @@ from hermes.server.sends import (
 )
 from hermes.storage import Log, LogSlice, NotInMemoryError
 
-#: A fetch waits no longer than this: a peer that has gone may only be noticed afterwards.
-MAX_WAIT_MS = 5 * 60 * 1000
-
 #: More partitions than this can't be waited for in one request: each flush looks at all of them.
 MAX_WAITING_FETCHES = 1024
-
-#: The share of `request_memory` that fetches that wait may take.
-_WAITING_SHARE = 0.5
 
 #: What an int32 can say, less what comes before the messages of one fetch.
 _LARGEST_SIZE = 2**31 - 1
@@ -74,31 +68,23 @@ _Fetches = TypeVar("_Fetches", MultiFetchRequest, WaitingFetchRequest)
 
 
 class Fetches:
-    """Carries out fetch requests.
-
-    Attributes:
-        waiting: the fetches that wait for more.
-    """
+    """Carries out fetch requests."""
 
     def __init__(self, shared: Shared) -> None:
         self._find = shared.directory.get
         self._topics = shared.topics
         self._large_responses = shared.large_responses
-        self._in_thread = shared.in_thread
-        self._looking_up = DeferredSemaphore(CONCURRENT_LOOKUPS)
+        self._reader = shared.reader
         self._metrics = shared.metrics
         self._lines = shared.lines
         self._scheduler = shared.scheduler
         self._settings = shared.settings
         self._refusals = shared.refusals
-        self.waiting = WaitingFetches(shared.clock, shared.scheduler, self._available, 0)
+        self._waiting = shared.waiting
         self._settings_changed()
         shared.settings.on_change(self._settings_changed)
-        shared.flusher.on_flushed(lambda log: self.waiting.changed(log.topic, log.partition))
 
     def _settings_changed(self) -> None:
-        memory_bytes = self._settings.config.request_memory_bytes
-        self.waiting.limit_bytes = int(memory_bytes * _WAITING_SHARE)
         self._refuses = self._refusals.is_on
 
     # -- one ------------------------------------------------------------------------------------
@@ -109,8 +95,8 @@ class Fetches:
         try:
             return self._fetch(request, client, resident=True)
         except NotInMemoryError:
-            looked_up = self._look_up([request])
-        return cancellable(looked_up.addCallback(lambda _: self._fetch(request, client)))
+            warmed = self._reader.warm([self._cold(request)])
+        return cancellable(warmed.addCallback(lambda _: self._fetch(request, client)))
 
     def _fetch(
         self,
@@ -158,7 +144,10 @@ class Fetches:
             return None
         if log.counts_messages and not takes_records:
             raise wrong_format(request.topic)
-        messages = _slice_of(log, request, resident)
+        size = min(max(request.max_size, 0), _LARGEST_FETCH_BYTES)
+        messages = log.read(
+            request.offset, size, whole_first=log.counts_messages, resident=resident
+        )
         if request.max_size < 0 and request.offset < log.high_watermark:
             messages.release()
             text = f"a fetch with a negative maximum size, {request.max_size}"
@@ -167,12 +156,6 @@ class Fetches:
             messages.release()
             return None
         return messages
-
-    def _look_up(self, fetches: Sequence[FetchRequest]) -> "Deferred[None]":
-        """Have in memory what says where messages lie, and open where they do: in a thread."""
-        found = [(self._find(each.topic, each.partition), each) for each in fetches]
-        looked_up: Deferred[None] = self._looking_up.run(self._in_thread, _warm, found)
-        return looked_up
 
     def _code(
         self, request: FetchRequest, error: HermesError, client: Client, is_own: bool
@@ -238,43 +221,19 @@ class Fetches:
             fetches: what is asked for.
             fetch: carries one out, with what is resident in memory only, or not.
         """
-        cold: list[int] = []
 
-        def fetch_resident(place: int) -> MessageSetSend:
-            try:
-                send = fetch(fetches[place], True)
-            except NotInMemoryError:
-                cold.append(place)
-                send = MessageSetSend(ErrorCode.NONE)
-            self._metrics.fetches += 1
-            return send
+        def read(place: int, resident: bool) -> MessageSetSend:
+            if resident:
+                self._metrics.fetches += 1
+            return fetch(fetches[place], resident)
 
-        async def fetch_cold(sends: list[MessageSetSend]) -> list[MessageSetSend]:
-            try:
-                await self._look_up([fetches[place] for place in cold])
-                rest = await settled(
-                    cooperatively(
-                        self._scheduler,
-                        cold,
-                        lambda place: fetch(fetches[place], False),
-                        MessageSetSend.release,
-                    )
-                )
-            except BaseException:  # the client has left, or its connection is closed
-                for send in sends:
-                    send.release()
-                raise
-            for place, send in zip(cold, rest, strict=True):
-                sends[place] = send
-            return sends
+        return self._reader.read_all(len(fetches), read, lambda place: self._cold(fetches[place]))
 
-        def go_on(sends: list[MessageSetSend]) -> Any:
-            return Deferred.fromCoroutine(fetch_cold(sends)) if cold else sends
-
-        places = range(len(fetches))
-        sends = cooperatively(self._scheduler, places, fetch_resident, MessageSetSend.release)
-        fetched: list[MessageSetSend] | Deferred[list[MessageSetSend]] = then(sends, go_on)
-        return fetched
+    def _cold(self, request: FetchRequest) -> LogRead:
+        """What a thread has to read first."""
+        log = self._find(request.topic, request.partition)
+        assert log is not None  # whose pages are not in memory
+        return _read_of(log, request)
 
     def _when_there_is_room(
         self, request: _Fetches, respond: Callable[[_Fetches, Client], Any], client: Client
@@ -301,7 +260,7 @@ class Fetches:
             return self._when_there_is_room(request, self._fetch_with_high_watermarks, client)
 
         def wait(permitted: list[bool]) -> Any:
-            waited = self.waiting.wait(request) if all(permitted) else None
+            waited = self._waiting.wait(request, self._available) if all(permitted) else None
             return then(request if waited is None else waited, respond)
 
         if not self._refuses:
@@ -364,19 +323,9 @@ class Fetches:
         return min(behind, fetch.max_size)
 
 
-def _slice_of(log: Log, request: FetchRequest, resident: bool) -> LogSlice:
+def _read_of(log: Log, request: FetchRequest) -> LogRead:
     size = min(max(request.max_size, 0), _LARGEST_FETCH_BYTES)
-    if log.counts_messages:
-        return log.read(request.offset, size, whole_first=True, resident=resident)
-    return log.read(request.offset, size, resident=resident)
-
-
-def _warm(found: list[tuple[Log | None, FetchRequest]]) -> None:
-    """In a thread: have in memory and open what fetches of logs need."""
-    for log, each in found:
-        if log is not None:
-            with suppress(HermesError):  # which the fetch meets, too
-                _slice_of(log, each, False).release()
+    return LogRead(log, request.offset, size, log.counts_messages)
 
 
 def _fits(sends: list[MessageSetSend]) -> bool:

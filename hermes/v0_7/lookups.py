@@ -9,10 +9,11 @@ from typing import Any
 
 from twisted.internet.defer import Deferred, DeferredSemaphore
 
-from hermes.cluster.shared import CONCURRENT_LOOKUPS, Shared
+from hermes.cluster.shared import Shared
 from hermes.cluster.topic_registry import size_of
 from hermes.errors import HermesError
 from hermes.partition.damage import damage_text
+from hermes.partition.reading import CONCURRENT_LOOKUPS
 from hermes.protocol import (
     AppendTimesRequest,
     AppendTimesResponse,

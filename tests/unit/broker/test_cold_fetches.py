@@ -106,7 +106,7 @@ def test_who_leaves_while_a_thread_looks_holds_no_file(
         calls.append(lambda: cold_disk.in_thread(function, *args).chainDeferred(waiting))
         return waiting
 
-    bench.broker.fetches._in_thread = in_thread
+    bench.shared.reader._in_thread = in_thread
     log = bench.shared.topics.for_produce("old", 0)
     is_open = FetchRequest("old", 0, log.high_watermark - len(MESSAGE), len(MESSAGE))
     isnt = FetchRequest("old", 1, 0, len(MESSAGE))

@@ -24,9 +24,7 @@ class Bench:
         self.clock = CountingClock()
         self.bytes_there: dict[int, int | None] = {}
         self.looks = 0
-        self.waiting = WaitingFetches(
-            self.clock, FairScheduler(self.clock), self.available, limit_bytes
-        )
+        self.waiting = WaitingFetches(self.clock, FairScheduler(self.clock), limit_bytes)
         self.answered: list[object] = []
 
     def available(self, fetch: FetchRequest) -> int | None:
@@ -35,7 +33,7 @@ class Bench:
         return None if there is None else max(min(there - fetch.offset, fetch.max_size), 0)
 
     def wait(self, request: WaitingFetchRequest) -> None:
-        waited = self.waiting.wait(request)
+        waited = self.waiting.wait(request, self.available)
         if waited is None:
             self.answered.append("at once")
         else:
@@ -113,7 +111,7 @@ def test_what_comes_while_it_is_armed_wakes_it_once(there: int | None) -> None:
 
 def test_who_leaves_while_it_is_armed_leaves_nothing() -> None:
     bench = Bench()
-    waited = bench.waiting.wait(request(*range(MANY)))
+    waited = bench.waiting.wait(request(*range(MANY)), bench.available)
     assert waited is not None
     waited.addErrback(lambda failure: failure.trap(CancelledError))
     while not bench.looks:
@@ -249,7 +247,7 @@ def test_who_asks_again_when_answered_early_is_answered_in_another_turn() -> Non
         left, depth = left - 1, depth + 1
         deepest = max(deepest, depth)
         if left > 0:
-            waited = bench.waiting.wait(request(left))
+            waited = bench.waiting.wait(request(left), bench.available)
             assert waited is not None
             waited.addCallback(ask_again)
         depth -= 1
@@ -266,7 +264,7 @@ def test_who_asks_again_when_answered_early_is_answered_in_another_turn() -> Non
 
 def test_one_answered_early_may_be_cancelled_before() -> None:
     bench = Bench(limit_bytes=1)
-    waited = bench.waiting.wait(request(0))
+    waited = bench.waiting.wait(request(0), bench.available)
     assert waited is not None
     waited.addErrback(lambda failure: bench.answered.append(failure.check(CancelledError)))
     waited.cancel()
@@ -295,7 +293,7 @@ def test_a_thousand_wide_ones_stay_within_the_budget() -> None:
 
 def test_a_lost_connection_cancels_and_leaves_nothing() -> None:
     bench = Bench()
-    waited = bench.waiting.wait(request(0, 1))
+    waited = bench.waiting.wait(request(0, 1), bench.available)
     assert waited is not None
     waited.addErrback(lambda failure: bench.answered.append(failure.check(CancelledError)))
     waited.cancel()

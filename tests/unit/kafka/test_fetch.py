@@ -205,13 +205,13 @@ def test_a_fetch_waits_for_a_message(bench: KafkaBench) -> None:
     connection.dataReceived(request(bench, 12, wait_ms=10_000, places=((0, 0), (1, 0))))
     bench.turns(transport)
     assert transport.value() == b""
-    assert len(bench.server.waits) == 1
+    assert len(bench.server.shared.waiting) == 1
     append(bench, b"one", partition=1)
     bench.turns(transport)
     (answer,) = answers(transport)
     _, found = decode_answer("Fetch", 12, answer).responses[0].partitions
     assert values_in(found.records) == [b"one"]
-    assert len(bench.server.waits) == 0
+    assert len(bench.server.shared.waiting) == 0
 
 
 def test_a_fetch_waits_for_enough_or_until_its_time_is_up(bench: KafkaBench) -> None:
@@ -249,9 +249,9 @@ def test_who_leaves_waits_no_longer(bench: KafkaBench) -> None:
     fetch(bench)
     connection, _ = bench.connect_kafka()
     connection.dataReceived(request(bench, 12, wait_ms=10_000))
-    assert len(bench.server.waits) == 1
+    assert len(bench.server.shared.waiting) == 1
     connection.connectionLost()
-    assert len(bench.server.waits) == 0
+    assert len(bench.server.shared.waiting) == 0
     assert connection not in bench.connections._unfinished
 
 
@@ -266,12 +266,12 @@ def test_nothing_waits_for_who_has_left_behind_much_that_is_not_read(
     assert transport.producerState == "paused"
     for has_left in (False, True):
         left[0] = has_left
-        assert len(bench.server.waits) == 1
+        assert len(bench.server.shared.waiting) == 1
         bench.clock.advance(1)
     bench.turns(transport)
     assert transport.producerState == "producing"
     connection.connectionLost()
-    assert len(bench.server.waits) == 0
+    assert len(bench.server.shared.waiting) == 0
     assert connection not in bench.connections._unfinished
 
 
@@ -279,7 +279,7 @@ def test_a_broker_that_stops_answers_what_waits(bench: KafkaBench) -> None:
     fetch(bench)
     connection, transport = bench.connect_kafka()
     connection.dataReceived(request(bench, 12, wait_ms=10_000))
-    bench.server.waits.end()
+    bench.server.shared.waiting.wake_all()
     bench.turns(transport)
     assert len(answers(transport)) == 1
 

@@ -1,0 +1,122 @@
+"""Reading of many partitions for one response: no disk is waited for in the reactor's thread.
+
+What says where messages lie may not be in memory, or a segment not open. Then a thread looks first,
+for all partitions that lack it, which are read after the others. Reading takes a quantum at a time.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
+
+from twisted.internet.defer import Deferred, DeferredSemaphore
+
+from hermes.errors import HermesError
+from hermes.server.fairness import FairScheduler, cooperatively
+from hermes.server.outcomes import settled, then
+from hermes.storage import Log, NotInMemoryError
+
+#: How many questions are looked up in worker threads at a time. A worker that computes holds the
+#: interpreter's lock, and the reactor waits for it: with eight at a time it would be left little.
+CONCURRENT_LOOKUPS = 2
+
+
+class Held(Protocol):
+    """What reading one partition gives: it may hold a file until it is released."""
+
+    def release(self) -> None: ...
+
+
+_Held = TypeVar("_Held", bound=Held)
+
+
+class LogRead(NamedTuple):
+    """A read of one log, as `Log.read` takes it."""
+
+    log: Log
+    offset: int
+    max_bytes: int
+    whole_first: bool = False
+
+
+class Reader:
+    """Reads for responses. Lives in the reactor's thread.
+
+    Args:
+        scheduler: shares the reactor among connections.
+        in_thread: calls a function in a worker thread and returns its Deferred.
+    """
+
+    def __init__(self, scheduler: FairScheduler, in_thread: "Callable[..., Deferred[Any]]") -> None:
+        self._scheduler = scheduler
+        self._in_thread = in_thread
+        self._looking_up = DeferredSemaphore(CONCURRENT_LOOKUPS)
+
+    def warm(self, reads: Sequence[LogRead]) -> "Deferred[None]":
+        """Have in memory what says where messages lie, and open where they do: in a thread."""
+        warmed: Deferred[None] = self._looking_up.run(self._in_thread, _warm, reads)
+        return warmed
+
+    def read_all(
+        self, count: int, read: Callable[[int, bool], _Held], cold: Callable[[int], LogRead]
+    ) -> "list[_Held] | Deferred[list[_Held]]":
+        """Read some partitions, in order; those that a thread has to look up, after the others.
+
+        Args:
+            count: how many.
+            read: reads one, by its place; raises NotInMemoryError where it is to do without a
+                disk, which the second argument says, and can't.
+            cold: says what it would have read then.
+
+        Returns:
+            What was read of each; a Deferred of it that can be cancelled: then all is released.
+        """
+        places: list[int] = []
+
+        def read_resident(place: int) -> Held:
+            try:
+                return read(place, True)
+            except NotInMemoryError:
+                places.append(place)
+                return _NOTHING
+
+        async def read_cold(found: list[Any]) -> list[Any]:
+            try:
+                await self.warm([cold(place) for place in places])
+                rest = await settled(
+                    cooperatively(
+                        self._scheduler, places, lambda place: read(place, False), _release
+                    )
+                )
+            except BaseException:  # the client has left, or its connection is closed
+                for each in found:
+                    each.release()
+                raise
+            for place, each in zip(places, rest, strict=True):
+                found[place] = each
+            return found
+
+        def go_on(found: list[Any]) -> Any:
+            return Deferred.fromCoroutine(read_cold(found)) if places else found
+
+        found = cooperatively(self._scheduler, range(count), read_resident, _release)
+        result: list[_Held] | Deferred[list[_Held]] = then(found, go_on)
+        return result
+
+
+class _Nothing:
+    """Stands for what isn't read yet."""
+
+    def release(self) -> None: ...
+
+
+_NOTHING: Final = _Nothing()
+
+
+def _release(held: Held) -> None:
+    held.release()
+
+
+def _warm(reads: Sequence[LogRead]) -> None:
+    for log, offset, max_bytes, whole_first in reads:
+        with suppress(HermesError):  # which the fetch meets, too
+            log.read(offset, max_bytes, whole_first=whole_first).release()
