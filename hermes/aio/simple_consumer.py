@@ -22,13 +22,12 @@ from hermes.client.fetching import (
     FetchedSet,
     FetchResult,
     FetchRules,
+    counted,
     fetch,
     multifetch,
-    polling_fetch,
     waiting_fetch,
 )
 from hermes.client.metrics import ConsumerCounters, ConsumerMetrics
-from hermes.errors import HermesError
 from hermes.keywords import explains_keywords
 from hermes.protocol import (
     DEFAULT_MAX_EXPANDED_BYTES,
@@ -38,7 +37,6 @@ from hermes.protocol import (
     FetchRequest,
     MessageAndOffset,
     MetadataRequest,
-    WaitingFetchRequest,
     core,
 )
 from hermes.security import ClientSecurity
@@ -90,11 +88,9 @@ class BaseConsumer(AsyncAdministration):
         self, requests: Sequence[FetchRequest], max_wait_ms: int, min_bytes: int = 1
     ) -> list[FetchResult]:
         """See `hermes.SimpleConsumer.fetch_waiting`."""
-        rules = self._rules
-        if WaitingFetchRequest.TYPE in await self._channel.versions():
-            return await self._fetched(waiting_fetch(requests, max_wait_ms, min_bytes, rules))
+        await self._channel.versions()  # a failure of this is none of a fetch
         return await self._fetched(
-            polling_fetch(requests, max_wait_ms, min_bytes, rules, self._poll_interval_ms)
+            waiting_fetch(requests, max_wait_ms, min_bytes, self._rules, self._poll_interval_ms)
         )
 
     def follow(
@@ -162,14 +158,7 @@ class BaseConsumer(AsyncAdministration):
         await self.close()
 
     async def _fetched(self, conversation: Conversation[_Fetched]) -> _Fetched:
-        """Fetch, and count what came."""
-        try:
-            fetched = await self._channel.run(conversation)
-        except HermesError:
-            self._counters.count_failure()
-            raise
-        self._counters.count(fetched)
-        return fetched
+        return await self._channel.run(counted(conversation, self._counters))
 
     def _count_skipped(self, count: int) -> None:
         self._counters.count_skipped(count)

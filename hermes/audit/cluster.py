@@ -15,25 +15,23 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from hermes.audit.counting import DEFAULT_WINDOW_MS, OWN_TOPICS, TierCounter
 from hermes.audit.publishing import SendsEvents
+from hermes.client.append_times import append_times
 from hermes.client.fetching import FetchedSet, FetchResult
-from hermes.client.groups.claims import Claim
 from hermes.client.groups.config import ConsumerConfig
 from hermes.client.groups.fetchers import BrokerFetcher
 from hermes.client.groups.membership import Membership
-from hermes.client.groups.ownership import Ownership
-from hermes.client.groups.streams import MessageStream
-from hermes.client.metrics import ConsumerCounters
+from hermes.client.groups.streams import Claim, MessageStream
 from hermes.coordination.filters import Blacklist, TopicFilter
 from hermes.coordination.layout import BrokerPartition, Subscription, make_consumer_id
 from hermes.coordination.sessions import Lease, Session
 from hermes.errors import HermesError, InvalidMessageError, WrongFormatError
-from hermes.protocol import LATEST, RecordSet
+from hermes.protocol import LATEST, AppendTimesRequest, RecordSet
 from hermes.protocol.damage import resume_beyond
 from hermes.security import PLAIN, ClientSecurity
 
@@ -150,18 +148,9 @@ class CountingClaim(Claim):
 class _CountingFetcher(BrokerFetcher):
     """A fetcher that tells when a log is counted to its end, and since when it is counted."""
 
-    def __init__(
-        self,
-        counter: TierCounter,
-        broker_id: int,
-        address: tuple[str, int],
-        config: ConsumerConfig,
-        ownership: Ownership,
-        claims: Callable[[int], tuple[Sequence[Claim], int]],
-        counters: ConsumerCounters,
-    ) -> None:
+    def __init__(self, counter: TierCounter, *arguments: Any) -> None:
         self._counter = counter
-        super().__init__(broker_id, address, config, ownership, claims, counters)
+        super().__init__(*arguments)
 
     def _deliver(self, claim: Claim, epoch: int, result: FetchResult) -> bool:
         assert isinstance(claim, CountingClaim)
@@ -192,7 +181,9 @@ class _CountingFetcher(BrokerFetcher):
         try:
             if self._find_offset(claim, LATEST) == offset:
                 return now_ms
-            found = self._consumer.append_times(claim.topic, number, offset, offset + 1)
+            purpose = "finding out when messages were appended"
+            self._channel.require(AppendTimesRequest.TYPE, purpose)
+            found = self._channel.run(append_times(claim.topic, number, offset, offset + 1, 1))
         except HermesError as error:
             _log.info("%s: it is not known since when it is counted: %s", claim, error)
             return now_ms

@@ -20,9 +20,9 @@ from hermes.audit.counting import DEFAULT_WINDOW_MS, TierCounter
 from hermes.audit.publishing import Publisher
 from hermes.client import ProducerConfig
 from hermes.client.fetching import FetchedSet
-from hermes.client.groups.claims import MADE_AT_ONCE, Claim, StreamMessage
 from hermes.client.groups.config import ConsumerConfig
 from hermes.client.groups.connector import Connector, RebalanceListener
+from hermes.client.groups.streams import MADE_AT_ONCE, Claim, StreamMessage
 from hermes.coordination.layout import BrokerPartition
 from hermes.interfaces import IDecoder
 from hermes.keywords import explains_keywords

@@ -32,7 +32,7 @@ from hermes.cli.topic_source import OffsetRange, TopicSource
 from hermes.cli.zookeeper import coordination_of
 from hermes.client.fetching import DEFAULT_MAX_FETCH_BYTES
 from hermes.client.groups import Consumer, ConsumerConfig, StreamMessage
-from hermes.client.groups.claims import StreamRecord
+from hermes.client.groups.streams import StreamRecord
 from hermes.errors import ClientError
 from hermes.protocol import Message, RecordMessage
 from hermes.protocol.stamps import STAMP_START, without_stamp

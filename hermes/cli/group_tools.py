@@ -9,13 +9,13 @@ import click
 from hermes.cli.exits import EXIT_FAILURE, fail_for
 from hermes.cli.terminal import write_line
 from hermes.cli.zookeeper import GROUP_ARGUMENT, RegisteredCluster, cluster_options
-from hermes.coordination.assignment import assign
 from hermes.coordination.cluster import OnFault, read_partitions, read_topics
 from hermes.coordination.group_state import GroupState, list_groups, read_group, store_offsets
 from hermes.coordination.layout import (
     BrokerPartition,
     GroupPaths,
     Subscription,
+    assign,
     check_node_name,
     parse_number,
     parse_partition,

@@ -21,6 +21,7 @@ from hermes.client.conversations import (
     metadata,
     named,
 )
+from hermes.client.metrics import ConsumerCounters
 from hermes.errors import (
     BrokerError,
     BrokerTimeoutError,
@@ -57,6 +58,7 @@ from hermes.protocol.records import Record
 
 _T = TypeVar("_T")
 _R = TypeVar("_R", bound=tuple[Any, ...])
+_Fetched = TypeVar("_Fetched", "FetchedSet", "list[FetchResult]")
 
 #: What a fetch brings: messages of 0.7, or records where the topic is of Kafka's format.
 FetchedSet: TypeAlias = MessageSet | RecordSet
@@ -229,13 +231,22 @@ def multifetch(
 
 
 def waiting_fetch(
-    requests: Sequence[FetchRequest], max_wait_ms: int, min_bytes: int, rules: FetchRules
+    requests: Sequence[FetchRequest],
+    max_wait_ms: int,
+    min_bytes: int,
+    rules: FetchRules,
+    poll_interval_ms: int,
 ) -> Conversation[list[FetchResult]]:
-    """See `SimpleConsumer.fetch_waiting`; the broker waits."""
+    """See `SimpleConsumer.fetch_waiting`; the broker waits, unless it is a Kafka 0.7."""
+    versions = yield from rules.versions.learn()
+    if WaitingFetchRequest.TYPE not in versions:
+        return (
+            yield from _polling_fetch(requests, max_wait_ms, min_bytes, rules, poll_interval_ms)
+        )
     _check_fetches(requests)
     check_number("max_wait_ms", max_wait_ms)
     check_number("min_bytes", min_bytes)
-    if (yield from _knows_records(rules)):
+    if RecordFetchRequest.TYPE in versions:
         return (yield from _fetch_records(requests, max_wait_ms, min_bytes, rules))
     entries = yield Exchange(
         WaitingFetchRequest(max_wait_ms, min_bytes, tuple(requests)).encode(),
@@ -246,6 +257,17 @@ def waiting_fetch(
     for request, (error, high_watermark, messages) in zip(requests, entries, strict=True):
         results.append((yield from _result(request, error, messages, high_watermark, rules)))
     return results
+
+
+def counted(fetching: Conversation[_Fetched], counters: ConsumerCounters) -> Conversation[_Fetched]:
+    """Fetch, and count what came."""
+    try:
+        fetched = yield from fetching
+    except HermesError:
+        counters.count_failure()
+        raise
+    counters.count(fetched)
+    return fetched
 
 
 def _knows_records(rules: FetchRules) -> Conversation[bool]:
@@ -273,14 +295,14 @@ def _fetch_records(
     return results
 
 
-def polling_fetch(
+def _polling_fetch(
     requests: Sequence[FetchRequest],
     max_wait_ms: int,
     min_bytes: int,
     rules: FetchRules,
     poll_interval_ms: int,
 ) -> Conversation[list[FetchResult]]:
-    """See `SimpleConsumer.fetch_waiting`; asks again and again, for brokers of Kafka 0.7."""
+    """Ask again and again: for brokers of Kafka 0.7, which have no long polls."""
     check_number("max_wait_ms", max_wait_ms)
     left_ms = max_wait_ms
     while True:

@@ -14,13 +14,13 @@ from hermes.client.fetching import (
     FetchedSet,
     FetchResult,
     FetchRules,
+    counted,
     fetch,
     multifetch,
-    polling_fetch,
     waiting_fetch,
 )
 from hermes.client.metrics import ConsumerCounters, ConsumerMetrics
-from hermes.errors import ClientError, ConfigError, HermesError, NoCoordinationError
+from hermes.errors import ClientError, ConfigError, NoCoordinationError
 from hermes.keywords import explains_keywords
 from hermes.protocol import (
     DEFAULT_MAX_EXPANDED_BYTES,
@@ -31,7 +31,6 @@ from hermes.protocol import (
     DeleteTopicRequest,
     FetchRequest,
     MetadataRequest,
-    WaitingFetchRequest,
 )
 from hermes.security import ClientSecurity
 
@@ -210,13 +209,10 @@ class SimpleConsumer(Administration):
         Returns:
             As `multifetch`, with each partition's `high_watermark` if the broker reports it.
         """
-        if self.supports(WaitingFetchRequest.TYPE):
-            waiting = waiting_fetch(requests, max_wait_ms, min_bytes, self._rules)
-            return self._fetched(waiting)
-        polling = polling_fetch(
-            requests, max_wait_ms, min_bytes, self._rules, self._poll_interval_ms
+        self._channel.versions()  # a failure of this is none of a fetch
+        return self._fetched(
+            waiting_fetch(requests, max_wait_ms, min_bytes, self._rules, self._poll_interval_ms)
         )
-        return self._fetched(polling)
 
     def get_offsets_before(
         self, topic: str, partition: int, time: int, max_offsets: int = 1
@@ -353,14 +349,7 @@ class SimpleConsumer(Administration):
         self.close()
 
     def _fetched(self, conversation: Conversation[_Fetched]) -> _Fetched:
-        """Fetch, and count what came."""
-        try:
-            fetched = self._channel.run(conversation)
-        except HermesError:
-            self.counters.count_failure()
-            raise
-        self.counters.count(fetched)
-        return fetched
+        return self._channel.run(counted(conversation, self.counters))
 
     def _count_skipped(self, count: int) -> None:
         self.counters.count_skipped(count)

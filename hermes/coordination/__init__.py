@@ -1,6 +1,6 @@
 """How brokers and consumers find each other and share the load, with no master among them.
 
-layout, filters, assignment
+layout, filters
     what ZooKeeper holds and what follows from it, as pure functions: Kafka 0.7's to the byte
 listeners
     where a broker listens, beside what Kafka 0.7 has of it

@@ -9,9 +9,9 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from hermes.client.groups.claims import Claim
 from hermes.client.groups.config import ConsumerConfig
-from hermes.client.groups.fetchers import MakeFetcher, PartitionFetcher
+from hermes.client.groups.fetchers import FetchThread, MakeFetcher
+from hermes.client.groups.streams import Claim
 from hermes.client.metrics import ConsumerCounters
 from hermes.client.simple_consumer import SimpleConsumer
 from hermes.coordination.filters import TopicFilter
@@ -63,7 +63,7 @@ class SoleReader:
         self._lease = Lease(0)
         self._lease.until = math.inf
         self._claims: dict[tuple[str, BrokerPartition], SourceClaim] = {}
-        self._fetchers: dict[int, PartitionFetcher] = {}
+        self._fetchers: dict[int, FetchThread] = {}
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"hermes-{self._what}", daemon=True)
 
@@ -133,7 +133,7 @@ class SoleReader:
         self._stream.replace_claims(list(new.values()), gone)
         if broker_id not in self._fetchers:
             self._fetchers[broker_id] = self._make_fetcher(
-                broker_id, address, self._config, None, self._claims_of, ConsumerCounters()
+                broker_id, address, self._config, _commit, self._claims_of, ConsumerCounters()
             )
 
     def _claim(self, place: tuple[str, BrokerPartition]) -> SourceClaim:
@@ -143,3 +143,8 @@ class SoleReader:
         claims = list(self._claims.values())
         share = max(1, self._config.prefetch_bytes // max(1, len(claims)))
         return [each for each in claims if each.partition.broker_id == broker_id], share
+
+
+def _commit(_claim: Claim, _offset: int) -> bool:
+    """There is nowhere to store an offset, and nobody else to have the partition."""
+    return True

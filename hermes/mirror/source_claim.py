@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from hermes.client.fetching import FetchedSet
-from hermes.client.groups.claims import Claim
+from hermes.client.groups.streams import Claim
 from hermes.coordination.layout import BrokerPartition
 from hermes.coordination.sessions import Lease
 from hermes.errors import (

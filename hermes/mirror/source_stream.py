@@ -3,8 +3,7 @@
 import time
 from collections.abc import Iterable
 
-from hermes.client.groups.claims import Claim
-from hermes.client.groups.streams import MessageStream
+from hermes.client.groups.streams import Claim, MessageStream
 from hermes.errors import HermesError
 from hermes.mirror.source_claim import ClaimContext, SourceClaim
 

@@ -1,11 +1,10 @@
 """Consumers that share topics as a group, through ZooKeeper.
 
 config      a consumer's settings
-claims      one partition that a stream owns: fetched, handed out, finished
-streams     blocking iterators over the partitions of one stream
+streams     blocking iterators, and the partitions that each owns: fetched, handed out, finished
 fetchers    a thread per broker that fetches for them
-ownership   owners and offsets in ZooKeeper, fenced
-membership  a thread that keeps a consumer's partitions in step with the group
+membership  a thread that keeps a consumer's partitions in step with the group, and its owners and
+            offsets in ZooKeeper, fenced
 connector   the API for applications
 """
 

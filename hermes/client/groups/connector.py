@@ -10,10 +10,9 @@ from typing import Any, Protocol, Self
 
 from hermes.client.arguments import check_config, check_instance, check_topic
 from hermes.client.bootstrap import coordination_of
-from hermes.client.groups.claims import Claim
 from hermes.client.groups.config import ConsumerConfig
 from hermes.client.groups.membership import Membership
-from hermes.client.groups.streams import MessageStream
+from hermes.client.groups.streams import Claim, MessageStream
 from hermes.client.metrics import GroupMetrics
 from hermes.coordination.filters import TopicFilter
 from hermes.coordination.layout import BrokerPartition, Subscription, make_consumer_id

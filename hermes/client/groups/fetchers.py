@@ -11,15 +11,15 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 from hermes.backoff import growing_pause
-from hermes.client.fetching import FetchResult
-from hermes.client.groups.claims import Claim
+from hermes.client.connection import DEFAULT_MAX_RESPONSE_BYTES, BrokerConnection, Channel
+from hermes.client.conversations import offsets_before
+from hermes.client.fetching import FetchResult, FetchRules, counted, waiting_fetch
 from hermes.client.groups.config import ConsumerConfig
-from hermes.client.groups.ownership import Ownership
+from hermes.client.groups.streams import Claim
 from hermes.client.metrics import ConsumerCounters
-from hermes.client.simple_consumer import SimpleConsumer
 from hermes.errors import (
     BrokerError,
     CoordinationError,
@@ -54,114 +54,108 @@ class _Setback:
     problem: str = ""
 
 
-class PartitionFetcher(Protocol):
-    """Fetches for the claims on one broker, in a thread of its own that runs when it is made."""
-
-    address: tuple[str, int]
-
-    def wake(self) -> None:
-        """There may be work."""
-
-    def stop(self) -> None:
-        """Fetch nothing more; returns at once, `join` waits."""
-
-    def join(self) -> None:
-        """Wait until the thread has ended."""
-
-
-class MakeFetcher(Protocol):
-    """Makes the fetcher of a broker; the arguments are those of `BrokerFetcher`."""
-
-    def __call__(
-        self,
-        broker_id: int,
-        address: tuple[str, int],
-        config: ConsumerConfig,
-        ownership: Any,
-        claims: Callable[[int], tuple[Sequence[Claim], int]],
-        counters: ConsumerCounters,
-    ) -> PartitionFetcher:
-        """Make one, whose thread runs already."""
-
-
-class BrokerFetcher:
-    """Fetches from one broker.
+class FetchThread:
+    """A connection to one broker, and a thread that fetches over it again and again.
 
     Args:
         broker_id: the broker.
         address: its host and port.
         config: the consumer's settings.
-        ownership: stores where a group starts.
+        commit: stores where a group starts; returns whether the partition is still ours.
         claims: returns the claims on this broker, and how many bytes each may buffer.
         counters: where fetches are counted.
     """
+
+    # How often a broker without long polls is polled.
+    _poll_interval_ms = 100
 
     def __init__(
         self,
         broker_id: int,
         address: tuple[str, int],
         config: ConsumerConfig,
-        ownership: Ownership,
+        commit: Callable[[Claim, int], bool],
         claims: Callable[[int], tuple[Sequence[Claim], int]],
         counters: ConsumerCounters,
     ) -> None:
         self.address = address
         self._broker_id = broker_id
         self._config = config
-        self._ownership = ownership
+        self._commit = commit
         self._claims = claims
+        self._counters = counters
         self._wait_ms = round(config.seconds("fetch_wait") * 1000)
-        self._consumer = SimpleConsumer(
-            *address,
-            timeout_seconds=config.seconds("timeout"),
-            connect_timeout_seconds=config.seconds("connect_timeout"),
-            max_fetch_bytes=config.max_fetch_bytes,
-            on_corrupt=config.on_corrupt,
+        self._channel = Channel(
+            BrokerConnection(
+                *address,
+                timeout_seconds=config.seconds("timeout"),
+                connect_timeout_seconds=config.seconds("connect_timeout"),
+                max_response_bytes=max(2 * config.max_fetch_bytes, DEFAULT_MAX_RESPONSE_BYTES),
+                security=config.security,
+            ),
             supports_hermes_requests=config.supports_hermes_requests,
-            **config.settings(),
         )
-        self._consumer.counters = counters
+        self._rules = FetchRules(
+            config.max_fetch_bytes,
+            config.on_corrupt,
+            count_skipped=counters.count_skipped,
+            refused=self._channel.refused,
+            versions=self._channel.broker_versions,
+        )
         self._wake = threading.Event()
         self._stopped = threading.Event()
-        self._problem = ""
-        self._setbacks: dict[Claim, _Setback] = {}
-        self._thread = threading.Thread(
-            target=self._run, name=f"hermes-fetcher-{broker_id}", daemon=True
-        )
+        self._thread = threading.Thread(target=self._run, name=self._thread_name(), daemon=True)
         self._thread.start()
 
     def wake(self) -> None:
-        """Wake the thread: there may be work."""
         self._wake.set()
 
     def stop(self) -> None:
-        """Fetch nothing more; returns at once, `join` waits."""
         self._stopped.set()
         self._wake.set()
-        self._consumer.close()
+        self._channel.close()
 
     def join(self) -> None:
-        """Wait until the thread has ended."""
         self._thread.join()
 
     # -- inside ---------------------------------------------------------------------------------
+
+    def _thread_name(self) -> str:
+        return f"hermes-fetcher-{self._broker_id}"
 
     def _run(self) -> None:
         while not self._stopped.is_set():
             try:
                 busy = self._fetch_once()
-                self._problem = ""
+                self._succeeded()
             except Exception as error:
                 if self._stopped.is_set():
                     return
-                if is_refusal(error):
-                    self._give_up(error)
-                else:
-                    self._report(error)
+                self._failed(error)
                 self._rest(self._config.seconds("fetch_backoff"))
                 continue
             if not busy:
                 self._idle(_IDLE_SECONDS)
+
+    def _fetch_once(self) -> bool:
+        """Fetch for all claims that have room; returns whether there were any."""
+        raise NotImplementedError
+
+    def _succeeded(self) -> None:
+        raise NotImplementedError
+
+    def _failed(self, error: Exception) -> None:
+        raise NotImplementedError
+
+    def _fetch(self, requests: Sequence[FetchRequest], wait_ms: int) -> list[FetchResult]:
+        self._channel.versions()  # a failure of this is none of a fetch
+        fetching = waiting_fetch(requests, wait_ms, 1, self._rules, self._poll_interval_ms)
+        return self._channel.run(counted(fetching, self._counters))
+
+    def _find_offset(self, claim: Claim, time_ms: int) -> int:
+        number = claim.partition.partition
+        offsets = self._channel.run(offsets_before(claim.topic, number, time_ms, 1))
+        return offsets[0] if offsets else 0
 
     def _idle(self, seconds: float) -> None:
         """Wait until there may be work."""
@@ -171,6 +165,24 @@ class BrokerFetcher:
     def _rest(self, seconds: float) -> None:
         """Wait; only `stop` shortens it."""
         self._stopped.wait(seconds)
+
+
+class BrokerFetcher(FetchThread):
+    """Fetches from one broker for applications."""
+
+    def __init__(self, *arguments: Any) -> None:
+        self._problem = ""
+        self._setbacks: dict[Claim, _Setback] = {}
+        super().__init__(*arguments)
+
+    def _succeeded(self) -> None:
+        self._problem = ""
+
+    def _failed(self, error: Exception) -> None:
+        if is_refusal(error):
+            self._give_up(error)
+        else:
+            self._report(error)
 
     def _report(self, error: Exception) -> None:
         text = str(error)
@@ -193,7 +205,6 @@ class BrokerFetcher:
                 claim.fail(error)
 
     def _fetch_once(self) -> bool:
-        """Fetch for all claims that have room; returns whether there were any."""
         claims, share = self._claims(self._broker_id)
         now = time.monotonic()
         resting = self._resting(claims, now)
@@ -215,7 +226,7 @@ class BrokerFetcher:
             return False
         all_asked = len(requests) == len(claims)
         wait_ms = self._wait_ms if all_asked else min(_SHORT_WAIT_MS, self._wait_ms)
-        results = self._consumer.fetch_waiting(requests, wait_ms)
+        results = self._fetch(requests, wait_ms)
         brought = False
         for (claim, epoch), result in zip(asked, results, strict=True):
             brought = self._deliver(claim, epoch, result) or brought
@@ -274,7 +285,7 @@ class BrokerFetcher:
             start = self._find_offset(claim, EARLIEST if policy == "smallest" else LATEST)
             if not claim.is_held():
                 return
-            if start != claim.committed and not self._ownership.commit(claim, start):
+            if start != claim.committed and not self._commit(claim, start):
                 return
         except (BrokerError, CoordinationError) as error:
             if is_refusal(error):
@@ -293,7 +304,6 @@ class BrokerFetcher:
             refused = f"{why} again, after it was reset to the {policy} offset of its broker"
             self._set_back(claim, OffsetResetError(refused))
 
-    def _find_offset(self, claim: Claim, time_ms: int) -> int:
-        number = claim.partition.partition
-        offsets = self._consumer.get_offsets_before(claim.topic, number, time_ms)
-        return offsets[0] if offsets else 0
+
+#: Makes the fetcher of a broker; the arguments are those of `FetchThread`.
+MakeFetcher: TypeAlias = Callable[..., FetchThread]

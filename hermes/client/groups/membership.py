@@ -1,12 +1,12 @@
 """A thread that keeps a consumer's partitions in step with its group.
 
-A rebalance is not a step of a plan. It compares the present state (who is registered, what exists,
-what is ours) with the assignment, releases what must go and takes what is missing. Everything that
-may change the outcome (a member, a broker, a topic, an owner that leaves, a new session) wakes the
-thread, which starts over. What can't be taken yet is retried after a pause, for ever.
+A rebalance compares the present state (who is registered, what exists, what is ours) with the
+assignment, releases what must go and takes what is missing. Whatever may change the outcome (a
+member, a broker, a topic, an owner that leaves, a new session) wakes the thread, which starts over.
+What can't be taken yet is retried after a pause, for ever.
 
-What others have written into the tree is not trusted. A node that can't be understood affects only
-what it describes: a broker, a topic's partitions on a broker, a member's subscription, one of our
+Nodes that others have written are not trusted. One that can't be understood affects only what it
+describes: a broker, a topic's partitions on a broker, a member's subscription, one of our
 partitions. It is logged once, and read again; everything else continues.
 
 The life of a partition while a consumer owns it:
@@ -16,9 +16,6 @@ The life of a partition while a consumer owns it:
     release   nothing more is handed out; the application finishes its message (for a while); the
               listener is called; the offset is committed; the owner's node is deleted
 Partitions that keep their owner are fetched all the while.
-
-It is long because each of these steps may end in any other's failure, and all of them belong to one
-thread.
 """
 
 import logging
@@ -26,28 +23,32 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import zip_longest
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
+
+from kazoo.exceptions import (
+    BadVersionError,
+    NodeExistsError,
+    NoNodeError,
+    RolledBackError,
+    RuntimeInconsistency,
+)
 
 from hermes.backoff import growing_pause
-from hermes.client.groups.claims import Claim
 from hermes.client.groups.config import ConsumerConfig
-from hermes.client.groups.fetchers import BrokerFetcher, MakeFetcher, PartitionFetcher
-from hermes.client.groups.ownership import Ownership
-from hermes.client.groups.streams import MessageStream
+from hermes.client.groups.fetchers import BrokerFetcher, FetchThread, MakeFetcher
+from hermes.client.groups.streams import Claim, MessageStream
 from hermes.client.metrics import ConsumerCounters, GroupMetrics, PartitionPosition
-from hermes.coordination.assignment import assign, stream_ids
-from hermes.coordination.cluster import (
-    NodeFaults,
-    read_brokers,
-    read_partitions,
-    read_topics,
-)
+from hermes.coordination.cluster import NodeFaults, read_brokers, read_partitions, read_topics
 from hermes.coordination.layout import (
     BrokerPartition,
     GroupPaths,
     Subscription,
+    assign,
+    format_number,
     format_subscription,
+    parse_number,
     parse_subscription,
+    stream_ids,
 )
 from hermes.coordination.sessions import Node, Session
 from hermes.errors import (
@@ -76,18 +77,126 @@ _RAREST: Final = 25
 _TAKEN_AT_ONCE: Final = 100
 # How many session timeouts another member may keep a partition of ours before that is logged.
 _PATIENCE: Final = 2
+_OWNER_VERSION: Final = 1
+# Another client may change a node between our reading and writing it: rarely, and not for long.
+_ATTEMPTS: Final = 5
 
 
 class _Outcome(NamedTuple):
-    """What a rebalance has left undone.
+    """What a rebalance has left undone."""
 
-    Attributes:
-        waits: whether others have yet to release what is ours, or ZooKeeper is out of reach.
-        is_faulty: whether a node keeps us from what is ours.
+    waits: bool  # for others to release what is ours, or for ZooKeeper
+    is_faulty: bool  # a node keeps us from what is ours
+
+
+class Ownership:
+    """Owners and offsets of a group in ZooKeeper, fenced against former owners.
+
+    Threads may share it.
+
+    Taking a partition is one transaction: the owner's node is created and written once (its version
+    is 1 from then on, where other implementations leave 0), and the offset's node is rewritten,
+    which bumps its version. A commit is one too: the owner's node must have version 1, the offset's
+    the version last seen. So the commit of a former owner fails; but a member of Kafka 0.7 commits
+    without any check.
     """
 
-    waits: bool
-    is_faulty: bool
+    def __init__(self, session: Session, paths: GroupPaths) -> None:
+        self._session = session
+        self._paths = paths
+        self._made: set[str] = set()
+
+    def take(self, claim: Claim) -> Node | None:
+        """Become a partition's owner; the claim then has its offset, if one is stored.
+
+        Returns:
+            None, or the node of another owner; `on_change` is called when that is deleted.
+
+        Raises:
+            InvalidNodeError: a node of the partition can't be used; nothing was taken.
+            CoordinationUnavailableError: the outcome is unknown; try again.
+        """
+        owner, offset = self._places(claim)
+        for parent in (self._paths.owners(claim.topic), self._paths.offsets(claim.topic)):
+            if parent not in self._made:
+                self._session.ensure_path(parent)
+                self._made.add(parent)
+        value = claim.stream_id.encode()
+        for _ in range(_ATTEMPTS):
+            stored = self._session.get(offset)
+            start = None if stored is None else parse_number(offset, stored.value)
+
+            def fill(transaction: Any, stored: Any = stored) -> None:
+                transaction.create(owner, value, ephemeral=True)
+                transaction.set_data(owner, value)
+                if stored is not None:
+                    transaction.set_data(offset, stored.value, stored.version)
+
+            failure = _failure(self._session.transact(fill))
+            if failure is None:
+                claim.committed = start
+                claim.offset_version = None if stored is None else stored.version + 1
+                return None
+            if isinstance(failure, NodeExistsError):
+                found = self._session.get(owner, watch=True)
+                if found is not None and found.owner != self._session.session_id:
+                    return found
+                # Ours, from an attempt whose response was lost: start over.
+                self._session.delete_own(owner)
+            elif isinstance(failure, NoNodeError):
+                self._made.clear()
+                self._session.ensure_path(self._paths.owners(claim.topic))
+            elif not isinstance(failure, BadVersionError):
+                raise InvalidNodeError(f"{owner}: ZooKeeper refuses to register it: {failure!r}")
+        raise InvalidNodeError(f"{owner}: it, or the offset, keeps changing")
+
+    def commit(self, claim: Claim, offset: int) -> bool:
+        """Store where to resume; False if the partition is no longer ours, and nothing was stored.
+
+        Raises:
+            CoordinationUnavailableError: the outcome is unknown; try again.
+        """
+        owner, path = self._places(claim)
+        if self._session.session_id != claim.session_id:
+            if self._session.session_id is None:
+                raise CoordinationUnavailableError("there is no connection to ZooKeeper")
+            return False
+        value = format_number(offset)
+        for _ in range(_ATTEMPTS):
+            version = claim.offset_version
+
+            def fill(transaction: Any, version: int | None = version) -> None:
+                transaction.check(owner, _OWNER_VERSION)
+                if version is None:
+                    transaction.create(path, value)
+                else:
+                    transaction.set_data(path, value, version)
+
+            results = self._session.transact(fill)
+            if _failure(results) is None:
+                claim.offset_version = 0 if version is None else results[1].version
+                claim.committed = offset
+                return True
+            # Perhaps changed by an earlier attempt whose response was lost: check the owner.
+            found, stored = self._session.get(owner), self._session.get(path)
+            if found is None or found.owner != claim.session_id or found.version != _OWNER_VERSION:
+                break
+            claim.offset_version = None if stored is None else stored.version
+        _log.warning("%s: offset %d was not committed, another member owns it", claim, offset)
+        return False
+
+    def give_back(self, claim: Claim) -> None:
+        owner, _ = self._places(claim)
+        found = self._session.get(owner)
+        if found is not None and found.owner == claim.session_id == self._session.session_id:
+            self._session.delete(owner, found.version)
+
+    def _places(self, claim: Claim) -> tuple[str, str]:
+        partition: BrokerPartition = claim.partition
+        return (
+            self._paths.owner(claim.topic, partition),
+            self._paths.offset(claim.topic, partition),
+        )
 
 
 class Membership:
@@ -96,14 +205,11 @@ class Membership:
     Args:
         config: the consumer's settings.
         consumer_id: its id.
-        session: its session, started; its `on_change` must call `wake`.
+        session: started; its `on_change` must call `wake`.
         on_release: called before partitions are released, in the membership's thread.
         on_take: called after partitions were taken.
         make_claim: makes what stands for a partition that is owned.
         make_fetcher: makes what fetches for the partitions of a broker.
-
-    Attributes:
-        streams: what the application iterates over.
     """
 
     def __init__(
@@ -128,7 +234,7 @@ class Membership:
         self._subscription = Subscription({})
         self.streams: Sequence[MessageStream] = ()
         self._claims: dict[_TopicPartition, Claim] = {}
-        self._fetchers: dict[int, PartitionFetcher] = {}
+        self._fetchers: dict[int, FetchThread] = {}
         self._session_id: int | None = None
         self._wake = threading.Event()
         self._has_settled = threading.Event()
@@ -144,10 +250,8 @@ class Membership:
     def start(self, subscription: Subscription, streams: Sequence[MessageStream]) -> None:
         """Join the group, and return after the first rebalance that waited for no other member.
 
-        Args:
-            subscription: what the member wants.
-            streams: those of the first topic, then of the second, and so on; or those of the
-                filter, each for all topics.
+        The streams are those of the first topic, then of the second, and so on; or those of the
+        filter, each for all topics.
 
         Raises:
             IdInUseError: another live consumer has this id.
@@ -166,7 +270,7 @@ class Membership:
                 return  # it keeps trying, and the streams raise what is wrong
 
     def stop(self) -> None:
-        """Release everything and leave the group. Bounded, also without ZooKeeper."""
+        """Leave the group. Bounded, also without ZooKeeper."""
         self._stopping = True
         self._wake.set()
         if self._thread.is_alive():
@@ -188,19 +292,16 @@ class Membership:
         self._wake.set()
 
     def wake_fetchers(self) -> None:
-        """There may be room for more messages."""
         for fetcher in list(self._fetchers.values()):
             fetcher.wake()
 
     def claims(self) -> list[Claim]:
-        """The partitions that are owned now."""
         return list(self._claims.values())
 
     def commit(self, claims: Sequence[Claim] | None = None) -> None:
         """Store the offsets that the application has finished with.
 
-        Raises:
-            CoordinationUnavailableError: ZooKeeper does not answer; some may be stored.
+        Raises CoordinationUnavailableError if ZooKeeper does not answer; some may be stored.
         """
         with self._commit_lock:
             for claim in self.claims() if claims is None else claims:
@@ -216,7 +317,6 @@ class Membership:
                     self._wake.set()
 
     def metrics(self) -> GroupMetrics:
-        """A snapshot of the counters."""
         partitions = tuple(
             PartitionPosition(
                 claim.topic, *claim.partition, position=claim.position, committed=claim.committed
@@ -329,7 +429,6 @@ class Membership:
             )
 
     def _read_assignment(self) -> dict[_TopicPartition, str]:
-        """The partitions that are assigned to us, with the stream of each."""
         members = {}
         for name in self._session.children(self._paths.ids, watch=True):
             path = self._paths.member(name)
@@ -398,7 +497,7 @@ class Membership:
         return _Outcome(waits, is_faulty)
 
     def _take_one(self, place: _TopicPartition, stream_id: str, session_id: int) -> Node | None:
-        """Take a partition; returns the owner's node if another member has it."""
+        """Take a partition; returns the node of another owner."""
         stream = self.stream_of(place[0], stream_id)
         lease = self._session.lease(session_id)
         claim = self._make_claim(*place, stream_id, stream.lock, lease)
@@ -426,7 +525,7 @@ class Membership:
         self._faults.note(InvalidNodeError(f"{path}: {what}"), f"{self._consumer_id} can't read it")
 
     def _release(self, claims: Sequence[Claim], *, wait: bool = True) -> None:
-        """Release partitions so that the next owner resumes where the application is."""
+        """So that the next owner resumes where the application is."""
         if not claims:
             return
         for claim in claims:
@@ -447,7 +546,6 @@ class Membership:
         _log.info("group %r: released %s", self._config.group, _text(places))
 
     def _lose(self, claims: Sequence[Claim]) -> None:
-        """Forget claims: they were released, or lost."""
         for claim in claims:
             stream = self._stream(claim)
             stream.revoke([claim], lost=True)
@@ -466,7 +564,6 @@ class Membership:
     # -- streams and fetchers -------------------------------------------------------------------
 
     def stream_of(self, topic: str, stream_id: str) -> MessageStream:
-        """The stream with this name in ZooKeeper."""
         number = int(stream_id.rpartition("-")[2])
         first = 0
         for name, count in self._subscription.streams.items():
@@ -490,7 +587,7 @@ class Membership:
                 broker_id,
                 addresses[broker_id],
                 self._config,
-                self._ownership,
+                self._ownership.commit,
                 self._claims_of_broker,
                 self._counters,
             )
@@ -500,6 +597,15 @@ class Membership:
         claims = self.claims()
         share = max(1, self._config.prefetch_bytes // max(1, len(claims)))
         return [each for each in claims if each.partition.broker_id == broker_id], share
+
+
+def _failure(results: list[Any]) -> Exception | None:
+    failures = [each for each in results if isinstance(each, Exception)]
+    # Operations beside the one that failed say RolledBack (before it) or RuntimeInconsistency.
+    causes = [
+        each for each in failures if not isinstance(each, RolledBackError | RuntimeInconsistency)
+    ]
+    return next(iter(causes or failures), None)
 
 
 def _interleaved(places: Mapping[_TopicPartition, str]) -> Iterator[_TopicPartition]:

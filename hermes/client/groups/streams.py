@@ -1,28 +1,330 @@
-"""Streams: blocking iterators over the messages of the partitions that they own at the moment."""
+"""Streams: blocking iterators over the messages of the partitions that they own at the moment.
+
+A `Claim` is one such partition: fetched, handed out, finished, committed. Four offsets only ever
+increase, except through a seek or a reset:
+
+    committed <= finished <= position <= fetch_offset
+
+`position` is where the next message to be handed out starts; `finished` is the end of the last one
+that the application has finished with, and so what may be committed. The lock of the stream guards
+everything; the fetcher, the membership and the application meet there.
+
+Messages are handed out in runs. `Claim.take` begins one: the reader may continue with its iterator
+without the lock until somebody closes the run; how far the reader got is read off the run. So a
+message that the reader takes at the moment when the run is closed is noticed later, but never lost.
+"""
 
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final, NamedTuple
 
-from hermes.client.groups.claims import Claim, StreamMessage
+from hermes.client.fetching import FetchedSet
 from hermes.coordination.layout import BrokerPartition
+from hermes.coordination.sessions import Lease
 from hermes.errors import ClientError, ConsumerTimeoutError, EncodingError, HermesError
 from hermes.forks import FORKED
 from hermes.plugins import plugin_name
-from hermes.protocol import core
-
-__all__ = ["MessageStream", "StreamMessage"]
+from hermes.protocol import RecordSet, core
+from hermes.protocol.loops import ListedRows
 
 # How often a waiting stream checks whether its session lives; nothing notifies it.
 _LEASE_CHECK_SECONDS = 0.1
 # For an application that doesn't ask; all of them are logged.
 _MOST_FAILURES = 10
+# How many messages are made at once, where that is not done one by one. Few enough for the garbage
+# collector not to start because of them.
+MADE_AT_ONCE: Final = 256
+
+
+class StreamMessage(NamedTuple):
+    """A message of a stream.
+
+    Attributes:
+        message: the payload, decoded.
+        topic: its topic.
+        partition: its number on the broker.
+        offset: where it starts; those within a compressed message share one.
+        next_offset: where to resume after it.
+        broker_id: the broker that has the partition.
+        key, headers, timestamp_ms: see `StreamRecord`; none for messages of 0.7.
+    """
+
+    message: Any
+    topic: str
+    partition: int
+    offset: int
+    next_offset: int
+    broker_id: int
+
+    @property
+    def key(self) -> bytes | None:
+        return None
+
+    @property
+    def headers(self) -> tuple[tuple[str, bytes | None], ...]:
+        return ()
+
+    @property
+    def timestamp_ms(self) -> int | None:
+        return None
+
+    def with_value(self, value: Any) -> "StreamMessage":
+        return StreamMessage(value, *self[1:])
+
+
+class StreamRecord(StreamMessage):
+    """A record of a topic of Kafka's format.
+
+    Attributes:
+        message: its value, decoded; None for a tombstone.
+        key: its key; None if it has none.
+        headers: pairs of a name and a value.
+        timestamp_ms: ms since 1970; None if it has none.
+    """
+
+    key: bytes | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    timestamp_ms: int | None = None
+
+    def with_value(self, value: Any) -> "StreamRecord":
+        made = StreamRecord(value, *self[1:])
+        made.__dict__.update(self.__dict__)
+        return made
+
+
+class _Chunk:
+    """Fetched messages, and an iteration over them under way."""
+
+    __slots__ = ("messages", "runs", "size_bytes")
+
+    def __init__(self, messages: FetchedSet, runs: Iterator[ListedRows[StreamMessage]]) -> None:
+        self.messages = messages
+        self.runs = runs
+        self.size_bytes = len(messages)
+
+
+class Claim:
+    """A partition while it is owned.
+
+    Args:
+        topic: the topic.
+        partition: the partition.
+        stream_id: the stream's name in ZooKeeper.
+        lock: the stream's; notifying all on it closes the open run.
+        lease: of the session in which the partition is owned.
+
+    Attributes:
+        offset_version: the version of the offset's node; None while there is no node.
+        committed: the offset in ZooKeeper; None while there is none.
+        fetch_offset: where to fetch next; None until that is known.
+        epoch: counts seeks, so that data fetched before one is not taken for data after it.
+        failure: what the stream raises; nothing more is fetched.
+        needs_iteration: the next fetch has to wait until the application has consumed the last
+            one, since only iterating finds its end.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        partition: BrokerPartition,
+        stream_id: str,
+        lock: threading.Condition,
+        lease: Lease,
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.stream_id = stream_id
+        self.lock = lock
+        self.lease = lease
+        self.session_id = lease.session_id
+        self.offset_version: int | None = None
+        self.committed: int | None = None
+        self.fetch_offset: int | None = None
+        self.epoch = 0
+        self.failure: Exception | None = None
+        self.needs_iteration = False
+        self.is_paused = False
+        self.is_revoked = False
+        self.is_lost = False
+        self._position = self._finished = 0
+        # Behind the message that the application has in its hands; None if it has none.
+        self._in_hands: int | None = None
+        self._in_hands_start = 0
+        self._chunks: deque[_Chunk] = deque()
+        self._buffered_bytes = 0
+        self._run: ListedRows[StreamMessage] = ListedRows([])
+        self._counted = 0
+
+    def __str__(self) -> str:
+        return f"{self.topic} {self.partition}"
+
+    def is_held(self) -> bool:
+        return self.lease.is_held()
+
+    # -- positions ------------------------------------------------------------------------------
+
+    @property
+    def position(self) -> int:
+        with self.lock:
+            self._count()
+            return self._position
+
+    @property
+    def finished(self) -> int:
+        with self.lock:
+            self._count()
+            return self._finished
+
+    def start_at(self, offset: int) -> None:
+        """Resume at an offset; forgets what was fetched."""
+        with self.lock:
+            self.epoch += 1
+            self._chunks.clear()
+            self._buffered_bytes = 0
+            self._start_run(ListedRows([]))
+            self.needs_iteration = False
+            self.failure = None
+            self._in_hands = None
+            self.fetch_offset = self._position = self._finished = offset
+            self.lock.notify_all()
+
+    def fail(self, error: Exception) -> None:
+        """Have the stream raise an error; the partition rests until a seek."""
+        with self.lock:
+            self.failure = error
+            self.lock.notify_all()
+
+    def revoke(self, *, lost: bool) -> None:
+        """Hand out nothing more; if the claim is lost, nothing more counts as finished."""
+        with self.lock:
+            self._count()
+            self.is_revoked = True
+            self.is_lost = self.is_lost or lost
+            self.lock.notify_all()
+
+    # -- fetching -------------------------------------------------------------------------------
+
+    def wants_bytes(self, share_bytes: int, fetch_bytes: int) -> int:
+        """How much to fetch; 0 for nothing now."""
+        if self.is_revoked or self.failure is not None or self.needs_iteration:
+            return 0
+        room = share_bytes - self._buffered_bytes
+        most = min(fetch_bytes, share_bytes)
+        return min(room, most) if 2 * room >= most or not self._chunks else 0
+
+    def add(self, messages: FetchedSet, epoch: int) -> None:
+        """Add what was fetched at `fetch_offset`."""
+        if not len(messages):
+            return
+        with self.lock:
+            if epoch != self.epoch or self.is_revoked:
+                return
+            following = messages.next_offset
+            if following > messages.base_offset:
+                self.fetch_offset = following
+            else:
+                self.needs_iteration = True
+            chunk = _Chunk(messages, self._runs(messages))
+            self._chunks.append(chunk)
+            self._buffered_bytes += chunk.size_bytes
+            self.lock.notify_all()
+
+    # -- handing out ----------------------------------------------------------------------------
+
+    def take(self) -> StreamMessage | None:
+        """Take the next message, with the lock held. The reader has finished with the last one.
+
+        The reader may take those after it from `items` without the lock while the run isn't closed
+        and the lease is held, both of which it checks before each message.
+
+        Returns:
+            The message, not yet decoded; None if there is none, or the lease isn't held.
+
+        Raises:
+            InvalidMessageError, ExpandedTooLargeError: the next message is damaged.
+        """
+        if self.is_revoked or self.is_paused:
+            return None
+        self._count()
+        while self.is_held():
+            for message in self._run.items:
+                return message
+            if not self._chunks:
+                return None
+            run = next(self._chunks[0].runs, None)
+            if run is None:
+                self._drop_first()
+            else:
+                self._start_run(run)
+        return None
+
+    @property
+    def items(self) -> Iterator[StreamMessage]:
+        return self._run.items
+
+    def is_ready(self) -> bool:
+        """Whether there may be a message to hand out, or an error to raise; with the lock held."""
+        can_go = bool(self._chunks) and not self.is_paused and self.is_held()
+        return not self.is_revoked and (can_go or self.failure is not None)
+
+    def finish(self) -> None:
+        """The application has finished with the message in its hands; with the lock held."""
+        self._count()
+        if self._in_hands is not None and not self.is_lost:
+            self._finished = self._in_hands
+        self._in_hands = None
+
+    def put_back(self) -> None:
+        """Have the message in the application's hands handed out again; with the lock held."""
+        self._count()
+        if self._in_hands is None:
+            return
+        if self.is_revoked:
+            self._in_hands = None
+        else:
+            self.start_at(self._in_hands_start)
+
+    def _runs(self, messages: FetchedSet) -> Iterator[ListedRows[StreamMessage]]:
+        source = (self.topic, self.partition.partition, self.partition.broker_id)
+        if isinstance(messages, RecordSet):
+            return messages.rows(StreamRecord, source, MADE_AT_ONCE)
+        return messages.rows(StreamMessage, source, MADE_AT_ONCE)
+
+    def _start_run(self, run: ListedRows[StreamMessage]) -> None:
+        self._run = run
+        self._counted = 0
+
+    def _count(self) -> None:
+        """Bring the offsets up to date with what the reader has taken of the run.
+
+        It has the last of these in its hands, and was finished with one when it took the next.
+        """
+        taken, finished, start, end = self._run.reached()
+        if taken == self._counted:
+            return
+        self._counted = taken
+        if taken > 1 and not self.is_lost:
+            self._finished = finished
+        self._in_hands_start = start
+        self._position = self._in_hands = end
+
+    def _drop_first(self) -> None:
+        chunk = self._chunks.popleft()
+        self._start_run(ListedRows([]))  # the last one holds on to the fetched bytes
+        self._buffered_bytes -= chunk.size_bytes
+        # Also when the set held no message at all (only empty compressed ones).
+        self._position = max(self._position, chunk.messages.next_offset)
+        if self._in_hands is None:
+            self._finished = max(self._finished, self._position)
+        if self.needs_iteration:
+            self.needs_iteration = False
+            self.fetch_offset = self._position
 
 
 class _Changes(threading.Condition):
-    """A condition that notifies its stream of every change first, with the lock held."""
+    """Tells its stream of every change first, with the lock held."""
 
     def __init__(self, changed: Callable[[], None]) -> None:
         super().__init__()
@@ -40,11 +342,9 @@ class MessageStream(core.Supply[StreamMessage]):
     finished with the last one: from then on its offset may be committed. A stream has no messages
     while it owns no partition, or ZooKeeper is out of reach for long.
 
-    Messages are handed out in runs. Before each message two things are checked without the lock:
-    that the lease lasts, by the clock, since the process may have been stopped for any time; and
-    that there is an open run, since every change closes it. `Supply` does both. Everything else
-    needs the lock, and is done once per run. A message that is taken at the very moment of a change
-    counts as the one in the application's hands.
+    Before each message `Supply` checks two things without the lock: that the lease lasts, since the
+    process may have been stopped for any time; and that there is an open run, since every change
+    closes it. Everything else needs the lock, and is done once per run.
 
     Args:
         name: used in errors.
@@ -105,7 +405,7 @@ class MessageStream(core.Supply[StreamMessage]):
         return self._decoded(first)
 
     def has_news(self) -> bool:
-        """Whether `poll` would return or raise something now, if only that the stream has ended."""
+        """Whether `poll` would return or raise something now, the stream's end included."""
         with self.lock:
             return (
                 self._closed
@@ -156,14 +456,12 @@ class MessageStream(core.Supply[StreamMessage]):
     # -- for the membership ---------------------------------------------------------------------
 
     def replace_claims(self, add: Iterable[Claim] = (), remove: Iterable[Claim] = ()) -> None:
-        """Change which partitions the stream owns."""
         with self.lock:
             gone = set(remove)
             self._claims = [each for each in self._claims if each not in gone] + list(add)
             self.lock.notify_all()
 
     def revoke(self, claims: Iterable[Claim], *, lost: bool = False) -> None:
-        """Hand out nothing more of these; if they are lost, nothing more counts as finished."""
         for claim in claims:
             claim.revoke(lost=lost)
 
@@ -184,7 +482,7 @@ class MessageStream(core.Supply[StreamMessage]):
         """Give back the message in the application's hands, if there is one, unfinished.
 
         Its partition continues with it, and with whatever of its compressed message comes before
-        it: here, or at the next owner if it is about to be released. For the stream's reader.
+        it: here, or at the next owner. For the stream's reader.
         """
         with self.lock:
             claim, self._current = self._current, None
@@ -194,13 +492,11 @@ class MessageStream(core.Supply[StreamMessage]):
         self._wake_fetchers()
 
     def fail(self, error: HermesError) -> None:
-        """Have the iterator raise an error, once."""
         with self.lock:
             self._failures.append(error)
             self.lock.notify_all()
 
     def close(self) -> None:
-        """End the iterator."""
         with self.lock:
             self._closed = True
             self.lock.notify_all()
@@ -272,7 +568,6 @@ class MessageStream(core.Supply[StreamMessage]):
             self.lock.wait(_LEASE_CHECK_SECONDS if left is None else min(left, 0.1))
 
     def timed_out(self) -> ConsumerTimeoutError:
-        """The error for a reader whose time is up."""
         return ConsumerTimeoutError(
             f"stream {self.name} had no message for {self._timeout_seconds:g} s"
         )
@@ -313,4 +608,4 @@ class MessageStream(core.Supply[StreamMessage]):
 
 
 class _ReportedError(Exception):
-    """Stands for a failure that the application has seen."""
+    """Replaces a failure that the application has seen."""

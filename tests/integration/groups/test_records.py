@@ -4,8 +4,7 @@ import pytest
 
 from hermes import Consumer, ConsumerConfig, Producer, ProducerConfig, RecordData, SimpleConsumer
 from hermes.client.groups import Whitelist
-from hermes.client.groups.claims import StreamRecord
-from hermes.client.groups.streams import MessageStream
+from hermes.client.groups.streams import MessageStream, StreamRecord
 from hermes.testing import RunningBroker, running_broker
 
 # Brokers with a port for Kafka's clients number partitions through; others tell of their own.

@@ -8,7 +8,7 @@ import time
 
 _PROGRAM = """
 import sys
-from hermes.client.groups.claims import Claim
+from hermes.client.groups.streams import Claim
 from hermes.client.groups.streams import MessageStream
 from hermes.coordination.layout import BrokerPartition
 from hermes.coordination.sessions import Lease

@@ -3,10 +3,10 @@ from contextlib import suppress
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.coordination.assignment import assign_topic
 from hermes.coordination.layout import (
     BrokerPartition,
     Subscription,
+    assign_topic,
     format_broker,
     format_number,
     format_subscription,

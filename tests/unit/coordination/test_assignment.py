@@ -1,6 +1,11 @@
-from hermes.coordination.assignment import assign, assign_topic, stream_ids
 from hermes.coordination.filters import Blacklist, Whitelist
-from hermes.coordination.layout import BrokerPartition, Subscription
+from hermes.coordination.layout import (
+    BrokerPartition,
+    Subscription,
+    assign,
+    assign_topic,
+    stream_ids,
+)
 from hermes.errors import ConfigError
 
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from hermes.client.groups.claims import Claim
-from hermes.client.groups.streams import MessageStream
+from hermes.client.groups.streams import Claim, MessageStream
 from hermes.coordination.layout import BrokerPartition
 from hermes.coordination.sessions import Lease
 from hermes.errors import ConsumerTimeoutError, EncodingError, InvalidMessageError

@@ -2,16 +2,15 @@
 
 import threading
 from collections.abc import Callable, Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from hermes.client.fetching import FetchResult
 from hermes.client.groups import fetchers
-from hermes.client.groups.claims import Claim
 from hermes.client.groups.config import ConsumerConfig
 from hermes.client.groups.fetchers import BrokerFetcher
+from hermes.client.groups.streams import Claim
 from hermes.client.metrics import ConsumerCounters
 from hermes.coordination.layout import BrokerPartition
 from hermes.coordination.sessions import Lease
@@ -42,16 +41,13 @@ class Broker:
         self.refusal: HermesError | None = None
         self._answer = answer
 
-    def fetch_waiting(self, requests: Sequence[FetchRequest], _wait_ms: int) -> list[FetchResult]:
+    def fetch(self, requests: Sequence[FetchRequest]) -> list[FetchResult]:
         if len(self.asked) >= ENOUGH:
             self.end()
         self.asked.append(tuple(requests))
         if self.refusal is not None:
             raise self.refusal
         return [self._result(each) for each in requests]
-
-    def get_offsets_before(self, *_: Any) -> list[int]:
-        return [0]
 
     def end(self) -> None:
         """Have the fetcher wait until the test has stopped it."""
@@ -79,7 +75,21 @@ class Clock:
 
 
 class Watched(BrokerFetcher):
-    """Rests and idles in no time."""
+    """Rests and idles in no time, and asks a broker of its own."""
+
+    def __init__(self, broker: Broker, *arguments: Any) -> None:
+        self.broker = broker
+        super().__init__(*arguments)
+
+    def stop(self) -> None:
+        self.broker.close()
+        super().stop()
+
+    def _fetch(self, requests: Sequence[FetchRequest], _wait_ms: int) -> list[FetchResult]:
+        return self.broker.fetch(requests)
+
+    def _find_offset(self, _claim: Claim, _time_ms: int) -> int:
+        return 0
 
     def _rest(self, seconds: float) -> None:
         CLOCK.now += max(0.0, seconds)
@@ -105,7 +115,6 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Run:
         CLOCK.now = 0.0
         broker = Broker(answer)
         broker.refusal = refusal
-        monkeypatch.setattr(fetchers, "SimpleConsumer", lambda *_, **__: broker)
         lock = threading.Condition()
         lease = Lease(1, lambda: 0.0)
         lease.until = 1.0
@@ -125,9 +134,8 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Run:
             claim.committed = start
             return True
 
-        ownership: Any = SimpleNamespace(commit=commit)
         config = ConsumerConfig(group="g", zookeeper_connect="any")
-        fetcher = Watched(0, ("127.0.0.1", 1), config, ownership, owned, ConsumerCounters())
+        fetcher = Watched(broker, 0, ("127.0.0.1", 1), config, commit, owned, ConsumerCounters())
         try:
             assert broker.over.wait(60)
         finally:

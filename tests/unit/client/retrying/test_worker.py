@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from hermes.client.groups.claims import Claim
-from hermes.client.groups.streams import MessageStream
+from hermes.client.groups.streams import Claim, MessageStream
 from hermes.client.metrics import RetryCounters, RetryMetrics
 from hermes.client.retrying import Letter, RetryMessage, parse_letter
 from hermes.client.retrying.ladder import Ladder
