@@ -135,4 +135,4 @@ def test_a_broker_that_closes_is_no_stranger_once_it_has_answered(broker: Runnin
     with SimpleConsumer(broker.address) as consumer:
         consumer.create_topic("answered")
         consumer.fetch(FetchRequest("answered", 0, 0, 1000))
-        assert consumer._channel._is_known
+        assert consumer._channel.broker_versions.has_answered
