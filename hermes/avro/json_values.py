@@ -1,15 +1,17 @@
 """Records as JSON, as people type and read them; and the defaults of readers' schemas.
 
-Avro                        JSON
-record, map                 object
-array                       array
-bytes, fixed                text whose characters U+0000 to U+00FF are the bytes
-float, double               number; "NaN", "Infinity", "-Infinity"
-decimal                     text, such as "12.50"; read from numbers too
-date, time-*, timestamp-*   text in ISO 8601; read from Avro's numbers too
-uuid, enum, string          text
-union                       the value as it is; read with the branch's name around it, too, as
-Avro's own JSON has it: {"string": "me"}
+    Avro                        JSON
+    record, map                 object
+    array                       array
+    bytes, fixed                text whose characters U+0000 to U+00FF are the bytes
+    float, double               number; "NaN", "Infinity", "-Infinity"
+    decimal                     text, such as "12.50"; read from numbers too
+    date, time-*, timestamp-*   text in ISO 8601; read from Avro's numbers too
+    uuid, enum, string          text
+    union                       the value as it is; read with the branch's name around it, too, as
+                                Avro's own JSON has it: {"string": "me"}
+
+Defaults have decimals and times as Avro's binary encoding does.
 """
 
 import json

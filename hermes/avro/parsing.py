@@ -1,7 +1,7 @@
 """Reads Avro schemas: JSON in, types and the normal form out, or one sentence that says where.
 
 Of the packages: `avro` and `fastavro` read schemas too, but accept some that the specification
-forbids (see tests/unit/registry/test_schemas.py), don't tell where a fault is, and follow a hostile
+forbids (see tests/unit/registry/test_drafts.py), don't tell where a fault is, and follow a hostile
 document as deep as it goes.
 """
 

@@ -1,9 +1,11 @@
-"""Which JSON values are values of Avro's types without parts, as defaults and as typed by people.
+"""Which JSON values are values of Avro's types without parts.
 
-null, boolean, string, enum    as they are
-int, long                      a whole number that fits
-float, double                  a number; "NaN", "Infinity", "-Infinity"
-bytes, fixed                   text whose characters U+0000 to U+00FF are the bytes
+    null, boolean, string, enum    as they are
+    int, long                      a whole number that fits
+    float, double                  a number; "NaN", "Infinity", "-Infinity"
+    bytes, fixed                   text whose characters U+0000 to U+00FF are the bytes
+
+So defaults are written in schemas, and values by people.
 """
 
 import math

@@ -65,7 +65,7 @@ class Election(Protocol):
             on_change: called in any thread when any of the above may have changed.
         """
 
-    def look(self) -> None:
+    def recheck(self) -> None:
         """What `may_lead` says may have changed."""
 
     def session(self) -> Session:
@@ -85,7 +85,7 @@ class NoElection:
     def start(self, may_lead: Callable[[], bool], on_change: Callable[[], None]) -> None:
         """See `Election`."""
 
-    def look(self) -> None:
+    def recheck(self) -> None:
         """See `Election`."""
 
     def session(self) -> Session:
@@ -136,7 +136,7 @@ class NodeElection:
         self._may_lead, self._on_change = may_lead, on_change
         self._thread.start()
 
-    def look(self) -> None:
+    def recheck(self) -> None:
         self._wake.set()
 
     def session(self) -> Session:
@@ -158,7 +158,7 @@ class NodeElection:
         while not self._stopping:
             before = self.is_leading, self.leader, self.problem
             try:
-                self._look()
+                self._recheck()
                 self.problem = ""
             except HermesError as error:
                 self._failed(error)
@@ -175,7 +175,7 @@ class NodeElection:
             _log.warning("the registry does not know who leads: %s", error)
         self.problem = str(error)
 
-    def _look(self) -> None:
+    def _recheck(self) -> None:
         session = self._session or self._start_session()
         node = session.get(LEADER_PATH, watch=True)
         is_ours = node is not None and node.owner == session.session_id

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from hermes.quoting import quoted
 from hermes.registry.documents import read_document, write_document
-from hermes.registry.values import (
+from hermes.registry.entities import (
     Association,
-    RegisteredSchema,
+    StoredSchema,
     association_from_json,
     schema_from_json,
 )
@@ -24,7 +24,7 @@ class SchemaRegistered:
     subject: str
     version: int
     id: int
-    schema: RegisteredSchema
+    schema: StoredSchema
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,13 +12,14 @@ from urllib.parse import SplitResult, urlsplit
 
 from hermes.errors import HermesError
 from hermes.registry.errors import unavailable
-from hermes.registry.rest_messages import RestRequest, RestResponse
+from hermes.registry.rest_messages import (
+    CONTENT_TYPE,
+    FORWARDED_HEADER,
+    RestRequest,
+    RestResponse,
+)
 from hermes.security import PLAIN, ClientSecurity
 
-#: Says that a call has come from another registry, which can't be sent on again.
-FORWARDED_HEADER: Final = "X-Hermes-Forwarded"
-
-_CONTENT_TYPE: Final = "application/vnd.schemaregistry.v1+json"
 _CONNECT_SECONDS: Final = 2.0
 _MOST_ANSWER_BYTES: Final = 16 << 20
 
@@ -47,7 +48,7 @@ class Forwarder:
         self._is_closed = False
         self.calls = self.failures = 0
 
-    def send(self, url: str, ask: RestRequest) -> RestResponse:
+    def send(self, url: str, request: RestRequest) -> RestResponse:
         """Forward a call to the leader at `url`. Blocks.
 
         Raises:
@@ -61,8 +62,8 @@ class Forwarder:
             raise unavailable(f"the leading registry can't be asked: {error}") from error
         self._begin(connection, url)
         try:
-            target = f"{place.path.rstrip('/')}/{ask.target}"
-            return self._exchange(connection, url, target, ask, headers)
+            target = f"{place.path.rstrip('/')}/{request.target}"
+            return self._exchange(connection, url, target, request, headers)
         except Exception:
             with self._lock:
                 self.failures += 1
@@ -72,7 +73,7 @@ class Forwarder:
                 self._open.pop(connection, None)
             connection.close()
 
-    def leave_others(self, url: str) -> None:
+    def abandon_others(self, url: str) -> None:
         """Wait no longer for responses from elsewhere: a leader that hangs has been replaced."""
         with self._lock:
             for connection, other in self._open.items():
@@ -118,7 +119,7 @@ class Forwarder:
         connection: HTTPConnection,
         url: str,
         target: str,
-        ask: RestRequest,
+        request: RestRequest,
         proof: dict[str, str],
     ) -> RestResponse:
         try:
@@ -128,9 +129,9 @@ class Forwarder:
             raise unavailable(
                 f"the leading registry, at {url}, can't be reached ({error}): try again"
             ) from error
-        headers = {FORWARDED_HEADER: "1", "Content-Type": _CONTENT_TYPE, **proof}
+        headers = {FORWARDED_HEADER: "1", "Content-Type": CONTENT_TYPE, **proof}
         try:
-            connection.request(ask.method, target, ask.body, headers)
+            connection.request(request.method, target, request.body, headers)
             with connection.getresponse() as response:
                 body = response.read(_MOST_ANSWER_BYTES + 1)
         except (OSError, HTTPException) as error:

@@ -6,6 +6,7 @@ from uuid import UUID
 
 from hermes.quoting import quoted
 from hermes.registry.documents import read_document
+from hermes.registry.entities import StoredSchema, Version
 from hermes.registry.errors import (
     INVALID_SUBJECT,
     INVALID_VERSION,
@@ -18,7 +19,6 @@ from hermes.registry.errors import (
 )
 from hermes.registry.limits import MAX_SUBJECT_LENGTH
 from hermes.registry.state import DEFAULT_LEVEL, DEFAULT_MODE, RegistryState
-from hermes.registry.values import RegisteredSchema, Version
 
 _LAST_VERSION = 2**31 - 1
 
@@ -113,7 +113,7 @@ def version_to_json(state: RegistryState, subject: str, found: Version) -> dict[
     }
 
 
-def schema_of_id(state: RegistryState, schema_id: int) -> RegisteredSchema:
+def schema_of_id(state: RegistryState, schema_id: int) -> StoredSchema:
     """The schema that has an id, of deleted versions too; RegistryError 40403 if none has it."""
     schema = state.schemas.get(schema_id)
     if schema is None:
@@ -177,7 +177,7 @@ def with_metadata(
     raise RegistryError(SCHEMA_NOT_FOUND, "Schema not found")
 
 
-def properties_of(schema: RegisteredSchema) -> dict[str, str]:
+def properties_of(schema: StoredSchema) -> dict[str, str]:
     """The `properties` in a schema's metadata."""
     metadata = read_document(schema.metadata) if schema.metadata else {}
     found: dict[str, str] = metadata.get("properties") or {}

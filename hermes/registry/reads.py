@@ -4,12 +4,12 @@ from typing import Any
 from urllib.parse import unquote
 
 from hermes.registry import lookups
-from hermes.registry.associating import associated
-from hermes.registry.calls import CallParameters
+from hermes.registry.associations import associated
+from hermes.registry.call_parameters import CallParameters
+from hermes.registry.entities import StoredSchema
 from hermes.registry.errors import INVALID_REQUEST, RegistryError
 from hermes.registry.limits import LISTED_SCHEMAS
 from hermes.registry.state import RegistryState
-from hermes.registry.values import RegisteredSchema
 
 
 def schema(state: RegistryState, call: CallParameters) -> Any:
@@ -123,7 +123,7 @@ def associations(state: RegistryState, call: CallParameters, **wanted: str) -> A
     )
 
 
-def check_format(call: CallParameters, schema: RegisteredSchema) -> None:
+def check_format(call: CallParameters, schema: StoredSchema) -> None:
     """Refuse, with the code 422, to put a schema together with what it refers to."""
     if call.text("format") == "resolved" and schema.references:
         raise RegistryError(

@@ -58,7 +58,7 @@ class Replica:
         with self._lock:
             return self._state.copy()
 
-    def take(self, offset: int, next_offset: int, payload: bytes) -> str | None:
+    def read_message(self, offset: int, next_offset: int, payload: bytes) -> str | None:
         """Read the next message of the topic.
 
         Args:
@@ -94,7 +94,7 @@ class Replica:
     # -- snapshots ------------------------------------------------------------------------------
 
     def to_json(self) -> dict[str, Any]:
-        """The mark and the state, for `use`. For the thread that feeds it."""
+        """The mark and the state, for `restore`. For the thread that feeds it."""
         mark = self.mark
         return {
             "position": mark.position,
@@ -104,7 +104,7 @@ class Replica:
             "state": self.copy().to_json(),
         }
 
-    def use(self, value: dict[str, Any]) -> None:
+    def restore(self, value: dict[str, Any]) -> None:
         """Become what `to_json` has written, of this copy or of another.
 
         Raises:

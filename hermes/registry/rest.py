@@ -19,17 +19,19 @@ from hermes.logs import ModuleLogger
 from hermes.quoting import quoted
 from hermes.registry.errors import FAILED, INVALID_REQUEST, RegistryError, unavailable
 from hermes.registry.limits import MAX_BODY_BYTES
-from hermes.registry.rest_messages import RestRequest, RestResponse, error_response
+from hermes.registry.rest_messages import (
+    CONTENT_TYPE,
+    FORWARDED_HEADER,
+    RestRequest,
+    RestResponse,
+    error_response,
+)
 from hermes.registry.service import RegistryService, changes, kind_of
 from hermes.registry.store import RegistryStore
 from hermes.security import Operation, Rights
 from hermes.security import Resource as Topic
 from hermes.web import AcceptedHosts
 
-#: The header that says that a registry has sent a call on.
-FORWARDED: Final = b"X-Hermes-Forwarded"
-
-_CONTENT_TYPE: Final = b"application/vnd.schemaregistry.v1+json"
 _TOPIC: Final = Topic.topic(SCHEMAS_TOPIC)
 _METHODS: Final = (b"GET", b"HEAD", b"POST", b"PUT", b"DELETE")
 _THREADS: Final = 4
@@ -70,7 +72,7 @@ class RegistryResource(Resource):
         self._hosts = hosts
         self._prefix = prefix
         self._on_answered = on_answered
-        self._lines = LimitedLog(ModuleLogger(), reactor.seconds)
+        self._log = LimitedLog(ModuleLogger(), reactor.seconds)
         self._pool = ThreadPool(0, _THREADS, "hermes-registry")
         self._pool.start()
         self._is_stopping = False
@@ -92,20 +94,20 @@ class RegistryResource(Resource):
         request.notifyFinish().addErrback(lambda _: None)
         began = perf_counter()
         try:
-            ask = self._ask(request)
+            call = self._ask(request)
         except RegistryError as error:
             self._respond(request, error_response(error))
             return int(NOT_DONE_YET)
 
         def answered(answer: RestResponse) -> None:
-            self._on_answered(kind_of(ask), answer.status, perf_counter() - began)
+            self._on_answered(kind_of(call), answer.status, perf_counter() - began)
             self._respond(request, answer)
 
         found: Deferred[Any] = deferToThreadPool(
-            self._reactor, self._pool, self._service.answer, ask
+            self._reactor, self._pool, self._service.answer, call
         )
         found.addCallback(self._result_of)
-        found.addErrback(self._fault, ask)
+        found.addErrback(self._fault, call)
         found.addCallback(answered)
         return int(NOT_DONE_YET)
 
@@ -141,26 +143,26 @@ class RegistryResource(Resource):
                 max_num_fields=_MOST_FIELDS,
             )
             target = b"/".join(raw) + (b"?" + raw_query if raw_query else b"")
-            ask = RestRequest(
+            call = RestRequest(
                 "GET" if request.method == b"HEAD" else request.method.decode(),
                 tuple(path),
                 query,
                 request.content.read(),
                 target.decode("ascii"),
-                request.getHeader(FORWARDED) is not None,
+                request.getHeader(FORWARDED_HEADER) is not None,
             )
         except ValueError:
             raise RegistryError(
                 INVALID_REQUEST, "the address is not UTF-8, or has too many parameters"
             ) from None
-        self._check_right(request.principal, ask)
-        return ask
+        self._check_right(request.principal, call)
+        return call
 
-    def _check_right(self, principal: str | None, ask: RestRequest) -> None:
+    def _check_right(self, principal: str | None, call: RestRequest) -> None:
         """Refuse, with 403, a call that somebody may not make."""
         if self._rights is None:
             return
-        operation = Operation.PRODUCE if changes(ask) else Operation.DESCRIBE
+        operation = Operation.PRODUCE if changes(call) else Operation.DESCRIBE
         if not self._rights(principal or "", operation, _TOPIC):
             what = "change schemas" if operation is Operation.PRODUCE else "see schemas"
             raise RegistryError(
@@ -206,9 +208,9 @@ class RegistryResource(Resource):
         future.add_done_callback(lambda _: self._reactor.callFromThread(pass_on))
         return found
 
-    def _fault(self, failure: Failure, ask: RestRequest) -> RestResponse:
-        self._lines.failure(
-            "failed", "a call of the registry failed: {path}", failure, path=ask.target
+    def _fault(self, failure: Failure, call: RestRequest) -> RestResponse:
+        self._log.failure(
+            "failed", "a call of the registry failed: {path}", failure, path=call.target
         )
         return error_response(RegistryError(FAILED, "a fault: the registry's log says more"))
 
@@ -217,7 +219,7 @@ class RegistryResource(Resource):
             return
         request.setResponseCode(answer.status)
         if answer.body:
-            request.setHeader(b"Content-Type", _CONTENT_TYPE)
+            request.setHeader("Content-Type", CONTENT_TYPE)
         if answer.status != 204:
             request.setHeader(b"Content-Length", b"%d" % len(answer.body))
         if request.method != b"HEAD":
@@ -236,5 +238,5 @@ class _Refused(Resource):
 
     def render(self, request: Any) -> bytes:
         request.setResponseCode(self._answer.status)
-        request.setHeader(b"Content-Type", _CONTENT_TYPE)
+        request.setHeader("Content-Type", CONTENT_TYPE)
         return b"" if request.method == b"HEAD" else self._answer.body

@@ -2,10 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from hermes.registry.documents import write_document
 from hermes.registry.errors import RegistryError
+
+CONTENT_TYPE: Final = "application/vnd.schemaregistry.v1+json"
+
+#: Says that a call has come from another registry, which can't be forwarded again.
+FORWARDED_HEADER: Final = "X-Hermes-Forwarded"
 
 
 @dataclass(frozen=True)

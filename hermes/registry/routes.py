@@ -9,14 +9,15 @@ from typing import Any
 
 from hermes._version import __version__
 from hermes.registry import lookups, reads
-from hermes.registry.associating import (
+from hermes.registry.associations import (
     Associate,
     Dissociate,
     only_if_any,
     read_associations,
 )
-from hermes.registry.calls import CallParameters, optional_number, read_body_draft
-from hermes.registry.changes import (
+from hermes.registry.call_parameters import CallParameters, optional_number, read_body_draft
+from hermes.registry.entities import SCHEMA_TYPES
+from hermes.registry.mutations import (
     DeleteConfig,
     DeleteMode,
     DeleteSubject,
@@ -24,15 +25,14 @@ from hermes.registry.changes import (
     SetConfig,
     SetMode,
 )
-from hermes.registry.registering import RegisterSchema
+from hermes.registry.registration import RegisterSchema
+from hermes.registry.schema_queries import CompatibilityCheck, SchemaLookup
 from hermes.registry.state import RegistryState
-from hermes.registry.trying import Comparison, Lookup
-from hermes.registry.values import SCHEMA_TYPES
 from hermes.registry.writer import Mutation
 
 
 @dataclass(frozen=True, slots=True)
-class Raw:
+class RawText:
     """An answer that is sent as it is: a schema's text."""
 
     text: str
@@ -55,7 +55,7 @@ class RestRoute:
     kind: str
     read: Callable[[RegistryState, CallParameters], Any] | None = None
     change: Callable[[CallParameters], Mutation] | None = None
-    study: Callable[[CallParameters], "Lookup | Comparison"] | None = None
+    study: Callable[[CallParameters], "SchemaLookup | CompatibilityCheck"] | None = None
 
     def parts(self, path: tuple[str, ...]) -> tuple[str, ...] | None:
         """The open segments, if a path is of this pattern; None if it isn't."""
@@ -78,16 +78,16 @@ def _register(call: CallParameters) -> Mutation:
     )
 
 
-def _lookup(call: CallParameters) -> Lookup:
+def _lookup(call: CallParameters) -> SchemaLookup:
     draft = read_body_draft(call.body())
-    return Lookup(call.subject, draft, call.flag("normalize"), call.flag("deleted"))
+    return SchemaLookup(call.subject, draft, call.flag("normalize"), call.flag("deleted"))
 
 
-def _compare(call: CallParameters) -> Comparison:
+def _compare(call: CallParameters) -> CompatibilityCheck:
     number = lookups.version_number(call.parts[1]) if len(call.parts) > 1 else None
     draft = read_body_draft(call.body())
     normalize, verbose = call.flag("normalize"), call.flag("verbose")
-    return Comparison(call.subject, draft, normalize, number, verbose)
+    return CompatibilityCheck(call.subject, draft, normalize, number, verbose)
 
 
 def _set_mode(call: CallParameters) -> Mutation:
@@ -125,7 +125,7 @@ ROUTES = (
         "GET",
         (*_ID, "schema"),
         "schema",
-        read=lambda state, call: Raw(lookups.schema_of_id(state, call.number()).text),
+        read=lambda state, call: RawText(lookups.schema_of_id(state, call.number()).text),
     ),
     RestRoute(
         "GET",
@@ -158,7 +158,7 @@ ROUTES = (
         "GET",
         (*_VERSION, "schema"),
         "versions",
-        read=lambda state, call: Raw(reads.version(state, call)["schema"]),
+        read=lambda state, call: RawText(reads.version(state, call)["schema"]),
     ),
     RestRoute("GET", (*_VERSION, "referencedby"), "versions", read=reads.referrers),
     RestRoute(

@@ -6,11 +6,11 @@ from concurrent.futures import Future
 from typing import Any
 
 from hermes.quoting import quoted
-from hermes.registry.calls import CallParameters
+from hermes.registry.call_parameters import CallParameters
 from hermes.registry.errors import RegistryError
-from hermes.registry.registering import RegisterSchema
+from hermes.registry.registration import RegisterSchema
 from hermes.registry.rest_messages import RestRequest, RestResponse, error_response, json_response
-from hermes.registry.routes import ROUTES, Raw, RestRoute
+from hermes.registry.routes import ROUTES, RawText, RestRoute
 from hermes.registry.store import RegistryStore, finished
 from hermes.registry.writer import Mutation
 
@@ -26,26 +26,26 @@ class RegistryService:
     def __init__(self, store: RegistryStore) -> None:
         self._store = store
 
-    def answer(self, ask: RestRequest) -> "Future[RestResponse]":
+    def answer(self, request: RestRequest) -> "Future[RestResponse]":
         """Answer a call; the future waits for what takes longer than a moment.
 
         Returns:
             Fires with the response, refusals included; with an exception only for a fault of ours.
         """
         try:
-            return self._route(ask)
+            return self._route(request)
         except RegistryError as error:
             return finished(error_response(error))
 
-    def _route(self, ask: RestRequest) -> "Future[RestResponse]":
-        if (ask.method, ask.path) == ("GET", DESCRIPTION):
+    def _route(self, request: RestRequest) -> "Future[RestResponse]":
+        if (request.method, request.path) == ("GET", DESCRIPTION):
             return finished(json_response(self._store.describe()))
-        route, parts = _find(ask)
-        call = CallParameters(ask, parts)
+        route, parts = _find(request)
+        call = CallParameters(request, parts)
         if route.change is not None:
             change = route.change(call)
             self._read_ahead(change)
-            return _refusals(self._store.write(change, ask))
+            return _refusals(self._store.write(change, request))
         return self._read(lambda: self._look(route, call))
 
     def _look(self, route: RestRoute, call: CallParameters) -> RestResponse:
@@ -60,7 +60,7 @@ class RegistryService:
                 found = route.read(state, call)
             return (
                 RestResponse(200, found.text.encode())
-                if isinstance(found, Raw)
+                if isinstance(found, RawText)
                 else json_response(found)
             )
         except RegistryError as error:
@@ -95,35 +95,35 @@ class RegistryService:
                 change.decide(state)
 
 
-def kind_of(ask: RestRequest) -> str:
+def kind_of(request: RestRequest) -> str:
     """How metrics count a call: one of a few words."""
     for route in ROUTES:
-        if route.method == ask.method and route.parts(ask.path) is not None:
+        if route.method == request.method and route.parts(request.path) is not None:
             return route.kind
     return "other"
 
 
-def changes(ask: RestRequest) -> bool:
+def changes(request: RestRequest) -> bool:
     """Whether a call may change the state."""
     return any(
-        route.change is not None and route.method == ask.method
+        route.change is not None and route.method == request.method
         for route in ROUTES
-        if route.parts(ask.path) is not None
+        if route.parts(request.path) is not None
     )
 
 
-def _find(ask: RestRequest) -> tuple[RestRoute, tuple[str, ...]]:
+def _find(request: RestRequest) -> tuple[RestRoute, tuple[str, ...]]:
     others = []
     for route in ROUTES:
-        parts = route.parts(ask.path)
+        parts = route.parts(request.path)
         if parts is not None:
-            if route.method == ask.method:
+            if route.method == request.method:
                 return route, parts
             others.append(route.method)
     if others:
         known = ", ".join(others)
         raise RegistryError(405, f"HTTP 405 Method Not Allowed: this path understands {known}")
-    shown = "/" + "/".join(ask.path)
+    shown = "/" + "/".join(request.path)
     raise RegistryError(_NOT_FOUND, f"HTTP 404 Not Found: nothing is served at {quoted(shown)}")
 
 

@@ -130,7 +130,7 @@ class Snapshots:
             value = self.file.read()
             if value is None:
                 return None
-            self._replica.use(value)
+            self._replica.restore(value)
         except (StorageError, ValueError) as error:
             _log.warning("the whole topic is read, as its snapshot can't be used: %s", error)
             return None
@@ -138,7 +138,7 @@ class Snapshots:
         home = value.get("home")
         return home if type(home) is int else -1
 
-    def look(self, home: HomeBroker | None) -> None:
+    def write_if_due(self, home: HomeBroker | None) -> None:
         """Write one if much has come since the last: then a start would take long."""
         events = self._replica.mark.events
         if events - self._written > max(_LEAST_NEW_EVENTS, events // 4):

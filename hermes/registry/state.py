@@ -7,6 +7,14 @@ file or chance. Not thread-safe.
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
+from hermes.registry.entities import (
+    Association,
+    Reference,
+    StoredSchema,
+    Version,
+    association_from_json,
+    schema_from_json,
+)
 from hermes.registry.events import (
     AssociationsMade,
     AssociationsRemoved,
@@ -16,14 +24,6 @@ from hermes.registry.events import (
     SchemaRegistered,
     SubjectDeleted,
     VersionDeleted,
-)
-from hermes.registry.values import (
-    Association,
-    Reference,
-    RegisteredSchema,
-    Version,
-    association_from_json,
-    schema_from_json,
 )
 
 DEFAULT_LEVEL: Final = "BACKWARD"
@@ -44,7 +44,7 @@ class RegistryState:
 
     def __init__(self) -> None:
         self.last_id = 0
-        self.schemas: dict[int, RegisteredSchema] = {}
+        self.schemas: dict[int, StoredSchema] = {}
         self.configs: dict[str | None, str] = {}
         self.modes: dict[str | None, str] = {}
         self.associations: dict[tuple[str, str, str], Association] = {}
@@ -64,7 +64,7 @@ class RegistryState:
     # -- looking things up ----------------------------------------------------------------------
 
     def id_of(self, identity: bytes) -> int | None:
-        """The id of the schema with this `RegisteredSchema.identity`; None if no version has it."""
+        """The id of the schema with this `StoredSchema.identity`; None if no version has it."""
         return self._ids.get(identity)
 
     def subjects(self) -> Iterator[str]:

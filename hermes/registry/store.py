@@ -24,12 +24,12 @@ class RegistryStore(Protocol):
             RegistryError: 50003, nothing has been read yet.
         """
 
-    def write(self, change: Mutation, ask: RestRequest) -> "Future[RestResponse]":
+    def write(self, change: Mutation, request: RestRequest) -> "Future[RestResponse]":
         """Change the state, here or where the leader is. Doesn't block.
 
         Args:
             change: decided here, if this process leads.
-            ask: what it came as, to be forwarded otherwise.
+            request: what it came as, to be forwarded otherwise.
 
         Returns:
             Fires with the response, or with a RegistryError.
@@ -71,7 +71,7 @@ class MemoryStore:
         with self._lock:
             yield self._state
 
-    def write(self, change: Mutation, ask: RestRequest) -> "Future[RestResponse]":
+    def write(self, change: Mutation, request: RestRequest) -> "Future[RestResponse]":
         return then(self._writer.write(change), json_response)
 
     def refresh(self) -> "Future[bool]":

@@ -20,13 +20,13 @@ from typing import Final
 from hermes.backoff import growing_pause
 from hermes.config import SCHEMAS_TOPIC
 from hermes.errors import BrokerError, BrokerStoppingError, HermesError, OutcomeUnknownError
-from hermes.registry.appending import Appends, dropped
+from hermes.registry.append_queue import AppendQueue, dropped
 from hermes.registry.election import Election
 from hermes.registry.errors import FAILED, UNAVAILABLE, RegistryError
 from hermes.registry.home import HomeBroker, HomeLocator
+from hermes.registry.home_topic import HomeTopic, TopicMessage, WrongTopicError
 from hermes.registry.replica import Replica
 from hermes.registry.snapshot import SnapshotFile, Snapshots
-from hermes.registry.topic import HomeTopic, TopicMessage, WrongTopicError
 from hermes.registry.writer import Writer
 
 _log = logging.getLogger(__name__)
@@ -84,10 +84,10 @@ class TopicLog:
         self.writer: Writer | None = None
         self.appends = self.appended = self.conflicts = 0
         self._topic: HomeTopic | None = None
-        self._appends = Appends(self.changed)
+        self._appends = AppendQueue(self.changed)
         self._lost_since: float | None = clock()
-        self._is_asked = False
-        self._said = ""  # the problem that was logged
+        self._is_refreshing = False
+        self._logged = ""  # the problem that was logged
         self._was_at_end = self._stopping = False
         self._thread = threading.Thread(target=self._run, name="hermes-registry", daemon=True)
 
@@ -107,7 +107,7 @@ class TopicLog:
         if self._thread.is_alive():
             self._thread.join()
 
-    def look(self) -> None:
+    def notify(self) -> None:
         """Wake the threads: what the election, or coordination, says may have changed."""
         with self.changed:
             self.changed.notify_all()
@@ -137,7 +137,7 @@ class TopicLog:
             if self._topic is None and self._homes.find() is None:
                 return False
             with self.changed:
-                self._is_asked = True  # ends a pause between two attempts to connect
+                self._is_refreshing = True  # ends a pause between two attempts to connect
                 self.changed.notify_all()
                 self.changed.wait_for(lambda: self._topic or self._stopping, timeout_seconds)
             topic = self._topic
@@ -157,12 +157,12 @@ class TopicLog:
         if found is not None:
             self._homes.remember(found)
             self.is_readable = True
-            self.look()
+            self.notify()
         failures = 0
         while not self._stopping:
             before = self.replica.mark, self._lost_since is None
             try:
-                self._attend()
+                self._follow_home()
                 failures = 0
             except HermesError as error:
                 if self._stopping:
@@ -171,12 +171,12 @@ class TopicLog:
                 self._failed(error)
                 with self.changed:
                     pause = growing_pause(_FIRST_PAUSE, failures, _LONGEST_PAUSE)
-                    self._is_asked = False
-                    self.changed.wait_for(lambda: self._stopping or self._is_asked, pause)
+                    self._is_refreshing = False
+                    self.changed.wait_for(lambda: self._stopping or self._is_refreshing, pause)
         self._give_up("the registry is being stopped")
         self._snapshots.write(self.home)
 
-    def _attend(self) -> None:
+    def _follow_home(self) -> None:
         """Do everything that can be done with one connection."""
         home = self._find()
         if home is None:
@@ -189,11 +189,11 @@ class TopicLog:
             topic.check_follows(self.replica.mark, self._snapshots.file)
             self._appends.max_message_bytes = topic.max_message_bytes()
             self.home, self._topic = home, topic
-            self.look()
+            self.notify()
             try:
                 until = self._clock() + _HOME_SECONDS
                 while not self._stopping:
-                    self._turn(topic)
+                    self._step(topic)
                     if self._clock() > until:
                         if self._find() != home:
                             return
@@ -213,25 +213,25 @@ class TopicLog:
             home = self.home
         return home
 
-    def _turn(self, topic: HomeTopic) -> None:
+    def _step(self, topic: HomeTopic) -> None:
         """Read what there is; at the end, append, or wait for more."""
         leads = self._election.is_leading
         waits = not (leads or self._appends.are_outstanding or self._lost_since is not None)
         found = topic.read(self.replica.mark.position, _WAIT_MS if waits else 0)
         for stored in found:
-            self._take(stored)
+            self._apply(stored)
         if found:
-            self.look()
+            self.notify()
             return
         self._at_end()
         while self._election.is_leading and self._await_events(_IDLE_SECONDS):
             if not self._append(topic):
                 return
             self._make_writer()
-        self._snapshots.look(self.home)
+        self._snapshots.write_if_due(self.home)
 
-    def _take(self, stored: TopicMessage) -> None:
-        applied = self.replica.take(*stored)
+    def _apply(self, stored: TopicMessage) -> None:
+        applied = self.replica.read_message(*stored)
         if applied is not None and self._appends.settle(applied):
             self.appended += 1
 
@@ -240,13 +240,13 @@ class TopicLog:
             self.conflicts += 1
             self._give_up("another registry has written to the topic at the same moment; try again")
         if self._lost_since is not None:
-            if self._said:
+            if self._logged:
                 _log.warning("the registry reads %s again", SCHEMAS_TOPIC)
-                self._said = ""
+                self._logged = ""
             self._was_at_end = self.is_readable = True
             self._lost_since, self.problem = None, ""
-            self._election.look()
-            self.look()
+            self._election.recheck()
+            self.notify()
         if self._election.is_leading:
             self._make_writer()
         elif self.writer is not None or self._appends.are_queued:
@@ -258,7 +258,7 @@ class TopicLog:
             return
         if self.writer is None or self.writer.failed:
             self.writer = Writer(self.replica.copy(), self._appends.for_new_writer())
-            self.look()
+            self.notify()
 
     def _await_events(self, seconds: float) -> bool:
         """Wait until there is something to append; whether there is."""
@@ -282,8 +282,8 @@ class TopicLog:
         if stored[0].offset != position:
             return False
         for each in stored:
-            self._take(each)
-        self.look()
+            self._apply(each)
+        self.notify()
         return True
 
     def _failed(self, error: HermesError) -> None:
@@ -294,9 +294,9 @@ class TopicLog:
             self._lost_since = -math.inf  # waiting changes nothing
         self.problem = str(error)
         # Not at a start, or when the home is only restarted.
-        if self._clock() - self._lost_since > _SILENT_SECONDS and self.problem != self._said:
+        if self._clock() - self._lost_since > _SILENT_SECONDS and self.problem != self._logged:
             _log.warning("the registry can't use its topic: %s", error)
-            self._said = self.problem
+            self._logged = self.problem
         if self.is_lost:
             self._give_up(f"{error}; what was read before is still served")
 
@@ -306,4 +306,4 @@ class TopicLog:
         self._appends.give_up(
             dropped(reason) if code == UNAVAILABLE else RegistryError(code, reason)
         )
-        self.look()
+        self.notify()

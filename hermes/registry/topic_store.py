@@ -14,7 +14,7 @@ from typing import Any, Final
 from hermes.registry.election import Election
 from hermes.registry.errors import FAILED, UNAVAILABLE, RegistryError, unavailable
 from hermes.registry.forwarding import Forwarder
-from hermes.registry.registering import RegisterSchema
+from hermes.registry.registration import RegisterSchema
 from hermes.registry.rest_messages import RestRequest, RestResponse, json_response
 from hermes.registry.state import RegistryState
 from hermes.registry.store import then
@@ -69,8 +69,8 @@ class TopicStore:
         """Something about the election may have changed; called in any thread."""
         leader = self.election.leader
         if leader is not None:
-            self.forwarder.leave_others(leader.url)
-        self.log.look()
+            self.forwarder.abandon_others(leader.url)
+        self.log.notify()
 
     @contextmanager
     def reading(self) -> Iterator[RegistryState]:
@@ -88,11 +88,11 @@ class TopicStore:
     def refresh(self) -> "Future[bool]":
         return self._in_pool(self.log.refresh, _REFRESH_SECONDS)
 
-    def write(self, change: Mutation, ask: RestRequest) -> "Future[RestResponse]":
+    def write(self, change: Mutation, request: RestRequest) -> "Future[RestResponse]":
         until = self._clock() + _PATIENCE_SECONDS
         decided = self._decide(change)
         if decided is None:
-            return self._in_pool(self._write_patiently, change, ask, until)
+            return self._in_pool(self._write_patiently, change, request, until)
         answered: Future[RestResponse] = Future()
 
         def done(first: "Future[RestResponse]") -> None:
@@ -100,7 +100,7 @@ class TopicStore:
             if error is None:
                 answered.set_result(first.result())
             elif _is_unavailable(error) and self._clock() < until:
-                again = self._in_pool(self._write_patiently, change, ask, until)
+                again = self._in_pool(self._write_patiently, change, request, until)
                 again.add_done_callback(lambda last: _copy(last, answered))
             else:
                 answered.set_exception(error)
@@ -138,7 +138,9 @@ class TopicStore:
             return None
         return then(writer.write(change), json_response)
 
-    def _write_patiently(self, change: Mutation, ask: RestRequest, until: float) -> RestResponse:
+    def _write_patiently(
+        self, change: Mutation, request: RestRequest, until: float
+    ) -> RestResponse:
         """Write here, or let the leader do it, once it is known who that is."""
         reason = ""
         while not self._is_closed:
@@ -148,7 +150,7 @@ class TopicStore:
                     return decided.result()
                 leader = self.election.leader
                 if leader is not None and not self.election.is_leading:
-                    return self._forward(leader.url, ask)
+                    return self._forward(leader.url, request)
             except RegistryError as error:
                 if not _is_unavailable(error):
                     raise
@@ -171,10 +173,10 @@ class TopicStore:
         decision = change.decide(self.log.replica.copy())
         return json_response(decision.answer) if decision.event is None else None
 
-    def _forward(self, url: str, ask: RestRequest) -> RestResponse:
-        if ask.was_forwarded:
+    def _forward(self, url: str, request: RestRequest) -> RestResponse:
+        if request.was_forwarded:
             raise unavailable(f"this registry does not lead; {url} does, as far as it knows")
-        answer = self.forwarder.send(url, ask)
+        answer = self.forwarder.send(url, request)
         if answer.status >= 500:
             raise _error_of(answer)
         if answer.status < 300:

@@ -11,13 +11,13 @@ from hermes.keywords import explains_keywords
 from hermes.quoting import quoted
 from hermes.schemas.addresses import parse_addresses
 from hermes.schemas.exchanges import Exchanges
-from hermes.schemas.kept import Kept
 from hermes.schemas.registered import (
     RegisteredSchema,
     SchemaReference,
     body_of,
     read_registered,
 )
+from hermes.schemas.response_cache import ResponseCache
 from hermes.security import ClientSecurity
 
 #: How long an id stays unknown before it is asked for again: damaged payloads hold any.
@@ -98,7 +98,7 @@ class RegistryClient:
             waiting=waiting,
             security=security.check(),
         )
-        self._kept = Kept()
+        self._cache = ResponseCache()
         self._unknown: dict[int, float] = {}
 
     @property
@@ -124,7 +124,7 @@ class RegistryClient:
         unknown_since = self._unknown.get(schema_id)
         if unknown_since is not None and time.monotonic() - unknown_since < _UNKNOWN_SECONDS:
             raise self._no_such_id(schema_id)
-        return self._kept.once(("id", schema_id), lambda: self._ask_for_id(schema_id))
+        return self._cache.once(("id", schema_id), lambda: self._ask_for_id(schema_id))
 
     def _ask_for_id(self, schema_id: int) -> RegisteredSchema:
         try:
@@ -158,7 +158,7 @@ class RegistryClient:
         def ask() -> RegisteredSchema:
             return self._read(self._exchanges.ask_all(path), {})
 
-        return ask() if fresh else self._kept.once(("version", subject, version), ask)
+        return ask() if fresh else self._cache.once(("version", subject, version), ask)
 
     def latest(self, subject: str) -> RegisteredSchema:
         """Look up the latest version of a subject, now.
@@ -208,7 +208,7 @@ class RegistryClient:
         """
         if not isinstance(schema, RegisteredSchema):
             raise _wrong("schema", "a RegisteredSchema, as by_id returns it", schema)
-        return self._kept.once(
+        return self._cache.once(
             ("texts", schema.text, schema.references), lambda: self._ask_for_texts(schema)
         )
 
@@ -297,7 +297,7 @@ class RegistryClient:
                 raise self._misunderstood(answer)
             return number
 
-        return self._kept.once((what, subject, text, schema_type, tuple(references)), ask)
+        return self._cache.once((what, subject, text, schema_type, tuple(references)), ask)
 
     def incompatibilities(
         self,

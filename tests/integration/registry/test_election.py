@@ -28,7 +28,7 @@ def test_whoever_still_has_the_node_leads_again_after_a_failure(
             return get(session, *path, **options)
 
         monkeypatch.setattr(Session, "get", get_later)
-        election.look()
+        election.recheck()
         until(lambda: any("lost for a moment" in each for each in problems), "the failure")
         until(lambda: election.is_leading, "a leader again")
         assert election.leader == Leader("one", "http://127.0.0.1:1/registry")

@@ -14,12 +14,12 @@ from registry_cluster import schema, until
 from hermes import SimpleConsumer
 from hermes.client.sync_producer import SyncProducer
 from hermes.protocol import Acks, ProduceRequest, encode_message_set
+from hermes.registry.drafts import Draft
 from hermes.registry.election import NoElection
 from hermes.registry.errors import RegistryError
 from hermes.registry.home import FixedHome, HomeBroker
-from hermes.registry.registering import RegisterSchema
+from hermes.registry.registration import RegisterSchema
 from hermes.registry.rest_messages import RestRequest
-from hermes.registry.schemas import Draft
 from hermes.registry.topic_store import TopicStore
 from hermes.registry.wiring import SNAPSHOT_NAME, make_store
 from hermes.testing import RunningBroker, running_broker

@@ -6,8 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.registry.associating import Associate, Dissociate
-from hermes.registry.changes import (
+from hermes.registry.associations import Associate, Dissociate
+from hermes.registry.drafts import Draft
+from hermes.registry.entities import Association, Reference
+from hermes.registry.errors import RegistryError
+from hermes.registry.events import SchemaRegistered, decode_event, encode_event
+from hermes.registry.mutations import (
     DeleteConfig,
     DeleteMode,
     DeleteSubject,
@@ -15,12 +19,8 @@ from hermes.registry.changes import (
     SetConfig,
     SetMode,
 )
-from hermes.registry.errors import RegistryError
-from hermes.registry.events import SchemaRegistered, decode_event, encode_event
-from hermes.registry.registering import LEVELS, MODES, RegisterSchema
-from hermes.registry.schemas import Draft
+from hermes.registry.registration import LEVELS, MODES, RegisterSchema
 from hermes.registry.state import RegistryState
-from hermes.registry.values import Association, Reference
 
 SUBJECTS = st.sampled_from(["a", "b", "c"])
 VERSIONS = st.integers(1, 4)

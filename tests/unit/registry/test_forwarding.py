@@ -81,9 +81,9 @@ def test_one_that_hangs_is_left(how: str) -> None:
         with connection:
             while b"{}" not in connection.recv(65536):  # all of the call is there
                 pass
-            forwarder.leave_others(url)
+            forwarder.abandon_others(url)
             assert not sent.done()
-            forwarder.close() if how == "closed" else forwarder.leave_others("http://other")
+            forwarder.close() if how == "closed" else forwarder.abandon_others("http://other")
             with pytest.raises(RegistryError, match="has not answered"):
                 sent.result(60)
     if how == "closed":

@@ -4,17 +4,15 @@ import json
 
 import pytest
 
+from hermes.registry.entities import AVRO, StoredSchema
 from hermes.registry.events import SchemaRegistered, event_to_json
 from hermes.registry.log_records import LogRecord, decode_record, encode_record
 from hermes.registry.replica import Replica, UnreadableEventError
-from hermes.registry.values import AVRO, RegisteredSchema
 
 
 def registered(schema_id: int) -> dict[str, object]:
     text = json.dumps({"type": "record", "name": f"R{schema_id}", "fields": []})
-    return event_to_json(
-        SchemaRegistered(f"s{schema_id}", 1, schema_id, RegisteredSchema(AVRO, text))
-    )
+    return event_to_json(SchemaRegistered(f"s{schema_id}", 1, schema_id, StoredSchema(AVRO, text)))
 
 
 def record(number: int, after: str, own: str, event: dict[str, object] | None = None) -> bytes:
@@ -30,7 +28,7 @@ class Topic:
 
     def add(self, payload: bytes) -> str | None:
         begin, self.offset = self.offset, self.offset + len(payload) + 10
-        return self.replica.take(begin, self.offset, payload)
+        return self.replica.read_message(begin, self.offset, payload)
 
 
 def ids(replica: Replica) -> list[int]:
@@ -102,7 +100,7 @@ def test_what_is_written_down_is_the_same_copy() -> None:
     topic = Topic(replica)
     for number, (after, own) in enumerate([("", "a"), ("a", "b"), ("b", "c")], 1):
         topic.add(record(number, after, own))
-    other.use(json.loads(json.dumps(replica.to_json())))
+    other.restore(json.loads(json.dumps(replica.to_json())))
     assert other.mark == replica.mark
     assert other.to_json() == replica.to_json()
     assert Topic(other).add(record(4, "c", "d")) == "d"
@@ -117,7 +115,7 @@ def test_nothing_else_is_taken_for_a_copy(change: dict[str, object]) -> None:
     Topic(replica).add(record(1, "", "a"))
     before = replica.to_json()
     with pytest.raises(ValueError):
-        replica.use({**replica.to_json(), **change})
+        replica.restore({**replica.to_json(), **change})
     assert replica.to_json() == before
 
 

@@ -21,7 +21,7 @@ def fed(count: int) -> Replica:
     for number in range(1, count + 1):
         after = f"r{number - 1}" if number > 1 else ""
         payload = encode_record(LogRecord(number, after, f"r{number}", EVENT))
-        assert replica.take(number * 100, number * 100 + 100, payload)
+        assert replica.read_message(number * 100, number * 100 + 100, payload)
     return replica
 
 
@@ -64,13 +64,13 @@ def test_every_damaged_byte_is_found(tmp_path: Path, caplog: pytest.LogCaptureFi
 
 def test_one_is_written_when_much_has_come(tmp_path: Path) -> None:
     file = SnapshotFile(tmp_path / "snapshot")
-    Snapshots(file, fed(100)).look(HOME)
+    Snapshots(file, fed(100)).write_if_due(HOME)
     assert file.read() is None
     replica = fed(101)
     snapshots = Snapshots(file, replica)
-    snapshots.look(HOME)
+    snapshots.write_if_due(HOME)
     first = file.path.stat().st_ino
-    snapshots.look(HOME)
+    snapshots.write_if_due(HOME)
     snapshots.write(HOME)
     assert file.path.stat().st_ino == first
 

@@ -4,16 +4,16 @@ from concurrent.futures import Future
 
 import pytest
 
-from hermes.registry.changes import DeleteSubject
+from hermes.registry.drafts import Draft
 from hermes.registry.errors import UNAVAILABLE, RegistryError
-from hermes.registry.registering import RegisterSchema
-from hermes.registry.schemas import Draft
+from hermes.registry.mutations import DeleteSubject
+from hermes.registry.registration import RegisterSchema
 from hermes.registry.state import RegistryState
 from hermes.registry.writer import Writer
 
 
 class Log:
-    """Appends that become durable when the test says so."""
+    """AppendQueue that become durable when the test says so."""
 
     def __init__(self):
         self.events, self.futures = [], []

@@ -35,7 +35,7 @@ class Reference:
 
 
 @dataclass(frozen=True)
-class RegisteredSchema:
+class StoredSchema:
     """A schema as it is registered; two that are equal get one id.
 
     Attributes:
@@ -78,13 +78,13 @@ class RegisteredSchema:
         return found
 
 
-def schema_from_json(found: dict[str, Any]) -> RegisteredSchema:
-    """The opposite of `RegisteredSchema.to_json`.
+def schema_from_json(found: dict[str, Any]) -> StoredSchema:
+    """The opposite of `StoredSchema.to_json`.
 
     Raises:
         KeyError, TypeError, ValueError: it isn't what that makes.
     """
-    return RegisteredSchema(
+    return StoredSchema(
         found.get("schemaType", AVRO),
         found["schema"],
         references_from_json(found.get("references", ())),

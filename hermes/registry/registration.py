@@ -5,6 +5,8 @@ from typing import Any, Final
 
 from hermes.avro.compatibility import MAX_REASONS
 from hermes.quoting import quoted
+from hermes.registry.drafts import Draft, read_draft, reasons_against
+from hermes.registry.entities import StoredSchema, Version
 from hermes.registry.errors import (
     INCOMPATIBLE,
     INVALID_SCHEMA,
@@ -14,9 +16,7 @@ from hermes.registry.errors import (
 from hermes.registry.events import SchemaRegistered, encode_event
 from hermes.registry.limits import MAX_COMPARED_CHARACTERS, MAX_EVENT_BYTES
 from hermes.registry.lookups import check_subject, mode, properties_of, settings_of
-from hermes.registry.schemas import Draft, read_draft, reasons_against
 from hermes.registry.state import RegistryState
-from hermes.registry.values import RegisteredSchema, Version
 from hermes.registry.writer import MutationResult
 
 READWRITE: Final = "READWRITE"
@@ -84,9 +84,7 @@ class RegisterSchema:
                 "schema comes with its id"
             )
 
-    def _version(
-        self, state: RegistryState, schema: RegisteredSchema, known: int | None
-    ) -> Version:
+    def _version(self, state: RegistryState, schema: StoredSchema, known: int | None) -> Version:
         versions = state.versions(self.subject)
         number = self.version or (versions[-1].number + 1 if versions else 1)
         if self.id is None:
@@ -120,7 +118,7 @@ def check_writable(state: RegistryState, subject: str) -> None:
 def incompatibilities(
     state: RegistryState,
     subject: str,
-    schema: RegisteredSchema,
+    schema: StoredSchema,
     versions: list[Version] | None = None,
 ) -> list[str]:
     """Why a schema isn't compatible with those that a subject has; empty if it is.
@@ -170,7 +168,7 @@ def not_permitted(reason: str) -> RegistryError:
 def _same_group(
     state: RegistryState,
     versions: list[Version],
-    schema: RegisteredSchema,
+    schema: StoredSchema,
     settings: dict[str, Any],
 ) -> list[Version]:
     """The versions with which a schema must be compatible, by the `compatibilityGroup`."""
@@ -181,7 +179,7 @@ def _same_group(
     return [each for each in versions if properties_of(state.schemas[each.id]).get(group) == ours]
 
 
-def _answer(schema: RegisteredSchema, version: Version) -> dict[str, Any]:
+def _answer(schema: StoredSchema, version: Version) -> dict[str, Any]:
     return {"id": version.id, "version": version.number, "guid": schema.guid}
 
 

@@ -4,14 +4,14 @@ import json
 
 import pytest
 
-from hermes.registry.changes import DeleteSubject, DeleteVersion, SetConfig, SetMode
+from hermes.registry.drafts import Draft
+from hermes.registry.entities import Reference, document_text
 from hermes.registry.errors import RegistryError
 from hermes.registry.limits import MAX_REFERENCES
-from hermes.registry.registering import RegisterSchema
-from hermes.registry.schemas import Draft
+from hermes.registry.mutations import DeleteSubject, DeleteVersion, SetConfig, SetMode
+from hermes.registry.registration import RegisterSchema
+from hermes.registry.schema_queries import CompatibilityCheck
 from hermes.registry.state import RegistryState
-from hermes.registry.trying import Comparison
-from hermes.registry.values import Reference, document_text
 
 
 @pytest.fixture
@@ -195,7 +195,7 @@ def test_the_type_of_a_subject_s_schemas_stays(state):
 
 def test_comparing_with_nothing(state):
     for number in (None, -1):
-        found = Comparison("new", record("x"), False, number, True).answer(state)
+        found = CompatibilityCheck("new", record("x"), False, number, True).answer(state)
         assert found == {"is_compatible": True, "messages": []}
 
 

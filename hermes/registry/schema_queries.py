@@ -6,15 +6,15 @@ They take longer than a look into a table, so they are answered on an excerpt of
 from dataclasses import dataclass
 from typing import Any
 
+from hermes.registry.drafts import Draft, read_draft
 from hermes.registry.errors import SCHEMA_NOT_FOUND, RegistryError, subject_not_found
 from hermes.registry.lookups import listed, version, version_to_json
-from hermes.registry.registering import incompatibilities, normalizes
-from hermes.registry.schemas import Draft, read_draft
+from hermes.registry.registration import incompatibilities, normalizes
 from hermes.registry.state import RegistryState
 
 
 @dataclass(frozen=True, slots=True)
-class Lookup:
+class SchemaLookup:
     """Find the version of a subject that has a schema; `deleted` includes those deleted softly."""
 
     subject: str
@@ -35,7 +35,7 @@ class Lookup:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class CompatibilityCheck:
     """Say whether a schema is compatible, and if `verbose` why not.
 
     Attributes:

@@ -14,7 +14,7 @@ _T = TypeVar("_T")
 _MOST_KEPT: Final = 10_000
 
 
-class Kept:
+class ResponseCache:
     """Responses by their keys. Any number of threads may use it, and forked processes."""
 
     def __init__(self) -> None:

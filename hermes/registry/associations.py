@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from hermes.quoting import quoted
+from hermes.registry.entities import Association
 from hermes.registry.errors import (
     ASSOCIATION_EXISTS,
     ASSOCIATION_NOT_FOUND,
@@ -17,7 +18,6 @@ from hermes.registry.errors import (
 from hermes.registry.events import AssociationsMade, AssociationsRemoved
 from hermes.registry.lookups import check_subject
 from hermes.registry.state import RegistryState
-from hermes.registry.values import Association
 from hermes.registry.writer import MutationResult
 
 #: Where a resource may be in any namespace.

@@ -11,10 +11,10 @@ from hermes.avro.graph import AvroType
 from hermes.avro.parsing import ParsedAvroSchema, parse_schema
 from hermes.quoting import quoted
 from hermes.registry.documents import read_document, write_document
+from hermes.registry.entities import AVRO, JSON, SCHEMA_TYPES, Reference, StoredSchema
 from hermes.registry.errors import invalid_schema
 from hermes.registry.limits import MAX_REFERENCES
 from hermes.registry.state import RegistryState
-from hermes.registry.values import AVRO, JSON, SCHEMA_TYPES, Reference, RegisteredSchema
 
 _T = TypeVar("_T")
 
@@ -38,7 +38,7 @@ class Draft:
     rule_set: str = ""
 
 
-def read_draft(draft: Draft, state: RegistryState, *, normalize: bool = False) -> RegisteredSchema:
+def read_draft(draft: Draft, state: RegistryState, *, normalize: bool = False) -> StoredSchema:
     """Read a schema with the schemas that it refers to, which `state` has.
 
     Args:
@@ -53,11 +53,11 @@ def read_draft(draft: Draft, state: RegistryState, *, normalize: bool = False) -
         raise invalid_schema(f"the type {quoted(draft.type, 40)} is not served here, but {known}")
     referred = _referred(references, state)
 
-    def read() -> RegisteredSchema:
+    def read() -> StoredSchema:
         if draft.type == JSON:
             return _read_json(draft, references, normalize)
         text = _read_avro_text(draft.text, referred).text
-        return RegisteredSchema(AVRO, text, references, draft.metadata, draft.rule_set)
+        return StoredSchema(AVRO, text, references, draft.metadata, draft.rule_set)
 
     # Each is looked at twice: ahead of the writer, and by it.
     key = draft, references, normalize, _key("", referred)
@@ -65,8 +65,8 @@ def read_draft(draft: Draft, state: RegistryState, *, normalize: bool = False) -
 
 
 def reasons_against(
-    new: RegisteredSchema,
-    old: RegisteredSchema,
+    new: StoredSchema,
+    old: StoredSchema,
     state: RegistryState,
     *,
     new_reads: bool,
@@ -114,9 +114,7 @@ def _found(reference: Reference, state: RegistryState) -> Reference:
     return Reference(reference.name, reference.subject, number)
 
 
-def _read_json(
-    draft: Draft, references: tuple[Reference, ...], normalize: bool
-) -> RegisteredSchema:
+def _read_json(draft: Draft, references: tuple[Reference, ...], normalize: bool) -> StoredSchema:
     try:
         document = read_document(draft.text)
     except ValueError as error:
@@ -124,12 +122,10 @@ def _read_json(
     if not isinstance(document, dict | bool):
         raise invalid_schema("a JSON Schema is an object, or true or false")
     text = write_document(document, sort_keys=True) if normalize else draft.text
-    return RegisteredSchema(JSON, text, references, draft.metadata, draft.rule_set)
+    return StoredSchema(JSON, text, references, draft.metadata, draft.rule_set)
 
 
-def _compared(
-    reader: RegisteredSchema, writer: RegisteredSchema, state: RegistryState
-) -> list[str]:
+def _compared(reader: StoredSchema, writer: StoredSchema, state: RegistryState) -> list[str]:
     referred = [_referred(each.references, state) for each in (reader, writer)]
 
     def compare() -> list[str]:
@@ -155,7 +151,7 @@ def read_avro(text: str, known: Mapping[str, AvroType] | None = None) -> ParsedA
         raise invalid_schema(str(error)) from None
 
 
-def _read_avro_text(text: str, referred: list[tuple[str, RegisteredSchema]]) -> ParsedAvroSchema:
+def _read_avro_text(text: str, referred: list[tuple[str, StoredSchema]]) -> ParsedAvroSchema:
     def read() -> ParsedAvroSchema:
         found = read_avro(text, _known_names(referred))
         # It is registered, and compared later, by its normal form.
@@ -164,7 +160,7 @@ def _read_avro_text(text: str, referred: list[tuple[str, RegisteredSchema]]) -> 
     return _READ.get(_key(text, referred), len(text), read)
 
 
-def _key(text: str, referred: list[tuple[str, RegisteredSchema]]) -> Any:
+def _key(text: str, referred: list[tuple[str, StoredSchema]]) -> Any:
     """What a text means depends on what it refers to.
 
     Not by their ids: one that was never made durable is given out again.
@@ -172,7 +168,7 @@ def _key(text: str, referred: list[tuple[str, RegisteredSchema]]) -> Any:
     return text, tuple(schema.identity for _, schema in referred)
 
 
-def _known_names(referred: list[tuple[str, RegisteredSchema]]) -> Mapping[str, AvroType]:
+def _known_names(referred: list[tuple[str, StoredSchema]]) -> Mapping[str, AvroType]:
     known: dict[str, AvroType] = {}
     for place, schema in referred:
         if schema.type != AVRO:
@@ -184,9 +180,9 @@ def _known_names(referred: list[tuple[str, RegisteredSchema]]) -> Mapping[str, A
 
 def _referred(
     references: Iterable[Reference], state: RegistryState
-) -> list[tuple[str, RegisteredSchema]]:
+) -> list[tuple[str, StoredSchema]]:
     """All schemas that references lead to, in dependency order."""
-    found: dict[tuple[str, int], RegisteredSchema] = {}
+    found: dict[tuple[str, int], StoredSchema] = {}
     to_do = [(each.subject, each.version) for each in reversed(list(references))]
     while to_do:
         place = to_do.pop()

@@ -26,7 +26,7 @@ from hermes.registry.events import (
     VersionDeleted,
 )
 from hermes.registry.lookups import check_subject, config, mode
-from hermes.registry.registering import (
+from hermes.registry.registration import (
     IMPORT,
     LEVELS,
     MODES,

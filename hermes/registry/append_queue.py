@@ -29,7 +29,7 @@ class _Queued(NamedTuple):
     done: "Future[None]"
 
 
-class Appends:
+class AppendQueue:
     """The events of one writer after the other; only the latest writer's are taken.
 
     Args:

@@ -4,12 +4,12 @@ from typing import Any
 
 from hermes.quoting import quoted
 from hermes.registry.documents import read_document
+from hermes.registry.drafts import Draft
+from hermes.registry.entities import AVRO, Reference, document_text
 from hermes.registry.errors import INVALID_REQUEST, RegistryError, invalid_schema
 from hermes.registry.limits import MAX_METADATA_LENGTH
 from hermes.registry.lookups import check_subject
 from hermes.registry.rest_messages import RestRequest
-from hermes.registry.schemas import Draft
-from hermes.registry.values import AVRO, Reference, document_text
 
 _LAST = 2**31 - 1
 
@@ -21,10 +21,10 @@ class CallParameters:
         parts: the segments of its path that its route leaves open.
     """
 
-    def __init__(self, ask: RestRequest, parts: tuple[str, ...]) -> None:
+    def __init__(self, request: RestRequest, parts: tuple[str, ...]) -> None:
         self.parts = parts
-        self._query = ask.query
-        self._body = ask.body
+        self._query = request.query
+        self._body = request.body
 
     @property
     def subject(self) -> str:

@@ -5,7 +5,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from hermes.registry.appending import Appends, dropped
+from hermes.registry.append_queue import AppendQueue, dropped
 from hermes.registry.errors import RegistryError
 from hermes.registry.events import ModeChanged
 from hermes.registry.log_records import decode_record
@@ -15,8 +15,8 @@ EVENT = ModeChanged("s", "READONLY")
 
 
 @pytest.fixture
-def appends() -> Appends:
-    return Appends(threading.Condition())
+def appends() -> AppendQueue:
+    return AppendQueue(threading.Condition())
 
 
 def code(future: "Future[None]") -> int:
@@ -25,7 +25,7 @@ def code(future: "Future[None]") -> int:
     return error.code
 
 
-def test_a_batch_is_a_chain_behind_what_was_known(appends: Appends) -> None:
+def test_a_batch_is_a_chain_behind_what_was_known(appends: AppendQueue) -> None:
     append = appends.for_new_writer()
     futures = [append(EVENT) for _ in range(3)]
     records = [
@@ -43,7 +43,7 @@ def test_a_batch_is_a_chain_behind_what_was_known(appends: Appends) -> None:
     assert not appends.settle("another's")
 
 
-def test_a_batch_is_bounded(appends: Appends) -> None:
+def test_a_batch_is_bounded(appends: AppendQueue) -> None:
     append = appends.for_new_writer()
     for _ in range(3):
         append(ModeChanged("s" * 400_000, "READONLY"))
@@ -54,7 +54,7 @@ def test_a_batch_is_bounded(appends: Appends) -> None:
     assert len(appends.next_batch(ReplicaPosition())) == 256
 
 
-def test_only_the_latest_writer_appends(appends: Appends) -> None:
+def test_only_the_latest_writer_appends(appends: AppendQueue) -> None:
     old = appends.for_new_writer()
     queued = old(EVENT)
     new = appends.for_new_writer()
@@ -64,7 +64,7 @@ def test_only_the_latest_writer_appends(appends: Appends) -> None:
     assert len(appends.next_batch(ReplicaPosition())) == 2
 
 
-def test_what_is_given_up_fails_all_of_it(appends: Appends) -> None:
+def test_what_is_given_up_fails_all_of_it(appends: AppendQueue) -> None:
     append = appends.for_new_writer()
     sent = append(EVENT)
     appends.next_batch(ReplicaPosition())
@@ -74,7 +74,9 @@ def test_what_is_given_up_fails_all_of_it(appends: Appends) -> None:
     assert (appends.are_queued, appends.are_outstanding) == (False, False)
 
 
-def test_what_no_message_can_hold_is_refused_with_all_that_stands_on_it(appends: Appends) -> None:
+def test_what_no_message_can_hold_is_refused_with_all_that_stands_on_it(
+    appends: AppendQueue,
+) -> None:
     append = appends.for_new_writer()
     appends.max_message_bytes = 1000
     before = append(EVENT)

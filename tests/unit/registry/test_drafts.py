@@ -6,9 +6,9 @@ import avro.schema
 import fastavro
 import pytest
 
+from hermes.registry.drafts import read_avro
 from hermes.registry.errors import RegistryError
 from hermes.registry.limits import MAX_DEPTH, MAX_VALUES
-from hermes.registry.schemas import read_avro
 
 
 def field(type_, name="x", **more):
