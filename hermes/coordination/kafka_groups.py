@@ -1,8 +1,8 @@
 """Where groups of Kafka's consumers stand in coordination. Pure functions.
 
-    /hermes/groups/<group>                          persistent   JSON: the group's record
-    /hermes/groups/<group>/<topic>:<partition>      persistent   JSON: a committed offset
-    /hermes/groups/<group>/members                  persistent   deflated JSON: its members
+    /hermes/kafka/groups/<group>                          persistent   JSON: the group's record
+    /hermes/kafka/groups/<group>/<topic>:<partition>      persistent   JSON: a committed offset
+    /hermes/kafka/groups/<group>/members                  persistent   deflated JSON: its members
 
 In a group's node what a path can't have is written as in URLs, and so is a dot at the beginning;
 the empty name is `%`. `<partition>` is Kafka's number. `hermes.groups.offset_tree` has the

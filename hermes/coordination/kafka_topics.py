@@ -1,6 +1,6 @@
 """The topics as Kafka clients know them: UUIDs, and partitions numbered through.
 
-    /hermes/cluster/topics/<topic>         persistent   JSON: a `TopicNode`
+    /hermes/kafka/topics/<topic>         persistent   JSON: a `TopicNode`
     /hermes/kafka/changes                persistent   the name of the topic that changed last
     /hermes/kafka/deleted/<UUID>         persistent   JSON: a `DeletedTopic`
     /hermes/kafka/producer_ids           persistent   the next producer id that nobody has, decimal

@@ -3,9 +3,9 @@
     node                                    to read               to write, create or delete
     /consumers/<group> and below            describe the group    group
     /mirrors/<name> and below               describe, of a group of that name    group
-    /hermes/groups/<group> and below  describe the group    admin
+    /hermes/kafka/groups/<group> and below  describe the group    admin
     /brokers/topics/<topic> and below       describe the topic    admin
-    /hermes/cluster/topics/<topic>            describe the topic    admin
+    /hermes/kafka/topics/<topic>            describe the topic    admin
     /hermes/kafka/brokers/<topic> and below describe the topic    admin
     /cluster/origins/<topic>                describe the topic    produce
     /brokers/ids, /cluster/id, /registry,

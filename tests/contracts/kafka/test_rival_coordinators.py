@@ -266,7 +266,7 @@ def test_nodes_that_mean_nothing_are_named(
 ) -> None:
     (store, session), _ = rivals
     session.put(group_node_path("g"), value)
-    with pytest.raises(InvalidNodeError, match="/hermes/groups/g can't be understood"):
+    with pytest.raises(InvalidNodeError, match="/hermes/kafka/groups/g can't be understood"):
         store.load("g")
     store.load("h")
     assert store.write([Change("h", offsets={CLICKS: ONE})]) == [None]

@@ -177,7 +177,7 @@ def test_what_cannot_be_understood_is_left_out_and_never_written_over(
     session = make_session(connect)
     tree = TopicTree(session, faults.append)
     tree.prepare()
-    session.put("/hermes/cluster/topics/odd", b"{}")
+    session.put("/hermes/kafka/topics/odd", b"{}")
     session.put(f"{KAFKA_DELETED}/odd", b"{}")
     session.put(f"{KAFKA_DELETED}/{UUID(int=1)}", b'{"name": 1')
     session.put(KAFKA_CHANGES, b"odd")
@@ -188,7 +188,7 @@ def test_what_cannot_be_understood_is_left_out_and_never_written_over(
         tree.create("odd", kafka_topic(0))
     with pytest.raises(InvalidNodeError):
         tree.delete("odd", lambda node: True)
-    assert session.get("/hermes/cluster/topics/odd").value == b"{}"
+    assert session.get("/hermes/kafka/topics/odd").value == b"{}"
 
 
 def test_a_partition_that_nobody_knows_of_any_more_keeps_its_place(trees: list[TopicTree]) -> None:
