@@ -69,12 +69,7 @@ class InvalidMessageError(ProtocolError):
 
 
 class MessageTooLargeError(ProtocolError):
-    """A payload is larger than the limit; the whole set is dropped.
-
-    Attributes:
-        size_bytes: the payload's size.
-        limit_bytes: the limit.
-    """
+    """A payload is larger than the limit; the whole set is dropped."""
 
     def __init__(self, size_bytes: int, limit_bytes: int) -> None:
         super().__init__(
@@ -89,11 +84,11 @@ class ExpandedTooLargeError(InvalidMessageError):
 
 
 class InvalidBatchError(ProtocolError):
-    """A record batch (the format of `kafka` topics) can't be taken; its subclasses say why.
+    """A record batch (the format of `kafka` topics) can't be accepted; its subclasses say why.
 
     Attributes:
-        records: which of its messages are why, by their numbers in it, the first hundred of them;
-            none where it is the batch as a whole.
+        records: the indexes of the messages at fault, the first hundred of them; empty where it is
+            the batch as a whole.
     """
 
     def __init__(self, message: str, records: tuple[int, ...] = ()) -> None:
@@ -106,7 +101,7 @@ class CorruptBatchError(InvalidBatchError):
 
 
 class InvalidRecordError(InvalidBatchError):
-    """It says what can't be, or what no producer may send. Kafka's INVALID_RECORD."""
+    """It holds what is invalid, or what no producer may send. Kafka's INVALID_RECORD."""
 
 
 class InvalidTimestampError(InvalidBatchError):
@@ -164,7 +159,7 @@ class DiskFullError(StorageError):
 
 
 class CorruptEntriesError(StorageError):
-    """The file of what was set for single topics is damaged; the text says what to do."""
+    """The file of the altered settings of topics is damaged; the text says what to do."""
 
 
 class DataDirectoryLockedError(StorageError):
@@ -322,7 +317,7 @@ class InvalidSourceError(BrokerError):
 
 
 class NotAuthenticatedError(BrokerError):
-    """Code 79: the broker doesn't know who asks, or doesn't believe it; nothing was done.
+    """Code 79: the client is not authenticated; nothing was done.
 
     The user or the password is wrong, or a listener that wants them was given none. The same
     attempt fails again.
@@ -332,7 +327,7 @@ class NotAuthenticatedError(BrokerError):
 
 
 class NotAuthorizedError(BrokerError):
-    """Code 80: whoever asks may not do this; nothing was done. The access rules would say so."""
+    """Code 80: the principal may not do this, by the access rules; nothing was done."""
 
     code = 80
 
@@ -363,7 +358,7 @@ class ClientError(HermesError):
 
 
 class NoCoordinationError(ClientError):
-    """The broker takes no part in coordination, so groups are nowhere to be found through it."""
+    """The broker takes no part in coordination, so groups can't be found through it."""
 
 
 class ArgumentError(ClientError, TypeError):
@@ -374,7 +369,7 @@ class BrokerUnavailableError(ClientError):
     """The broker can't be connected to, or the connection broke; the text names the address.
 
     Attributes:
-        closes_upon_all: whether it accepts connections and closes them upon whatever is asked.
+        closes_upon_all: whether it accepts connections and closes them on any request.
     """
 
     closes_upon_all = False
@@ -385,7 +380,7 @@ class BrokerNotReachedError(BrokerUnavailableError):
 
 
 class BrokerNotTrustedError(BrokerNotReachedError):
-    """TLS was refused by one side; the text says why. No retry helps, but a change of settings.
+    """The TLS handshake failed; the text says why. Only a change of settings helps.
 
     The broker's certificate is of an unknown authority, has expired, or is for another host; or
     the broker refuses the client's; or there is no TLS on that port.
@@ -553,19 +548,19 @@ class ProducerStateError(HermesError):
 
 
 class OutOfOrderSequenceError(ProducerStateError):
-    """A batch of the same producer before this one is missing."""
+    """An earlier batch of the same producer is missing."""
 
 
 class EarlierBatchAwaitedError(ProducerStateError):
-    """A batch of the same producer before this one was refused, and is to be sent again first."""
+    """An earlier batch of the same producer was refused, and has to be sent again first."""
 
 
 class InvalidProducerEpochError(ProducerStateError):
-    """The producer has begun anew since it sent this."""
+    """The producer has started a new epoch since it sent this."""
 
 
 class InvalidTransactionStateError(ProducerStateError):
-    """There are no transactions here that a batch could be part of."""
+    """There are no transactions that a batch could be part of."""
 
 
 # -- what to do about them ----------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What a distribution and its extras need: the command that installs it, and what is too old.
+"""What a distribution and its extras require: the command to install it, and outdated packages.
 
 The command names the packages themselves. They are in every package index; Hermes may have been
 installed from a checkout, a wheel or a git address. pip keeps to the bounds when it installs
@@ -15,14 +15,7 @@ _BOUND: Final = re.compile(r"(>=|<)\s*(\d[\d.]*)")
 
 
 def install_command(*extras: str, distribution: str = _HERMES) -> str:
-    """Tell how to install what some extras need.
-
-    Args:
-        extras: their names, as `setup.cfg` has them.
-        distribution: whose extras they are.
-
-    Returns:
-        A command for a shell, such as `pip install 'msgpack>=1.0'`.
+    """The shell command that installs some extras' packages, such as `pip install 'msgpack>=1.0'`.
 
     Raises:
         LookupError: the distribution is installed and has no such extra.
@@ -38,12 +31,7 @@ def install_command(*extras: str, distribution: str = _HERMES) -> str:
 
 
 def extra_with(package: str, distribution: str) -> str | None:
-    """The extra of a distribution that brings a package, if one does.
-
-    Args:
-        package: its name, as it is imported.
-        distribution: whose extras are looked through.
-    """
+    """The extra of a distribution that brings a package, by its import name."""
     for extra, requirement in _requirements(distribution):
         name = re.match(r"[\w.-]+", requirement)
         if extra and name and name[0].replace("-", "_").lower() == package.lower():
@@ -52,14 +40,14 @@ def extra_with(package: str, distribution: str) -> str | None:
 
 
 def outdated_requirements(extra: str = "") -> list[str]:
-    """Compare what is installed with what Hermes needs.
+    """Compare the installed packages with those required.
 
     Args:
-        extra: the extra whose packages are looked at; "" for what Hermes needs in any case.
+        extra: whose packages are checked; "" for what is always required.
 
     Returns:
-        A line for each package that is too old or too new, with what to do. One that is missing
-        isn't told: what imports it says so, and some are imported for some settings only.
+        A line for each package that is too old or too new, with what to do. A missing one isn't
+        reported: what imports it does, and some are imported for some settings only.
     """
     found = []
     for needed_by, requirement in _requirements(_HERMES):
@@ -82,7 +70,7 @@ def _is_within(installed: str, requirement: str) -> bool:
 
 
 def _release(text: str) -> list[int]:
-    """The numbers that a version begins with; what marks it as an early one doesn't count."""
+    """The numbers that a version begins with; pre-release marks don't count."""
     (numbers,) = re.findall(r"^\d*(?:\.\d+)*", text)
     release = [int(each or 0) for each in numbers.split(".")]
     while release and release[-1] == 0:
@@ -91,7 +79,7 @@ def _release(text: str) -> list[int]:
 
 
 def _requirements(distribution: str) -> Iterator[tuple[str, str]]:
-    """Each extra, "" for none, with a requirement of it, in the order of their declaration."""
+    """Each extra, "" for none, with one of its requirements, in order."""
     try:
         declared = requires(distribution) or ()
     except PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""What happens to clients in a forked process: they refuse to work, and leave the parent's alone.
+"""Clients in a forked process: they refuse to work, and leave the parent's alone.
 
 A child shares its parent's sockets: if both write to one, each gets responses to the other's
 requests. It has none of its threads: queues aren't processed, and locks that the threads held are
@@ -22,10 +22,10 @@ FORKED: Final = (
 
 
 class Forkable(Protocol):
-    """What must be notified in a forked process."""
+    """Notified in a forked process."""
 
     def forked(self) -> None:
-        """Take note of being in a child, before anything else runs there. Called once.
+        """Called once in the child, before anything else runs there.
 
         No thread that holds a lock exists here: replace all locks. Sockets may be dropped, but
         neither shut down nor written to.

@@ -1,10 +1,10 @@
-"""What was meant by a keyword argument that there isn't, also by the names of Kafka's clients.
+"""Explains unknown keyword arguments, also by the names of Kafka's clients.
 
 One decorator for all public constructors and configurations. It keeps their types, so that a type
 checker finds the same mistakes, and costs a correct call next to nothing.
 
 Source of the foreign names: the documentation of kafka-python, confluent-kafka and Kafka itself;
-dots stand for underscores.
+dots are written as underscores.
 """
 
 import difflib
@@ -111,7 +111,7 @@ def explains_keywords(made: _Made) -> _Made:
         @dataclass(frozen=True, kw_only=True)
         class ProducerConfig: ...
 
-    What is then raised, an ArgumentError, is a TypeError as well.
+    The error is an ArgumentError, and so a TypeError as well.
     """
     if isinstance(made, type):
         # Not a class of its own around it: that would be in the way of subclasses and of `slots`.
@@ -121,12 +121,12 @@ def explains_keywords(made: _Made) -> _Made:
 
 
 def refuse_keywords(call: str, known: Iterable[str], unknown: Iterable[str]) -> ArgumentError:
-    """Make the error for keyword arguments that there aren't.
+    """Make the error for unknown keyword arguments.
 
     Args:
         call: what was called, as in `Producer.send`.
-        known: the names that there are.
-        unknown: the others; at least one.
+        known: the valid names.
+        unknown: at least one.
     """
     names = tuple(known)
     return ArgumentError(f"{call}: {_about(next(iter(unknown)), names, {})}")
@@ -179,7 +179,7 @@ def _explanation(
 
 
 def _about(name: str, known: Iterable[str], inner: Mapping[type, list[str]]) -> str:
-    """Say what an unknown name may have meant."""
+    """What an unknown name may have meant."""
     text = f"there is no {quoted(name)}"
     names = list(known)
     meant = _meant(name, names)

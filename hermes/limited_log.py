@@ -1,4 +1,4 @@
-"""Log lines that a peer can cause: few per period, short, and with no controls of its making.
+"""Log lines that a peer can cause: few per period, short, and without control characters.
 
 Whatever a client can make a server log goes through a `LimitedLog`. Each kind of line has an
 allowance, and the next one that is let through says how many were suppressed; every value in a
@@ -26,8 +26,7 @@ class LimitedLog:
     """A logger for lines that a peer can cause.
 
     Args:
-        logger: where the lines go.
-        seconds: a clock that only goes forward, for instance the reactor's.
+        seconds: a monotonic clock, for instance the reactor's.
         value_length: how many characters of one value are shown.
     """
 
@@ -48,7 +47,7 @@ class LimitedLog:
         Args:
             kind: what shares an allowance; one of a few fixed words.
             template: the line, as Twisted's `Logger` takes it.
-            values: what the template names; strings are shortened and escaped.
+            values: the template's fields; strings are shortened and escaped.
         """
         self._emit(LogLevel.warn, kind, template, values)
 

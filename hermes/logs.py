@@ -1,7 +1,7 @@
-"""The lines of the broker's log: their names, what their values may hold, their levels and formats.
+"""The broker's log: loggers' names, escaping, levels and formats.
 
 Lines are Twisted's events. Where they go is decided at the start (`hermes.tap`); the last ones are
-kept in memory as well, for those who look at a broker from afar. Knows no setting.
+kept in memory as well, for remote viewers. Knows no setting.
 """
 
 import json
@@ -34,9 +34,9 @@ _RECENT_LENGTH: Final = 500
 
 
 class ModuleLogger(Logger):
-    """A class's logger whose lines name the module that defines the class, and hold no controls.
+    """A class's logger, named after the module that defines the class; escapes its lines' values.
 
-    Twisted's own names the class that uses it instead, whatever namespace it was given; for a
+    Twisted's own is named after the class that uses it, whatever namespace it was given; for a
     subclass in the composition root that is the wrong module.
 
     Names of topics and files, and the errors that quote them, come from anybody: every string and
@@ -44,11 +44,9 @@ class ModuleLogger(Logger):
     """
 
     def __get__(self, instance: object, owner: type | None = None) -> Self:
-        """Itself, for every class and instance."""
         return self
 
     def emit(self, level: Any, format: str | None = None, **values: Any) -> None:
-        """Log a line; as Twisted's, but strings and errors among the values are made printable."""
         shown = {
             name: printable(str(value)) if isinstance(value, str | Exception) else value
             for name, value in values.items()
@@ -57,20 +55,18 @@ class ModuleLogger(Logger):
 
 
 class LogLevels:
-    """Which lines are written: those from a level on, which single modules may have of their own.
-
-    What is allowed may be changed at any time, by any thread.
+    """Which lines are written, by level and module. May be changed at any time, by any thread.
 
     Args:
         level: the lowest level: debug, info, warn, error or critical.
-        by_module: the same for some modules, each with all that is below it, by dotted names.
+        by_module: likewise for modules and all below them, by dotted names.
     """
 
     def __init__(self, level: str, by_module: Mapping[str, str]) -> None:
         self.use(level, by_module)
 
     def use(self, level: str, by_module: Mapping[str, str]) -> None:
-        """Allow this from now on; as in the constructor."""
+        """Replace the levels; as in the constructor."""
         predicate = LogLevelFilterPredicate(defaultLogLevel=LogLevel.levelWithName(level))
         for module, own in by_module.items():
             predicate.setLogLevelForNamespace(module, LogLevel.levelWithName(own))
@@ -80,7 +76,6 @@ class LogLevels:
         self._predicate = predicate
 
     def allows(self, event: LogEvent) -> bool:
-        """Whether a line is written."""
         return self._predicate(event) is not PredicateResult.no
 
 
@@ -90,14 +85,9 @@ class LogOutput:
 
     Args:
         file: accepts text; stays the caller's.
-        levels: which lines are written.
         as_json: whether a line is one JSON object. Each has `time` (ISO 8601, UTC), `level`,
             `logger`, `message` (as the text format would show it), `traceback` where there is one,
-            and the fields that the message was made from.
-
-    Attributes:
-        file: as given.
-        as_json: as given; may be changed at any time.
+            and the fields that the message was made from. May be changed at any time.
     """
 
     def __init__(self, file: Any, levels: LogLevels, *, as_json: bool) -> None:
@@ -108,7 +98,6 @@ class LogOutput:
         self._json = FileLogObserver(file, _json_line)
 
     def __call__(self, event: LogEvent) -> None:
-        """See `ILogObserver`."""
         if self._levels.allows(event):
             (self._json if self.as_json else self._text)(event)
 
@@ -124,12 +113,7 @@ class RecentLine(NamedTuple):
 
 @implementer(ILogObserver)
 class RecentLines:
-    """Keeps the last lines in memory. Any thread may call.
-
-    Args:
-        levels: which lines are kept.
-        max_lines: how many.
-    """
+    """Keeps the last lines in memory. Thread-safe."""
 
     def __init__(self, levels: LogLevels, max_lines: int = 1000) -> None:
         self._levels = levels
@@ -138,7 +122,6 @@ class RecentLines:
         self._count = 0  # of all that were ever logged
 
     def __call__(self, event: LogEvent) -> None:
-        """See `ILogObserver`."""
         if not self._levels.allows(event):
             return
         message = formatEvent(event)
@@ -160,7 +143,6 @@ class RecentLines:
         Args:
             first: the number of the first line wanted, counted from 0 since the start; below 0 for
                 the last ones.
-            max_lines: how many at most.
 
         Returns:
             (the number of the first one found, those lines). It is above the one wanted when that

@@ -1,4 +1,4 @@
-"""How untrusted text is shown to people: shortened, and without anything that a terminal obeys.
+"""Shows untrusted text to people: shortened, and without anything that a terminal obeys.
 
 Names, payloads and nodes come from anybody. In a log line, an error or a table they must not begin
 a line of their own, move the cursor, reverse the reading direction or hide a character; and a
@@ -18,7 +18,6 @@ def printable(text: str, max_length: int | None = None) -> str:
     r"""Make text harmless for terminals and logs.
 
     Args:
-        text: any text.
         max_length: the most characters of it that are shown; None shows all.
 
     Returns:
@@ -39,9 +38,6 @@ def quoted(value: object, max_length: int = QUOTED_LENGTH) -> str:
     Args:
         value: text or bytes; anything else is shown by its `repr`, which must not be huge.
         max_length: the most characters or bytes of it that are shown.
-
-    Returns:
-        Printable text; if it was cut, it ends with the number of characters left out.
     """
     if not isinstance(value, str | bytes | bytearray | memoryview):
         return printable(repr(value), max_length)
@@ -52,14 +48,10 @@ def quoted(value: object, max_length: int = QUOTED_LENGTH) -> str:
 
 
 def shell_line(words: Iterable[str]) -> str:
-    r"""Write a command line that a shell splits into these words again, whatever they hold.
+    """Write a command line that a shell splits into these words again, whatever they hold.
 
-    Args:
-        words: the command and its arguments.
-
-    Returns:
-        Printable text. A word that can't be shown as it is (see `printable`) stands in `$'...'`,
-        its bytes as octal escapes, which bash, zsh and ksh read in every locale.
+    A word that can't be shown as it is (see `printable`) is quoted as `$'...'`, its bytes as octal
+    escapes, which bash, zsh and ksh read in every locale.
     """
     return " ".join(
         shlex.quote(each) if each.isprintable() else _shell_escaped(each) for each in words

@@ -1,4 +1,4 @@
-"""How often something is reported that keeps happening. Imports nothing from Hermes."""
+"""Limits how often something that keeps happening is reported."""
 
 from collections.abc import Callable
 

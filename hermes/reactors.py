@@ -1,4 +1,4 @@
-"""Reactors of a caller's own: only the composition root imports Twisted's global one."""
+"""Private reactors: only the composition root imports Twisted's global one."""
 
 import threading
 from contextlib import suppress
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def make_reactor() -> Any:
-    """A new reactor; `release_reactor` it when it has ended."""
+    """A new reactor; call `release_reactor` when it has ended."""
     try:
         from twisted.internet.epollreactor import EPollReactor
     except ImportError:
@@ -22,7 +22,7 @@ def make_reactor() -> Any:
 def release_reactor(reactor: Any) -> None:
     """Close what a reactor holds. Twisted doesn't, as its global reactor lives until the exit.
 
-    Any thread may call `callFromThread` meanwhile, and afterwards: what it asks for is not done.
+    Any thread may call `callFromThread` meanwhile, and afterwards: it has no effect then.
     """
     waker = reactor.waker
     with suppress(Exception):
@@ -37,10 +37,9 @@ def release_reactor(reactor: Any) -> None:
 class _WakeUp:
     """A reactor's `wakeUp`, until the reactor is released.
 
-    Twisted's waker writes to a pipe's number from whatever thread wants the reactor to look. A
-    thread that is held up right before the write may come when the reactor has done what it asked
-    for, and ended: the number is closed by then, or somebody else's file. So the pipe is closed by
-    whoever uses it last.
+    Twisted's waker writes to a pipe's descriptor from whatever thread wakes the reactor. A thread
+    that is held up right before the write may come when the reactor has ended: the descriptor is
+    closed by then, or somebody else's file. So the pipe is closed by whoever uses it last.
     """
 
     def __init__(self, waker: Any) -> None:
@@ -60,7 +59,6 @@ class _WakeUp:
             self.release()
 
     def release(self) -> None:
-        """Use the pipe no more; the last one closes it."""
         with self._lock:
             self._users -= 1
             is_last = not self._users

@@ -56,8 +56,8 @@ _log_levels = logs.LogLevels("info", {})
 def log_observer() -> ILogObserver:
     """Make the process's log observer, by broker.yaml and twistd's own options.
 
-    The file is the one that twistd itself would use; SIGUSR1 renames it and starts a new one, and
-    so does its size. On standard output there is nothing to rotate, and the signal has no effect.
+    The file is the one that twistd itself would use; SIGUSR1 rotates it, and so does its size. On
+    standard output there is nothing to rotate, and the signal has no effect.
     """
     path, is_daemon = twistd_options["logfile"], not twistd_options["nodaemon"]
     file: Any = sys.stdout
@@ -74,7 +74,6 @@ def log_observer() -> ILogObserver:
 
 
 def _use_log_settings(config: BrokerConfig) -> None:
-    """Let the log be as these settings say, from now on."""
     _log_levels.use(config.log_level, config.log_levels)
     is_debugged = _log_levels.lowest == "debug"
     logging.getLogger("hermes").setLevel(logging.DEBUG if is_debugged else logging.INFO)
@@ -98,7 +97,6 @@ def make_service(
     """Build the broker's service, or end the process with one line that says why not.
 
     Args:
-        config: the broker's settings.
         read_config: reads broker.yaml again; blocks.
         ready_file: written once all ports are open, whatever the settings say.
     """
@@ -121,11 +119,11 @@ def make_service(
 
 
 def mount_kafka(run: "ServingBroker", around: "Around | None" = None) -> "FactoryOf":
-    """Make what serves the ports of `kafka_listen`.
+    """Make the factories for the ports of `kafka_listen`.
 
     Args:
         run: the broker, whose ports are about to open.
-        around: what stands around each request in a test.
+        around: wraps each request in a test.
     """
     from hermes.kafka.wiring import mount_kafka  # few brokers need it
 
@@ -140,14 +138,7 @@ def _mount(reactor: Any, config: BrokerConfig, web: "WebServer", run: Any) -> No
 
 
 def mount_registry(reactor: Any, config: BrokerConfig, web: "WebServer", run: Any) -> None:
-    """Serve the schema registry beside metrics and health, if the settings say so.
-
-    Args:
-        reactor: serves the requests.
-        config: the broker's settings.
-        web: what is being completed.
-        run: the broker, a `ServingBroker`.
-    """
+    """Serve the schema registry beside metrics and health, if the settings say so."""
     here = run.own_client
     if here is None or not config.registry:
         return
@@ -174,7 +165,7 @@ def mount_registry(reactor: Any, config: BrokerConfig, web: "WebServer", run: An
 def _reachable_ports(
     config: BrokerConfig, web: "WebServer"
 ) -> "list[tuple[ListenerConfig, tuple[str, int]]]":
-    """The HTTP ports that other registries can ask: those first that ask nothing of them."""
+    """The HTTP ports that other registries can ask: first those that need no credentials."""
     ports = [
         (listener, address)
         for listener, address in zip(config.http_listen or (), web.addresses, strict=True)
@@ -184,7 +175,7 @@ def _reachable_ports(
 
 
 def _own_records(config: BrokerConfig, web: "WebServer", run: Any) -> "RegistryRecords | None":
-    """What reads messages with the schemas of the registry beside the console, as any client."""
+    """Reads messages by the schemas of the registry beside the console, as any client."""
     ports = _reachable_ports(config, web)
     if not (config.registry and ports):
         return None
@@ -256,7 +247,6 @@ class _ExitingService(BrokerService):
         self._mirror: Companion | None = None
 
     def startService(self) -> None:
-        """Start, or end the process with one line that gives the reason."""
         logging.getLogger("hermes").addHandler(_ToTwisted())
         _use_log_settings(self.config)
         try:
@@ -271,20 +261,19 @@ class _ExitingService(BrokerService):
             _exit(str(error))
 
     def _hang_up(self, had_terminal: bool) -> None:
-        """Read broker.yaml again; but stop if SIGHUP says that the terminal was closed."""
+        """Read broker.yaml again; but stop if SIGHUP means that the terminal was closed."""
         if had_terminal and not os.isatty(0):
             self._reactor.stop()
         else:
             self.reload("SIGHUP")
 
     def settings_changed(self, config: BrokerConfig) -> None:
-        """See `BrokerService`."""
         super().settings_changed(config)
         _use_log_settings(config)
         self._run_mirror()
 
     def _run_mirror(self) -> None:
-        """Let the mirror of broker.yaml run beside the broker, with the settings of now."""
+        """Run broker.yaml's mirror beside the broker, with the settings of now."""
         mirror = self.config.mirror
         if self._mirror is None:
             if mirror is None:
@@ -307,7 +296,7 @@ class _ExitingService(BrokerService):
         )
 
     def _here(self) -> dict[str, object]:
-        """This cluster, as a mirror's settings have it."""
+        """This cluster, as in a mirror's settings."""
         connect_as = self.config.connect_as
         more = {} if connect_as is None else {"connect_as": connect_as.as_given()}
         if self.zookeeper_connect is not None:
@@ -336,10 +325,10 @@ class _ExitingService(BrokerService):
 def _collect_briefly() -> None:
     """Keep full garbage collections to a few milliseconds, however many objects live for ever.
 
-    They look at all objects, every log included, and stop everything until they are done. What
-    exists now isn't looked at again, nor are the objects that have made a collection slow: logs
-    that were created since. Little of this ever becomes garbage that only a collection could find:
-    what requests and connections leave has no reference cycles.
+    They scan all objects, every log included, and stop everything until they are done. So what
+    exists now is frozen, and later what has made a collection slow: logs that were created since.
+    Little of this ever becomes garbage that only a collection could find: what requests and
+    connections leave has no reference cycles.
     """
     began = 0.0
 
@@ -356,10 +345,9 @@ def _collect_briefly() -> None:
 
 
 class _ToTwisted(logging.Handler):
-    """Passes the log lines of modules that don't know Twisted to Twisted's log."""
+    """Passes standard logging of modules that don't know Twisted to Twisted's log."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """See `logging.Handler`."""
         level = LogLevel.levelWithName(record.levelname.lower().replace("warning", "warn"))
         logs.ModuleLogger(namespace=record.name).emit(
             level, "{message}", message=record.getMessage()

@@ -1,4 +1,4 @@
-"""What `twistd hermes` loads first: its options, and what has to be decided before all else.
+"""What `twistd hermes` loads first: its options, and what must precede Twisted's imports.
 
 `Options.postOptions` validates the configuration before Twisted starts anything, so that a wrong
 key causes one line on stderr and exit status 1, instead of a usage text or a traceback.
@@ -67,11 +67,7 @@ class Options(usage.Options):
 
 
 def makeService(options: Options) -> IService:
-    """Build the broker's service.
-
-    Args:
-        options: parsed, with `broker_config` set.
-    """
+    """Build the broker's service from parsed options."""
     from hermes import tap
 
     read = partial(read_config, options["config"])
@@ -100,7 +96,7 @@ def _may_use_tls(config: BrokerConfig) -> bool:
 
 
 def _leave_openssl_out() -> None:
-    """Let Twisted's TCP be as where OpenSSL isn't installed, unless it is imported already."""
+    """Hide OpenSSL from Twisted's TCP, unless it is imported already."""
     if "OpenSSL" in sys.modules or "twisted.internet.tcp" in sys.modules:
         return
     missing: Any = None

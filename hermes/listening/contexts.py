@@ -1,7 +1,7 @@
-"""What TLS agrees to: OpenSSL's, by pyOpenSSL, with Mozilla's parameters.
+"""OpenSSL contexts, by pyOpenSSL, with Mozilla's parameters.
 
-Nothing is resumed: a session costs one handshake, and a client that is no longer trusted gets none
-by a ticket of former days.
+Sessions are not resumed: one costs one handshake, and a client that is no longer trusted can't
+connect by an old ticket.
 
 Source of the profiles: Mozilla's Server Side TLS guidelines, version 5.7, without the ciphers that
 need Diffie-Hellman parameters in a file.
@@ -35,11 +35,9 @@ _OPTIONS: Final = SSL.OP_NO_RENEGOTIATION | SSL.OP_NO_COMPRESSION | SSL.OP_NO_TI
 def make_context(
     config: TlsConfig, pair: KeyPair, authorities: tuple[x509.Certificate, ...], verify_mode: int
 ) -> SSL.Context:
-    """Make what connections are made with.
+    """Make the context of a listener.
 
     Args:
-        config: of the listener.
-        pair: its certificate and key.
         authorities: of clients' certificates.
         verify_mode: OpenSSL's, whether clients need one.
 
@@ -67,7 +65,7 @@ def make_context(
 
 
 def _verified(connection: SSL.Connection, _: X509, error: int, depth: int, ok: int) -> bool:
-    """Note what is wrong with a client's certificate, which OpenSSL has decided, for the log."""
+    """Keep OpenSSL's verdict on a client's certificate for the log."""
     if not ok:
         connection.get_app_data().verification_error = error
     return bool(ok)

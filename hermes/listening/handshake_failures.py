@@ -1,6 +1,6 @@
-"""Why a TLS handshake failed, in words that tell an operator what to do.
+"""Explains failed TLS handshakes, so that an operator knows what to do.
 
-OpenSSL's own say what it saw. Source of the numbers: `X509_V_ERR_...` of OpenSSL's `x509_vfy.h`.
+OpenSSL's texts say what it saw. Source of the numbers: `X509_V_ERR_...` of OpenSSL's `x509_vfy.h`.
 """
 
 from typing import Final
@@ -40,15 +40,11 @@ _CERTIFICATE: Final = {
 def failure_text(
     error: BaseException | None, tls: TlsConfig, verification_error: int | None
 ) -> str:
-    """Say why a handshake failed.
+    """Why a handshake failed; empty if the client just left.
 
     Args:
         error: what Twisted's `connectionLost` was told.
-        tls: of the listener.
-        verification_error: why OpenSSL refused the client's certificate, as its number.
-
-    Returns:
-        The reason; empty if the client just left.
+        verification_error: OpenSSL's number for why it refused the client's certificate.
     """
     if verification_error is not None:
         what = _CERTIFICATE.get(verification_error, f"is refused (error {verification_error})")

@@ -1,10 +1,9 @@
-"""TLS handshakes: bounded by time and number, and what they come to.
+"""TLS handshakes, limited in time and number.
 
-A protocol behind TLS is made when the handshake is over, with a peer that is who it has to be:
-until then a `_Handshake` stands in for it, and no application's limit or table knows of the
-connection. So thousands of peers that begin a handshake and don't go on cost the places of this
-listener's handshakes, and of these the one that has lasted longest ends when another begins:
-whoever goes on at once gets through.
+A protocol behind TLS is made when the handshake is over, with a peer that is authenticated: until
+then a `_Handshake` takes its place, and no application's limit or table knows of the connection. So
+thousands of peers that begin a handshake and don't go on only fill this listener's handshakes, and
+of these the oldest ends when another begins: whoever goes on at once gets through.
 """
 
 from collections import Counter
@@ -41,14 +40,11 @@ class TlsFactory(TLSMemoryBIOFactory):
     """Puts TLS before the protocols of another factory.
 
     Args:
-        tls: what is agreed to.
         factory: makes the protocol of each connection whose handshake is over; None closes it.
-        reactor: serves the connections and the timers.
         demands_principal: whether a client whose certificate names nobody is refused.
 
     Attributes:
-        handshakes: those under way, and how they ended.
-        reactor: as given.
+        handshakes: pending ones, and how the others ended.
     """
 
     protocol = TlsTransport
@@ -63,15 +59,13 @@ class TlsFactory(TLSMemoryBIOFactory):
         super().__init__(tls, False, self.handshakes, clock=reactor)
 
     def logPrefix(self) -> str:
-        """Twisted's: what its line about the port calls this."""
         return f"{type(self.handshakes.factory).__name__} (TLS)"
 
     def startFactory(self) -> None:
-        """Twisted's: the port opens."""
         self._daily = self.reactor.callLater(_DAY_SECONDS, self._look)
 
     def stopFactory(self) -> None:
-        """Twisted's: the port is closed. Nobody would serve those whose handshake is under way."""
+        """The port is closed: nobody would serve those whose handshake is pending."""
         if self._daily is not None and self._daily.active():
             self._daily.cancel()
         self.handshakes.abort_all()
@@ -105,29 +99,25 @@ class Handshakes(Factory):
         self._timer: Any = None
 
     def doStart(self) -> None:
-        """Twisted's: passed on."""
         self.factory.doStart()
         super().doStart()  # type: ignore[no-untyped-call]
 
     def doStop(self) -> None:
-        """Twisted's: passed on."""
         super().doStop()  # type: ignore[no-untyped-call]
         self.factory.doStop()
 
     def buildProtocol(self, addr: IAddress | None) -> "_Handshake":
-        """Twisted's: a connection was accepted."""
         return _Handshake(self, addr)
 
     def __len__(self) -> int:
-        """How many are under way."""
+        """How many are pending."""
         return len(self._began)
 
     def is_under_way(self, handshake: "_Handshake") -> bool:
-        """Whether this one is."""
         return handshake in self._began
 
     def begin(self, handshake: "_Handshake") -> None:
-        """One begins; if there are too many, the oldest ends."""
+        """Add one; if there are too many, the oldest ends."""
         if len(self._began) >= MAX_HANDSHAKES:
             self._cut(next(iter(self._began)), "crowded_out", "others came, and it did not go on")
         self._began[handshake] = self._clock.seconds()
@@ -135,12 +125,11 @@ class Handshakes(Factory):
             self._timer = self._clock.callLater(HANDSHAKE_SECONDS, self._sweep)
 
     def end(self, handshake: "_Handshake", outcome: str) -> None:
-        """One is over."""
         if self._began.pop(handshake, None) is not None:
             self.outcomes[outcome] += 1
 
     def abort_all(self) -> None:
-        """End those under way, and the timer."""
+        """End pending ones, and the timer."""
         while self._began:
             self._cut(next(iter(self._began)), "left", "the listener closes")
         if self._timer is not None:
@@ -148,7 +137,7 @@ class Handshakes(Factory):
             self._timer = None
 
     def _sweep(self) -> None:
-        """End those that take too long; then look again when the next may."""
+        """End those that take too long; then set the timer for the next."""
         self._timer = None
         now = self._clock.seconds()
         while self._began:
@@ -178,7 +167,7 @@ class Handshakes(Factory):
 
 @implementer(IHandshakeListener)
 class _Handshake(Protocol):
-    """Stands where the application's protocol will, until the handshake is over."""
+    """Takes the place of the application's protocol until the handshake is over."""
 
     def __init__(self, handshakes: Handshakes, address: Any) -> None:
         self._handshakes = handshakes
@@ -187,11 +176,10 @@ class _Handshake(Protocol):
     transport: Any
 
     def connectionMade(self) -> None:
-        """Twisted's: the connection is accepted, nothing has been said."""
         self._handshakes.begin(self)
 
     def handshakeCompleted(self) -> None:
-        """Twisted's: the peer is who it has to be; let the application have it."""
+        """The peer is authenticated: let the application's protocol take over."""
         handshakes, tls = self._handshakes, self.transport
         if handshakes.demands_principal:
             try:
@@ -209,7 +197,7 @@ class _Handshake(Protocol):
         tls.use(protocol)
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """Twisted's: the peer is gone before the handshake was over, or it can't be."""
+        """The peer went before the handshake was over, or it failed."""
         tls, handshakes = self.transport, self._handshakes
         if not handshakes.is_under_way(self):
             return  # it was ended here, or the application did not want it

@@ -1,4 +1,4 @@
-"""Who is at the other end of a connection: by its address, and by its certificate."""
+"""Identifies the peer of a connection: by its address, and by its certificate."""
 
 from typing import Any
 
@@ -8,17 +8,14 @@ __all__ = ["peer_principal", "peer_text"]
 
 
 def peer_principal(transport: Any, tls: TlsConfig | None) -> str | None:
-    """Say whom the peer's certificate names.
+    """The principal that the peer's certificate names; None without TLS or without a certificate.
 
     Args:
-        transport: of the connection, once its handshake is over.
-        tls: of the listener; its `principal` says which part of a certificate counts.
-
-    Returns:
-        The principal, never one of Hermes' own; None without TLS or without a certificate.
+        transport: once its handshake is over.
+        tls: its `principal` says which part of a certificate counts.
 
     Raises:
-        ValueError: the certificate names nobody, or somebody that no client can be.
+        ValueError: the certificate names nobody, or a reserved name.
     """
     if tls is None:
         return None

@@ -1,4 +1,4 @@
-"""Ports of this process, opened from Twisted's endpoint strings, with TLS where it is asked for.
+"""Ports, opened from Twisted's endpoint strings, with TLS where it is asked for.
 
 Errors name the setting that the string comes from. A port opens at once or not at all: endpoints
 that need a running reactor to open are refused, since at a start it isn't running yet.
@@ -32,7 +32,7 @@ _ACCEPTED_AT_ONCE = 32
 
 @dataclass(frozen=True, slots=True)
 class OpenPort:
-    """A port that listens.
+    """A listening port.
 
     Attributes:
         port: Twisted's; stopped by whoever opened it.
@@ -47,17 +47,14 @@ class Listener:
     """A listener of the settings, checked and ready to be opened.
 
     Args:
-        reactor: serves the port.
         setting: where it comes from, for error messages.
-        config: the endpoint string, and the rules for those who connect.
 
     Attributes:
-        config: as given.
-        tls: its TLS; None without.
+        tls: None without TLS.
         handshakes: of its TLS, once it is open.
 
     Raises:
-        ConfigError: its endpoint is none, or its certificate can't be used.
+        ConfigError: its endpoint is invalid, or its certificate can't be used.
     """
 
     def __init__(self, reactor: Any, setting: str, config: ListenerConfig) -> None:
@@ -81,7 +78,7 @@ class Listener:
 
     @property
     def label(self) -> str:
-        """What metrics call it: the setting, and its name there."""
+        """The label in metrics: the setting, and its name there."""
         return f"{self._setting}.{self.config.name}"
 
     @property
@@ -89,7 +86,7 @@ class Listener:
         return self.config.authentication == BY_CERTIFICATE
 
     def refresh(self) -> None:
-        """Use the certificate as its files are now, for connections from now on."""
+        """Read the certificate's files again, for connections from now on."""
         if self.tls is not None:
             self.tls.refresh()
 

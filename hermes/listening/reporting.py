@@ -1,4 +1,4 @@
-"""What listeners with TLS tell of themselves, for metrics."""
+"""Metrics of listeners with TLS."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -9,10 +9,7 @@ __all__ = ["tls_values"]
 
 
 def tls_values(listeners: Sequence[Listener]) -> Iterator[tuple[str, list[tuple[Any, Any]]]]:
-    """Read the numbers of listeners.
-
-    Args:
-        listeners: that are open, and have TLS.
+    """Read the metrics of open listeners with TLS.
 
     Yields:
         The name of a family, and the labels and value of each of its series.

@@ -1,8 +1,7 @@
-"""A listener's certificate, which is read again when its files change, and watched as it ends.
+"""A listener's certificate: read again when its files change, and watched for its end.
 
-A connection keeps what it began with. What replaces a certificate has to be good: a pair that can't
-be read, doesn't belong together or isn't valid now is refused with a log line, and the former one
-stays.
+A connection keeps what it began with. A new certificate has to be good: a pair that can't be read,
+doesn't belong together or isn't valid now is refused with a log line, and the former one stays.
 """
 
 import os
@@ -52,12 +51,11 @@ class ServerTls:
     """The TLS of one listener. Lives in the reactor's thread.
 
     Args:
-        setting: where it stands in the settings, for messages.
-        config: what it says.
+        setting: its name in the settings, for messages.
         demands_certificate: whether a client without a certificate is refused, whatever
             `client_certificate` says.
-        seconds: a clock that only goes forward.
-        now: the wall clock, UTC: what certificates' ends are compared with.
+        seconds: a monotonic clock.
+        now: the wall clock, UTC, for certificates' ends.
 
     Raises:
         ConfigError: the files can't be used.
@@ -86,7 +84,6 @@ class ServerTls:
 
     @property
     def pair(self) -> KeyPair:
-        """The certificate in use, with its key."""
         return self._loaded.pair
 
     @property
@@ -95,7 +92,6 @@ class ServerTls:
         return self._loaded.pair.end.timestamp()
 
     def serverConnectionForTLS(self, tls_protocol: Any) -> SSL.Connection:
-        """Twisted's: begin a connection, with the certificate of now."""
         if self._seconds() - self._looked >= _LOOK_SECONDS:
             self.refresh()
         connection = SSL.Connection(self._loaded.context, None)
@@ -149,7 +145,7 @@ class ServerTls:
             )
 
     def _warn_of_key(self) -> None:
-        """Log that every user of this machine can read the key, and pretend to be this broker."""
+        """Log that every user of this machine can read the key, and impersonate this broker."""
         with suppress(OSError):
             if os.stat(self.config.key).st_mode & stat.S_IROTH:
                 self._log.warn(
@@ -167,7 +163,7 @@ class ServerTls:
         return [Path(path) for path in paths if path is not None]
 
     def _look_at_files(self) -> _Stamp:
-        """What is different once a file is: nothing is read."""
+        """What changes with a file: nothing is read."""
         return tuple(map(_stamp, self._paths))
 
     def _load(self) -> _Loaded:
@@ -229,7 +225,7 @@ def _stamp(path: Path) -> tuple[int, ...] | None:
 
 
 def _open_at_once(path: str, flags: int) -> int:
-    """Open, but don't wait for somebody to write into a pipe."""
+    """Open without waiting for a pipe's writer."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 

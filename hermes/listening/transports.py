@@ -22,11 +22,11 @@ _TICKETS_BYTES: Final = 32 * 1024
 
 
 class _Pieces:
-    """Stands where the application's protocol is while a read is being decrypted.
+    """Takes the place of the application's protocol while a read is being decrypted.
 
     Attributes:
         found: what was decrypted.
-        dataReceived: Twisted's; collects it.
+        dataReceived: collects it.
     """
 
     __slots__ = ("dataReceived", "found")
@@ -42,8 +42,8 @@ class TlsTransport(BufferingTLSTransport):
     A record has 16 KiB at most, and Twisted hands over one at a time; here an application gets all
     that one read of the socket brought, as it does without TLS, and so can append it at once.
 
-    A TLS 1.3 server sends tickets behind the handshake, and pyOpenSSL can't keep it from that. A
-    producer that sends, reads nothing and closes would have unread input then, at which its kernel
+    A TLS 1.3 server sends tickets after the handshake, and pyOpenSSL can't keep it from that. A
+    producer that sends, reads nothing and closes would then have unread input, at which its kernel
     throws away what hasn't left yet. So tickets leave together with the first thing that the peer
     has a reason to read.
 
@@ -52,8 +52,7 @@ class TlsTransport(BufferingTLSTransport):
     given to the kernel, and one that doesn't take what was sent is cut off.
 
     Attributes:
-        verification_error: why OpenSSL refuses the peer's certificate, as its number; None unless
-            it does.
+        verification_error: OpenSSL's number for why it refuses the peer's certificate, if it does.
     """
 
     verification_error: int | None = None
@@ -62,14 +61,13 @@ class TlsTransport(BufferingTLSTransport):
     _tickets = b""
 
     def use(self, application: Any) -> None:
-        """The handshake is over: let the application's protocol take over."""
+        """Let the application's protocol take over, after the handshake."""
         self._hold_tickets()
         self._pieces = _Pieces()
         self.wrappedProtocol = application
         application.makeConnection(self)
 
     def dataReceived(self, data: bytes) -> None:
-        """Twisted's: bytes arrived."""
         pieces, application = self._pieces, self.wrappedProtocol
         if pieces is None:
             super().dataReceived(data)  # type: ignore[no-untyped-call]
@@ -86,14 +84,13 @@ class TlsTransport(BufferingTLSTransport):
             application.dataReceived(together)
 
     def _hold_tickets(self) -> None:
-        """Keep what TLS 1.3 sends behind the handshake."""
+        """Keep what TLS 1.3 sends after the handshake."""
         connection: SSL.Connection = self.getHandle()  # type: ignore[no-untyped-call]
         if connection.get_protocol_version_name() == "TLSv1.3":
             with suppress(SSL.WantReadError):
                 self._tickets = connection.bio_read(_TICKETS_BYTES)
 
     def _flushSendBIO(self) -> None:
-        """Twisted's: give the transport what OpenSSL has to send."""
         if not self._tickets:
             super()._flushSendBIO()  # type: ignore[no-untyped-call]
             return
@@ -104,7 +101,6 @@ class TlsTransport(BufferingTLSTransport):
             self._tickets = b""
 
     def _tlsShutdownFinished(self, reason: Failure | None) -> None:
-        """Twisted's: TLS is over, for this reason."""
         super()._tlsShutdownFinished(reason)  # type: ignore[no-untyped-call]
         if reason is not None:
             # Else it and the frame that it went through would keep each other, and with them the
@@ -112,7 +108,6 @@ class TlsTransport(BufferingTLSTransport):
             reason.cleanFailure()  # type: ignore[no-untyped-call]
 
     def loseConnection(self) -> None:
-        """Twisted's: close once everything has been sent."""
         super().loseConnection()
         if self.connected and self._patience is None:
             transport: Any = self.transport
@@ -120,7 +115,6 @@ class TlsTransport(BufferingTLSTransport):
             self._wait(ANSWER_SECONDS, self._close)
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """Twisted's: it is closed."""
         if self._patience is not None and self._patience.active():
             self._patience.cancel()
         super().connectionLost(reason)

@@ -37,16 +37,12 @@ def _escaped(value: str) -> str:
 def write_series(
     family: Family, samples: Iterable[tuple[str, float]], format_: str
 ) -> Iterator[bytes]:
-    """Write a family.
+    """Write a family of counters or gauges, in pieces of a hundred samples or so.
 
     Args:
-        family: of counters or gauges.
-        samples: of each series its labels, as `label_text` writes them, and its number; taken as
-            the pieces are.
+        samples: of each series its labels, as `label_text` writes them, and its number; consumed
+            lazily.
         format_: `TEXT` or `OPENMETRICS`.
-
-    Yields:
-        Pieces, of a hundred samples or so.
     """
     name, kind = family.name, family.kind
     title = name.removesuffix("_total") if kind == "counter" and format_ == OPENMETRICS else name

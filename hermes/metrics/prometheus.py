@@ -1,6 +1,7 @@
-"""Gives families to `prometheus_client`, the only module that imports it, and only when called.
+"""Passes families to `prometheus_client`, which only this module imports, and only when called.
 
-So whoever counts needs it not, and an application that has it gets everything in its own registry.
+So code that counts doesn't need it, and an application that has it gets everything in its own
+registry.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -13,7 +14,7 @@ _END = b"# EOF\n"
 
 
 class FamiliesCollector:
-    """What `prometheus_client.CollectorRegistry.register` takes.
+    """A collector for `prometheus_client.CollectorRegistry.register`.
 
     Args:
         families: called for each scrape, in the thread that scrapes.
@@ -23,7 +24,6 @@ class FamiliesCollector:
         self._families = families
 
     def collect(self) -> Iterator[Any]:
-        """See `prometheus_client.registry.Collector`."""
         from prometheus_client import metrics_core
 
         kinds: dict[str, Any] = {
@@ -42,17 +42,12 @@ class FamiliesCollector:
             yield metric
 
     def describe(self) -> Iterable[Any]:
-        """See `prometheus_client.registry.Collector`: nothing is said before the first scrape."""
+        """Empty: nothing is known before the first scrape."""
         return ()
 
 
 def generate(collector: Any, format_: str) -> bytes:
-    """Write what a collector has, without the mark that ends an exposition.
-
-    Args:
-        collector: has `collect`, as `prometheus_client`'s collectors and registries do.
-        format_: see `hermes.metrics.exposition`.
-    """
+    """Write what a collector or registry has, without the mark that ends an exposition."""
     import prometheus_client
     from prometheus_client.openmetrics import exposition
 

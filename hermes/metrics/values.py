@@ -1,4 +1,4 @@
-"""A histogram, and how series are described: names and units by Prometheus' conventions."""
+"""Histograms and families of series: names and units by Prometheus' conventions."""
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
@@ -10,13 +10,12 @@ LATENCY_BOUNDS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 
 
 
 class Histogram:
-    """How often values fell between bounds. Not for several threads at once.
+    """How often values fell between bounds. Not thread-safe.
 
     Args:
         bounds: upper bounds (inclusive), ascending; the last bucket has none.
 
     Attributes:
-        bounds: as given.
         counts: of each bucket by itself, the last one without a bound.
         sum: of all values.
     """
@@ -35,7 +34,6 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        """How many values were observed."""
         return sum(self.counts)
 
     def cumulative(self) -> list[tuple[float, int]]:
@@ -50,7 +48,7 @@ class Family(NamedTuple):
         name: with its unit; a counter's ends in `_total`.
         kind: `counter`, `gauge` or `histogram`.
         help: one sentence.
-        labels: the names of its labels.
+        labels: their names.
     """
 
     name: str

@@ -1,8 +1,4 @@
-"""Regular expressions of Java's, for names that anybody may choose: bounded in time and memory.
-
-java_syntax   a text becomes a tree
-matching      a tree becomes a program, which a name is matched with
-"""
+"""Java's regular expressions for names that anybody may choose: bounded in time and memory."""
 
 from hermes.regex.matching import JavaPattern, RegexTooCostlyError, compile_java
 

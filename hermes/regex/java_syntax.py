@@ -1,10 +1,10 @@
-r"""The syntax of Java's regular expressions: a text becomes a tree. Matching is `matching`'s.
+r"""Parses Java's regular expressions into a tree.
 
-Java's dialect is read as Java reads it, so that nothing is translated into another and nothing
-means something else by accident.
+Java's dialect is parsed as Java parses it: translating it would let something mean something else
+by accident.
 
-Read: literals, `.`, `^ $`, `\A \z \Z \b \B`, classes, `\d \s \w` (ASCII, as in Java), ASCII's
-`\p{...}`, groups, which capture nothing, `(?i)`, `(?s)`, `(?m)`, looking ahead and behind, greedy
+Supported: literals, `.`, `^ $`, `\A \z \Z \b \B`, classes, `\d \s \w` (ASCII, as in Java), ASCII's
+`\p{...}`, groups, which capture nothing, `(?i)`, `(?s)`, `(?m)`, lookahead and lookbehind, greedy
 and lazy repetition. Refused, as matching without backtracking can't have them: back references,
 atomic groups, possessive repetition. Refused, as Java's versions differ or Unicode's tables are
 needed: classes within classes, `\p{L}` and its like, `\G \R \X \N \h \v`.
@@ -48,14 +48,10 @@ class Set(NamedTuple):
 
 
 class Sequence(NamedTuple):
-    """One after the other; perhaps none."""
-
     parts: "list[Node]"
 
 
 class Choice(NamedTuple):
-    """One of several."""
-
     branches: "list[Node]"
 
 
@@ -68,14 +64,12 @@ class Repeat(NamedTuple):
 
 
 class At(NamedTuple):
-    """A place between characters."""
+    """An assertion about a position between characters."""
 
     holds: Callable[[str, int], bool]
 
 
 class Lookaround(NamedTuple):
-    """What stands ahead of a place, or behind it."""
-
     node: "Node"
     ahead: bool
     negated: bool
@@ -85,7 +79,7 @@ Node = Set | Sequence | Choice | Repeat | At | Lookaround
 
 
 class _Flags(NamedTuple):
-    """What `(?ims)` says."""
+    """The flags of `(?ims)`."""
 
     ignores_case: bool = False
     multiline: bool = False
@@ -93,7 +87,7 @@ class _Flags(NamedTuple):
 
 
 class _Parser:
-    """Reads an expression, by recursive descent. Raises ValueError."""
+    """A recursive descent parser. Raises ValueError."""
 
     def __init__(self, regex: str) -> None:
         self._regex = _without_quotes(regex)
@@ -136,7 +130,7 @@ class _Parser:
                 return (branches[0] if len(branches) == 1 else Choice(branches)), flags
 
     def _flags(self, flags: _Flags) -> _Flags | None:
-        """Read `(?i)`; None where there is a group instead."""
+        """Parse `(?i)`; None where there is a group instead."""
         end = self._regex.find(")", self._position)
         letters = self._regex[self._position + 2 : max(end, 0)]
         if not letters or set(letters) - set("ims-"):
@@ -212,7 +206,7 @@ class _Parser:
         return node if look is None else Lookaround(node, *look)
 
     def _opening(self, flags: _Flags) -> _Flags:
-        """Read what stands between `(?` and a group's content."""
+        """Parse what is between `(?` and a group's content."""
         if self._skip("<"):
             name = self._until(">")
             if not (name.isascii() and name.isalnum() and name[0].isalpha()):
@@ -243,7 +237,7 @@ class _Parser:
         return Set(_folded(found.__eq__, flags) if isinstance(found, str) else found)
 
     def _escaped(self) -> str | Test:
-        """Read what stands behind a backslash: a character, or a class of them."""
+        """Parse what follows a backslash: a character, or a class of them."""
         letter = self._take()
         if letter in _CONTROLS:
             return _CONTROLS[letter]
@@ -286,16 +280,16 @@ class _Parser:
 
 
 def parse_java(regex: str) -> Node:
-    """Read an expression.
+    """Parse an expression.
 
     Raises:
-        ValueError: it is none, or one that only Java can evaluate; the text says why.
+        ValueError: it is invalid, or only Java can evaluate it; the text says why.
     """
     return _Parser(regex).parse()
 
 
 def _without_quotes(regex: str) -> str:
-    r"""Write what stands between \Q and \E with a backslash before each character, as Java does."""
+    r"""Replace \Q...\E by a backslash before each character, as Java does."""
     parts: list[str] = []
     while regex:
         plain, mark, regex = regex.partition("\\")
@@ -320,7 +314,7 @@ def _changed(flags: _Flags, letters: str) -> _Flags:
 
 
 def _folded(test: Test, flags: _Flags) -> Test:
-    """Without regard to case, of ASCII's letters, if the flags say so."""
+    """Ignore the case of ASCII's letters, if the flags say so."""
     if not flags.ignores_case:
         return test
     return lambda c: test(c) or (c.isascii() and test(c.swapcase()))

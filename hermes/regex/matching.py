@@ -2,8 +2,8 @@
 
 A member of a group may register any expression, and every other member evaluates it. An engine that
 backtracks, as Python's `re` does, can be kept busy for ever by a dozen characters, and holds the
-interpreter's lock meanwhile. Here an expression becomes a small program (Thompson's), of which all
-ways are followed at the same time, character by character: each step is taken once per character.
+interpreter's lock meanwhile. Here an expression becomes a small program (Thompson's NFA), whose
+states are followed in parallel, character by character: each step is taken once per character.
 """
 
 from collections.abc import Callable
@@ -32,17 +32,17 @@ _BEGINNING: Final[tuple[frozenset[int], str]] = (frozenset(), "")
 
 
 class RegexTooCostlyError(ValueError):
-    """Matching this text takes more work than any expression of people's."""
+    """Matching this text takes more work than any reasonable expression does."""
 
 
 class _Step(NamedTuple):
-    """A step of a program; one that asks for nothing only leads on.
+    """A step of a program; one that consumes and asserts nothing only leads on.
 
     Attributes:
         ways: the steps that follow; none at a program's end.
         character: what the next character must be.
-        place: what the place in the text must be.
-        part: a program of its own, for looking around.
+        place: what the position in the text must be.
+        part: a sub-program, for lookaround.
     """
 
     ways: tuple[int, ...] = ()
@@ -52,7 +52,7 @@ class _Step(NamedTuple):
 
 
 class _SubProgram(NamedTuple):
-    """A program within a program."""
+    """The program of a lookaround."""
 
     start: int
     ahead: bool
@@ -60,13 +60,10 @@ class _SubProgram(NamedTuple):
 
 
 class JavaPattern:
-    """A compiled expression. Threads may share it; it can be pickled.
-
-    Args:
-        regex: as Java reads it.
+    """A compiled expression. Thread-safe; it can be pickled.
 
     Raises:
-        ValueError: it is none, or one that only Java can evaluate.
+        ValueError: it is invalid, or only Java can evaluate it.
     """
 
     def __init__(self, regex: str) -> None:
@@ -77,10 +74,9 @@ class JavaPattern:
 
     @classmethod
     def any_of(cls, regexes: tuple[str, ...], most_work: int) -> "JavaPattern":
-        """Compile what matches whatever one of some expressions does, in one go.
+        """Compile the alternatives of several expressions into one.
 
         Args:
-            regexes: each as in the constructor.
             most_work: the bound of `matches`, in steps; a thousand take half a millisecond.
 
         Raises:
@@ -123,7 +119,7 @@ class JavaPattern:
     # -- compiling ------------------------------------------------------------------------------
 
     def _program(self, node: Node) -> int:
-        """Write a program that ends; returns where it starts."""
+        """Compile a program that ends; returns where it starts."""
         end = self._write(_Step())
         return self._compile(node, end)
 
@@ -134,7 +130,7 @@ class JavaPattern:
         return len(self._steps) - 1
 
     def _compile(self, node: Node, following: int) -> int:
-        """Write a node's steps, from the back; returns where they start."""
+        """Compile a node's steps, from the back; returns where they start."""
         if isinstance(node, Set):
             return self._write(_Step((following,), character=node.allows))
         if isinstance(node, At):
@@ -169,7 +165,7 @@ class JavaPattern:
 
 
 class _MatchRun:
-    """One match: sets of steps, moved on by each character."""
+    """One match: sets of steps, advanced by each character."""
 
     def __init__(
         self,
@@ -219,7 +215,7 @@ class _MatchRun:
         return found
 
     def _spread(self, todo: list[int], place: int) -> frozenset[int]:
-        """Follow all ways that take no character."""
+        """Follow all steps that consume no character."""
         reached: set[int] = set()
         while todo:
             number = todo.pop()
@@ -254,7 +250,7 @@ class _MatchRun:
         return self._is_over(states)
 
     def _behind(self, part: _SubProgram, end: int) -> bool:
-        """Whether it matches from anywhere up to here."""
+        """Whether it matches from any earlier position up to here."""
         states = self._spread([part.start], 0)
         for place in range(end):
             states = self._move(states, self._text[place], place + 1)
@@ -272,10 +268,10 @@ class _MatchRun:
 
 @lru_cache(maxsize=200)
 def compile_java(regex: str) -> JavaPattern:
-    """Compile an expression; the same for the same text, with what it remembers.
+    """Compile an expression; cached, with the results that it remembers.
 
     Raises:
-        ValueError: it is none, or one that only Java can evaluate.
+        ValueError: it is invalid, or only Java can evaluate it.
     """
     return JavaPattern(regex)
 

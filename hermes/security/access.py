@@ -1,7 +1,7 @@
 """Access rules: who may do what to which topic or group.
 
-Pure values: `hermes.config.access` reads them from broker.yaml, and `deciding` says what several of
-them come to.
+Pure values: `hermes.config.access` reads them from broker.yaml, and `decisions` evaluates several
+of them.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ _GROUP: Final = "group:"
 
 
 class Operation(StrEnum):
-    """What somebody wants to do; the value is how broker.yaml calls it."""
+    """What may be allowed; the value is broker.yaml's word."""
 
     PRODUCE = "produce"
     CONSUME = "consume"
@@ -36,20 +36,13 @@ class Operation(StrEnum):
 
 
 class ResourceKind(StrEnum):
-    """What something is done to."""
-
     TOPIC = "topic"
     GROUP = "group"
     CLUSTER = "cluster"
 
 
 class Resource(NamedTuple):
-    """A topic, a group, or the cluster.
-
-    Attributes:
-        kind: which of these.
-        name: the topic's or group's; empty for the cluster.
-    """
+    """A topic, a group, or the cluster, whose `name` is empty."""
 
     kind: ResourceKind
     name: str = ""
@@ -61,7 +54,6 @@ class Resource(NamedTuple):
 
     @classmethod
     def group(cls, name: str) -> "Resource":
-        """The consumer group of this name."""
         return cls(ResourceKind.GROUP, name)
 
     def __str__(self) -> str:
@@ -89,7 +81,7 @@ _VERBS: Final = {
 
 
 def deed(operation: Operation, resource: Resource) -> str:
-    """What somebody may do, or may not, for people: `produce to topic 'clicks'`."""
+    """An operation for people: `produce to topic 'clicks'`."""
     return f"{_VERBS.get(operation, operation)} {resource}"
 
 
@@ -142,7 +134,7 @@ class AccessRule:
 
     @property
     def pattern(self) -> str:
-        """What names have to be, as `topic` or `group` has it; `*` without either."""
+        """`topic` or `group`; `*` without either."""
         given = self.group if self.topic is None else self.topic
         return "*" if given is None else given
 
@@ -152,7 +144,6 @@ class AccessRule:
         return _regex_of(self.pattern)
 
     def concerns(self, principal: str, groups: frozenset[str]) -> bool:
-        """Whether the rule is about somebody."""
         name = self.principal
         if name.startswith(_GROUP):
             return name.removeprefix(_GROUP) in groups
@@ -161,7 +152,6 @@ class AccessRule:
         return principal == name
 
     def is_about(self, kind: ResourceKind) -> bool:
-        """Whether the rule is about resources of a kind."""
         if self.topic is not None:
             return kind is ResourceKind.TOPIC
         return self.group is None or kind is ResourceKind.GROUP
@@ -185,7 +175,7 @@ class AccessRule:
         return {**given, "allow": self.allow}
 
     def __str__(self) -> str:
-        """The same in one line of YAML."""
+        """One line of YAML."""
         given = self.as_given()
         shown = {key: quoted(given[key]) for key in given}
         shown["operations"] = f"[{', '.join(given['operations'])}]"
@@ -194,9 +184,9 @@ class AccessRule:
 
 
 def _regex_of(pattern: str) -> str | None:
-    """The expression between slashes, without what is true anyway as the whole name must match.
+    """The expression between slashes, without anchors, which the match of the whole name implies.
 
-    Anchors cost time: where there are some, what was found for one place doesn't hold for others.
+    Anchors cost time: with them, what was found for one position doesn't hold for others.
     """
     if len(pattern) < 2 or not pattern[0] == pattern[-1] == "/":
         return None
@@ -209,7 +199,7 @@ def _regex_of(pattern: str) -> str | None:
 
 
 def _name_test(pattern: str) -> Callable[[str], bool]:
-    """What tells whether a name is one of those that a pattern means."""
+    """Compile a pattern into a test of names."""
     if not pattern:
         raise ValueError("an empty name matches nothing; '*' matches everything")
     regex = _regex_of(pattern)

@@ -1,7 +1,7 @@
-"""X.509 certificates: read from PEM, how long they are good, whom they name.
+"""X.509 certificates: parsed from PEM, their validity, whom they name.
 
 Imports `cryptography`, so whoever can do without certificates imports this where it is called.
-Whether a certificate is to be believed is for TLS to decide; here it has been, or is our own.
+Whether a certificate is trusted is for TLS to decide; here it has been, or is our own.
 """
 
 from collections.abc import Sequence
@@ -43,7 +43,6 @@ class KeyPair:
 
     Attributes:
         chain: the certificate first, then its issuer's, and so on.
-        key: the private key of the first one.
     """
 
     chain: tuple[x509.Certificate, ...]
@@ -61,11 +60,11 @@ class KeyPair:
 
     @property
     def subject(self) -> str:
-        """Whom the certificate is for, as RFC 4514 writes it."""
+        """The subject, as RFC 4514 writes it."""
         return self.chain[0].subject.rfc4514_string()
 
     def is_for(self, host: str) -> bool:
-        """Whether clients that connect to a name or an IP address find it in the certificate."""
+        """Whether the certificate is valid for a host name or an IP address."""
         from service_identity import CertificateError, VerificationError, cryptography
 
         try:
@@ -87,7 +86,7 @@ def _is_address(host: str) -> bool:
 
 
 def read_pair(certificate: bytes, key: bytes) -> KeyPair:
-    """Read a certificate, what may follow it, and its private key.
+    """Parse a certificate, its intermediates, and its private key.
 
     Args:
         certificate: PEM, the end entity's first.
@@ -95,7 +94,7 @@ def read_pair(certificate: bytes, key: bytes) -> KeyPair:
 
     Raises:
         ConfigError: one is damaged, or they don't belong together; its key is `certificate` or
-            `key`, and it holds nothing of the files.
+            `key`, and its text has nothing of the files.
     """
     chain = _certificates("certificate", certificate)
     private = _private_key(key)
@@ -106,7 +105,7 @@ def read_pair(certificate: bytes, key: bytes) -> KeyPair:
 
 
 def read_authorities(pem: bytes, setting: str = "client_ca") -> tuple[x509.Certificate, ...]:
-    """Read the certificates of authorities.
+    """Parse the certificates of authorities.
 
     Raises:
         ConfigError: there is none, or one is damaged; its key is `setting`.
@@ -139,15 +138,14 @@ def _private_key(pem: bytes) -> PrivateKey:
 
 
 def principal_of(certificate: x509.Certificate, rule: str) -> str:
-    """Say who holds a certificate.
+    """The principal that a client's verified certificate names.
 
     Args:
-        certificate: of a client, and already verified.
-        rule: which part says it: `CN`, `SUBJECT` (all of it, as RFC 4514 writes it), `SAN:DNS`,
+        rule: which part counts: `CN`, `SUBJECT` (all of it, as RFC 4514 writes it), `SAN:DNS`,
             `SAN:EMAIL` or `SAN:URI`: the first of its kind.
 
     Raises:
-        ValueError: it names nobody that way, or somebody that no client can be; the text says why.
+        ValueError: that part is missing, or a reserved name; the text says why.
     """
     names = _names(certificate, rule)
     if not names:

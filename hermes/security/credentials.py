@@ -1,10 +1,10 @@
-"""What a client brings: whom it trusts, its certificate, its user and password.
+"""A client's security: whom it trusts, its certificate, its user and password.
 
 The same six settings everywhere: in the configurations of producers and consumers, which are such
 values themselves, in `hermes.aio`, on command lines, in Spark's options.
 
-Files are read when a connection is made, and again when they have changed: a program goes on with
-a renewed certificate. Knows no socket; `ssl` is imported once somebody wants TLS.
+Files are read when a connection is made, and again when they have changed, so that a program goes
+on with a renewed certificate. `ssl` is imported once somebody wants TLS.
 """
 
 import logging
@@ -86,7 +86,6 @@ class ClientSecurity:
 
     @property
     def uses_tls(self) -> bool:
-        """Whether connections use TLS."""
         if self.tls is not None:
             return self.tls
         return any(getattr(self, key) is not None for key in _FILES)
@@ -116,7 +115,7 @@ class ClientSecurity:
         """Whether this client can use a listener of this kind.
 
         Args:
-            tls: whether it takes connections by TLS.
+            tls: whether the listener uses TLS.
             authentication: "none", "tls" or "scram".
         """
         return tls == self.uses_tls and authentication == self.authentication
@@ -129,17 +128,17 @@ class ClientSecurity:
         return ClientSecurity(**ClientSecurity.settings(self))
 
     def settings(self) -> dict[str, Any]:
-        """Those that are given, by name: keyword arguments of whatever takes the six."""
+        """Those that are given, as keyword arguments."""
         named = {each.name: getattr(self, each.name) for each in fields(ClientSecurity)}
         return {name: value for name, value in named.items() if value is not None}
 
     def check(self) -> Self:
-        """Make sure that connections can be made with it: the files are there, and fit.
+        """Check that the files are there, and fit.
 
         Reads them, unless it did so before. Returns itself.
 
         Raises:
-            ConfigError: a file can't be used, or the user's name or the password can't be one; the
+            ConfigError: a file can't be used, or the user's name or the password is invalid; the
                 text names the setting and the file.
         """
         if self.uses_tls:
@@ -164,10 +163,9 @@ class ClientSecurity:
 
 
 class _CachedContext(NamedTuple):
-    """A context, and the state of the files that were read last, whether they could be used or not.
+    """A context, and the state of the files that were read last, usable or not.
 
     Attributes:
-        stamps: of the files.
         context: made from them, or from their predecessors.
     """
 
@@ -176,14 +174,13 @@ class _CachedContext(NamedTuple):
 
 
 class _Contexts:
-    """Contexts by their files. Threads may share it."""
+    """Contexts by their files. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._kept: dict[_Paths, _CachedContext] = {}
 
     def get(self, paths: _Paths) -> "ssl.SSLContext":
-        """See `ClientSecurity.ssl_context`."""
         with self._lock:
             kept = self._kept.get(paths)
             stamps = tuple(map(_stamp, paths))
@@ -211,7 +208,7 @@ os.register_at_fork(after_in_child=_contexts.forked)
 
 
 def _file(path: str) -> str:
-    """A file's name, whole unless it is absurd."""
+    """A file's name, shortened if it is absurdly long."""
     return quoted(path, 1000)
 
 

@@ -1,6 +1,6 @@
-"""What access rules come to: deny wins, and what no rule allows is refused; in any order.
+"""Evaluates access rules: deny wins, and what no rule allows is refused; in any order.
 
-Names come from anybody, and are matched where everybody else waits. So many patterns are matched at
+Names come from anybody, and are matched on the reactor's thread. So many patterns are matched at
 once, what could take long is bounded, and in doubt less is allowed.
 """
 
@@ -29,12 +29,11 @@ _SHOW: Final = {
 
 
 class AccessDecision(NamedTuple):
-    """Whether somebody may do something.
+    """A decision.
 
     Attributes:
-        allowed: whether.
-        rule: the rule that says so; None where no rule does, and it is therefore refused (or the
-            broker itself asks, which may do everything).
+        rule: the rule that decided; None where no rule allows it, or the broker itself asks, which
+            may do everything.
     """
 
     allowed: bool
@@ -42,11 +41,11 @@ class AccessDecision(NamedTuple):
 
 
 class _Some:
-    """Those rules that allow, or deny, somebody an operation on resources of a kind.
+    """The rules that allow, or those that deny, a principal an operation on resources of a kind.
 
     Args:
         rules: all of them allow, or all deny.
-        in_doubt: whether they are about a name for which that can't be found out in time.
+        in_doubt: what `cover` returns for a name that can't be matched in time.
     """
 
     def __init__(self, rules: Iterable[AccessRule], in_doubt: bool) -> None:
@@ -75,11 +74,7 @@ class _Some:
 
 
 class AccessRules:
-    """The rules of a broker. Immutable; any thread may ask.
-
-    Args:
-        rules: in any order.
-    """
+    """The rules of a broker, in any order. Immutable and thread-safe."""
 
     def __init__(self, rules: Iterable[AccessRule]) -> None:
         self.rules: Final = tuple(rules)
@@ -88,7 +83,7 @@ class AccessRules:
     def allows(
         self, principal: str, groups: frozenset[str], operation: Operation, resource: Resource
     ) -> bool:
-        """Decide whether somebody may do something; as `decide`, and quick with many patterns."""
+        """As `decide`, and quick with many patterns."""
         if principal == INTERNAL:
             return True
         kind, name = resource
@@ -106,13 +101,10 @@ class AccessRules:
     def decide(
         self, principal: str, groups: frozenset[str], operation: Operation, resource: Resource
     ) -> AccessDecision:
-        """Decide whether somebody may do something, and say which rule does.
+        """Decide, and say which rule does.
 
         Args:
-            principal: who.
-            groups: the groups of users that they belong to.
-            operation: what.
-            resource: to what.
+            groups: the groups of users that the principal is in.
         """
         if principal == INTERNAL:
             return AccessDecision(True)
@@ -132,7 +124,7 @@ class AccessRules:
         return AccessDecision(False)
 
     def may_anything(self, principal: str, groups: frozenset[str]) -> bool:
-        """Whether any rule allows somebody anything."""
+        """Whether any rule allows a principal anything."""
         return principal == INTERNAL or any(
             rule.allow and rule.concerns(principal, groups) for rule in self.rules
         )
@@ -140,7 +132,7 @@ class AccessRules:
     def _select(
         self, principal: str, groups: frozenset[str], operation: Operation, kind: ResourceKind
     ) -> "tuple[_Some, _Some]":
-        """The rules that matter: those that deny, those that allow."""
+        """The rules that apply: those that deny, those that allow."""
         key = (principal, groups, operation, kind)
         selected = self._selected.get(key)
         if selected is None:
@@ -166,7 +158,7 @@ _Key = tuple[str, frozenset[str], Operation, ResourceKind]
 
 @lru_cache(maxsize=200)
 def _any_of(regexes: tuple[str, ...]) -> JavaPattern | None:
-    """What matches whatever one of several expressions does; None if that can't be had."""
+    """The alternatives of several expressions as one; None if they can't be combined."""
     if len(regexes) < 2:
         return None
     try:
@@ -183,15 +175,12 @@ def explain_decision(
     operation: Operation,
     resource: Resource,
 ) -> tuple[AccessDecision, str]:
-    """Decide whether somebody may do something, and say why in words.
+    """Decide, and say why in words.
 
     Args:
-        rules: in their order; None where there are none, and nobody is refused anything.
-        source: where they stand, for the words.
-        principal: who.
-        groups: the groups of users that they belong to.
-        operation: what.
-        resource: to what.
+        rules: in their order; None where there are none, and everything is allowed.
+        source: where they are, for the words.
+        groups: the groups of users that the principal is in.
     """
     if rules is None:
         return AccessDecision(True), "there are no rules: whoever can connect may do everything"

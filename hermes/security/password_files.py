@@ -1,4 +1,4 @@
-"""Passwords that stand in files, as administrators and secret stores keep them: one line."""
+"""Passwords in files, as administrators and secret stores keep them: one line."""
 
 import os
 from pathlib import Path
@@ -10,7 +10,7 @@ _MOST_BYTES: Final = 4096
 
 
 def read_password_file(path: str | Path, setting: str = "password_file") -> str:
-    """Read a file that holds a password: one line of UTF-8, whose end doesn't count.
+    """Read a file that holds a password: one line of UTF-8, with or without its newline.
 
     Args:
         path: a file, or a pipe that its writer closes.

@@ -1,6 +1,6 @@
-"""Passwords and what is kept of them: verifiers of SCRAM (RFC 5802, RFC 7677).
+"""Passwords and their verifiers, of SCRAM (RFC 5802, RFC 7677).
 
-All arithmetic is `scramp`'s. Only who asks for users imports it, here and in `scram`.
+All arithmetic is `scramp`'s, imported only here and in `scram`.
 """
 
 import hmac
@@ -29,7 +29,7 @@ _MOST_CHARACTERS: Final = 1000
 
 
 def check_password(password: str) -> None:
-    """Refuse a password that can't be one; the error has nothing of it.
+    """Refuse an invalid password; the error has nothing of it.
 
     Raises:
         ConfigError: it is empty, very long, or holds what SASLprep (RFC 4013) doesn't allow.
@@ -44,7 +44,7 @@ def make_verifier(
     *,
     salt: bytes | None = None,
 ) -> Verifier:
-    """Make what is kept of a password. Takes about 1 ms for every 1,500 iterations.
+    """Make a password's verifier. Takes about 1 ms for every 1,500 iterations.
 
     Args:
         password: 1 to 1,000 characters.
@@ -77,7 +77,7 @@ def make_verifier(
 
 
 def disguised(disguise: Disguise, name: str, mechanism: str) -> Verifier:
-    """What a name looks like that nobody has; the same each time. No password fits it."""
+    """The verifier of a name that nobody has, the same each time. No password fits it."""
 
     def derived(what: str) -> bytes:
         text = f"{mechanism}:{what}:{name}".encode(errors="surrogatepass")
@@ -96,7 +96,7 @@ def disguised(disguise: Disguise, name: str, mechanism: str) -> Verifier:
 def verifier_of(
     found: User | None, disguise: Disguise, name: str, mechanism: str
 ) -> tuple[Verifier, bool]:
-    """What a name's proofs are checked against, and whether that is a user's.
+    """The verifier for a name, and whether it is a user's.
 
     The same is done for users and for all other names, so that it takes the same time.
     """
@@ -108,13 +108,13 @@ def verifier_of(
 
 
 def verify_password(authenticator: IAuthenticator, name: str, password: str) -> User | None:
-    """Check a clear password, where a protocol has no better (basic, ZooKeeper's digest).
+    """Check a clear-text password, where a protocol has no better (basic, ZooKeeper's digest).
 
-    Blocks, for ten milliseconds or what the user's iterations take, the same for names that nobody
-    has: call it in a thread.
+    Blocks, for ten milliseconds or what the user's iterations take, the same for unknown names:
+    call it in a thread.
 
     Returns:
-        The user; None if there is none, or the password is another.
+        The user; None for a wrong name or password.
 
     Raises:
         Exception: what the authenticator raises when users can't be looked up now.

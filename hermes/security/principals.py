@@ -1,4 +1,4 @@
-"""The names of those who are served: users, what a certificate says, and two of Hermes' own."""
+"""Names of principals: users, subjects of certificates, and two of Hermes' own."""
 
 import re
 from typing import Final
@@ -19,12 +19,12 @@ _NAME: Final = re.compile(r"[^\s:,=\x00-\x1f\x7f-\x9f\ud800-\udfff]+")
 
 
 def is_user_name(name: str) -> bool:
-    """Whether a user could have this name; reserved ones, which only a listener's own has, too."""
+    """Whether a user could have this name; also the reserved ones, of a listener's own users."""
     return len(name) <= _LONGEST and _NAME.fullmatch(name) is not None
 
 
 def check_user_name(name: str) -> None:
-    """Refuse a name that no user can have.
+    """Refuse an invalid user name.
 
     Raises:
         ConfigError: it is empty, too long, reserved, or holds what ends a name somewhere.

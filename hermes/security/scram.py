@@ -6,9 +6,9 @@
                 ->  finish()
     verify()    <-
 
-All arithmetic and parsing is `scramp`'s. What is decided here: names that nobody has are answered
-as users are, no error of RFC 5802 is ever sent (they tell which users there are), and a client
-doesn't let a broker keep it busy. Without channel binding: TLS proves the broker.
+All arithmetic and parsing is `scramp`'s. What is decided here: unknown names are answered as users
+are, no error of RFC 5802 is ever sent (they tell which users there are), and a client doesn't let a
+broker keep it busy. Without channel binding: TLS authenticates the broker.
 """
 
 from typing import Final
@@ -32,12 +32,11 @@ class ScramServer:
 
     Args:
         mechanism: one of `MECHANISMS`.
-        authenticator: knows users.
         nonce: a random one unless given, by a test.
 
     Attributes:
-        name: whom the client says to be, after SASLprep; empty before `challenge`.
-        found: the user of that name, if there is one; only `finish` tells whether it is them.
+        name: the name that the client claims, after SASLprep; empty before `challenge`.
+        found: the user of that name, if there is one; only `finish` authenticates them.
     """
 
     def __init__(
@@ -106,16 +105,11 @@ class ScramClient:
     """A client's half of one conversation.
 
     Args:
-        user: the user's name.
-        password: their password.
         mechanism: one of `MECHANISMS`.
         nonce: a random one unless given, by a test.
 
     Raises:
         ConfigError: name or password hold what SASLprep (RFC 4013) doesn't allow.
-
-    Attributes:
-        mechanism: as given.
     """
 
     def __init__(
@@ -140,7 +134,6 @@ class ScramClient:
             raise ConfigError(setting, f"it holds what SASLprep doesn't allow: {reason}") from None
 
     def first(self) -> bytes:
-        """The first message."""
         message: str = self._client.get_client_first()
         return message.encode()
 

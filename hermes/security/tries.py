@@ -1,19 +1,19 @@
-"""How fast passwords may be tried: by address and by user, without locking anybody out.
+"""Limits password attempts, by address and by user, without locking anybody out.
 
-Failures are counted in three ways, each forgotten bit by bit:
+Failures are counted in three ways, each decaying:
 
     a user from an address   five at once, then each waits longer; from twenty on they are refused
-                             without a look, but for one in ten seconds
+                             unchecked, but for one in ten seconds
     an address               the same for all users together, from twenty and sixty on, but for one
                              in two seconds: as many as a few programs make that go on trying with
                              an old password, and much less than guessing takes
     a user                   from anywhere: after ten each waits, two seconds at the most. It is
                              never refused: else anybody could lock somebody out
 
-Where a user has come before, only the first of them counts: neither strangers nor neighbours behind
-the same address slow it down there.
+Where a user has logged in before, only the first of them counts: neither strangers nor neighbours
+behind the same address slow the user down there.
 
-Nothing here tells whether a user exists: names that nobody has are counted like others.
+Nothing here tells whether a user exists: unknown names are counted like others.
 """
 
 import threading
@@ -32,8 +32,8 @@ class _Rule(NamedTuple):
 
     Attributes:
         free: so many cost nothing.
-        step_seconds: how much longer each of the others waits.
-        most_seconds: how long they wait at the most: less than clients wait for a connection.
+        step_seconds: how much longer each further one waits.
+        most_seconds: the longest wait: less than clients wait for a connection.
         refused: from so many on they are refused; None for never.
         forgotten_seconds: how long until one is forgotten.
     """
@@ -54,7 +54,7 @@ _MOST_COUNTED: Final = 40
 
 
 class LoginAttempts:
-    """Counts failures, and says how long the next try has to wait. Threads may share it.
+    """Counts failures, and says how long the next attempt has to wait. Thread-safe.
 
     Args:
         clock: monotonic, in seconds.
@@ -69,15 +69,14 @@ class LoginAttempts:
         self._known: OrderedDict[str, None] = OrderedDict()
 
     def begin(self, address: str, user: str) -> float | None:
-        """Begin a try, which counts as failed until it has succeeded.
+        """Begin an attempt, which counts as failed until it has succeeded.
 
         Args:
-            address: where it comes from: an IP address, or anything else.
-            user: whom it is about.
+            address: an IP address, or anything else.
 
         Returns:
-            How many seconds to wait before the password is looked at; None to refuse it without a
-            look, because there were far too many.
+            How many seconds to wait before the password is checked; None to refuse it unchecked,
+            because there were far too many.
         """
         client = client_of(address)
         with self._lock:
@@ -90,7 +89,7 @@ class LoginAttempts:
             return max(wait for wait in waits if wait is not None)
 
     def succeeded(self, address: str, user: str) -> None:
-        """A try that was begun has succeeded: it doesn't count, and they are known from there."""
+        """An attempt has succeeded: it doesn't count, and the user is known from there."""
         client = client_of(address)
         with self._lock:
             for failures, key in self._counted(client, user):
@@ -102,7 +101,7 @@ class LoginAttempts:
                 self._known.popitem(last=False)
 
     def _counted(self, client: str, user: str) -> "list[tuple[_Failures, str]]":
-        """Where a try counts; all names that no user can have count as one."""
+        """Where an attempt counts; all names that no user can have count as one."""
         user = user if is_user_name(user) else ""
         pair = _pair(client, user)
         of_pair = (self._by_pair, pair)
@@ -133,14 +132,12 @@ class _Failures:
         return min((count - rule.free + 1) * rule.step_seconds, rule.most_seconds)
 
     def add(self, key: str) -> None:
-        """One more."""
         self._counts[key] = min(self._count(key) + 1, self._most), self._clock()
         self._counts.move_to_end(key)
         if len(self._counts) > _MOST_REMEMBERED:
             self._counts.popitem(last=False)
 
     def take_back(self, key: str) -> None:
-        """One less."""
         left = self._count(key) - 1
         if left > 0:
             self._counts[key] = left, self._clock()
@@ -153,7 +150,7 @@ class _Failures:
 
 
 def client_of(address: str) -> str:
-    """Who has an address: of IPv6 any host may take billions that begin with the same 64 bits."""
+    """Who has an address. Any host can use all IPv6 addresses with its 64-bit prefix."""
     try:
         found = ip_address(address.partition("%")[0])
     except ValueError:

@@ -1,12 +1,12 @@
-"""The users file: who there is, what their passwords are checked against, which groups they have.
+"""The users file: users, their verifiers and their groups.
 
     # a comment
     secret=<base64: what unknown users' salts are made from>
     alice:SCRAM-SHA-256$16384:<salt>$<StoredKey>:<ServerKey> SCRAM-SHA-512$... groups=analysts,ops
 
 A verifier is written as PostgreSQL writes it. There may be one for each mechanism, and none for
-somebody whom only a certificate names. No line holds a password, or what could be turned into one;
-but who has the file can try passwords on it, so it is its owner's alone (mode 0600).
+users that only a certificate names. No line holds a password, or what could be turned into one; but
+who has the file can try passwords on it, so only its owner may read it (mode 0600).
 
 `hermes users` writes it; `users_file` reads it, also while a broker runs.
 """
@@ -48,10 +48,9 @@ _MOST_SALT_BYTES: Final = 32
 @implementer(IAuthenticator)
 @dataclass(frozen=True, eq=False)
 class Users:
-    """All users of a file: a value, of which a change makes another one.
+    """All users of a file, immutable.
 
     Attributes:
-        by_name: the users.
         secret: of their `Disguise`.
         comments: the lines before each user, by its name; those before the secret under
             `secret=`, which no name is, and those at the end under "".
@@ -77,11 +76,10 @@ class Users:
 
     @classmethod
     def parse(cls, data: bytes, source: str = "", secret: bytes | None = None) -> Self:
-        """Read a file's content.
+        """Parse a file's content.
 
         Args:
-            data: its bytes.
-            source: its name, for errors.
+            source: the file's name, for errors.
             secret: used if the file has none: then that is as good until the process ends.
 
         Raises:
@@ -99,7 +97,6 @@ class Users:
         return cls(reader.by_name, used, {**reader.comments, "": tuple(reader.pending)})
 
     def encode(self) -> bytes:
-        """What the file holds."""
         comments = self.comments
         lines = [*comments.get(_SECRET, ()), _SECRET + b64encode(self.secret).decode()]
         for name, user in self.by_name.items():
@@ -112,15 +109,13 @@ class Users:
     # -- an authenticator -----------------------------------------------------------------------
 
     def find(self, name: str) -> User | None:
-        """See `IAuthenticator`."""
         return self.by_name.get(name)
 
     def disguise(self) -> Disguise:
-        """See `IAuthenticator`."""
         return self._disguise
 
     def revision(self) -> object:
-        """See `IAuthenticator`: a value never changes."""
+        """Constant: a value never changes."""
         return 0
 
     # -- questions ------------------------------------------------------------------------------
@@ -131,12 +126,12 @@ class Users:
         return list(self.by_name)
 
     def verifier(self, name: str) -> tuple[Verifier, ...] | None:
-        """What is equal as long as somebody's password is the same; None if there is nobody."""
+        """Equal as long as the user's password is the same; None if there is no such user."""
         user = self.by_name.get(name)
         return None if user is None else user.verifiers
 
     def groups(self, name: str) -> frozenset[str]:
-        """Whose groups somebody has; none if there is nobody of that name."""
+        """The user's groups; none for an unknown name."""
         user = self.by_name.get(name)
         return frozenset() if user is None else user.groups
 
@@ -150,7 +145,7 @@ class Users:
         *,
         iterations: int = DEFAULT_ITERATIONS,
     ) -> Self:
-        """The same, and one more; without a password for somebody whom a certificate names.
+        """Add a user; without a password for one whom a certificate names.
 
         Raises:
             ConfigError: there is one of that name, or name, password or a group is not allowed.
@@ -165,15 +160,15 @@ class Users:
     def with_password(
         self, name: str, password: str, *, iterations: int = DEFAULT_ITERATIONS
     ) -> Self:
-        """The same, but for somebody's password. Raises: as `with_user`, or there is nobody."""
+        """Change a user's password. Raises: as `with_user`, or there is no such user."""
         return self._with(replace(self._known(name), verifiers=_verifiers(password, iterations)))
 
     def with_groups(self, name: str, groups: Iterable[str]) -> Self:
-        """The same, but for somebody's groups. Raises: as `with_user`, or there is nobody."""
+        """Change a user's groups. Raises: as `with_user`, or there is no such user."""
         return self._with(replace(self._known(name), groups=_checked(groups)))
 
     def without(self, name: str) -> Self:
-        """The same, but for one user. Raises: ConfigError, there is nobody of that name."""
+        """Remove a user. Raises: ConfigError, there is none of that name."""
         self._known(name)
         left = {each: user for each, user in self.by_name.items() if each != name}
         return self._changed(left)
@@ -208,7 +203,7 @@ class Users:
 
 
 class _UserFileReader:
-    """Reads one file, line by line."""
+    """Parses one file, line by line."""
 
     def __init__(self, source: str) -> None:
         self.by_name: dict[str, User] = {}
@@ -219,7 +214,6 @@ class _UserFileReader:
         self._line = 0
 
     def take(self, number: int, line: str) -> None:
-        """Read one line."""
         self._line = number
         if not line or line.startswith("#"):
             self.pending.append(line)

@@ -1,4 +1,4 @@
-"""The users file on its disk: read again when it has changed, replaced as a whole."""
+"""The users file on disk: read again when it has changed, replaced as a whole."""
 
 import fcntl
 import os
@@ -26,14 +26,13 @@ _State = tuple[int, ...]
 
 
 def read_users(path: Path, secret: bytes | None = None) -> tuple[Users, _State]:
-    """Read a users file, and what to recognise its next change by.
+    """Read a users file, and the state by which its next change is recognised.
 
     Args:
-        path: the file.
         secret: see `Users.parse`.
 
     Raises:
-        ConfigError: it can't be read or understood, or others than its owner may read it.
+        ConfigError: it can't be read or parsed, or others than its owner may read it.
     """
     try:
         # Without O_NONBLOCK the open of a pipe would wait for a writer.
@@ -63,17 +62,16 @@ def _state(found: os.stat_result) -> _State:
 
 @implementer(IAuthenticator)
 class UsersFile:
-    """A users file that may change while it is used. Threads may share it.
+    """A users file that may change while it is used. Thread-safe.
 
     Args:
-        path: the file.
         clock: monotonic, in seconds.
 
     Raises:
         ConfigError: it can't be used as it is.
 
     Attributes:
-        problem: why the file, as it is now, can't be used, so that what it said before still
+        problem: why the file, as it is now, can't be used, so that its former content still
             holds; None while it can.
     """
 
@@ -88,7 +86,7 @@ class UsersFile:
         self._looked = clock()
 
     def current(self) -> Users:
-        """Who there is now, by the last file that could be used; looks at most once a second."""
+        """The users of the last usable file; checks for changes at most once a second."""
         now = self._clock()
         # Who comes meanwhile doesn't wait: a large file takes seconds.
         if now - self._looked >= _LOOK_SECONDS and self._lock.acquire(blocking=False):
@@ -116,15 +114,12 @@ class UsersFile:
             self._revision += 1
 
     def find(self, name: str) -> User | None:
-        """See `IAuthenticator`."""
         return self.current().find(name)
 
     def disguise(self) -> Disguise:
-        """See `IAuthenticator`."""
         return self._users.disguise()
 
     def revision(self) -> object:
-        """See `IAuthenticator`."""
         self.current()
         return self._revision
 
@@ -143,7 +138,7 @@ def from_settings(settings: AuthenticatorSettings) -> UsersFile:
 def change_users_file(
     path: str | Path, change: Callable[[Users], Users], *, may_create: bool = False
 ) -> Users:
-    """Replace a users file by a changed one; whoever else wants to, waits meanwhile.
+    """Replace a users file by a changed one; concurrent changes wait for each other.
 
     A crash leaves the old file or the new one. Blocks; the new one is on disk when this returns.
 
@@ -151,9 +146,6 @@ def change_users_file(
         path: the file; of a link, where it leads to.
         change: makes the new users of the old ones.
         may_create: whether there need be no file yet.
-
-    Returns:
-        What is in the file now.
 
     Raises:
         ConfigError: the file can't be used or written, or what `change` raises.

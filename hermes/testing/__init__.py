@@ -5,8 +5,8 @@
             with Producer(ProducerConfig(broker_list=broker.broker_list)) as producer:
                 ...
 
-With `tls` and `users` it asks its clients who they are, so that a test can try an application's
-security; the certificates are made for it, and gone with it.
+With `tls` and `users` it authenticates its clients, so that a test can try an application's
+security; the certificates are made for it, and removed with it.
 
 For an application that talks to Kafka, `running_kafka` is the same with Kafka's protocol, with
 topics, and with failures on demand:
@@ -18,11 +18,6 @@ topics, and with failures on demand:
 
 In pytest, `pytest_plugins = ["hermes.testing.fixtures"]` provides the fixtures `hermes_broker` and
 `hermes_kafka`.
-
-    faults              failures on demand; error_responses: what then is answered
-    securing, certificates
-                        users and certificates of a test
-    fixtures            the same for pytest
 
 Twisted's global reactor runs only once per process, and not at all in most programs that use the
 client. So each broker here has its own reactor, in its own thread.
@@ -66,18 +61,16 @@ class RunningBroker:
             print(consumer.metadata().version)
 
     Attributes:
-        host: where it listens: an address of the loopback interface.
-        port: its port.
+        host: an address of the loopback interface.
         log_dir: its data directory.
-        broker_id: its id.
         zookeeper_connect: where it is registered, for `ProducerConfig` and `ConsumerConfig`; None
             unless the settings have `coordination: embedded` or `zookeeper`.
         http: the address of its metrics, its health and, at `/registry`, its schema registry, as
             `http://HOST:PORT`; None unless the settings have `http_listen`, for instance
             `tcp:0:interface=127.0.0.1`. With TLS it begins with `https`.
-        tls_ca: the certificate of whoever has signed the broker's; None without TLS.
-        bootstrap_servers: where clients of Kafka's find it, as `HOST:PORT`; None unless the
-            settings have `kafka_listen`.
+        tls_ca: the certificate of the authority that has signed the broker's; None without TLS.
+        bootstrap_servers: for Kafka's clients, as `HOST:PORT`; None unless the settings have
+            `kafka_listen`.
     """
 
     host: str
@@ -92,7 +85,7 @@ class RunningBroker:
 
     @property
     def address(self) -> str:
-        """`HOST:PORT`, for whatever names a broker."""
+        """`HOST:PORT`, for whatever takes a broker's address."""
         return f"{self.host}:{self.port}"
 
     @property
@@ -107,7 +100,7 @@ class RunningBroker:
             ProducerConfig(broker_list=broker.broker_list, **broker.client_settings("writer"))
 
         Args:
-            name: one of the `users` or `certificates`; None for a client that is nobody.
+            name: one of the `users` or `certificates`; None for a client without credentials.
 
         Raises:
             KeyError: there is no user of this name.
@@ -125,7 +118,7 @@ class RunningKafka(RunningBroker):
             producer = confluent_kafka.Producer({"bootstrap.servers": kafka.bootstrap_servers})
 
     Attributes:
-        bootstrap_servers: where they find it, as `HOST:PORT`.
+        bootstrap_servers: as `HOST:PORT`.
         faults: what goes wrong with their requests; nothing until a test says so.
     """
 
@@ -156,8 +149,8 @@ def running_broker(
             consumer groups, and uses a free port as well.
         tls: whether its ports take TLS only, with a certificate of its own: for localhost,
             127.0.0.1 and ::1.
-        users: passwords by name; with any, its ports ask for a user and a password. What each may
-            do, `access` of the settings says; without that, everything.
+        users: passwords by name; with any, its ports ask for a user and a password. `access` of
+            the settings says what each may do; without that, everything.
         certificates: the names of clients that get a certificate; with any, its ports take TLS, and
             ask for one. Not together with `users`.
 
@@ -191,12 +184,12 @@ def running_kafka(
             producer = confluent_kafka.Producer({"bootstrap.servers": kafka.bootstrap_servers})
 
     Args:
-        topics: those that are there from the start, with how many partitions they have; a list is
-            of topics with one. Others are created when a client asks for them.
-        settings: what its broker.yaml would contain; see `running_broker`.
+        topics: the topics to create at the start, with how many partitions they have; a list is of
+            topics with one. Others are created when a client asks for them.
+        settings: see `running_broker`, and so for `log_dir`, `tls` and `certificates`.
         log_dir: its data directory, which is kept; None for a temporary one.
-        tls: as for `running_broker`, and so are the next two.
-        users: passwords by name; clients take SASL's mechanism SCRAM-SHA-256.
+        tls: whether its ports take TLS only.
+        users: passwords by name; clients use SASL with SCRAM-SHA-256.
         certificates: the names of clients that get a certificate.
 
     Yields:

@@ -1,4 +1,4 @@
-"""A certificate authority for one test: what it issues is good on this machine, for a month."""
+"""A certificate authority for one test; what it issues is valid on this machine, for a month."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -51,7 +51,7 @@ class Authority:
         return self._issue("server", ExtendedKeyUsageOID.SERVER_AUTH, _HOSTS)
 
     def client(self, name: str) -> tuple[Path, Path]:
-        """Issue a certificate whose common name this is; returns its file and its key's."""
+        """Issue a certificate with this common name; returns its file and its key's."""
         return self._issue(name, ExtendedKeyUsageOID.CLIENT_AUTH, ())
 
     def _issue(

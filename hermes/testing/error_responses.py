@@ -1,6 +1,6 @@
-"""The response to a request of Kafka's that says nothing but an error, whichever request it is.
+"""The response to any Kafka request that says nothing but an error.
 
-As Kafka's own `AbstractRequest.getErrorResponse` has it: the error stands once at the top where the
+As Kafka's own `AbstractRequest.getErrorResponse` has it: the error is once at the top where the
 response has a place for it there; otherwise once for each topic, partition, group or the like that
 the request names.
 """
@@ -67,7 +67,7 @@ def _answer(kind: type, given: Any, code: Any, is_below: bool = False) -> Any:
 
 
 def _named_by(given: Any, name: str) -> tuple[Any, ...]:
-    """What the request has for an array of the response: that of the same name, or its first."""
+    """The request's counterpart of a response's array: that of the same name, or its first."""
     own = getattr(given, name, None)
     if isinstance(own, tuple):
         return own
@@ -86,7 +86,7 @@ def _value(given: Any, name: str) -> Any:
 
 
 def _element(hint: Any) -> Any:
-    """What an array holds, if that is a part of its own; None for anything else."""
+    """The element class of an array, if it is a message; None for anything else."""
     for each in _alternatives(hint):
         if get_origin(each) is tuple and is_dataclass(element := get_args(each)[0]):
             return element
@@ -101,7 +101,7 @@ def _says_errors(kind: Any) -> bool:
 
 
 def _blank(kind: Any, known: dict[str, Any]) -> Any:
-    """Make a message; what isn't known is its default, nothing, or -1."""
+    """Make a message; what isn't known is its default, empty, or -1."""
     hints = get_type_hints(kind)
     values = {}
     for field in fields(kind):

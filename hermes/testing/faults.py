@@ -33,7 +33,7 @@ class _Fault:
 
 
 class Faults:
-    """What goes wrong, and for how many requests. Any thread may say so.
+    """What goes wrong, and for how many requests. Thread-safe.
 
     Requests are named as in Kafka's documentation: `Produce`, `Fetch`, `Metadata`,
     `FindCoordinator`, `JoinGroup`, `OffsetCommit`... What was asked for first happens first; delays
@@ -68,7 +68,7 @@ class Faults:
     def delay(self, request: str | None, *, seconds: float, times: int | None = None) -> None:
         """Let the next requests of a kind wait before they are carried out.
 
-        The connection waits, too: its next request is taken up when this one has been answered.
+        The connection waits, too: its next request is served after this one.
 
         Args:
             request: for instance `Fetch`; None for any.
@@ -110,12 +110,12 @@ class Faults:
     async def around(
         self, carry_out: Callable[[], Any], decoded: Callable[[], Any], call: Call
     ) -> Any:
-        """Stand around a handler; a `Dispatcher` calls this in the reactor's thread.
+        """Wrap a handler; a `Dispatcher` calls this in the reactor's thread.
 
         Args:
             carry_out: calls the handler.
             decoded: gives the decoded request.
-            call: the request under way.
+            call: the request being served.
 
         Raises:
             CloseConnection: the connection is cut.

@@ -1,4 +1,4 @@
-"""A broker of a test that asks its clients who they are: certificates, users, and the settings."""
+"""Certificates, users and settings of a broker in a test that authenticates its clients."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,7 +22,7 @@ class Secured:
 
     Attributes:
         tls_ca: the certificate of the authority; None without TLS.
-        clients: what each client brings, by name: settings of the client library.
+        clients: settings of the client library for each client, by name.
 
     Raises:
         ConfigError: both users and certificates are given, or a name can't be one.

@@ -1,16 +1,7 @@
-"""What this process serves over HTTP, on twisted.web: the site, its limits, and ways to respond.
+"""HTTP on twisted.web: ports, limits, authentication, and ways to respond.
 
-    hosts       which names a request may be addressed to
-    logins      users' passwords as requests bring them
-    answers     JSON, text and error pages; responses that come later, or in turns
-    gates       who a request is from, and whether it may have what it asks for
-    guards      what the gates of a process share: users and rules
-    site        requests: their limits, the check of their host, the headers of every response
-    operating   health and metrics, as any process that serves has them
-    server      ports opened, and closed again with their connections
-    own_thread  all of it in a thread, for programs that have no reactor
-
-Knows neither the broker nor the client library, nor what is served.
+Each port has a gate, which says who a request is from; a guard knows the users and rules that the
+gates of a process share. Knows neither the broker nor the client library, nor what is served.
 """
 
 from hermes.web.answers import ErrorPage, respond_later, stream, write_json, write_text

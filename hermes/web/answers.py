@@ -1,4 +1,4 @@
-"""Ways to respond to a request: JSON, text and errors; later, or bit by bit in turns.
+"""Responses: JSON, text and error pages; deferred, or streamed.
 
 A resource calls one of the `write_` functions from its `render_GET` and returns what it returns;
 `respond_later` is for what a worker thread finds out, `stream` for what is too much for one turn of
@@ -28,22 +28,12 @@ STALLED_SECONDS = 60.0
 
 
 def write_json(request: Any, value: Any, status: int = HTTPStatus.OK) -> bytes:
-    """Respond with a JSON document.
-
-    Args:
-        request: twisted.web's, not yet responded to.
-        value: what `json` can write.
-        status: the HTTP status.
-
-    Returns:
-        The body, for a `render` method to return.
-    """
+    """Respond with a JSON document; returns the body, for a `render` method to return."""
     body = json.dumps(value, indent=2) + "\n"
     return _body(request, body, "application/json", status)
 
 
 def write_text(request: Any, text: str, status: int = HTTPStatus.OK) -> bytes:
-    """Respond with plain text; see `write_json`."""
     return _body(request, text, "text/plain; charset=utf-8", status)
 
 
@@ -54,10 +44,9 @@ def _body(request: Any, text: str, content_type: str, status: int) -> bytes:
 
 
 class ErrorPage(Resource):
-    """What is answered instead of a page: HTML to browsers, JSON to programs that want it, or text.
+    """An error: HTML for browsers, JSON for programs that want it, or text.
 
     Args:
-        status: the HTTP status.
         detail: one sentence for whoever asked; it may quote them, and is escaped.
     """
 
@@ -69,7 +58,6 @@ class ErrorPage(Resource):
         self._detail = detail
 
     def render(self, request: Any) -> bytes:
-        """Respond with the error, whatever the method."""
         status, accepted = self._status, (request.getHeader(b"accept") or b"").lower()
         title = f"{status.value} {status.phrase}"
         if b"text/html" in accepted:
@@ -85,12 +73,12 @@ class ErrorPage(Resource):
 
 
 def respond_later(request: Any, body: "Deferred[bytes]") -> int:
-    """Respond when something has been found out.
+    """Respond once the body is known.
 
     Args:
-        request: twisted.web's; headers may be set until `body` fires.
-        body: fires with the response's body. It is cancelled when the client goes away first; a
-            failure is logged and answered as an error of the server's.
+        request: headers may be set until `body` fires.
+        body: cancelled when the client goes away first; a failure is logged and answered as an
+            internal error.
 
     Returns:
         What a `render` method returns.
@@ -109,11 +97,10 @@ def stream(
     pieces: "_Pieces | Deferred[_Pieces]",
     ended: Callable[[], None] = lambda: None,
 ) -> int:
-    """Respond bit by bit, in turns of a few milliseconds, as fast as the client reads.
+    """Send a body in pieces, in turns of a few milliseconds, as fast as the client reads.
 
     Args:
-        request: twisted.web's, with its headers set.
-        reactor: takes turns with everything else.
+        request: with its headers set.
         pieces: the body, or a Deferred of it, which is cancelled when the client goes away first;
             closed when it goes away later. A piece may be a Deferred, whose None ends the body. An
             exception or a failure cuts the response off.
@@ -131,7 +118,7 @@ def stream(
 
 
 def _when_known(request: Any, found: "Deferred[Any]", write: Callable[[Any], None]) -> int:
-    """Write what is found, unless the client is gone by then."""
+    """Write a result, unless the client is gone by then."""
     gone = False
 
     def left(_: Any) -> None:
@@ -150,7 +137,7 @@ def _when_known(request: Any, found: "Deferred[Any]", write: Callable[[Any], Non
 
 @implementer(IPushProducer)
 class _Stream:
-    """A response under way; see `stream`."""
+    """A response that `stream` sends."""
 
     def __init__(
         self, request: Any, reactor: Any, pieces: _Pieces, ended: Callable[[], None]
@@ -167,17 +154,14 @@ class _Stream:
         self.resumeProducing()
 
     def pauseProducing(self) -> None:
-        """The client has enough for now."""
         self._is_paused = True
         self._schedule(STALLED_SECONDS, self._give_up)
 
     def resumeProducing(self) -> None:
-        """The client can take more."""
         self._is_paused = False
         self._schedule(0, self._turn)
 
     def stopProducing(self) -> None:
-        """The client is gone."""
         if not self._is_over:
             self._end()
 

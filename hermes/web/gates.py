@@ -1,4 +1,4 @@
-"""Who a request is from, and whether it may have what it asks for.
+"""Authenticates requests, and authorizes them for what they ask for.
 
 Each listener has a `WebGate`. By the listener's `authentication` a request is from
 
@@ -7,8 +7,8 @@ Each listener has a `WebGate`. By the listener's `authentication` a request is f
     tls     whom the connection's certificate names
 
 What is mounted with a `Rule` that `is_open` is given to anybody. Where the resource itself asks for
-a password (`logs_in`), a request may bring none: its `principal` is None then. All others get 401,
-and 403 if they may not do what the rule wants.
+a password (`logs_in`), a request may bring none: its `principal` is then None. All others get 401,
+and 403 if the rule doesn't allow them.
 """
 
 from collections.abc import Callable
@@ -36,13 +36,13 @@ _CHALLENGE: Final = b'Basic realm="Hermes", charset="UTF-8"'
 
 
 class Rule(NamedTuple):
-    """Who is given what is mounted at a name.
+    """Who may have what is mounted at a name.
 
     Attributes:
-        is_open: anybody, whatever the listener wants.
+        is_open: anybody, whatever the listener requires.
         logs_in: whether the resource itself asks those for a password who bring none.
         allows: whether a principal may; called for each request, in the reactor's thread.
-        action: what one may not do otherwise, for people: "describe the cluster".
+        action: what the rule is about, for people: "describe the cluster".
     """
 
     is_open: bool = False
@@ -52,7 +52,7 @@ class Rule(NamedTuple):
 
 
 class _Refusal(NamedTuple):
-    """A request that is given nothing: a word for the metrics, and the answer."""
+    """A refused request: a word for the metrics, and the response."""
 
     reason: str
     status: HTTPStatus
@@ -60,7 +60,7 @@ class _Refusal(NamedTuple):
 
 
 class WebGate:
-    """Says who the requests of one listener are from. Lives in the reactor's thread.
+    """Authenticates the requests of one listener. Lives in the reactor's thread.
 
     Args:
         authentication: `none`, `scram` or `tls`.
@@ -68,11 +68,8 @@ class WebGate:
         name_of: whom the certificate of a request's connection names, or None; needed for `tls`.
         refused: called with a word for each refusal: `not_authenticated`, `not_authorized`, or
             `unavailable` while users can't be looked up.
-        introduce: called with whom a certificate names, before it is asked what they may; fires
-            when that is known.
-
-    Attributes:
-        authentication: as given.
+        introduce: called with whom a certificate names, before it is authorized; fires when that
+            is known.
     """
 
     def __init__(
@@ -90,17 +87,7 @@ class WebGate:
         self._refused = refused
 
     def pass_on(self, request: Any, rule: Rule, resource: Any, lines: LimitedLog) -> Any:
-        """Find what a request is given.
-
-        Args:
-            request: gets its `principal`.
-            rule: of what it asks for.
-            resource: what it asks for.
-            lines: logs refusals.
-
-        Returns:
-            The resource, or a page in its place.
-        """
+        """The resource that a request asks for, or a page in its place; sets `principal`."""
         if rule.is_open:
             return resource
 
@@ -127,7 +114,7 @@ class WebGate:
         return "a user's name and password are needed"
 
     def _principal(self, request: Any) -> "str | _Refusal | Deferred[Any] | None":
-        """Who it is from; None if it doesn't say."""
+        """Who the request is from; None if it doesn't say."""
         if self.authentication == "none":
             return ANONYMOUS
         if self.authentication == "tls":
@@ -172,7 +159,7 @@ class WebGate:
 
 
 class _Later(Resource):
-    """What is found out once a password has been checked."""
+    """What is known once a password has been checked."""
 
     isLeaf = True
 

@@ -1,7 +1,7 @@
-"""What all ports of a process's web server share: who its users are, and what they may do.
+"""What all ports of a web server share: the users, and what they may do.
 
-A broker makes its `WebGuard` of what it knows of users anyway. `users_guard` makes one from a users
-file and a list of rules, for a process that is no broker.
+A broker makes its `WebGuard` of its own users and rules; `users_guard` makes one from a users file
+and a list of rules, for a process that is no broker.
 """
 
 from collections import Counter
@@ -26,16 +26,15 @@ class WebGuard:
     """Makes the gates of listeners, and the rules of what is mounted. In the reactor's thread.
 
     Args:
-        check: called with an address, a user and a password; fires with the user, or None if it is
-            not the user's, and slows down who guesses. None where nobody has a password.
-        revision: something that is equal as long as no user and no password has changed; cheap.
-        find: the user of a name, with `verifiers`; None if there is none. May block; any thread.
-        rights: what everybody may do; None where everybody may do everything.
+        check: called with an address, a user and a password; fires with the user, or None if the
+            password is wrong, and slows down guessing. None where nobody has a password.
+        revision: equal as long as no user and no password has changed; cheap.
+        find: the user of a name, with `verifiers`, or None. May block; any thread.
+        rights: None where everybody may do everything.
         introduce: called with whom a certificate names, before `rights` is asked about them; fires
             when their groups are known.
 
     Attributes:
-        check, find, rights: as given.
         refused: how many requests were refused, by a word for why.
     """
 
@@ -55,7 +54,6 @@ class WebGuard:
         self._logins = None if check is None else Logins(revision, check)
 
     def gate(self, listener: Listener) -> WebGate:
-        """Make the gate of a listener."""
         config = listener.config
 
         def name_of(request: Any) -> str | None:
@@ -67,7 +65,7 @@ class WebGuard:
         return WebGate(config.authentication, self._logins, name_of, refused, self._introduce)
 
     def rule(self, operation: Operation, resource: Resource) -> Rule:
-        """Make the rule for what needs an operation on a resource."""
+        """The rule for what needs an operation on a resource."""
         rights = self.rights
         if rights is None:
             return Rule()
@@ -78,10 +76,9 @@ class WebGuard:
 
 
 class UserChecks:
-    """Checks passwords, slowly for those who guess. Lives in the reactor's thread.
+    """Checks passwords, and slows down guessing. Lives in the reactor's thread.
 
     Args:
-        reactor: serves the timers.
         authenticator: knows the users; only called in threads.
     """
 
@@ -96,7 +93,6 @@ class UserChecks:
         self._pool.start()
 
     def check(self, address: str, name: str, password: str) -> "Deferred[Any]":
-        """See `WebGuard`."""
         return Deferred.fromCoroutine(self._check(address, name, password))
 
     async def _check(self, address: str, name: str, password: str) -> Any:
@@ -121,7 +117,6 @@ class UserChecks:
         return user
 
     def stop(self) -> None:
-        """Let the threads end."""
         self._pool.stop()
 
 
@@ -131,9 +126,8 @@ def users_guard(
     """Make the guard of a process that is no broker.
 
     Args:
-        reactor: serves the timers.
-        users_file: the users; None where no listener needs any.
-        access: who may do what; None: whoever is served may do everything.
+        users_file: None where no listener needs any.
+        access: None where everybody may do everything.
 
     Returns:
         The guard, and what stops its threads.

@@ -1,7 +1,7 @@
-"""Which names a request may be addressed to, so that no other web site can talk to this one.
+"""Which hosts a request may be addressed to: the defence against DNS rebinding.
 
 A page of evil.example can point its own name at 127.0.0.1 and then read, through its visitor's
-browser, what is served there (DNS rebinding). Such a request says `Host: evil.example`.
+browser, what is served there. Such a request says `Host: evil.example`.
 """
 
 import re
@@ -23,15 +23,11 @@ class AcceptedHosts:
         self.use(names)
 
     def use(self, names: Iterable[str]) -> None:
-        """Accept these from now on; as in the constructor."""
+        """Replace the names; as in the constructor."""
         self._names = {_normal(name.strip("[]")) for name in names} | {"localhost"}
 
     def accepts(self, headers: Iterable[bytes]) -> bool:
-        """Whether a request is addressed to this site.
-
-        Args:
-            headers: the values of its `Host` headers; there must be exactly one.
-        """
+        """Whether a request's `Host` headers are exactly one, of an accepted name."""
         values = list(headers)
         if len(values) != 1:
             return False
@@ -43,14 +39,14 @@ class AcceptedHosts:
 
     @staticmethod
     def is_loopback(header: bytes) -> bool:
-        """Whether a `Host` header names this machine to itself; anything odd does."""
+        """Whether a `Host` header is a name of the loopback interface; a malformed one counts."""
         match = _HOST.fullmatch(header.decode("latin-1").lower())
         name = "localhost" if match is None else _normal(match["six"] or match["name"])
         return name == "localhost" or name.endswith(".localhost") or _is_loopback(name)
 
 
 def _normal(name: str) -> str:
-    """One way to write a name: no dot at its end, and an address in its shortest form."""
+    """Normalize a name: no dot at its end, an address in its shortest form."""
     try:
         return str(ip_address(name))
     except ValueError:

@@ -1,8 +1,8 @@
-"""Users' passwords as requests bring them: each carries one, and few of them are checked.
+"""Users' passwords in requests: each carries one, and few of them are checked.
 
 To check a password costs milliseconds of a processor on purpose, and programs send it with every
 request (RFC 7617). So what was right a moment ago is right again: it is remembered as an HMAC with
-a key of this process, for a minute, and no longer than what authenticates users is unchanged.
+a key of this process, for a minute, and no longer than the authenticator's users are unchanged.
 """
 
 import base64
@@ -29,31 +29,24 @@ _MOST_BYTES: Final = 4096
 
 
 class BadCredentialsError(Exception):
-    """Credentials that can't be read; the text says what is expected."""
+    """Malformed credentials; the text says what is expected."""
 
 
 class TooBusyError(HermesError):
-    """A password was not looked at: there are too many others."""
+    """A password was not checked: there are too many others."""
 
 
 class PasswordCredentials(NamedTuple):
-    """What a request brings.
-
-    Attributes:
-        user: the name.
-        password: the password.
-    """
-
     user: str
     password: str
 
     def __repr__(self) -> str:
-        """Nothing of it: what is in a log must not have the password."""
+        """Shows nothing: a log must not have the password."""
         return "<Credentials>"
 
 
 def parse_authorization(header: bytes) -> PasswordCredentials:
-    """Read an `Authorization` header: basic authentication (RFC 7617), in UTF-8.
+    """Parse an `Authorization` header: basic authentication (RFC 7617), in UTF-8.
 
     Raises:
         BadCredentialsError: it is something else.
@@ -79,9 +72,9 @@ class Logins:
     Lives in the reactor's thread.
 
     Args:
-        revision: something that is equal as long as no user and no password has changed; cheap.
-        check: called with an address, a user and a password; fires with None if it is not the
-            user's, and slows down who guesses.
+        revision: equal as long as no user and no password has changed; cheap.
+        check: called with an address, a user and a password; fires with None if the password is
+            wrong, and slows down guessing.
         seconds: monotonic.
     """
 
@@ -103,8 +96,7 @@ class Logins:
         """Whether a password is right.
 
         Args:
-            address: the IP address that it comes from; empty where there is none.
-            given: what came from there.
+            address: the client's IP address; empty where there is none.
 
         Raises:
             TooBusyError: too many are being checked. As every HermesError that the Deferred fails

@@ -1,4 +1,4 @@
-"""What programs ask of any process that serves: whether it is well, and its numbers."""
+"""Health and metrics of any process that serves."""
 
 from collections.abc import Callable
 from http import HTTPStatus
@@ -14,7 +14,7 @@ MAX_SCRAPES = 4
 
 
 class Health(Resource):
-    """What is served as `/health`: `live`, `ready`, and what there is, whatever else is asked for.
+    """`/health`, with `live`, `ready`, and what there is for everything else.
 
     Args:
         ready: answers `/health/ready`.
@@ -28,16 +28,14 @@ class Health(Resource):
         self.putChild(b"ready", ready)
 
     def getChild(self, path: bytes, request: Any) -> Any:
-        """See `Resource`."""
         return self._page
 
     def render(self, request: Any) -> bytes:
-        """See `Resource`."""
         return self._page.render(request)
 
 
 class _Live(Resource):
-    """Answered by the reactor: so it turns."""
+    """Answered by the reactor, which proves that it runs."""
 
     isLeaf = True
 
@@ -46,11 +44,10 @@ class _Live(Resource):
 
 
 class MetricsResource(Resource):
-    """What is served as `/metrics`, to a few at a time.
+    """`/metrics`, served to a few at a time.
 
     Args:
-        reactor: takes turns with everything else.
-        scrape: called with the format that is wanted; what it returns is `stream`ed.
+        scrape: called with the requested format; what it returns is `stream`ed.
     """
 
     isLeaf = True
@@ -62,7 +59,6 @@ class MetricsResource(Resource):
         self._under_way = 0
 
     def render_GET(self, request: Any) -> int | bytes:
-        """See `Resource`."""
         if self._under_way >= MAX_SCRAPES:
             refusal = f"{MAX_SCRAPES} scrapes are under way: ask again later"
             return ErrorPage(HTTPStatus.SERVICE_UNAVAILABLE, refusal).render(request)

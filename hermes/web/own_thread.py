@@ -21,11 +21,10 @@ class WebThread:
 
     Args:
         setting: where the endpoints come from, for error messages.
-        listeners: where to listen.
-        mount: completes what is served; called once the ports are open.
+        mount: adds the resources; called once the ports are open.
         hosts: see `WebServer`.
         users_file: the users of ports with `authentication: scram`.
-        access: who may do what; None: whoever is served may do everything.
+        access: None where everybody may do everything.
 
     Attributes:
         addresses: what the ports are bound to, once it has started.

@@ -1,4 +1,4 @@
-"""The ports of a site: opened, and closed again with all their connections."""
+"""Opens a site's ports, and closes them with all their connections."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -19,16 +19,13 @@ class WebServer:
     """Serves a tree of resources. Lives in the reactor's thread.
 
     Args:
-        reactor: serves the sockets and the timers.
         hosts: the names that requests may be addressed to, beside those of the loopback interface.
-        guard: knows users and rules; unless given there are none.
+        guard: users and rules; none unless given.
 
     Attributes:
         root: what is served; complete it before the reactor runs.
         addresses: what the ports are bound to.
-        gates: of each port its gate, in the same order.
-        hosts: the names that requests may be addressed to.
-        guard: as given.
+        gates: one for each of `addresses`.
         on_stop: called by `stop` when no request comes any more; what they return is waited for.
     """
 
@@ -57,14 +54,7 @@ class WebServer:
             self.gates.append(gate)
 
     def open_own(self, listener: Listener, gate: WebGate) -> Any:
-        """Listen for this process itself: on a port that `addresses` doesn't have.
-
-        Args:
-            listener: the port.
-            gate: says who its requests are from.
-
-        Returns:
-            What it is bound to.
+        """Listen for this process itself, on a port that isn't in `addresses`; returns its address.
 
         Raises:
             HermesError: it can't be opened.
@@ -77,7 +67,6 @@ class WebServer:
 
     @property
     def connections(self) -> int:
-        """How many are open."""
         return len(self._channels())
 
     def _channels(self) -> list[Any]:
@@ -85,11 +74,7 @@ class WebServer:
 
     @inlineCallbacks
     def stop(self) -> "Any":
-        """Close the ports and the connections.
-
-        Returns:
-            A Deferred that fires when none is left.
-        """
+        """Close the ports and the connections; fires when none is left."""
         for port in self._ports:
             yield port.stopListening()
         self._ports.clear()

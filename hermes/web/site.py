@@ -1,8 +1,8 @@
-"""Requests before anything looks at what they ask for: limits, the host, the headers of responses.
+"""Limits and checks before a request reaches a resource, and the headers of every response.
 
 Every response forbids browsers whatever a page here doesn't need: other sites' scripts, frames and
-styles, inline scripts, guesses about types, copies in a cache. A resource that needs another rule
-sets the header anew.
+styles, inline scripts, content sniffing, caching. A resource that needs another policy sets the
+header anew.
 """
 
 from http import HTTPStatus
@@ -58,12 +58,12 @@ MAX_CONNECTIONS = 256
 
 
 class Root(Resource):
-    """The top of the tree. Its own children come first, and all else is up to `fallback`.
+    """The root of the tree: its own children first, then `fallback`.
 
     Attributes:
         fallback: the resource for every path that no child has, which sees the whole path, `/`
             included; None for an error page.
-        fallback_rule: who is given it.
+        fallback_rule: who may have it.
     """
 
     def __init__(self) -> None:
@@ -80,10 +80,9 @@ class Root(Resource):
 
         Args:
             name: one segment of a path.
-            resource: twisted.web's, a leaf or not.
             any_host: whether requests may name any host: for what programs ask, and what nobody
                 needs to hide.
-            rule: who is given it, of those whom the listener's gate lets pass.
+            rule: who may have it, of those whom the listener's gate lets pass.
         """
         self.putChild(name.encode(), resource)
         self._rules[name.encode()] = rule
@@ -91,11 +90,7 @@ class Root(Resource):
             self._any_host.add(name.encode())
 
     def rule(self, name: bytes) -> Rule:
-        """Who is given what is found at a path.
-
-        Args:
-            name: its first segment, unquoted, as the resource is looked for.
-        """
+        """The rule of a path, by its first segment, unquoted."""
         return self._rules[name] if name in self.children else self.fallback_rule
 
     def allows_any_host(self, path: bytes) -> bool:
@@ -103,13 +98,12 @@ class Root(Resource):
         return path.partition(b"/")[2].partition(b"/")[0] in self._any_host
 
     def max_body_bytes(self, path: bytes) -> int:
-        """How long a body may be that is sent to this path."""
         name = path.partition(b"/")[2].partition(b"/")[0]
         resource = self.children.get(name, self.fallback)
         return int(getattr(resource, "max_body_bytes", MAX_BODY_BYTES))
 
     def getChild(self, path: bytes, request: Any) -> Any:
-        """Pass what no child has to `fallback`, as if it were the top."""
+        """Pass what no child has to `fallback`, as if it were the root."""
         if self.fallback is None:
             names = ", ".join(sorted(f"/{name.decode()}" for name in self.children))
             return ErrorPage(HTTPStatus.NOT_FOUND, f"nothing is served there, but at {names}")
@@ -121,7 +115,7 @@ class _Request(server.Request):
     """A request whose body is limited, and whose failure shows nobody a traceback.
 
     Attributes:
-        principal: who it is from; None if it says nobody, where the resource itself asks for that.
+        principal: None if the request brings no credentials and the resource itself asks for them.
     """
 
     _refused = False
@@ -133,7 +127,7 @@ class _Request(server.Request):
         self._lines: LimitedLog = channel.site.lines
 
     def gotLength(self, length: int | None) -> None:
-        """Refuse a body that announces to be too long."""
+        """Refuse a body by its declared length."""
         self._received_bytes = 0
         # Twisted gives a request its path only when all of it is there.
         self._max_body_bytes = self.channel.site.max_body_bytes(self.channel._path)
@@ -165,7 +159,7 @@ class _Request(server.Request):
             super().process()
 
     def processingFailed(self, reason: Failure) -> Failure:
-        """Log a fault of ours; tell the client no more than that there was one."""
+        """Log an internal error; tell the client no more than that there was one."""
         path = self.uri.decode("latin-1")
         self._lines.failure("failed", "a request for {path} failed", reason, path=path)
         if self._disconnected or self.finished:
@@ -188,17 +182,16 @@ class _Channel(http.HTTPChannel):
     _end: Any = None  # the call that ends a connection which doesn't close
 
     def connectionMade(self) -> None:
-        """Let the site know."""
         super().connectionMade()
         self.site.channels[self] = None
 
     @property
     def is_waiting(self) -> bool:
-        """Whether there is no request to be responded to, or not all of it."""
+        """Whether no whole request is being served."""
         return not self._handlingRequest
 
     def dataReceived(self, data: bytes) -> None:
-        """Read requests; what Twisted can't read ends the connection, not with a traceback."""
+        """Read requests; what Twisted can't parse ends the connection, not with a traceback."""
         begins, self._begun = not self._begun, True
         if begins and data.startswith(b"\0"):  # a broker's client: it learns of its mistake at once
             self.transport.write(_BAD_REQUEST)
@@ -220,16 +213,15 @@ class _Channel(http.HTTPChannel):
         self.loseConnection()
 
     def loseConnection(self) -> None:
-        """Close once all is sent; under TLS the peer has to agree, and may take only so long."""
+        """Close once all is sent; under TLS the peer has to agree, within a time limit."""
         super().loseConnection()
         if self.isSecure() and self._end is None and not self._is_lost:
             self._end = self.callLater(CLOSING_SECONDS, self.transport.abortConnection)
 
     def resetTimeout(self) -> None:
-        """Don't: a request takes so long altogether, however slowly its bytes come."""
+        """Don't: a request's time is limited altogether, however slowly its bytes come."""
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """Let the site know."""
         self._is_lost = True
         if self._end is not None and self._end.active():
             self._end.cancel()
@@ -251,10 +243,7 @@ class Site(server.Site):
     """The factory of all connections.
 
     Args:
-        root: what is served.
-        hosts: which names requests may be addressed to.
-        reactor: serves the timers.
-        gate: says who requests are from; anybody unless given.
+        gate: authenticates requests; lets everybody pass unless given.
 
     Attributes:
         channels: the open connections, the oldest first.
@@ -278,22 +267,20 @@ class Site(server.Site):
         self.on_closed = lambda: None
 
     def startFactory(self) -> None:
-        """Leave out Twisted's access log, and its timer."""
+        """Without Twisted's access log, and its timer."""
 
-    def stopFactory(self) -> None:
-        """Nothing was started."""
+    def stopFactory(self) -> None: ...
 
     def max_body_bytes(self, target: bytes) -> int:
-        """How long the body of a request may be, by what it asks for."""
         return self._root.max_body_bytes(target.partition(b"?")[0])
 
     def log(self, request: Any) -> None:
-        """Leave out Twisted's access log."""
+        """Without Twisted's access log."""
 
     def buildProtocol(self, addr: IAddress | None) -> Any:
         """Make the connection's protocol, or None for one too many.
 
-        Connections on which nothing is asked give way, so that they can't keep others out.
+        Idle connections give way, so that they can't keep others out.
         """
         if len(self.channels) >= MAX_CONNECTIONS:
             waiting = next((each for each in self.channels if each.is_waiting), None)
@@ -325,7 +312,7 @@ class Site(server.Site):
 
 
 def _is_part_of_another_site(request: Any) -> bool:
-    """Whether a page elsewhere makes a browser ask this, as an image, a frame or a script.
+    """Whether another site's page makes a browser ask this, as an image, a frame or a script.
 
     It couldn't read the response, but it could let a thousand visitors' searches run.
     """
