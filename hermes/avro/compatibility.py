@@ -7,8 +7,7 @@ type while it tried one branch of a union when that branch has turned out not to
 
 Pairs of a reader's and a writer's type make a graph, since types contain themselves. It is built
 without recursion; then what is incompatible by itself makes incompatible what depends on it, until
-nothing changes. What is left is compatible: recursive types are compatible unless something says
-otherwise.
+nothing changes. The rest is compatible: recursive types are, unless something says otherwise.
 """
 
 from collections import defaultdict, deque
@@ -55,7 +54,7 @@ def reasons_not_to_read(reader: ParsedAvroSchema, writer: ParsedAvroSchema) -> l
 
 
 class _TooLargeError(Exception):
-    """There are too many pairs."""
+    pass
 
 
 @dataclass(eq=False, slots=True)
@@ -64,7 +63,7 @@ class _SchemaPair:
 
     Attributes:
         faults: reasons why they are incompatible whatever their parts are: (path, reason).
-        parts: pairs that must be compatible, with where they are in this one.
+        parts: pairs that must be compatible, with their paths in this one.
         is_choice: whether one compatible part is enough: a reader's union.
         users: pairs that this is a part of.
         good_parts: how many parts may still be compatible.
@@ -100,7 +99,7 @@ class _PairGraph:
         return root
 
     def spread(self) -> None:
-        """Let what is incompatible make incompatible what depends on it."""
+        """Make incompatible what depends on what is incompatible."""
         bad = [each for each in self._pairs.values() if _is_bad(each)]
         for each in bad:
             each.is_bad = True

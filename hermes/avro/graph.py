@@ -61,7 +61,6 @@ class AvroType:
 
     @property
     def simple_name(self) -> str:
-        """The name without its namespace."""
         return self.name.rpartition(".")[2]
 
     @property
@@ -70,7 +69,6 @@ class AvroType:
         return self.name or self.kind
 
     def parts(self) -> "Iterator[AvroType]":
-        """The types that it is directly made of."""
         yield from (each.type for each in self.fields)
         yield from self.branches
         if self.items is not None:

@@ -32,13 +32,10 @@ _MESSAGE: Final = f"values are nested more than {MAX_DEPTH} deep"
 
 
 def check_text(schema: Any) -> None:
-    """Check a schema before a library does, which would call itself for each level.
-
-    Args:
-        schema: what `json.load` returns.
+    """Check JSON before a library does, which would call itself for each level.
 
     Raises:
-        ValueError: it is nested too deep, or says that it was parsed already.
+        ValueError: it is nested too deep, or claims that fastavro has parsed it already.
     """
     for depth, level in enumerate(_levels(schema), 1):
         if depth > MAX_SCHEMA_DEPTH:
@@ -48,7 +45,7 @@ def check_text(schema: Any) -> None:
 
 
 def check_types(root: AvroType) -> None:
-    """Refuse arrays whose items take no bytes, records of too much that takes none, and depth.
+    """Refuse arrays whose items take no bytes, too many values that take none, and depth.
 
     Raises:
         ValueError: the schema has one.
@@ -79,11 +76,10 @@ def is_recursive(root: AvroType) -> bool:
 
 
 def check_payload(payload: bytes, position: int, root: AvroType) -> None:
-    """Walk through a value, which begins at `position`, before it is read.
+    """Walk through a value before it is read.
 
     Args:
-        payload: holds the value.
-        position: where it begins.
+        position: where it begins in the payload.
         root: the writer's schema, which has passed `check_types`.
 
     Raises:
@@ -93,7 +89,7 @@ def check_payload(payload: bytes, position: int, root: AvroType) -> None:
 
 
 def check_nesting(value: Any) -> None:
-    """Check how deep a value is nested before it is written.
+    """Check a value before it is written.
 
     Raises:
         ValueError: it is nested too deep, or contains itself.

@@ -18,7 +18,6 @@ def normal_text(root: AvroType, known: Mapping[str, AvroType]) -> str:
 
 
 def json_text(value: Any) -> str:
-    """Write JSON without spaces."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 

@@ -25,10 +25,7 @@ class MisfitError(ValueError):
 
 
 def primitive_value(value: Any, kind: AvroType) -> Any:
-    """Read a value of a type that has no parts.
-
-    Returns:
-        What fastavro writes: bytes for bytes, a float for a double.
+    """Read a value of a type that has no parts, as fastavro writes it.
 
     Raises:
         ValueError: it isn't one.

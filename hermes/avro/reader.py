@@ -109,7 +109,6 @@ def _strict_form(
     """A schema as it is read with.
 
     Args:
-        schema: the schema.
         is_wrapped: see `hermes.avro.schema.parse`.
         is_bare: whether logical types are left out.
         has_defaults: whether its fields' defaults are looked at: a reader's are.

@@ -71,8 +71,8 @@ class AvroSchema:
 
         Args:
             value: what the schema's types are in Python, as fastavro's documentation has it.
-            is_strict: whether fields that a record's schema doesn't have are refused; they are left
-                out otherwise.
+            is_strict: whether to refuse fields that a record's schema doesn't have; otherwise they
+                are left out.
 
         Raises:
             EncodingError: it doesn't fit the schema.
@@ -154,7 +154,7 @@ class ParsedTypes:
 
 
 def parse(sources: Sequence[Any], *, is_wrapped: bool = False) -> tuple[Any, ParsedTypes]:
-    """Parse a schema, the last of several of which each may name the types of those before it.
+    """Parse the last of several schemas, each of which may name the types of those before it.
 
     Args:
         sources: as `json.load` returns them.

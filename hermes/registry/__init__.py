@@ -16,7 +16,7 @@ A state machine fed by events, and what asks it over HTTP in the shape of Conflu
     mutations         the calls that delete, and that change settings and modes
     associations      which subject a topic has
     rest_messages     one call and its response, without HTTP
-    store             the interface of what keeps a registry, and one in memory
+    store             the interface of what keeps a registry
     call_parameters   a call's path, query and body
     reads             the calls that only read
     routes            every call that is understood

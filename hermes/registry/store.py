@@ -1,15 +1,13 @@
 """What a registry's responses are made from: a state to read, and a way to change it durably."""
 
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeVar
 
-from hermes.registry.events import Event
-from hermes.registry.rest_messages import RestRequest, RestResponse, json_response
+from hermes.registry.rest_messages import RestRequest, RestResponse
 from hermes.registry.state import RegistryState
-from hermes.registry.writer import Mutation, Writer
+from hermes.registry.writer import Mutation
 
 T = TypeVar("T")
 
@@ -47,41 +45,6 @@ class RegistryStore(Protocol):
 
     def close(self) -> None:
         """Write nothing more."""
-
-
-class MemoryStore:
-    """A store that lasts as long as the process: for tests, and to try a registry out.
-
-    Args:
-        state: where it begins; its own from now on.
-    """
-
-    def __init__(self, state: RegistryState | None = None) -> None:
-        self._state = state or RegistryState()
-        self._lock = threading.Lock()
-        self._writer = Writer(self._state.copy(), self._append)
-
-    def _append(self, event: Event) -> "Future[None]":
-        with self._lock:
-            self._state.apply(event)
-        return finished(None)
-
-    @contextmanager
-    def reading(self) -> Iterator[RegistryState]:
-        with self._lock:
-            yield self._state
-
-    def write(self, change: Mutation, request: RestRequest) -> "Future[RestResponse]":
-        return then(self._writer.write(change), json_response)
-
-    def refresh(self) -> "Future[bool]":
-        return finished(False)
-
-    def describe(self) -> dict[str, Any]:
-        return {"kept": "in memory", "leads": True, "lastId": self._state.last_id}
-
-    def close(self) -> None:
-        """See `RegistryStore`."""
 
 
 def finished(result: T) -> "Future[T]":

@@ -99,19 +99,9 @@ def decode_framed_avro(
         clicks = decode_framed_avro(messages, {1: first, 2: second}, reader_schema=second)
 
     Args:
-        df: a DataFrame, of a batch or of a stream.
         schemas: the writers' schemas, of records, by their ids (0 to 2^31 - 1).
         reader_schema: the schema to resolve them to. With one schema None stands for that one;
             with several it must be given.
-        column: the binary column.
-        into: the name of the column with the decoded struct.
-        dead_letter: the name of the column with the reason.
-
-    Returns:
-        As `decode_avro`.
-
-    Raises:
-        ConfigError: an argument is wrong; the text names it, and the field of a schema.
     """
     check_columns(df, column, into, dead_letter)
     if not schemas:
@@ -161,15 +151,11 @@ def with_decoded_avro(
     into: str,
     dead_letter: str,
 ) -> DataFrame:
-    """Add the two columns.
+    """Add the two columns, of values in a column that was checked.
 
     Args:
-        df: with the values.
         rules: how they were written, and are to be read.
         kind: the type of the decoded struct.
-        column: the values' column, which was checked.
-        into: the name for the struct.
-        dead_letter: the name for the reason.
     """
     from hermes.spark.decoding import avro_values
 

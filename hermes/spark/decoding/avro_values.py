@@ -85,13 +85,11 @@ def schema_text(schema: Any, argument: str) -> str:
 def to_spark(text: str, argument: str, referenced: tuple[str, ...] = ()) -> spark.StructType:
     """Find Spark's type for a record's schema.
 
-    Args:
-        text: the schema as JSON.
-        argument: what errors name.
-        referenced: the schemas that it stands on, each after those that it needs itself.
+    To Spark every field is nullable, since dead letters are null.
 
-    Returns:
-        The struct. To Spark every field is nullable, since dead letters are null.
+    Args:
+        argument: what errors name.
+        referenced: the schemas that it refers to, in dependency order.
 
     Raises:
         ConfigError: a type has no counterpart; the text names the field.
@@ -112,7 +110,6 @@ def _translated(schema: AvroSchema, argument: str) -> spark.StructType:
 
 
 def to_arrow(kind: spark.DataType) -> pa.DataType:
-    """Find Arrow's type for what `to_spark` returned."""
     return to_arrow_type(kind, timezone="UTC")
 
 
@@ -178,8 +175,8 @@ class AvroFormat(NamedTuple):
             values without framing there is one, with the id None.
         reader: the schema to resolve them to, as JSON; None to take them as they are.
         registry: the URL of the registry that has the writers' schemas, instead of `writers`.
-        referenced: the schemas that the reader's stands on, each after those that it needs itself.
-        identity: who asks the registry.
+        referenced: the schemas that the reader's refers to, in dependency order.
+        identity: the client of the registry.
     """
 
     writers: tuple[tuple[int | None, str], ...]

@@ -37,15 +37,15 @@ def decode_registry_avro(
 ) -> DataFrame:
     """Decode Avro records whose schemas a registry has: a zero, the schema's id, the record.
 
-    As `hermes produce --schema`, the encoder `avro-registry` and Confluent's serializers write
-    them. A worker asks the registry once for each id, and resolves every value to the reader's
-    schema by Avro's rules, so that older and newer versions come out in the same columns. Types
-    and dead letters are those of `decode_avro`; in addition, values whose id the registry doesn't
-    know, or whose schema isn't Avro or can't be resolved to the reader's, are dead letters. Only
-    the reader's types need a counterpart in Spark.
+    `hermes produce --schema`, the encoder `avro-registry` and Confluent's serializers write them
+    so. A worker asks the registry once for each id, and resolves every value to the reader's schema
+    by Avro's rules, so that older and newer versions come out in the same columns. Types and dead
+    letters are those of `decode_avro`; values whose id the registry doesn't know, or whose schema
+    isn't Avro or can't be resolved to the reader's, are dead letters, too. Only the reader's types
+    need a counterpart in Spark.
 
     While the registry can't be reached, no value is a dead letter for it: a task waits for a
-    minute, then fails, and Spark runs it again as it does for any failure.
+    minute, then fails, and Spark retries it as after any failure.
 
     Needs fastavro, which the extra `avro` brings.
 
@@ -57,7 +57,6 @@ def decode_registry_avro(
         good, dead = split_dead_letters(clicks)
 
     Args:
-        df: a DataFrame, of a batch or of a stream.
         registry: its URL, or several with commas between them, which every worker must reach. It
             is part of Spark's plans, which many may see: a user and a password are given in the
             environment of the driver and the executors, `HERMES_REGISTRY_CREDENTIALS`.
@@ -65,19 +64,14 @@ def decode_registry_avro(
             as the query runs.
         reader_schema: the reader's schema, of a record, in place of a subject: what `json.load`
             returns, or the JSON text.
-        column: the binary column.
-        into: the name of the column with the decoded struct.
-        dead_letter: the name of the column with the reason.
+        column, into, dead_letter: as for `decode_avro`.
         tls_ca: a file with the certificates to trust, for a URL that begins with `https`; on the
-            driver and on every worker.
-        tls_certificate: a file with a certificate that says who asks, likewise.
-        tls_key: a file with its key, likewise.
-        user: who asks, by https or on this machine.
-        password_file: a file with the password, likewise; None to take it from
-            HERMES_PASSWORD_FILE or HERMES_PASSWORD in their environment.
-
-    Returns:
-        As `decode_avro`.
+            driver and on every worker, as the other files.
+        tls_certificate: a file with the client's certificate.
+        tls_key: a file with its key.
+        user: sent by https, or to this machine.
+        password_file: a file with the password; None to take it from HERMES_PASSWORD_FILE or
+            HERMES_PASSWORD in their environment.
 
     Raises:
         ConfigError: an argument is wrong; the text names it, and the field of a schema.
@@ -113,7 +107,7 @@ def decode_registry_avro(
 
 
 def _latest(registry: str, subject: str, identity: ClientIdentity) -> tuple[str, ...]:
-    """The latest schema of a subject, after those that it stands on."""
+    """The latest schema of a subject, after those that it refers to."""
     client = RegistryClient(registry, retry_seconds=_SECONDS, **identity.security().settings())
     try:
         latest = client.latest(subject)

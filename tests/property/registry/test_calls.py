@@ -4,10 +4,10 @@ import json
 
 from hypothesis import given
 from hypothesis import strategies as st
+from memory_registry import MemoryRegistry
 
 from hermes.registry.rest_messages import RestRequest
 from hermes.registry.service import RegistryService, kind_of
-from hermes.registry.store import MemoryStore
 
 
 def words(text):
@@ -84,7 +84,7 @@ ASKS = st.builds(
 
 @given(st.lists(ASKS, max_size=8))
 def test_every_call_is_answered(asks):
-    service = RegistryService(MemoryStore())
+    service = RegistryService(MemoryRegistry())
     for ask in asks:
         answer = service.answer(ask).result()
         assert answer.status in (200, 204, 403, 404, 405, 409, 422)

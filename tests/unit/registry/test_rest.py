@@ -4,12 +4,13 @@ import json
 
 import pytest
 from at_once import NoThreads, Reactor
+from memory_registry import MemoryRegistry
 from twisted.internet.testing import StringTransport
 
 from hermes.registry import rest
 from hermes.registry.limits import MAX_BODY_BYTES
 from hermes.registry.rest import RegistryResource
-from hermes.registry.store import MemoryStore, finished
+from hermes.registry.store import finished
 from hermes.web import AcceptedHosts, Root, Site
 
 SCHEMA = '{"type": "record", "name": "A", "fields": []}'
@@ -23,7 +24,7 @@ class Client:
         hosts = AcceptedHosts(["known.example"])
         resource = RegistryResource(
             self.reactor,
-            store or MemoryStore(),
+            store or MemoryRegistry(),
             hosts,
             prefix="registry" if at_top else "",
             on_answered=lambda *told: self.answered.append(told[:2]),
@@ -91,7 +92,7 @@ def test_at_the_top_it_is_served_with_and_without_its_prefix():
 def test_what_is_asked_is_passed_on_as_it_came():
     asked = []
 
-    class Forwarding(MemoryStore):
+    class Forwarding(MemoryRegistry):
         def write(self, change, ask):
             asked.append(ask)
             return super().write(change, ask)
@@ -109,7 +110,7 @@ def test_what_is_asked_is_passed_on_as_it_came():
 
 
 def test_what_is_not_here_is_looked_for_once_more():
-    class Following(MemoryStore):
+    class Following(MemoryRegistry):
         behind = True
 
         def refresh(self):
@@ -215,7 +216,7 @@ def test_pages_of_other_sites_can_not_ask(client, host, headers, status):
 
 
 def test_a_fault_is_logged_and_told_without_a_traceback(monkeypatch):
-    class Broken(MemoryStore):
+    class Broken(MemoryRegistry):
         def reading(self):
             raise ZeroDivisionError
 
