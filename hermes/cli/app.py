@@ -12,7 +12,7 @@ from typing import Any, Final
 import click
 
 from hermes import __version__
-from hermes.cli import exits
+from hermes.cli import exit_codes
 
 # Name -> the command, in a module below hermes.cli; in the order of `hermes --help`.
 _COMMANDS: Final = {
@@ -101,17 +101,17 @@ class _Program(click.Group):
             sys.stdout.flush()
         except BaseException as error:
             code = self._end_badly(error)
-        sys.exit(code if isinstance(code, int) else exits.EXIT_OK)
+        sys.exit(code if isinstance(code, int) else exit_codes.EXIT_OK)
 
     def _end_badly(self, error: BaseException) -> int:
         if isinstance(error, SystemExit):
             raise error
         reason = error.__cause__ if isinstance(error, _Ended) else None
-        code = exits.conclude(reason or error)
+        code = exit_codes.conclude(reason or error)
         try:
             sys.stdout.flush()
         except OSError:
-            exits.discard_stdout()
+            exit_codes.discard_stdout()
         return code
 
 
@@ -134,7 +134,7 @@ def _show_version(ctx: click.Context, parameter: click.Parameter, wanted: bool) 
 @click.group(
     cls=_Program,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog=exits.EXITS_EPILOG,
+    epilog=exit_codes.EXITS_EPILOG,
 )
 @click.option(
     "--version",
@@ -147,7 +147,7 @@ def _show_version(ctx: click.Context, parameter: click.Parameter, wanted: bool) 
 def program() -> None:
     """Publish to, read from and look after a Hermes (or Kafka 0.7) broker."""
     logging.basicConfig(
-        level=logging.DEBUG if exits.debugging() else logging.WARNING,
+        level=logging.DEBUG if exit_codes.debugging() else logging.WARNING,
         format="hermes: %(message)s",
     )
 

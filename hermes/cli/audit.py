@@ -14,8 +14,8 @@ from hermes.audit.checking import DEFAULT_GRACE_SECONDS, Audit, ClusterAddress
 from hermes.audit.comparing import DIFFERENT, Report, Window
 from hermes.audit.counting import DEFAULT_WINDOW_MS
 from hermes.audit.producers import TIER_NAME
-from hermes.cli.exits import sigterm_as_exit
-from hermes.cli.listening import (
+from hermes.cli.exit_codes import sigterm_as_exit
+from hermes.cli.listener_options import (
     ALLOW_INSECURE_OPTION,
     LISTENER_TYPE,
     RULES_OPTION,
@@ -24,6 +24,7 @@ from hermes.cli.listening import (
     read_rules,
 )
 from hermes.cli.options import JSON_OPTION, QUIET_OPTION, TOPIC, option_type
+from hermes.cli.registered_cluster import RegisteredCluster, cluster_options
 from hermes.cli.terminal import (
     format_time_ms,
     note,
@@ -32,7 +33,6 @@ from hermes.cli.terminal import (
     write_line,
     write_rows,
 )
-from hermes.cli.zookeeper import RegisteredCluster, cluster_options
 from hermes.client.places import parse_time_ms
 from hermes.config import ListenerConfig
 from hermes.config.units import parse_duration

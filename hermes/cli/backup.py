@@ -9,7 +9,7 @@ from typing import Any, Final
 import click
 
 from hermes import __version__
-from hermes.cli.exits import EXIT_DAMAGED, fail_for
+from hermes.cli.exit_codes import EXIT_DAMAGED, fail_for
 from hermes.cli.options import (
     JSON_OPTION,
     MAX_MESSAGE_OPTION,
@@ -18,7 +18,7 @@ from hermes.cli.options import (
     BrokerOption,
     broker_option,
 )
-from hermes.cli.security import security_options
+from hermes.cli.security_options import security_options
 from hermes.cli.terminal import (
     format_bytes,
     format_time_ms,

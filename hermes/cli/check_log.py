@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from hermes.cli.exits import EXIT_FAILURE
+from hermes.cli.exit_codes import EXIT_FAILURE
 from hermes.cli.options import JSON_OPTION, MAX_EXPANDED_OPTION, MAX_MESSAGE_OPTION
 from hermes.cli.terminal import format_bytes, progress, write_json, write_line
 from hermes.offline.inspection import Limits

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from hermes.cli.options import JSON_OPTION, TIMEOUT_OPTION, BrokerOption, broker_option
-from hermes.cli.security import security_options
+from hermes.cli.security_options import security_options
 from hermes.cli.terminal import note, write_json, write_line
 from hermes.config import BrokerConfig, ConnectAs, ListenerConfig, load_broker_config
 from hermes.config.broker import BROKER_SETTINGS

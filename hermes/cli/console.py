@@ -9,7 +9,7 @@ from typing import Final
 import click
 from twisted.internet.defer import maybeDeferred
 
-from hermes.cli.listening import (
+from hermes.cli.listener_options import (
     ALLOW_INSECURE_OPTION,
     LISTENER_TYPE,
     RULES_OPTION,
@@ -19,8 +19,8 @@ from hermes.cli.listening import (
     url_shown,
 )
 from hermes.cli.options import BrokerOption, broker_option, zookeeper_option
-from hermes.cli.registries import REGISTRY_OPTION, needs_fastavro
-from hermes.cli.security import security_options
+from hermes.cli.record_codec import REGISTRY_OPTION, needs_fastavro
+from hermes.cli.security_options import security_options
 from hermes.cli.terminal import note
 from hermes.config import ListenerConfig
 from hermes.console import (
@@ -131,7 +131,7 @@ def command(
     """
     if broker is None and not zookeeper:
         raise click.UsageError("missing option '-b' / '--broker', or '-Z' / '--zookeeper'")
-    logging.getLogger(CHANGES_LOGGER).addHandler(_Noting())
+    logging.getLogger(CHANGES_LOGGER).addHandler(_NoteHandler())
     logging.getLogger(CHANGES_LOGGER).setLevel(logging.INFO)
     check_served("--listen", [listen], allow_insecure=allow_insecure, users_file=users_file)
     password = None if password_file is None else Password(password_file)
@@ -166,7 +166,7 @@ def command(
         raise failure[0]
 
 
-class _Noting(logging.Handler):
+class _NoteHandler(logging.Handler):
     """Notes on stderr who changed what."""
 
     def emit(self, record: logging.LogRecord) -> None:

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import click
 
-from hermes.cli.exits import sigterm_as_exit
-from hermes.cli.formats import FORMAT_HELP, MessageRenderer, choose_renderer
+from hermes.cli.exit_codes import sigterm_as_exit
+from hermes.cli.message_formats import FORMAT_HELP, MessageRenderer, choose_renderer
 from hermes.cli.options import (
     MAX_EXPANDED_OPTION,
     PARTITION_OPTION,
@@ -21,15 +21,15 @@ from hermes.cli.options import (
     topic_option,
     zookeeper_option,
 )
-from hermes.cli.places import BEGINNING, END, Place, start_option
-from hermes.cli.positions import open_readers
-from hermes.cli.reading import Chunk, PartitionReader, read_partitions, with_times
-from hermes.cli.registries import REGISTRY_OPTION, RecordShower, record_shower, schema_option
+from hermes.cli.partition_reader import Chunk, PartitionReader, read_partitions, with_times
+from hermes.cli.place_options import BEGINNING, END, Place, start_option
+from hermes.cli.record_codec import REGISTRY_OPTION, RecordDecoder, record_decoder, schema_option
+from hermes.cli.registered_cluster import coordination_of
 from hermes.cli.retrying import Retrying
-from hermes.cli.security import security_options
+from hermes.cli.security_options import security_options
+from hermes.cli.start_positions import open_readers
 from hermes.cli.terminal import note, progress, status
 from hermes.cli.topic_source import OffsetRange, TopicSource
-from hermes.cli.zookeeper import coordination_of
 from hermes.client.fetching import DEFAULT_MAX_FETCH_BYTES
 from hermes.client.groups import Consumer, ConsumerConfig, StreamMessage
 from hermes.client.groups.streams import StreamRecord
@@ -144,7 +144,7 @@ def command(
     """
     wanted = _ConsumeOptions(**options)
     renderer = _renderer(template, delimiter, as_json, has_values=bool(registry_url))
-    showing = _showing(registry_url, security, schema_path, wanted)
+    decoding = _record_decoding(registry_url, security, schema_path, wanted)
     if group is not None:
         if broker is not None and not zookeeper:
             zookeeper = coordination_of(broker, timeout_seconds, security)
@@ -156,28 +156,28 @@ def command(
             timeout=timeout_seconds * 1000,
             **security.settings(),
         )
-        with showing as shower:
-            _consume_as_member(config, wanted, renderer, shower)
+        with decoding as decoder:
+            _consume_as_member(config, wanted, renderer, decoder)
         return
     if broker is None:
         raise click.UsageError("missing option '-b' / '--broker' (or --group and --zookeeper)")
     limits = {"max_fetch_bytes": max_fetch_bytes, "max_expanded_bytes": max_expanded_bytes}
-    with broker.consumer(timeout_seconds, security, **limits) as consumer, showing as shower:
-        _consume(TopicSource(consumer, wanted.topic, wanted.partition), wanted, renderer, shower)
+    with broker.consumer(timeout_seconds, security, **limits) as consumer, decoding as decoder:
+        _consume(TopicSource(consumer, wanted.topic, wanted.partition), wanted, renderer, decoder)
 
 
-def _showing(
+def _record_decoding(
     registry_url: str | None,
     security: ClientSecurity,
     schema_path: str | None,
     wanted: _ConsumeOptions,
-) -> AbstractContextManager[RecordShower | None]:
+) -> AbstractContextManager[RecordDecoder | None]:
     """Converts records to JSON; None where payloads are written as they are."""
     if not registry_url:
         if schema_path is not None:
             raise click.UsageError("--schema needs --registry")
         return nullcontext()
-    return record_shower(
+    return record_decoder(
         registry_url,
         security,
         schema_path,
@@ -208,7 +208,7 @@ def _consume(
     source: TopicSource,
     wanted: _ConsumeOptions,
     renderer: MessageRenderer,
-    shower: RecordShower | None,
+    decoder: RecordDecoder | None,
 ) -> None:
     ranges = _existing_ranges(source, wanted)
     readers = open_readers(
@@ -223,8 +223,8 @@ def _consume(
     chunks = read_partitions(source.consumer, readers, _MAX_WAIT_MS, retrying)
     if not wanted.stamped:
         chunks = map(_without_stamps, chunks)
-    if shower is not None:
-        chunks = shower.shown(chunks)
+    if decoder is not None:
+        chunks = decoder.decoded(chunks)
     if renderer.needs_times:
         chunks = with_times(source.consumer, chunks, retrying)
     if wanted.count is not None:
@@ -238,9 +238,9 @@ def _consume(
     finally:
         if skipped := sum(reader.skipped for reader in readers):
             note(f"{skipped} damaged place{'s were' if skipped > 1 else ' was'} skipped")
-        if shower is not None and shower.skipped:
-            verb = "s were" if shower.skipped > 1 else " was"
-            note(f"{shower.skipped} message{verb} skipped that can't be read")
+        if decoder is not None and decoder.skipped:
+            verb = "s were" if decoder.skipped > 1 else " was"
+            note(f"{decoder.skipped} message{verb} skipped that can't be read")
     status("reached the end" if wanted.exit_at_end else "done", quiet=wanted.quiet)
 
 
@@ -323,7 +323,7 @@ def _consume_as_member(
     config: ConsumerConfig,
     wanted: _ConsumeOptions,
     renderer: MessageRenderer,
-    shower: RecordShower | None,
+    decoder: RecordDecoder | None,
 ) -> None:
     """Write messages until the count is reached, Ctrl-C or SIGTERM.
 
@@ -335,7 +335,7 @@ def _consume_as_member(
         chunks = map(_chunk_of, stream)
         if not wanted.stamped:
             chunks = map(_without_stamps, chunks)
-        for number, chunk in enumerate(chunks if shower is None else shower.shown(chunks), 1):
+        for number, chunk in enumerate(chunks if decoder is None else decoder.decoded(chunks), 1):
             _write(renderer.render(chunk))
             if number == wanted.count:
                 break

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from hermes.cli.exits import EXIT_FAILURE
+from hermes.cli.exit_codes import EXIT_FAILURE
 from hermes.cli.terminal import format_time_ms
 from hermes.coordination.embedded.snapshots import Condition, condition_of, restore, snapshot_path
 from hermes.coordination.embedded.store import FILE_NAME

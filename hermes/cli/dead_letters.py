@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Final
 
-from hermes.cli.copying import Sorted
-from hermes.cli.reading import Chunk
+from hermes.cli.partition_reader import Chunk
 from hermes.cli.terminal import note
+from hermes.cli.topic_copy import Sorted
 from hermes.client import SyncProducer
 from hermes.client.conversations import metadata
 from hermes.client.retrying import Letter, parse_letter

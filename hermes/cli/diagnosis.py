@@ -19,9 +19,9 @@ from typing import Final, Literal, NamedTuple
 
 from hermes import __version__
 from hermes.cli.options import BrokerOption
-from hermes.cli.security import require_known
+from hermes.cli.registered_cluster import start_session
+from hermes.cli.security_options import require_known
 from hermes.cli.terminal import format_bytes, format_time_ms
-from hermes.cli.zookeeper import start_session
 from hermes.config import BrokerConfig, ListenerConfig, load_broker_config
 from hermes.config.endpoints import read_endpoint
 from hermes.config.exposure import warnings_of

@@ -8,7 +8,7 @@ import click
 
 from hermes.cli import diagnosis
 from hermes.cli.diagnosis import Diagnosis
-from hermes.cli.exits import EXIT_FAILURE
+from hermes.cli.exit_codes import EXIT_FAILURE
 from hermes.cli.options import (
     JSON_OPTION,
     TIMEOUT_OPTION,
@@ -16,7 +16,7 @@ from hermes.cli.options import (
     broker_option,
     zookeeper_option,
 )
-from hermes.cli.security import security_options
+from hermes.cli.security_options import security_options
 from hermes.cli.terminal import note, write_json, write_line
 from hermes.config import BrokerConfig
 from hermes.security import ClientSecurity

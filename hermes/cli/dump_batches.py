@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from hermes.cli.formats import payload_json
+from hermes.cli.message_formats import payload_json
 from hermes.cli.terminal import write_json, write_line
 from hermes.errors import InvalidMessageError
 from hermes.offline.batch_inspection import BadBytes, BatchFile, InspectedBatch

@@ -7,8 +7,8 @@ from typing import Any
 import click
 
 from hermes.cli.dump_batches import dump_batches
-from hermes.cli.exits import EXIT_FAILURE
-from hermes.cli.formats import payload_json
+from hermes.cli.exit_codes import EXIT_FAILURE
+from hermes.cli.message_formats import payload_json
 from hermes.cli.options import JSON_OPTION, MAX_EXPANDED_OPTION, MAX_MESSAGE_OPTION
 from hermes.cli.terminal import note, write_json, write_line
 from hermes.offline.batch_inspection import is_kafka_segment

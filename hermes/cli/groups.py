@@ -4,17 +4,17 @@ from typing import Any, Final
 
 import click
 
-from hermes.cli.exits import fail_for
+from hermes.cli.exit_codes import fail_for
 from hermes.cli.options import JSON_OPTION, TOPIC, YES_OPTION
-from hermes.cli.places import RESET_POSITION, Place
-from hermes.cli.terminal import confirm, write_done, write_json, write_line, write_rows
-from hermes.cli.zookeeper import (
+from hermes.cli.place_options import RESET_POSITION, Place
+from hermes.cli.registered_cluster import (
     GROUP_ARGUMENT,
     RegisteredCluster,
     group_options,
     inactive_group,
     kafka_groups_of,
 )
+from hermes.cli.terminal import confirm, write_done, write_json, write_line, write_rows
 from hermes.client.kafka_groups import UNANSWERED, KafkaGroups, KafkaMember, LeaderlessError
 from hermes.client.resets import reset_offset
 from hermes.coordination.group_state import (
@@ -207,7 +207,7 @@ def _kafka_content(
     assert cluster is not None
     state = read_kafka_group(cluster.session, group)
     unknown.append(
-        f"group {group!r} is shown as it stands in coordination: its broker does not answer, and "
+        f"group {group!r} is shown as stored in coordination: its broker does not answer, and "
         "its clients wait until it is back, or its registration has ended"
     )
     unknown += map(str, state.faults)

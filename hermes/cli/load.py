@@ -10,7 +10,7 @@ from click.core import ParameterSource
 
 from hermes.cli.load_upkeep import chosen_upkeep, upkeep_options
 from hermes.cli.options import JSON_OPTION, TOPIC, zookeeper_option
-from hermes.cli.security import security_options, spark_options
+from hermes.cli.security_options import security_options, spark_options
 from hermes.cli.spark_session import require_spark, spark_session
 from hermes.cli.terminal import format_bytes, progress, write_json, write_line, write_table
 from hermes.errors import DataLossError, LoadError

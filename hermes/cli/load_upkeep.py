@@ -6,7 +6,7 @@ from typing import Any, Protocol, TypeVar
 
 import click
 
-from hermes.cli.exits import EXIT_FAILURE
+from hermes.cli.exit_codes import EXIT_FAILURE
 from hermes.cli.terminal import format_bytes, note, write_json, write_line, write_table
 
 Function = TypeVar("Function", bound=Callable[..., Any])

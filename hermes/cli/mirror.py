@@ -17,9 +17,10 @@ from urllib.request import HTTPSHandler, ProxyHandler, Request, build_opener
 import click
 
 from hermes.cli import mirror_translate
-from hermes.cli.exits import debugging, fail_for
+from hermes.cli.exit_codes import debugging, fail_for
 from hermes.cli.options import JSON_OPTION, TOPIC
-from hermes.cli.security import security_options
+from hermes.cli.registered_cluster import RegisteredCluster, cluster_options
+from hermes.cli.security_options import security_options
 from hermes.cli.terminal import (
     format_bytes,
     format_time_ms,
@@ -28,7 +29,6 @@ from hermes.cli.terminal import (
     write_line,
     write_rows,
 )
-from hermes.cli.zookeeper import RegisteredCluster, cluster_options
 from hermes.config import MirrorConfig, load_mirror_config
 from hermes.config.embedded_mirror import parse_line
 from hermes.coordination.mirrors import (
@@ -136,10 +136,10 @@ def _log_to_stderr(format_: str) -> None:
     logging.basicConfig(format=format_, level=logging.WARNING, force=True)
     logging.getLogger("hermes").setLevel(level)
     for handler in logging.getLogger().handlers:
-        handler.setFormatter(_Printable(format_))
+        handler.setFormatter(_EscapingFormatter(format_))
 
 
-class _Printable(logging.Formatter):
+class _EscapingFormatter(logging.Formatter):
     """Escapes control characters and line breaks in log lines."""
 
     def format(self, record: logging.LogRecord) -> str:

@@ -5,10 +5,10 @@ from typing import Final, NamedTuple
 
 import click
 
-from hermes.cli.exits import fail_for
+from hermes.cli.exit_codes import fail_for
 from hermes.cli.options import JSON_OPTION
+from hermes.cli.registered_cluster import RegisteredCluster, cluster_options, start_session
 from hermes.cli.terminal import note, write_rows
-from hermes.cli.zookeeper import RegisteredCluster, cluster_options, start_session
 from hermes.client.mirrored import MirroredPartitions, source_name
 from hermes.client.translation import TranslatedPlace, translate
 from hermes.coordination.cluster import read_brokers, read_topics

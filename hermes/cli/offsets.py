@@ -10,8 +10,8 @@ from hermes.cli.options import (
     BrokerOption,
     topic_option,
 )
-from hermes.cli.places import TIME
-from hermes.cli.security import security_options
+from hermes.cli.place_options import TIME
+from hermes.cli.security_options import security_options
 from hermes.cli.terminal import write_json, write_rows, write_table
 from hermes.cli.topic_source import OffsetRange, TopicSource
 from hermes.errors import ClientError

@@ -8,7 +8,8 @@ from typing import Any, Final
 
 import click
 
-from hermes.cli.lines import LineBatch
+from hermes.cli.batch_sender import BatchSender, choose_acks
+from hermes.cli.line_batches import LineBatch
 from hermes.cli.options import (
     BROKER_OPTION,
     JSON_OPTION,
@@ -21,11 +22,10 @@ from hermes.cli.options import (
     compress_option,
     topic_option,
 )
-from hermes.cli.places import Place, start_option
-from hermes.cli.positions import open_readers
-from hermes.cli.reading import PartitionReader, read_partitions
-from hermes.cli.security import security_options
-from hermes.cli.sending import BatchSender, choose_acks
+from hermes.cli.partition_reader import PartitionReader, read_partitions
+from hermes.cli.place_options import Place, start_option
+from hermes.cli.security_options import security_options
+from hermes.cli.start_positions import open_readers
 from hermes.cli.terminal import progress, write_json
 from hermes.cli.topic_source import TopicSource
 from hermes.client import SyncProducer

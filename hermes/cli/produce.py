@@ -9,8 +9,9 @@ from typing import Final
 
 import click
 
-from hermes.cli.formats import DELIMITER
-from hermes.cli.lines import DescriptorSource, LineBatch, LineTooLongError, read_batches
+from hermes.cli.batch_sender import BatchSender, choose_acks
+from hermes.cli.line_batches import DescriptorSource, LineBatch, LineTooLongError, read_batches
+from hermes.cli.message_formats import DELIMITER
 from hermes.cli.options import (
     BROKER_OPTION,
     QUIET_OPTION,
@@ -21,10 +22,9 @@ from hermes.cli.options import (
     compress_option,
     topic_option,
 )
-from hermes.cli.registries import REGISTRY_OPTION, line_encoder, schema_option
+from hermes.cli.record_codec import REGISTRY_OPTION, line_encoder, schema_option
 from hermes.cli.retrying import Retrying
-from hermes.cli.security import security_options
-from hermes.cli.sending import BatchSender, choose_acks
+from hermes.cli.security_options import security_options
 from hermes.cli.terminal import note, progress, status
 from hermes.errors import ClientError
 from hermes.protocol import RANDOM_PARTITION, Codec

@@ -8,7 +8,7 @@ from typing import Any, Final
 import click
 from twisted.internet.defer import Deferred, maybeDeferred
 
-from hermes.cli.listening import (
+from hermes.cli.listener_options import (
     ALLOW_INSECURE_OPTION,
     LISTENER_TYPE,
     RULES_OPTION,
@@ -18,9 +18,9 @@ from hermes.cli.listening import (
     url_shown,
 )
 from hermes.cli.options import BrokerOption, broker_option, zookeeper_option
-from hermes.cli.security import security_options
+from hermes.cli.registered_cluster import start_session
+from hermes.cli.security_options import security_options
 from hermes.cli.terminal import note
-from hermes.cli.zookeeper import start_session
 from hermes.config import ListenerConfig
 from hermes.errors import HermesError
 from hermes.listening import Listener

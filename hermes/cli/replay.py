@@ -9,7 +9,7 @@ from typing import Final
 import click
 from click.core import ParameterSource
 
-from hermes.cli.copying import Copy, CopyPlan, sort_by_partition
+from hermes.cli.batch_sender import BatchSender, choose_acks
 from hermes.cli.dead_letters import DeadLetters
 from hermes.cli.options import (
     BROKER_OPTION,
@@ -27,15 +27,15 @@ from hermes.cli.options import (
     parse_broker,
     topic_option,
 )
-from hermes.cli.pacing import Pace
-from hermes.cli.places import BEGINNING, END, START, Place, start_option
-from hermes.cli.positions import find_position
-from hermes.cli.reading import PartitionReader, read_partitions
+from hermes.cli.partition_reader import PartitionReader, read_partitions
+from hermes.cli.place_options import BEGINNING, END, START, Place, start_option
+from hermes.cli.rate_pacing import Pace
 from hermes.cli.retrying import Retrying
-from hermes.cli.security import security_options
-from hermes.cli.sending import BatchSender, choose_acks
+from hermes.cli.security_options import security_options
+from hermes.cli.start_positions import find_position
 from hermes.cli.stored_topics import StoredTopics
 from hermes.cli.terminal import note, progress, status
+from hermes.cli.topic_copy import Copy, CopyPlan, sort_by_partition
 from hermes.cli.topic_source import TopicSource
 from hermes.client import SyncProducer
 from hermes.client.admin import create_topic
@@ -186,7 +186,7 @@ def command(
                     copy.add(chunk, advance)
             copy.finish()
         except BaseException:
-            copy.tell_where()
+            copy.note_position()
             raise
     if letters is not None and letters.left_out:
         note(f"{letters.left_out} messages were no dead letters, and left out")

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from hermes.cli.exits import debugging
+from hermes.cli.exit_codes import debugging
 from hermes.errors import HermesError
 from hermes.extras import install_command
 

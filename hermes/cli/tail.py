@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import click
 
-from hermes.cli.formats import ConsumedMessage, consumed_messages, json_line
+from hermes.cli.message_formats import ConsumedMessage, consumed_messages, json_line
 from hermes.cli.options import (
     BROKER_OPTION,
     JSON_OPTION,
@@ -19,11 +19,11 @@ from hermes.cli.options import (
     BrokerOption,
     option_type,
 )
-from hermes.cli.places import Place
-from hermes.cli.positions import open_readers
-from hermes.cli.reading import PartitionReader, read_partitions, with_times
+from hermes.cli.partition_reader import PartitionReader, read_partitions, with_times
+from hermes.cli.place_options import Place
 from hermes.cli.retrying import Retrying
-from hermes.cli.security import security_options
+from hermes.cli.security_options import security_options
+from hermes.cli.start_positions import open_readers
 from hermes.cli.terminal import format_time_ms, note
 from hermes.cli.topic_source import TopicSource
 from hermes.client import SimpleConsumer
@@ -159,7 +159,7 @@ def _tail(
     chunks = read_partitions(consumer, readers, _MAX_WAIT_MS, retrying)
     if times:
         chunks = with_times(consumer, chunks, retrying)
-    render = json_line if as_json else _Lines(topics, wanted, colour=colour, times=times)
+    render = json_line if as_json else _LineFormatter(topics, wanted, colour=colour, times=times)
     output = sys.stdout.buffer
     for chunk in chunks:
         for message in _chosen(consumed_messages(chunk), wanted, unwanted):
@@ -185,7 +185,7 @@ def _chosen(
             yield message
 
 
-class _Lines:
+class _LineFormatter:
     """Formats a message as a line: where it is, and its payload.
 
     On a terminal a message is one line whatever it holds, topics have colours, and matches are

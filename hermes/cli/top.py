@@ -13,7 +13,7 @@ from typing import Final
 
 import click
 
-from hermes.cli.exits import EXIT_FAILURE
+from hermes.cli.exit_codes import EXIT_FAILURE
 from hermes.cli.options import (
     JSON_OPTION,
     TIMEOUT_OPTION,
@@ -21,8 +21,7 @@ from hermes.cli.options import (
     broker_option,
     zookeeper_option,
 )
-from hermes.cli.samples import LagSample, Sample, TopicSample, TopSampler, lag_rows, topic_rows
-from hermes.cli.security import security_options
+from hermes.cli.security_options import security_options
 from hermes.cli.terminal import (
     format_bytes,
     format_time_ms,
@@ -31,6 +30,7 @@ from hermes.cli.terminal import (
     write_json,
     write_line,
 )
+from hermes.cli.top_samples import LagSample, Sample, TopicSample, TopSampler, lag_rows, topic_rows
 from hermes.errors import HermesError
 from hermes.quoting import printable
 from hermes.security import ClientSecurity

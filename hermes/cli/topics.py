@@ -16,7 +16,7 @@ from hermes.cli.options import (
     BrokerOption,
     option_type,
 )
-from hermes.cli.security import security_options
+from hermes.cli.security_options import security_options
 from hermes.cli.terminal import (
     confirm,
     format_bytes,

@@ -105,7 +105,7 @@ def test_a_group_of_a_dead_coordinator_is_described_from_coordination(
     assert told.stdout.splitlines()[1].split() == ["clicks", "0", "0", "0", "0", "-"]
     assert told.returncode == 1
     assert _is_told_once(told)
-    assert "is shown as it stands in coordination" in told.stderr
+    assert "is shown as stored in coordination" in told.stderr
 
 
 def test_ends_on_a_dead_broker_are_unknown(kafka: RunningKafka, run: Run) -> None:

@@ -6,8 +6,8 @@ import pytest
 from storage_logs import NOW_MS, append, message, open_log, settings
 
 from hermes.cli.options import BrokerOption
-from hermes.cli.pacing import Pace
-from hermes.cli.reading import PartitionReader, read_partitions
+from hermes.cli.partition_reader import PartitionReader, read_partitions
+from hermes.cli.rate_pacing import Pace
 from hermes.cli.stored_topics import StoredTopics
 from hermes.cli.topic_source import TopicSource
 from hermes.client.retrying import Letter

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hermes.cli import top
-from hermes.cli.samples import LagSample, TopicSample, TopSampler
+from hermes.cli.top_samples import LagSample, TopicSample, TopSampler
 from hermes.client import SimpleConsumer
 from hermes.coordination.layout import broker_path, format_broker
 from hermes.coordination.sessions import Session

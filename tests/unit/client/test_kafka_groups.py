@@ -76,7 +76,7 @@ def test_partitions_without_a_leader_are_told_together(
     places = {("clicks", number): 3 for number in range(3)} | {("views", 1): 3}
     monkeypatch.setattr(KafkaGroups, "members", lambda self, group: [])
     monkeypatch.setattr(KafkaGroups, "offsets", lambda self, group: places)
-    monkeypatch.setattr("hermes.cli.zookeeper.KafkaGroups", lambda *given: groups)
+    monkeypatch.setattr("hermes.cli.registered_cluster.KafkaGroups", lambda *given: groups)
     ran = CliRunner().invoke(program, ["groups", "describe", "-k", "h:1", "web"])
     assert ran.exit_code == 1
     told = [each for each in ran.stderr.splitlines() if "the end is unknown" in each]

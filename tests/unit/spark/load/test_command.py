@@ -11,7 +11,7 @@ from planted_secrets import leaks, planted
 
 from hermes import Producer, ProducerConfig
 from hermes.cli import program
-from hermes.cli.security import security_options, spark_options
+from hermes.cli.security_options import security_options, spark_options
 from hermes.security import ClientSecurity
 from hermes.spark.load.commits import JournalCommits
 from hermes.spark.load.load_target import LoadTarget, TargetSettings

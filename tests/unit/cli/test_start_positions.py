@@ -2,9 +2,9 @@ from random import Random
 
 import pytest
 
-from hermes.cli.places import BEGINNING, END, Place
-from hermes.cli.positions import Position, find_position
-from hermes.cli.reading import PartitionReader, read_partitions
+from hermes.cli.partition_reader import PartitionReader, read_partitions
+from hermes.cli.place_options import BEGINNING, END, Place
+from hermes.cli.start_positions import Position, find_position
 from hermes.cli.topic_source import TopicSource
 from hermes.errors import ClientError
 from hermes.protocol import Codec, encode_message_set

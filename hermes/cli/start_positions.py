@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from hermes.cli.places import BEGINNING, END, Place
-from hermes.cli.reading import PartitionReader, read_partitions
+from hermes.cli.partition_reader import PartitionReader, read_partitions
+from hermes.cli.place_options import BEGINNING, END, Place
 from hermes.cli.topic_source import OffsetRange, TopicSource
 from hermes.errors import InvalidMessageError
 from hermes.protocol import DEFAULT_MAX_EXPANDED_BYTES, Codec, Message

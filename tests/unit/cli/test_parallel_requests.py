@@ -2,7 +2,7 @@
 
 from threading import Event
 
-from hermes.cli.inquiries import Inquiries
+from hermes.cli.parallel_requests import ParallelRequests
 
 _DEADLINE_SECONDS = 60
 
@@ -16,7 +16,7 @@ def test_who_is_late_is_left_out_and_not_asked_again_until_it_answers():
         has_answered.set()
         return "late"
 
-    inquiries = Inquiries(0)
+    inquiries = ParallelRequests(0)
     questions = {"a": lambda: "prompt", "b": late}
     for _ in range(3):
         answers = inquiries.ask(questions, needs_one=True)
@@ -37,7 +37,7 @@ def test_while_nobody_answers_one_is_waited_for():
     def late():
         assert may_answer.wait(_DEADLINE_SECONDS)
 
-    inquiries = Inquiries(0)
+    inquiries = ParallelRequests(0)
     assert inquiries.ask({"a": late, "b": late}, needs_one=False) == {}
     may_answer.set()
     assert inquiries.ask({"a": late, "b": late}, needs_one=True)
@@ -47,5 +47,5 @@ def test_an_error_is_an_answer():
     def fail():
         raise ValueError("no")
 
-    (answer,) = Inquiries(0).ask({"a": fail}, needs_one=True).values()
+    (answer,) = ParallelRequests(0).ask({"a": fail}, needs_one=True).values()
     assert str(answer.exception()) == "no"

@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from hermes.cli.lines import DescriptorSource, LineTooLongError, read_batches
+from hermes.cli.line_batches import DescriptorSource, LineTooLongError, read_batches
 
 
 class ScriptedSource:

@@ -1,6 +1,6 @@
 import pytest
 
-from hermes.cli.reading import PartitionReader, read_partitions
+from hermes.cli.partition_reader import PartitionReader, read_partitions
 from hermes.cli.topic_source import OffsetRange, TopicSource
 from hermes.client import FetchResult
 from hermes.errors import ClientError, MessageLargerThanFetchError

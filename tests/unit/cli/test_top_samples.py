@@ -1,4 +1,4 @@
-from hermes.cli.samples import LagSample, Sample, TopicSample, lag_rows, topic_rows
+from hermes.cli.top_samples import LagSample, Sample, TopicSample, lag_rows, topic_rows
 from hermes.coordination.layout import BrokerPartition
 
 HERE, THERE, AWAY = BrokerPartition(0, 0), BrokerPartition(1, 0), BrokerPartition(2, 0)

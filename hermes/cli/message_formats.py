@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from hermes.cli.options import option_type
-from hermes.cli.reading import Chunk
+from hermes.cli.partition_reader import Chunk
 from hermes.cli.terminal import harmless
 from hermes.protocol import RecordMessage
 from hermes.protocol.records import Headers

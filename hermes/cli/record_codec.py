@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from hermes.cli.reading import Chunk
+from hermes.cli.partition_reader import Chunk
 from hermes.cli.terminal import note
 from hermes.errors import ClientError, ConfigError, EncodingError
 from hermes.extras import install_command
@@ -89,7 +89,7 @@ def line_encoder(
         yield lambda line: writer.write(topic, json_to_value(line, writer.schema.root))
 
 
-class RecordShower:
+class RecordDecoder:
     """Replaces payloads by their values, as JSON.
 
     Args:
@@ -113,7 +113,7 @@ class RecordShower:
         self._report = report
         self.skipped = 0
 
-    def shown(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+    def decoded(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
         """The same messages, with JSON as their payloads; without those that were skipped.
 
         Raises:
@@ -126,7 +126,7 @@ class RecordShower:
             good: list[tuple[Message, int]] = []
             for message, following in chunk.messages:
                 try:
-                    good.append((self._shown(message), following))
+                    good.append((self._decoded(message), following))
                 except EncodingError as error:
                     if good:
                         yield chunk._replace(offset=start, messages=good)
@@ -136,7 +136,7 @@ class RecordShower:
             if good:
                 yield chunk._replace(offset=start, messages=good)
 
-    def _shown(self, message: Message) -> Message:
+    def _decoded(self, message: Message) -> Message:
         """The message with JSON as its payload; a tombstone as it is."""
         if isinstance(message, RecordMessage):
             payload = message.payload
@@ -155,20 +155,20 @@ class RecordShower:
 
 
 @contextmanager
-def record_shower(
+def record_decoder(
     url: str,
     security: ClientSecurity,
     schema_path: str | None,
     *,
     retry_seconds: float | None,
     skip_corrupt: bool,
-) -> Iterator[RecordShower]:
-    """Make a `RecordShower`.
+) -> Iterator[RecordDecoder]:
+    """Make a `RecordDecoder`.
 
     Args:
         schema_path: a file with an Avro schema to resolve records to; None for the writer's.
         retry_seconds: how long to wait for the registry; None for ever.
-        skip_corrupt: see `RecordShower`.
+        skip_corrupt: see `RecordDecoder`.
 
     Raises:
         HermesError: the schema is invalid.
@@ -179,7 +179,7 @@ def record_shower(
         raise needs_fastavro("--registry") from error
     with _client(url, security, retry_seconds) as client:
         reader = RecordReader(client, None if schema_path is None else _text(schema_path))
-        yield RecordShower(reader.read_as_json, skip_corrupt=skip_corrupt)
+        yield RecordDecoder(reader.read_as_json, skip_corrupt=skip_corrupt)
 
 
 def _text(path: str) -> str:

@@ -2,14 +2,14 @@ import json
 
 import pytest
 
-from hermes.cli.formats import (
+from hermes.cli.message_formats import (
     ConsumedMessage,
     MessageFormat,
     choose_renderer,
     consumed_messages,
     json_line,
 )
-from hermes.cli.reading import Chunk
+from hermes.cli.partition_reader import Chunk
 from hermes.cli.terminal import harmless
 from hermes.protocol import RecordSet
 from hermes.protocol.records import Record, encode_batch

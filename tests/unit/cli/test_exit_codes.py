@@ -3,7 +3,7 @@ import errno
 import click
 import pytest
 
-from hermes.cli.exits import conclude
+from hermes.cli.exit_codes import conclude
 from hermes.errors import (
     BrokerUnavailableError,
     HermesError,

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from hermes.cli.inquiries import Inquiries
 from hermes.cli.options import BrokerOption
-from hermes.cli.zookeeper import start_session
+from hermes.cli.parallel_requests import ParallelRequests
+from hermes.cli.registered_cluster import start_session
 from hermes.client import SimpleConsumer
 from hermes.coordination.cluster import read_brokers
 from hermes.coordination.group_state import lag_between, list_groups, read_group
@@ -115,7 +115,7 @@ class TopSampler:
         self._timeout = timeout_seconds
         self._security = security
         self._groups = groups
-        self._inquiries = Inquiries(patience_seconds)
+        self._requests = ParallelRequests(patience_seconds)
         self._consumers: dict[BrokerOption, SimpleConsumer] = {}
         self._session: Session | None = None
         self._nodes: dict[int, BrokerNode] = {}
@@ -124,9 +124,9 @@ class TopSampler:
     def close(self) -> None:
         """Disconnect, except from those still being asked: closing would wait for them."""
         for address, consumer in self._consumers.items():
-            if not self._inquiries.is_open(address):
+            if not self._requests.is_open(address):
                 consumer.close()
-        if self._session is not None and not self._inquiries.is_open(_COORDINATION):
+        if self._session is not None and not self._requests.is_open(_COORDINATION):
             self._session.stop()
 
     def take(self, seconds: float, *, needs_one: bool = True) -> Sample:
@@ -153,7 +153,7 @@ class TopSampler:
         return sample
 
     def _ask_one(self, address: BrokerOption, sample: Sample, *, needs_one: bool) -> None:
-        asked = self._inquiries.ask({address: self._question(address)}, needs_one=needs_one)
+        asked = self._requests.ask({address: self._question(address)}, needs_one=needs_one)
         if address not in asked:
             raise BrokerTimeoutError(f"{address} has not answered yet")
         _add_broker(sample, asked[address].result())
@@ -161,7 +161,7 @@ class TopSampler:
     def _ask_all(self, nodes: Mapping[int, BrokerNode], sample: Sample, *, needs_one: bool) -> None:
         places = {number: BrokerOption(node.host, node.port) for number, node in nodes.items()}
         questions = {address: self._question(address) for address in places.values()}
-        asked = self._inquiries.ask(questions, needs_one=needs_one)
+        asked = self._requests.ask(questions, needs_one=needs_one)
         failure: HermesError = BrokerTimeoutError("no broker has answered yet")
         for broker_id, address in places.items():
             try:
@@ -196,7 +196,7 @@ class TopSampler:
         if self._no_groups:
             sample.faults.append(self._no_groups)
             return
-        asked = self._inquiries.ask(
+        asked = self._requests.ask(
             {_COORDINATION: self._read_coordination}, needs_one=self._session is None
         )
         if _COORDINATION not in asked:

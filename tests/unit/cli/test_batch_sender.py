@@ -2,8 +2,8 @@ import os
 
 import pytest
 
-from hermes.cli.lines import LineBatch
-from hermes.cli.sending import BatchSender, choose_acks
+from hermes.cli.batch_sender import BatchSender, choose_acks
+from hermes.cli.line_batches import LineBatch
 from hermes.client import SendResult
 from hermes.client.conversations import KAFKA_07_REQUESTS
 from hermes.errors import (

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from hermes.cli.lines import LineBatch
+from hermes.cli.line_batches import LineBatch
 from hermes.cli.retrying import Retrying
-from hermes.cli.security import require_known
+from hermes.cli.security_options import require_known
 from hermes.cli.terminal import note
 from hermes.client import SyncProducer
 from hermes.client.conversations import metadata

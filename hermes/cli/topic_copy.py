@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from hermes.cli.lines import LineBatch
-from hermes.cli.pacing import Pace
-from hermes.cli.reading import Chunk, PartitionReader
-from hermes.cli.sending import BatchSender
+from hermes.cli.batch_sender import BatchSender
+from hermes.cli.line_batches import LineBatch
+from hermes.cli.partition_reader import Chunk, PartitionReader
+from hermes.cli.rate_pacing import Pace
 from hermes.cli.terminal import format_bytes, note, write_json, write_line
 from hermes.protocol import Message
 
@@ -87,7 +87,7 @@ class Copy:
             plan = self._plans[number]  # damage at its end may have been skipped
             copied.offset = max(copied.offset, min(plan.reader.offset, plan.end))
 
-    def tell_where(self) -> None:
+    def note_position(self) -> None:
         """Say where to continue, if the copy ends early."""
         for number, copied in self._copied.items():
             if copied.messages:

@@ -10,7 +10,7 @@ Key = TypeVar("Key", bound=Hashable)
 _LEAST_PATIENCE_SECONDS: Final = 1.0
 
 
-class Inquiries:
+class ParallelRequests:
     """Asks each in a thread of its own; one that hasn't answered isn't asked again meanwhile.
 
     Args:

@@ -8,7 +8,7 @@ from certificates import Certificates
 from click.testing import CliRunner
 
 from hermes.cli import program
-from hermes.cli.security import security_options
+from hermes.cli.security_options import security_options
 from hermes.security import PLAIN, ClientSecurity
 
 NAMES = ("TLS", "TLS_CA", "TLS_CERTIFICATE", "TLS_KEY", "USER", "PASSWORD_FILE", "PASSWORD")
@@ -96,7 +96,7 @@ def test_the_password_of_one_user_is_not_sent_for_another(given, password_file) 
 
 
 def test_on_a_terminal_the_password_is_asked_for(given, monkeypatch) -> None:
-    monkeypatch.setattr("hermes.cli.security.has_terminal", lambda: True)
+    monkeypatch.setattr("hermes.cli.security_options.has_terminal", lambda: True)
     result = given("--user", "alice", stdin="typed\n")
     assert result.exit_code == 0, result.output
     assert given.security.password == "typed"

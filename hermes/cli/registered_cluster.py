@@ -16,7 +16,7 @@ from hermes.cli.options import (
     parse_broker,
     zookeeper_option,
 )
-from hermes.cli.security import security_options
+from hermes.cli.security_options import security_options
 from hermes.cli.terminal import note
 from hermes.client import LATEST, FetchRequest, SimpleConsumer
 from hermes.client.kafka_groups import UNANSWERED, KafkaGroups
