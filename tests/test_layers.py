@@ -45,7 +45,7 @@ ROOMS = {
     "quoting regex security",
     "server": "config coordination errors extras interfaces limited_log listening logs metrics "
     "plugins protocol quoting security storage",
-    "partition": "errors logs metrics protocol rate_limit server storage",
+    "partition": "config errors logs metrics protocol rate_limit server storage",
     "cluster": "config coordination errors limited_log listening logs partition plugins protocol "
     "quoting server storage",
     "groups": "cluster coordination errors limited_log logs protocol regex security server storage",

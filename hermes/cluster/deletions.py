@@ -50,6 +50,7 @@ class Deletions:
             return refused
         for log in logs:
             shared.flusher.forget(log)
+            shared.partitions.forget(log)
 
         async def delete() -> None:
             await shared.in_thread(shared.directory.delete_topic, topic)
@@ -81,4 +82,5 @@ class Deletions:
             shared.metrics.forget(topic)
         for log in logs:
             shared.flusher.forget(log)  # whatever was appended until its files were gone
+            shared.partitions.forget(log)
             shared.waiting.changed(log.topic, log.partition)

@@ -14,6 +14,7 @@ from hermes.limited_log import LimitedLog
 from hermes.logs import ModuleLogger, RecentLines
 from hermes.partition.acknowledgements import Acknowledgements
 from hermes.partition.flushing import FlushScheduler
+from hermes.partition.partition import Partitions
 from hermes.partition.reading import Reader
 from hermes.partition.waiting import WaitingFetches
 from hermes.server.authorization import Authorization
@@ -57,6 +58,7 @@ class Shared:
         acknowledgements: wait until what was appended is on disk.
         waiting: the fetches that wait until there is enough.
         reader: reads for responses.
+        partitions: those that have a log.
     """
 
     settings: Settings
@@ -77,6 +79,7 @@ class Shared:
     acknowledgements: Acknowledgements = field(init=False)
     waiting: WaitingFetches = field(init=False)
     reader: Reader = field(init=False)
+    partitions: Partitions = field(init=False)
 
     def __post_init__(self) -> None:
         self.lines = LimitedLog(ModuleLogger(), self.clock.seconds)
@@ -89,6 +92,9 @@ class Shared:
         self.waiting = WaitingFetches(self.clock, self.scheduler)
         self.flusher.on_flushed(lambda log: self.waiting.changed(log.topic, log.partition))
         self.reader = Reader(self.scheduler, self.in_thread)
+        self.partitions = Partitions(
+            self.directory, self.metrics, self.flusher, lambda: self.config, self.now_ms
+        )
         self._settings_changed()
         self.settings.on_change(self._settings_changed)
 

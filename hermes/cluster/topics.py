@@ -23,6 +23,7 @@ from hermes.errors import (
 )
 from hermes.limited_log import LimitedLog
 from hermes.logs import ModuleLogger
+from hermes.partition.partition import Partition
 from hermes.quoting import quoted
 from hermes.server.fairness import cooperatively
 from hermes.server.outcomes import settled
@@ -205,6 +206,10 @@ class KafkaTopics:
                 "directory away to go on with an empty partition"
             )
         return log
+
+    def partition(self, topic: str, number: int) -> Partition:
+        """Find a partition by Kafka's number; raises what `log` raises."""
+        return self._shared.partitions.of(self.log(topic, number))
 
     def _make(self, topic: KafkaTopic, partition: int) -> Log:
         if topic.format == FORMAT_KAFKA:

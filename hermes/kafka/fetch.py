@@ -244,7 +244,8 @@ def _read(
     try:
         if not isinstance(topic, KafkaTopic):
             raise topic.with_traceback(None)  # else it would keep a frame for each partition
-        log = call.server.topics.log(topic.name, wanted.number)
+        partition = call.server.topics.partition(topic.name, wanted.number)
+        log = partition.log
         check_epoch(log, wanted.epoch)
         records: LogSlice | LegacyRange | None
         if log.counts_messages:
@@ -258,8 +259,7 @@ def _read(
         )
     shared.metrics.fetches += 1
     if records is not None:
-        counts = shared.metrics.topics.get(log.topic) or shared.metrics.topic(log.topic)
-        counts.bytes_out += records.length
+        partition.counts.bytes_out += records.length
     return Fetched(
         wanted.topic, wanted.number, Code.NONE, log.high_watermark, log.earliest, records
     )

@@ -34,7 +34,7 @@ from hermes.kafka.produce_messages import (
     encode_produced,
 )
 from hermes.partition.acknowledgements import Safety
-from hermes.partition.idempotence import AppendedBatches, check_and_append
+from hermes.partition.partition import AppendedBatches, batch_rules
 from hermes.protocol.batch_check import BatchRules, check_batches, expands
 from hermes.protocol.kafka_errors import MAY_BE_STORED, Code, KafkaError, code_of
 from hermes.protocol.record_batches import BatchHeader, decode_header
@@ -44,7 +44,7 @@ from hermes.security import Operation
 from hermes.server.fairness import cooperatively
 from hermes.server.outcomes import CloseConnection, settled
 from hermes.storage import Log
-from hermes.v0_7.record_produces import INLINE_BATCH_BYTES, batch_rules
+from hermes.v0_7.record_produces import INLINE_BATCH_BYTES
 
 #: Batches of more bytes are checked in a thread; single ones are far smaller.
 _THREAD_BYTES: Final = 4 * INLINE_BATCH_BYTES
@@ -263,31 +263,27 @@ class _Run:
 
     def append(self, checked: _Checked) -> Produced:
         """Append what there is for one partition."""
-        entry, topic, rules, headers, error, message_set = checked
+        entry, topic, _, headers, error, message_set = checked
         self._place += 1
         if error is not None:  # not raised: it would keep frames, and there may be thousands
             return self._refused(checked, error)
         assert topic is not None
         log = None
         try:
-            log = self._server.topics.log(topic.name, entry.partition)
-            now_ms = self._shared.now_ms()
+            partition = self._server.topics.partition(topic.name, entry.partition)
+            log = partition.log
             if message_set is None:
                 assert entry.records is not None
-                assert rules is not None
-                append_time_ms = now_ms if rules.is_log_append_time else None
                 self._awaited.check(entry.topic, entry.partition, headers)
-                done = check_and_append(
-                    log, headers, entry.records, now_ms, append_time_ms=append_time_ms
-                )
+                done = partition.append_batches(headers, entry.records)
                 self._awaited.arrived(entry.topic, entry.partition, headers)
             else:
                 data, count = message_set
-                base = log.append((data,), len(data), count, now_ms)
-                done = AppendedBatches(base, now_ms, False, base + len(data))
+                base = partition.append((data,), len(data), count)
+                done = AppendedBatches(base, self._shared.now_ms(), False, base + len(data))
         except HermesError as refusal:
             return self._refused(checked, refusal, log)
-        self._note(checked, log, done)
+        self.appended.append(_Appended(self._place, headers, log, done.end_offset))
         return Produced(
             entry.topic,
             entry.partition,
@@ -317,15 +313,6 @@ class _Run:
         if not self._call.permits_topic(Operation.PRODUCE, found.name):
             return KafkaError(Code.TOPIC_AUTHORIZATION_FAILED)
         return found
-
-    def _note(self, checked: _Checked, log: Log, done: AppendedBatches) -> None:
-        self.appended.append(_Appended(self._place, checked.headers, log, done.end_offset))
-        if not done.is_duplicate:
-            metrics = self._shared.metrics
-            counts = metrics.topics.get(log.topic) or metrics.topic(log.topic)
-            counts.bytes_in += len(checked.entry.records or b"")
-            counts.messages_in += sum(each.record_count for each in checked.headers)
-            self._shared.flusher.appended(log)
 
     def _refused(self, checked: _Checked, error: HermesError, log: Log | None = None) -> Produced:
         entry, code = checked.entry, code_of(error)

@@ -12,7 +12,7 @@ from hermes.cluster.topics import KafkaTopics
 from hermes.groups.coordinator import GroupCoordinator
 from hermes.groups.matching import MatchedTopics
 from hermes.kafka.admission import RequestsInHand
-from hermes.partition.idempotence import AwaitedBatches
+from hermes.partition.awaited_batches import AwaitedBatches
 from hermes.partition.reading import CONCURRENT_LOOKUPS
 from hermes.security import Operation, Resource
 from hermes.server.clients import Client

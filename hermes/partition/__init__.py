@@ -1,7 +1,10 @@
-"""What a partition decides, for callers of either protocol: when to flush, whom to wake.
+"""A partition decides what becomes of appends and reads, for callers of either protocol.
 
-flushing, flush_queue  when logs are flushed, and which of them first
-waiting                fetches that wait until there is enough
-idempotence            batches of producers, each appended once
-damage                 looks for damaged messages in what is on disk
+partition         appends, once, and reads; counts them
+flushing, flush_queue
+                  when logs are flushed, and which of them first
+acknowledgements  waits until what was appended is on disk
+reading           reads of many partitions for one response; waiting: until there is enough
+awaited_batches   batches that idempotent producers were told to send again
+damage            looks for damaged messages in what is on disk
 """

@@ -72,6 +72,7 @@ class Fetches:
 
     def __init__(self, shared: Shared) -> None:
         self._find = shared.directory.get
+        self._partition = shared.partitions.get
         self._topics = shared.topics
         self._large_responses = shared.large_responses
         self._reader = shared.reader
@@ -119,16 +120,12 @@ class Fetches:
         Raises:
             NotInMemoryError: as `Log.read` says.
         """
-        metrics = self._metrics
         if self._refuses and not self._may(request, client):
             return MessageSetSend(fetch_code(client) if refusal is None else refusal)
         try:
             messages = self._read(request, takes_records, resident)
         except HermesError as error:
             return MessageSetSend(self._code(request, error, client, refusal is not None))
-        if messages is not None:
-            counts = metrics.topics.get(request.topic) or metrics.topic(request.topic)
-            counts.bytes_out += messages.length
         return MessageSetSend(ErrorCode.NONE, messages)
 
     def _may(self, request: FetchRequest, client: Client) -> bool:
@@ -138,10 +135,11 @@ class Fetches:
         return False
 
     def _read(self, request: FetchRequest, takes_records: bool, resident: bool) -> LogSlice | None:
-        log = self._find(request.topic, request.partition)
-        if log is None:
+        partition = self._partition(request.topic, request.partition)
+        if partition is None:
             self._topics.for_fetch(request.topic, request.partition)
             return None
+        log = partition.log
         if log.counts_messages and not takes_records:
             raise wrong_format(request.topic)
         size = min(max(request.max_size, 0), _LARGEST_FETCH_BYTES)
@@ -155,6 +153,7 @@ class Fetches:
         if not messages.length:
             messages.release()
             return None
+        partition.counts.bytes_out += messages.length
         return messages
 
     def _code(

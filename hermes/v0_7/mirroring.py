@@ -15,6 +15,7 @@ from twisted.internet.defer import Deferred, DeferredSemaphore, gatherResults
 
 from hermes.cluster.shared import Shared
 from hermes.errors import HermesError, InvalidMessageError, MessageTooLargeError, StorageError
+from hermes.partition.partition import Partition
 from hermes.protocol import (
     ALL_PARTITIONS,
     ClusterIdRequest,
@@ -146,7 +147,7 @@ class Mirroring:
     def _find(self, client: Client, wanted: MirroredSet) -> Log | None:
         """Find or create a set's log; None when that fails, as it will once more."""
         try:
-            return self._produces.log_for(wanted.topic, _partition_of(wanted), client)
+            return self._produces.partition_for(wanted.topic, _partition_of(wanted), client).log
         except HermesError:
             return None
 
@@ -156,28 +157,16 @@ class Mirroring:
         wanted, check = pair
         log = None
         try:
-            log = self._produces.log_for(wanted.topic, _partition_of(wanted), client)
+            partition = self._produces.partition_for(wanted.topic, _partition_of(wanted), client)
+            log = partition.log
             if log in refused and not log.sources.takes_ranges:
                 raise refused[log]
-            offset = self._append(log, wanted, check)
+            offset = _append(partition, wanted, check)
         except HermesError as error:
             return Appended(self._refuse(client, wanted, log, error))
         position = log.sources.position(wanted.source)
         entry = MirroredEntry(ErrorCode.NONE, -1 if offset is None else offset, position)
         return Appended.to(log, entry)  # also of what was there: is it flushed?
-
-    def _append(self, log: Log, wanted: MirroredSet, check: CheckResult) -> int | None:
-        if not isinstance(check, SetCheck):
-            raise check
-        size = len(wanted.message_set)
-        if check.valid_bytes != size:
-            raise InvalidMessageError(f"{size - check.valid_bytes} bytes are not a whole message")
-        span = SourceRange(wanted.source, wanted.source_begin, wanted.source_end, wanted.flags)
-        buffers, messages = (wanted.message_set,), check.message_count
-        offset = log.sources.append_range(span, buffers, size, messages, self._shared.now_ms())
-        if offset is not None:
-            self._produces.count(log, size, messages)
-        return offset
 
     def _refuse(
         self, client: Client, wanted: MirroredSet, log: Log | None, error: HermesError
@@ -239,6 +228,16 @@ def _begin_sources(logs: Sequence[Log]) -> _Refused:
         except StorageError as error:
             refused[log] = error
     return refused
+
+
+def _append(partition: Partition, wanted: MirroredSet, check: CheckResult) -> int | None:
+    if not isinstance(check, SetCheck):
+        raise check
+    size = len(wanted.message_set)
+    if check.valid_bytes != size:
+        raise InvalidMessageError(f"{size - check.valid_bytes} bytes are not a whole message")
+    span = SourceRange(wanted.source, wanted.source_begin, wanted.source_end, wanted.flags)
+    return partition.append_range(span, wanted.message_set, check.message_count)
 
 
 def _partition_of(wanted: MirroredSet) -> int:

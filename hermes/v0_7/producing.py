@@ -26,6 +26,7 @@ from hermes.errors import (
     StorageError,
     TooManyTopicsError,
 )
+from hermes.partition.partition import Partition
 from hermes.protocol import (
     RANDOM_PARTITION,
     AcknowledgedProduceRequest,
@@ -80,15 +81,13 @@ class Produces:
 
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
-        self._find = shared.directory.get
+        self._partitions = shared.partitions
+        self._find = shared.partitions.get
         self._topics = shared.topics
-        self._flusher = shared.flusher
         self._metrics = shared.metrics
-        self._topic_counts = shared.metrics.topics
         self._lines = shared.lines
         self._refusals = shared.refusals
         self._scheduler = shared.scheduler
-        self._now_ms = shared.now_ms
         self.checker = SetChecker(shared.settings, shared.in_thread)
         self._decoding = DeferredSemaphore(1)
 
@@ -100,14 +99,13 @@ class Produces:
         Raises:
             CloseConnection: the topic or partition is wrong, or the disk refused.
         """
-        log = self._find(run.topic, run.partition)
+        partition = self._find(run.topic, run.partition)
         try:
-            if log is None or log.counts_messages:
-                log = self.log_for(run.topic, run.partition, client)
-            log.append(run.buffers, run.byte_count, run.message_count, self._now_ms())
+            if partition is None or partition.log.counts_messages:
+                partition = self.partition_for(run.topic, run.partition, client)
+            partition.append(run.buffers, run.byte_count, run.message_count)
         except HermesError as error:
             raise self.refusal(run.topic, run.partition, error, client) from error
-        self.count(log, run.byte_count, run.message_count)
 
     def append_permitted_run(self, run: ProduceRun, client: Client) -> None:
         """Append a run if the client may; `append_run` while there are access rules.
@@ -378,27 +376,18 @@ class Produces:
         self, produce: ProduceRequest, check: CheckResult, client: Client
     ) -> tuple[Log, int]:
         """Append one checked set. As in 0.7 the topic is created even when the set is bad."""
-        log = self.log_for(produce.topic, produce.partition, client)
+        partition = self.partition_for(produce.topic, produce.partition, client)
         if not isinstance(check, SetCheck):
             raise check
         if not check.valid_bytes:
-            return log, log.end_offset
+            return partition.log, partition.log.end_offset
         valid = memoryview(produce.message_set)[: check.valid_bytes]
-        offset = log.append((valid,), check.valid_bytes, check.message_count, self._now_ms())
-        self.count(log, check.valid_bytes, check.message_count)
-        return log, offset
+        return partition.log, partition.append((valid,), check.valid_bytes, check.message_count)
 
-    def count(self, log: Log, byte_count: int, messages: int) -> None:
-        """Count what was appended, and have it flushed when that is due."""
-        counts = self._topic_counts.get(log.topic) or self._metrics.topic(log.topic)
-        counts.bytes_in += byte_count
-        counts.messages_in += messages
-        self._flusher.appended(log)
-
-    def log_for(
-        self, topic: str, partition: int, client: Client, *, takes_records: bool = False
-    ) -> Log:
-        """Find or create a partition's log; see `TopicRegistry.for_produce`.
+    def partition_for(
+        self, topic: str, number: int, client: Client, *, takes_records: bool = False
+    ) -> Partition:
+        """Find or create a partition; see `TopicRegistry.for_produce`.
 
         Raises:
             NotAuthorizedError: the client may not create the topic.
@@ -410,7 +399,7 @@ class Produces:
             error = self._refusals.create_error(client, topic)
             if error is not None:
                 raise error
-        log = self._topics.for_produce(topic, partition)
+        log = self._topics.for_produce(topic, number)
         if log.counts_messages is not takes_records:
             raise wrong_format(topic, holds_records=log.counts_messages)
         if is_new:
@@ -421,7 +410,7 @@ class Produces:
                 count=self._topics.partition_count(topic),
                 client=client,
             )
-        return log
+        return self._partitions.of(log)
 
     def drop_oversized(
         self, produce: ProduceRequest, error: MessageTooLargeError, client: Client

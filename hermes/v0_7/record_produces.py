@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from hermes.cluster.shared import Shared
-from hermes.config import BrokerConfig
 from hermes.errors import HermesError, InvalidBatchError, InvalidRecordError
+from hermes.partition.partition import batch_rules
 from hermes.protocol import ProduceRequest, core
 from hermes.protocol.batch_check import BatchRules, check_batches, expands
-from hermes.protocol.record_batches import BatchHeader, placed
+from hermes.protocol.record_batches import BatchHeader
 from hermes.server.clients import Client
 from hermes.storage import Log
 from hermes.v0_7.producing import Produces
@@ -23,17 +23,6 @@ from hermes.v0_7.set_checker import INLINE_PLAIN_BYTES, SetChecker, size_of
 #: Batches up to this size are checked in the reactor's thread: their messages are read, which
 #: Python takes thirty times as long for as the compiled core.
 INLINE_BATCH_BYTES: Final = INLINE_PLAIN_BYTES if core.KIND == "compiled" else 64 * 1024
-
-
-def batch_rules(config: BrokerConfig, topic: str) -> BatchRules:
-    """What a topic takes."""
-    settings = config.topic(topic)
-    return BatchRules(
-        settings.max_batch_bytes,
-        settings.is_compacted,
-        settings.is_log_append_time,
-        config.max_expanded_bytes,
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,17 +72,8 @@ class RecordProduces(Produces):
         self.checker = BatchChecker(shared.settings, shared.in_thread)
 
     def _append(self, produce: ProduceRequest, check: Any, client: Client) -> tuple[Log, int]:
-        log = self.log_for(produce.topic, produce.partition, client, takes_records=True)
+        partition = self.partition_for(produce.topic, produce.partition, client, takes_records=True)
         if not isinstance(check, BatchCheck):
             raise check
-        headers = check.headers
-        size, records = len(produce.message_set), sum(each.record_count for each in headers)
-        now_ms = self._now_ms()
-        is_log_append_time = self._shared.config.topic(produce.topic).is_log_append_time
-        append_time_ms = now_ms if is_log_append_time else None
-        buffers = placed(
-            produce.message_set, headers, log.end_offset, log.leader_epoch, append_time_ms
-        )
-        offset = log.append(buffers, size, records, now_ms)
-        self.count(log, size, records)
-        return log, offset
+        done = partition.append_batches(check.headers, produce.message_set)
+        return partition.log, done.base_offset

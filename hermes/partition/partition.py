@@ -1,0 +1,194 @@
+"""A partition of this broker: what becomes of appends to it, for callers of either protocol.
+
+    append          messages of Kafka 0.7 that were checked
+    append_range    the same of a mirror, once: the range of their source comes with them
+    append_batches  record batches that were checked; those of idempotent producers once
+
+What is appended is counted, and flushed when its topic's policy says so; whether it is on disk tell
+`Acknowledgements`. Nothing here waits for a disk, save where `Log.append` begins a segment.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from hermes.config import BrokerConfig
+from hermes.errors import InvalidTransactionStateError
+from hermes.partition.flushing import FlushScheduler
+from hermes.protocol.batch_check import BatchRules
+from hermes.protocol.record_batches import BatchHeader, placed
+from hermes.protocol.wire import Buffer
+from hermes.server.metrics import Metrics
+from hermes.storage import DataDirectory, Log, SourceRange
+
+
+class AppendedBatches(NamedTuple):
+    """What became of batches.
+
+    Attributes:
+        base_offset: the offset of the first message.
+        append_time_ms: the timestamp that its messages were given, in ms since 1970; -1 when they
+            keep their own. Of a duplicate the largest one of what it repeats, as Kafka has it.
+        is_duplicate: whether they had been appended before, and nothing was now.
+        end_offset: the offset after them: they are on disk once the high watermark is there.
+    """
+
+    base_offset: int
+    append_time_ms: int
+    is_duplicate: bool
+    end_offset: int
+
+
+def check_and_append(
+    log: Log,
+    headers: Sequence[BatchHeader],
+    buffer: Buffer,
+    now_ms: int,
+    *,
+    append_time_ms: int | None = None,
+) -> AppendedBatches:
+    """Append batches, unless their producer repeats them. Reactor's thread; quick.
+
+    Args:
+        log: where to.
+        headers: the batches', as `check_batches` found them.
+        buffer: the batches. Not kept.
+        now_ms: ms since 1970.
+        append_time_ms: under LogAppendTime the timestamp that all messages get; else None.
+
+    Raises:
+        OutOfOrderSequenceError, InvalidProducerEpochError: the producer is out of step.
+        InvalidTransactionStateError: a batch is part of a transaction; there are none here.
+        StorageError: as for `Log.append`.
+    """
+    if any(header.is_transactional for header in headers):
+        raise InvalidTransactionStateError("the batch is part of no transaction that there is")
+    # Before anything is said about order: what is known of producers is being read again, perhaps.
+    log.check_online()
+    producers, base = log.producers, log.end_offset
+    if producers is not None:
+        producers.expire(now_ms)
+        known = producers.check(headers, base)
+        if known is not None:
+            end = known.last_offset + 1
+            return AppendedBatches(known.base_offset, known.timestamp_ms, True, end)
+    count = sum(header.last_offset_delta + 1 for header in headers)
+    buffers = placed(buffer, headers, base, log.leader_epoch, append_time_ms)
+    log.append(buffers, sum(map(len, buffers)), count, now_ms)
+    if producers is not None:
+        if append_time_ms is not None:
+            headers = [each._replace(max_timestamp_ms=append_time_ms) for each in headers]
+        producers.note(headers, base, now_ms)
+    return AppendedBatches(
+        base, -1 if append_time_ms is None else append_time_ms, False, base + count
+    )
+
+
+class Partition:
+    """One partition. Lives in the reactor's thread.
+
+    Attributes:
+        log: its log.
+        counts: its topic's.
+    """
+
+    __slots__ = ("_config", "_flusher", "_now_ms", "counts", "log")
+
+    def __init__(
+        self,
+        log: Log,
+        metrics: Metrics,
+        flusher: FlushScheduler,
+        config: Callable[[], BrokerConfig],
+        now_ms: Callable[[], int],
+    ) -> None:
+        self.log = log
+        self.counts = metrics.topic(log.topic)
+        self._flusher = flusher
+        self._config = config
+        self._now_ms = now_ms
+
+    def append(self, buffers: Sequence[Buffer], byte_count: int, message_count: int) -> int:
+        """Append messages of Kafka 0.7; the offset of the first one.
+
+        Raises:
+            StorageError: as for `Log.append`.
+        """
+        offset = self.log.append(buffers, byte_count, message_count, self._now_ms())
+        self._appended(byte_count, message_count)
+        return offset
+
+    def append_range(
+        self, span: SourceRange, message_set: Buffer, message_count: int
+    ) -> int | None:
+        """Append what a mirror has read, unless it is there already; its offset, or None.
+
+        Raises:
+            HermesError: as for `LogSources.append_range`.
+        """
+        size = len(message_set)
+        offset = self.log.sources.append_range(
+            span, (message_set,), size, message_count, self._now_ms()
+        )
+        if offset is not None:
+            self._appended(size, message_count)
+        return offset
+
+    def append_batches(self, headers: Sequence[BatchHeader], data: Buffer) -> AppendedBatches:
+        """Append record batches, unless their producer repeats them; see `check_and_append`."""
+        now_ms = self._now_ms()
+        is_log_append_time = self._config().topic(self.log.topic).is_log_append_time
+        append_time_ms = now_ms if is_log_append_time else None
+        done = check_and_append(self.log, headers, data, now_ms, append_time_ms=append_time_ms)
+        if not done.is_duplicate:
+            self._appended(len(data), sum(header.record_count for header in headers))
+        return done
+
+    def _appended(self, byte_count: int, message_count: int) -> None:
+        self.counts.bytes_in += byte_count
+        self.counts.messages_in += message_count
+        self._flusher.appended(self.log)
+
+
+class Partitions:
+    """The partitions of this broker that have a log. Lives in the reactor's thread."""
+
+    def __init__(
+        self,
+        directory: DataDirectory,
+        metrics: Metrics,
+        flusher: FlushScheduler,
+        config: Callable[[], BrokerConfig],
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._find = directory.get
+        self._made: tuple[Any, ...] = metrics, flusher, config, now_ms
+        self._known: dict[Log, Partition] = {}
+
+    def get(self, topic: str, number: int) -> Partition | None:
+        """Find one by its own number; None for one that has no log."""
+        log = self._find(topic, number)
+        if log is None:
+            return None
+        return self._known.get(log) or self.of(log)
+
+    def of(self, log: Log) -> Partition:
+        """Find the one that has a log."""
+        found = self._known.get(log)
+        if found is None:
+            found = self._known[log] = Partition(log, *self._made)
+        return found
+
+    def forget(self, log: Log) -> None:
+        """A log was deleted."""
+        self._known.pop(log, None)
+
+
+def batch_rules(config: BrokerConfig, topic: str) -> BatchRules:
+    """What record batches a topic takes."""
+    settings = config.topic(topic)
+    return BatchRules(
+        settings.max_batch_bytes,
+        settings.is_compacted,
+        settings.is_log_append_time,
+        config.max_expanded_bytes,
+    )
