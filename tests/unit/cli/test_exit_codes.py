@@ -75,4 +75,4 @@ def test_debugging_shows_the_traceback_before_the_line(capsys, monkeypatch):
     assert conclude(caught.value) == 1
     err = capsys.readouterr().err
     assert err.startswith("Traceback")
-    assert "test_exits.py" in err
+    assert "test_exit_codes.py" in err
