@@ -86,7 +86,7 @@ class _PairGraph:
         self._pairs: dict[tuple[int, int], _SchemaPair] = {}
         self._to_do: deque[_SchemaPair] = deque()
         self._named_branches: dict[int, dict[str, list[AvroType]]] = {}
-        self._looks = 0
+        self._counted = 0
 
     def build(self, reader: AvroType, writer: AvroType) -> _SchemaPair:
         root = self._pair(reader, writer)
@@ -135,7 +135,7 @@ class _PairGraph:
                 to_do.append((_shortened(path + end), part))
 
     def _pair(self, reader: AvroType, writer: AvroType) -> _SchemaPair:
-        self._look()
+        self._count()
         key = id(reader), id(writer)
         if key not in self._pairs:
             self._pairs[key] = _SchemaPair(reader, writer)
@@ -153,17 +153,17 @@ class _PairGraph:
                     by_name[name].append(each)
         names = {writer.simple_name, writer.name} if writer.name else {""}
         candidates = {id(each): each for name in names for each in by_name.get(name, ())}
-        self._look(sum(1 + len(each.aliases) for each in candidates.values()))
+        self._count(sum(1 + len(each.aliases) for each in candidates.values()))
         return [each for each in candidates.values() if _may_fit(each, writer)]
 
-    def _look(self, count: int = 1) -> None:
-        self._looks += count
-        if self._looks > MAX_PAIRS:
+    def _count(self, count: int = 1) -> None:
+        self._counted += count
+        if self._counted > MAX_PAIRS:
             raise _TooLargeError
 
     def _compare(self, pair: _SchemaPair) -> None:
         reader, writer = pair.reader, pair.writer
-        self._look(len(reader.aliases))
+        self._count(len(reader.aliases))
         if writer.kind == "union":
             pair.parts = [("", self._pair(reader, each)) for each in writer.branches]
         elif reader.kind == "union":
@@ -186,7 +186,7 @@ class _PairGraph:
             self._compare_decimals(pair)
 
     def _compare_symbols(self, pair: _SchemaPair) -> None:
-        self._look(len(pair.reader.symbols) + len(pair.writer.symbols))
+        self._count(len(pair.reader.symbols) + len(pair.writer.symbols))
         missing = [each for each in pair.writer.symbols if each not in pair.reader.symbols]
         if missing and pair.reader.default is None:
             shown = ", ".join(quoted(each, 40) for each in missing[:_MOST_SYMBOLS])
@@ -196,10 +196,10 @@ class _PairGraph:
             )
 
     def _compare_fields(self, pair: _SchemaPair) -> None:
-        self._look(len(pair.writer.fields))
+        self._count(len(pair.writer.fields))
         written = {each.name: each for each in pair.writer.fields}
         for each in pair.reader.fields:
-            self._look(1 + len(each.aliases))
+            self._count(1 + len(each.aliases))
             source = _source(each, written)
             if source is not None:
                 pair.parts.append((f".{each.name}", self._pair(each.type, source.type)))
@@ -255,14 +255,14 @@ def _mismatch(reader: AvroType, writer: AvroType) -> str:
             f"{reader.kind} {quoted(reader.name)} can't be read from {quoted(writer.name)}: the "
             "names differ, and no alias says that they are the same"
         )
-    return f"{_told(reader)} can't be read from {_told(writer)}"
+    return f"{_described(reader)} can't be read from {_described(writer)}"
 
 
 def _no_branch(pair: _SchemaPair) -> str:
-    return f"no branch of the union can be read from {_told(pair.writer)}"
+    return f"no branch of the union can be read from {_described(pair.writer)}"
 
 
-def _told(kind: AvroType) -> str:
+def _described(kind: AvroType) -> str:
     return f"{kind.kind} {quoted(kind.name)}" if kind.name else kind.kind
 
 

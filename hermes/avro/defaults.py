@@ -36,10 +36,10 @@ class Defaults:
     def _fits(self, value: Any, kind: AvroType) -> bool:
         key = id(value), id(kind)
         if key not in self._known:
-            self._known[key] = self._look(value, kind)
+            self._known[key] = self._compare(value, kind)
         return self._known[key]
 
-    def _look(self, value: Any, kind: AvroType) -> bool:
+    def _compare(self, value: Any, kind: AvroType) -> bool:
         if kind.kind == "union":  # any branch: since 1.12, and others' libraries did before
             return any(self._fits(value, each) for each in kind.branches)
         if kind.kind in RECORDS:

@@ -58,7 +58,7 @@ class Associate:
             "resourceNamespace": first.resource_namespace,
             "resourceId": first.resource_id,
             "resourceType": first.resource_type,
-            "associations": [_told(each) for each in self.associations],
+            "associations": [_entry(each) for each in self.associations],
         }
         return MutationResult(AssociationsMade(tuple(new)) if new else None, answer)
 
@@ -169,9 +169,9 @@ def read_associations(body: dict[str, Any]) -> tuple[Association, ...]:
     return tuple(found)
 
 
-def _told(association: Association) -> dict[str, Any]:
-    told = association.to_json()
-    return {key: told[key] for key in ("subject", "associationType", "lifecycle", "frozen")}
+def _entry(association: Association) -> dict[str, Any]:
+    found = association.to_json()
+    return {key: found[key] for key in ("subject", "associationType", "lifecycle", "frozen")}
 
 
 def _text(found: dict[str, Any], key: str, default: str | None = None) -> str:

@@ -131,13 +131,13 @@ class SetConfig:
         _check_settings(given)
         kept = config(state, self.subject, or_global=False) if _has(state, self.subject) else {}
         kept = {key: value for key, value in {**kept, **given}.items() if value is not None}
-        told = {**given}
-        if "compatibilityLevel" in told:
-            told = {"compatibility": told.pop("compatibilityLevel"), **told}
+        shown = {**given}
+        if "compatibilityLevel" in shown:
+            shown = {"compatibility": shown.pop("compatibilityLevel"), **shown}
         text = write_document(kept, sort_keys=True)
         if state.configs.get(self.subject) == text:
-            return MutationResult(None, told)
-        return MutationResult(ConfigChanged(self.subject, text), told)
+            return MutationResult(None, shown)
+        return MutationResult(ConfigChanged(self.subject, text), shown)
 
 
 @dataclass(frozen=True, slots=True)

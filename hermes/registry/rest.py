@@ -94,7 +94,7 @@ class RegistryResource(Resource):
         request.notifyFinish().addErrback(lambda _: None)
         began = perf_counter()
         try:
-            call = self._ask(request)
+            call = self._read_call(request)
         except RegistryError as error:
             self._respond(request, error_response(error))
             return int(NOT_DONE_YET)
@@ -106,12 +106,12 @@ class RegistryResource(Resource):
         found: Deferred[Any] = deferToThreadPool(
             self._reactor, self._pool, self._service.answer, call
         )
-        found.addCallback(self._result_of)
+        found.addCallback(self._awaited)
         found.addErrback(self._fault, call)
         found.addCallback(answered)
         return int(NOT_DONE_YET)
 
-    def _ask(self, request: Any) -> RestRequest:
+    def _read_call(self, request: Any) -> RestRequest:
         """A request as the service understands it.
 
         Raises:
@@ -192,7 +192,7 @@ class RegistryResource(Resource):
             return False
         return origin is None or origin.partition(b"://")[2].lower() == hosts[0].lower()
 
-    def _result_of(self, future: "Future[RestResponse]") -> "RestResponse | Deferred[RestResponse]":
+    def _awaited(self, future: "Future[RestResponse]") -> "RestResponse | Deferred[RestResponse]":
         """A future's result, once it has one, in the reactor's thread."""
         if future.done():
             return future.result()

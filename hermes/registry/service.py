@@ -3,7 +3,6 @@
 import contextlib
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any
 
 from hermes.quoting import quoted
 from hermes.registry.call_parameters import CallParameters
@@ -11,7 +10,7 @@ from hermes.registry.errors import RegistryError
 from hermes.registry.registration import RegisterSchema
 from hermes.registry.rest_messages import RestRequest, RestResponse, error_response, json_response
 from hermes.registry.routes import ROUTES, RawText, RestRoute
-from hermes.registry.store import RegistryStore, finished
+from hermes.registry.store import RegistryStore, finished, then
 from hermes.registry.writer import Mutation
 
 #: Where a registry tells who leads, and how far it is: Hermes' own call.
@@ -45,10 +44,10 @@ class RegistryService:
         if route.change is not None:
             change = route.change(call)
             self._read_ahead(change)
-            return _refusals(self._store.write(change, request))
-        return self._read(lambda: self._look(route, call))
+            return then(self._store.write(change, request), _response_to)
+        return self._read(lambda: self._respond(route, call))
 
-    def _look(self, route: RestRoute, call: CallParameters) -> RestResponse:
+    def _respond(self, route: RestRoute, call: CallParameters) -> RestResponse:
         try:
             if route.study is not None:
                 study = route.study(call)
@@ -71,17 +70,12 @@ class RegistryService:
         answer = look()
         if answer.status != _NOT_FOUND:
             return finished(answer)
-        answered: Future[RestResponse] = Future()
 
-        def again(refreshed: "Future[bool]") -> None:
-            try:
-                is_newer = refreshed.exception() is None and refreshed.result()
-                answered.set_result(look() if is_newer else answer)
-            except Exception as error:
-                answered.set_exception(error)
+        def again(refreshed: "Future[bool]") -> RestResponse:
+            is_newer = refreshed.exception() is None and refreshed.result()
+            return look() if is_newer else answer
 
-        self._store.refresh().add_done_callback(again)
-        return answered
+        return then(self._store.refresh(), again)
 
     def _read_ahead(self, change: Mutation) -> None:
         """Read and compare what a change brings, so that the writer finds that in the cache.
@@ -127,18 +121,8 @@ def _find(request: RestRequest) -> tuple[RestRoute, tuple[str, ...]]:
     raise RegistryError(_NOT_FOUND, f"HTTP 404 Not Found: nothing is served at {quoted(shown)}")
 
 
-def _refusals(written: "Future[RestResponse]") -> "Future[RestResponse]":
-    """Turns a RegistryError into its response."""
-    answered: Future[RestResponse] = Future()
-
-    def done(written: "Future[RestResponse]") -> None:
-        error: Any = written.exception()
-        if error is None:
-            answered.set_result(written.result())
-        elif isinstance(error, RegistryError):
-            answered.set_result(error_response(error))
-        else:
-            answered.set_exception(error)
-
-    written.add_done_callback(done)
-    return answered
+def _response_to(written: "Future[RestResponse]") -> RestResponse:
+    try:
+        return written.result()
+    except RegistryError as error:
+        return error_response(error)

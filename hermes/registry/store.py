@@ -10,6 +10,7 @@ from hermes.registry.state import RegistryState
 from hermes.registry.writer import Mutation
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 
 class RegistryStore(Protocol):
@@ -53,13 +54,13 @@ def finished(result: T) -> "Future[T]":
     return future
 
 
-def then(future: "Future[Any]", made: Callable[[Any], T]) -> "Future[T]":
-    """A future of what `made` makes of a future's result; an exception is passed on."""
+def then(future: "Future[U]", made: Callable[["Future[U]"], T]) -> "Future[T]":
+    """A future of what `made` makes of a future that is done, or of what it raises."""
     following: Future[T] = Future()
 
-    def done(first: "Future[Any]") -> None:
+    def done(first: "Future[U]") -> None:
         try:
-            following.set_result(made(first.result()))
+            following.set_result(made(first))
         except Exception as error:
             following.set_exception(error)
 

@@ -136,7 +136,7 @@ class TopicStore:
         writer = self.log.writer
         if writer is None or not self.election.is_leading:
             return None
-        return then(writer.write(change), json_response)
+        return then(writer.write(change), lambda written: json_response(written.result()))
 
     def _write_patiently(
         self, change: Mutation, request: RestRequest, until: float

@@ -124,7 +124,7 @@ class RegistryClient:
         unknown_since = self._unknown.get(schema_id)
         if unknown_since is not None and time.monotonic() - unknown_since < _UNKNOWN_SECONDS:
             raise self._no_such_id(schema_id)
-        return self._cache.once(("id", schema_id), lambda: self._ask_for_id(schema_id))
+        return self._cache.get(("id", schema_id), lambda: self._ask_for_id(schema_id))
 
     def _ask_for_id(self, schema_id: int) -> RegisteredSchema:
         try:
@@ -158,7 +158,7 @@ class RegistryClient:
         def ask() -> RegisteredSchema:
             return self._read(self._exchanges.ask_all(path), {})
 
-        return ask() if fresh else self._cache.once(("version", subject, version), ask)
+        return ask() if fresh else self._cache.get(("version", subject, version), ask)
 
     def latest(self, subject: str) -> RegisteredSchema:
         """Look up the latest version of a subject, now.
@@ -174,7 +174,7 @@ class RegistryClient:
         """List the subjects that have a version, now."""
         answer = self._exchanges.ask("GET", "/subjects")
         if not isinstance(answer, list) or not all(isinstance(each, str) for each in answer):
-            raise self._misunderstood(answer)
+            raise self._malformed(answer)
         return answer
 
     def versions(self, subject: str) -> list[int]:
@@ -185,7 +185,7 @@ class RegistryClient:
         """
         answer = self._exchanges.ask("GET", f"/subjects/{_quoted(subject)}/versions")
         if not isinstance(answer, list) or not all(type(each) is int for each in answer):
-            raise self._misunderstood(answer)
+            raise self._malformed(answer)
         return answer
 
     def compatibility(self, subject: str) -> str:
@@ -196,7 +196,7 @@ class RegistryClient:
             level = answer.get("compatibilityLevel") if isinstance(answer, dict) else None
             if isinstance(level, str):
                 return level
-        raise self._misunderstood(answer)
+        raise self._malformed(answer)
 
     def texts(self, schema: RegisteredSchema) -> tuple[str, ...]:
         """A schema after all schemas it refers to, in dependency order.
@@ -207,8 +207,8 @@ class RegistryClient:
             HermesError: as `by_id`.
         """
         if not isinstance(schema, RegisteredSchema):
-            raise _wrong("schema", "a RegisteredSchema, as by_id returns it", schema)
-        return self._cache.once(
+            raise _argument_error("schema", "a RegisteredSchema, as by_id returns it", schema)
+        return self._cache.get(
             ("texts", schema.text, schema.references), lambda: self._ask_for_texts(schema)
         )
 
@@ -294,10 +294,10 @@ class RegistryClient:
             answer = self._exchanges.ask("POST", path, body)
             number = answer.get("id") if isinstance(answer, dict) else None
             if type(number) is not int:
-                raise self._misunderstood(answer)
+                raise self._malformed(answer)
             return number
 
-        return self._cache.once((what, subject, text, schema_type, tuple(references)), ask)
+        return self._cache.get((what, subject, text, schema_type, tuple(references)), ask)
 
     def incompatibilities(
         self,
@@ -319,7 +319,7 @@ class RegistryClient:
         body = _checked_body(_text_of(text), schema_type, references)
         answer = self._exchanges.ask("POST", path, body)
         if not isinstance(answer, dict) or not isinstance(answer.get("is_compatible"), bool):
-            raise self._misunderstood(answer)
+            raise self._malformed(answer)
         if answer["is_compatible"]:
             return []
         messages = answer.get("messages")
@@ -332,9 +332,9 @@ class RegistryClient:
         try:
             return read_registered({**answer, **known})
         except (KeyError, TypeError) as error:
-            raise self._misunderstood(answer) from error
+            raise self._malformed(answer) from error
 
-    def _misunderstood(self, answer: Any) -> SchemaRegistryError:
+    def _malformed(self, answer: Any) -> SchemaRegistryError:
         return SchemaRegistryError(
             f"there is no schema registry at {self.name}: it answered {quoted(answer)}", status=200
         )
@@ -342,7 +342,7 @@ class RegistryClient:
 
 def _quoted(subject: str) -> str:
     if not isinstance(subject, str):
-        raise _wrong("subject", "a str", subject)
+        raise _argument_error("subject", "a str", subject)
     return quote(subject, safe="")
 
 
@@ -351,7 +351,7 @@ def _text_of(schema: SchemaText) -> str:
     if isinstance(schema, str):
         return schema
     if not isinstance(schema, Mapping | list):
-        raise _wrong("text", "a schema as a str, a dict or a list", schema)
+        raise _argument_error("text", "a schema as a str, a dict or a list", schema)
     try:
         return json.dumps(dict(schema) if isinstance(schema, Mapping) else schema)
     except (TypeError, ValueError, RecursionError) as error:
@@ -362,18 +362,18 @@ def _checked_body(
     text: str, schema_type: str, references: Sequence[SchemaReference]
 ) -> dict[str, Any]:
     if not isinstance(schema_type, str):
-        raise _wrong("schema_type", "AVRO, JSON or PROTOBUF", schema_type)
+        raise _argument_error("schema_type", "AVRO, JSON or PROTOBUF", schema_type)
     is_list = isinstance(references, Sequence) and not isinstance(references, SchemaReference)
     if not is_list or not all(isinstance(each, SchemaReference) for each in references):
-        raise _wrong("references", "a list of SchemaReference", references)
+        raise _argument_error("references", "a list of SchemaReference", references)
     return body_of(text, schema_type, references)
 
 
 def _check_number(name: str, value: object, hint: str = "") -> None:
     if type(value) is not int:
-        raise _wrong(name, "a whole number", value, hint)
+        raise _argument_error(name, "a whole number", value, hint)
 
 
-def _wrong(name: str, expected: str, value: object, hint: str = "") -> ArgumentError:
+def _argument_error(name: str, expected: str, value: object, hint: str = "") -> ArgumentError:
     text = f"{name}: expected {expected}, got {quoted(value)} ({type(value).__name__})"
     return ArgumentError(f"{text}; {hint}" if hint else text)

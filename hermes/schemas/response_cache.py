@@ -22,7 +22,7 @@ class ResponseCache:
         self._answers: dict[object, Future[Any]] = {}
         self._process = os.getpid()
 
-    def once(self, key: object, ask: Callable[[], _T]) -> _T:
+    def get(self, key: object, ask: Callable[[], _T]) -> _T:
         """The response for a key, requested unless it is cached; a failure isn't kept."""
         if self._process != os.getpid():
             self._forget_other_threads()

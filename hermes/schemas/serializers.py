@@ -20,8 +20,8 @@ from hermes.schemas.subjects import subject_of
 
 _AVRO: Final = "AVRO"
 _JSON: Final = "JSON"
-# Of how many schemas the readings are kept; then they are made again.
-_MOST_READINGS: Final = 1_000
+# Of how many schemas the decoders are kept; then they are made again.
+_MOST_DECODERS: Final = 1_000
 
 
 class RecordWriter:
@@ -53,7 +53,7 @@ class RecordWriter:
         self._references = tuple(references)
         self.schema = configured_schema("schema", schema, _referenced(registry, self._references))
         try:
-            self._subject_of = _naming(subject, strategy, self.schema.name)
+            self._subject_of = _subject_namer(subject, strategy, self.schema.name)
         except ValueError as error:
             raise ConfigError("subject_strategy", str(error)) from error
         self._id_of = registry.register if may_register else registry.id_of
@@ -117,7 +117,7 @@ class RecordReader:
             self._reader = configured_schema(
                 "reader_schema", reader_schema, referenced, keep_uuids_as_text=keep_uuids_as_text
             )
-        self._readings: dict[int, _Reading] = {}
+        self._decoders: dict[int, _Decoder] = {}
 
     def read(self, payload: bytes) -> Any:
         """Read a payload.
@@ -128,26 +128,26 @@ class RecordReader:
             SchemaRegistryError: the registry refused, or its response is malformed.
             RegistryUnavailableError: it can't be reached. The payload may be good.
         """
-        return self._reading(schema_id_of(payload))(payload)
+        return self._decoder_of(schema_id_of(payload))(payload)
 
     def read_as_json(self, payload: bytes) -> bytes:
         """Read a payload as `read`, and write its value as one line of JSON."""
         return value_to_json(self.read(payload))
 
-    def _reading(self, schema_id: int) -> "_Reading":
-        reading = self._readings.get(schema_id)
-        if reading is None:
+    def _decoder_of(self, schema_id: int) -> "_Decoder":
+        decoder = self._decoders.get(schema_id)
+        if decoder is None:
             try:
                 registered = self._registry.by_id(schema_id)
-                reading = self._made(registered)
+                decoder = self._new_decoder(registered)
             except UnknownSchemaError as error:
                 raise EncodingError(str(error)) from error
-            if len(self._readings) >= _MOST_READINGS:
-                self._readings.clear()
-            self._readings[schema_id] = reading
-        return reading
+            if len(self._decoders) >= _MOST_DECODERS:
+                self._decoders.clear()
+            self._decoders[schema_id] = decoder
+        return decoder
 
-    def _made(self, registered: RegisteredSchema) -> "_Reading":
+    def _new_decoder(self, registered: RegisteredSchema) -> "_Decoder":
         """The function for a schema. One that can't be used is remembered, too: it won't change."""
         schema_id = registered.schema_id
         if registered.schema_type == _JSON and self._reader is None:
@@ -163,10 +163,10 @@ class RecordReader:
         return lambda payload: _read_avro(schema_id, reader, payload)
 
 
-_Reading = Callable[[bytes], Any]
+_Decoder = Callable[[bytes], Any]
 
 
-def _refusal(reason: str) -> _Reading:
+def _refusal(reason: str) -> _Decoder:
     def refuse(payload: bytes) -> Any:
         raise EncodingError(reason)
 
@@ -206,7 +206,7 @@ def _referenced(registry: RegistryClient, references: Sequence[SchemaReference])
     return referenced
 
 
-def _naming(subject: str | None, strategy: str, record: str | None) -> Callable[[str], str]:
+def _subject_namer(subject: str | None, strategy: str, record: str | None) -> Callable[[str], str]:
     if subject is not None:
         return lambda topic: subject
     subject_of(strategy, "", record)  # raises what there is to raise

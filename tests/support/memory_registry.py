@@ -32,7 +32,7 @@ class MemoryRegistry:
             yield self._state
 
     def write(self, change: Mutation, request: RestRequest) -> "Future[RestResponse]":
-        return then(self._writer.write(change), json_response)
+        return then(self._writer.write(change), lambda written: json_response(written.result()))
 
     def refresh(self) -> "Future[bool]":
         return finished(False)
