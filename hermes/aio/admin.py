@@ -22,12 +22,11 @@ from hermes.protocol import (
 
 
 class AsyncAdministration:
-    """The part of an asynchronous consumer that operators use."""
+    """The part of an asynchronous consumer that operators use; see `hermes.SimpleConsumer`."""
 
     _channel: AsyncChannel
 
     async def create_topic(self, topic: str, settings: Mapping[str, object] | None = None) -> None:
-        """See `hermes.SimpleConsumer.create_topic`."""
         await self._channel.require(CreateTopicRequest.TYPE, "creating a topic")
         await self._channel.run(admin.create_topic(topic, settings or {}))
 
@@ -37,36 +36,29 @@ class AsyncAdministration:
         settings: Mapping[str, object] | None = None,
         reset: Iterable[str] | None = (),
     ) -> None:
-        """See `hermes.SimpleConsumer.alter_topic`."""
         await self._channel.require(AlterTopicRequest.TYPE, "altering a topic")
         await self._channel.run(admin.alter_topic(topic, settings or {}, reset))
 
     async def reload_config(self) -> admin.ReloadedConfig:
-        """See `hermes.SimpleConsumer.reload_config`."""
         await self._channel.require(ReloadConfigRequest.TYPE, "reading broker.yaml again")
         return await self._channel.run(admin.reload_config())
 
     async def describe_settings(self, topic: str | None = None) -> list[SettingDescription]:
-        """See `hermes.SimpleConsumer.describe_settings`."""
         await self._channel.require(DescribeSettingsRequest.TYPE, "describing settings")
         return await self._channel.run(admin.describe_settings(topic))
 
     async def describe_partitions(self, topic: str) -> list[PartitionDescription]:
-        """See `hermes.SimpleConsumer.describe_partitions`."""
         await self._channel.require(DescribePartitionsRequest.TYPE, "describing partitions")
         return await self._channel.run(admin.describe_partitions(topic))
 
     async def cluster_id(self) -> str:
-        """See `hermes.SimpleConsumer.cluster_id`."""
         await self._channel.require(ClusterIdRequest.TYPE, "telling the cluster's id")
         return await self._channel.run(cluster_id())
 
     async def brokers(self) -> list[ClusterBroker]:
-        """See `hermes.SimpleConsumer.brokers`."""
         await self._channel.require(ClusterBrokersRequest.TYPE, "telling the cluster's brokers")
         return await self._channel.run(cluster_brokers())
 
     async def recent_log_lines(self, first: int | None = None, max_lines: int = 100) -> LogLines:
-        """See `hermes.SimpleConsumer.recent_log_lines`."""
         await self._channel.require(RecentLogLinesRequest.TYPE, "reading the log")
         return await self._channel.run(admin.recent_log_lines(first, max_lines))

@@ -29,12 +29,6 @@ _KEPT_BYTES: Final = 4 * 1024 * 1024
 class _Answers(asyncio.BufferedProtocol):
     """One connection: answers in request order, one request at a time.
 
-    Args:
-        host: where to.
-        port: where to.
-        max_response_bytes: an answer that claims more is refused.
-        security: what the client brings.
-
     Attributes:
         closed: done when the connection is.
         is_open: whether neither side has closed it.
@@ -57,17 +51,16 @@ class _Answers(asyncio.BufferedProtocol):
 
     @property
     def is_idle(self) -> bool:
-        """Whether it may be used for another request: no unsolicited bytes have arrived."""
+        """Whether no unsolicited bytes have arrived."""
         return self.is_open and not self._poll.poll(0)
 
     def call(self, request: bytes) -> "asyncio.Future[memoryview]":
-        """Send a request; the future has the answer's body, until the next call."""
+        """The future has the answer's body, until the next call."""
         self._waiting = asyncio.get_running_loop().create_future()
         self._transport.write(request)
         return self._waiting
 
     def drop(self) -> None:
-        """Give the connection up."""
         self.is_open = False
         self._transport.abort()
 
@@ -137,17 +130,7 @@ class _Answers(asyncio.BufferedProtocol):
 
 
 class AsyncioConnection:
-    """A lazily made, self-repairing connection; see `hermes.client.BrokerConnection`.
-
-    Args:
-        host: the broker's name or address, or both as in `localhost:9092`.
-        port: its port; None for the one in `host`, or else 9092.
-        timeout_seconds: the longest that one call may take, connecting and waiting for other
-            calls included.
-        connect_timeout_seconds: the longest that connecting may take.
-        max_response_bytes: an answer that claims more is refused.
-        security: whom to trust, and who this is.
-    """
+    """A lazily made, self-repairing connection; see `hermes.client.BrokerConnection`."""
 
     def __init__(
         self,
@@ -170,11 +153,10 @@ class AsyncioConnection:
 
     @property
     def address(self) -> str:
-        """`host:port`."""
         return f"{self._host}:{self._port}"
 
     async def call(self, request: bytes, timeout_seconds: float) -> memoryview:
-        """See `AsyncConnection`. Cancelling it costs the connection, nothing else."""
+        """Cancelling it costs the connection, nothing else."""
         if self._is_forked:
             raise ClientError(f"this connection to {self.address} {FORKED}")
         try:
@@ -191,18 +173,16 @@ class AsyncioConnection:
             ) from error
 
     async def sleep(self, seconds: float) -> None:
-        """See `AsyncConnection`."""
         await asyncio.sleep(seconds)
 
     def disconnect(self) -> None:
-        """See `AsyncConnection`."""
         answers, self._answers = self._answers, None
         # In a forked process the event loop shares the parent's selector: nothing may be removed.
         if answers is not None and not self._is_forked:
             answers.drop()
 
     async def close(self) -> None:
-        """See `AsyncConnection`; calls under way fail."""
+        """Calls under way fail."""
         self._closed = True
         answers = self._answers
         self.disconnect()
@@ -210,7 +190,6 @@ class AsyncioConnection:
             await answers.closed
 
     def forked(self) -> None:
-        """See `hermes.forks.Forkable`."""
         self._is_forked = True
 
     async def _exchange(self, request: bytes) -> memoryview:

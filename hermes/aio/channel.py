@@ -42,11 +42,8 @@ class AsyncConnection(Protocol):
     async def call(self, request: bytes, timeout_seconds: float) -> Buffer:
         """Send a request and wait for its answer's body; connect first if need be.
 
-        The body is to be decoded before anything else is awaited: its memory is used again.
-
-        Raises:
-            BrokerUnavailableError, BrokerTimeoutError, RemoteProtocolError: as
-                `hermes.client.BrokerConnection.call`. The connection is closed then.
+        The body is to be decoded before anything else is awaited: its memory is used again. Raises
+        what `hermes.client.BrokerConnection.call` does; the connection is closed then.
         """
 
     async def sleep(self, seconds: float) -> None:
@@ -76,16 +73,9 @@ async def prove_identity(
     address: str,
     in_thread: Callable[..., Awaitable[Any]],
 ) -> None:
-    """Say who this is, over a connection that was just made.
+    """Say who this is, over a connection that was just made; raises as `authenticate` does.
 
-    Args:
-        connection: what to say it over.
-        security: has a user.
-        address: of the broker, for errors.
-        in_thread: calls a function off the event loop: one of the steps computes for milliseconds.
-
-    Raises:
-        HermesError: as `authenticate`.
+    `in_thread` calls a function off the event loop: one of the steps computes for milliseconds.
     """
     talk = authenticate(security, address)
     step = next(talk, None)
@@ -103,14 +93,7 @@ async def prove_identity(
 class AsyncChannel:
     """A connection, what the broker at its other end supports, and conversations over it.
 
-    Args:
-        connection: the channel's own from now on.
-        supports_hermes_requests: whether the broker answers Hermes' own requests; None to find
-            out when that first matters.
-
-    Attributes:
-        refused: explains what the broker refuses.
-        broker_versions: which requests the broker answers.
+    See `hermes.client.Channel`; the connection is the channel's own from now on.
     """
 
     def __init__(
@@ -121,15 +104,12 @@ class AsyncChannel:
         self.broker_versions = BrokerVersions(supports_hermes_requests)
 
     async def versions(self) -> Mapping[int, int]:
-        """The request types that the broker supports; requested once."""
         return await self.run(self.broker_versions.learn())
 
     async def require(self, request_type: int, purpose: str) -> None:
-        """See `BrokerVersions.require`."""
         await self.run(self.broker_versions.require(request_type, purpose))
 
     async def run(self, conversation: Conversation[R]) -> R:
-        """Hold a conversation and return what it returns, or raise what it raises."""
         step: Step | None = None
         try:
             step = next(conversation)
@@ -174,7 +154,6 @@ class AsyncChannel:
             raise
 
     async def _stranger(self, step: Step | None, error: HermesError) -> HermesError | None:
-        """Whose port it is, if not a broker's."""
         probes = self.broker_versions.who_is_it(self.connection.address, step, error)
         timeout = min(self.connection.timeout_seconds, PROBE_SECONDS)
         found = None

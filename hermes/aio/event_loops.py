@@ -55,13 +55,12 @@ class AsyncioLoop(EventLoop):
         self._loop = asyncio.get_running_loop()
 
     def in_thread(self, function: Callable[..., R], *arguments: Any) -> Awaitable[R]:
-        """See `EventLoop`."""
         return asyncio.to_thread(function, *arguments)
 
     def run_from_thread(
         self, function: Callable[[], Awaitable[Any]], timeout_seconds: float
     ) -> None:
-        """See `EventLoop`; does nothing when the loop is closed."""
+        """Does nothing when the loop is closed."""
 
         async def call() -> None:
             await function()
@@ -75,15 +74,12 @@ class AsyncioLoop(EventLoop):
         future.result(timeout_seconds)
 
     def current_task(self) -> object:
-        """See `EventLoop`."""
         return asyncio.current_task()
 
     def signal(self) -> Signal:
-        """See `EventLoop`."""
         return _AsyncioSignal(self._loop)
 
     async def sleep(self, seconds: float) -> None:
-        """See `EventLoop`."""
         await asyncio.sleep(seconds)
 
 

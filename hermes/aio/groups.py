@@ -1,8 +1,7 @@
 """Consumers in groups for event loops: the members of `hermes.client.groups`, awaited.
 
 Joining, rebalancing and fetching ahead are done by the threads of the blocking connector; the loop
-takes what they have fetched without waiting. What depends on
-the kind of loop is in `hermes.aio.event_loops`; Twisted's connector is in `hermes.aio.twisted`.
+takes what they have fetched without waiting.
 """
 
 import inspect
@@ -58,11 +57,6 @@ class MessageStream:
     Example:
         async for message, topic, partition, offset, *_ in stream:
             await index(message)
-
-    Args:
-        stream: what it takes messages from.
-        loop: where it is iterated.
-        timeout_seconds: how long to wait for a message; None for ever.
     """
 
     def __init__(
@@ -150,10 +144,8 @@ class MessageStream:
 class BaseConnector:
     """One member of a group, in an event loop of any kind.
 
-    Args:
-        config: as for `hermes.client.groups.Consumer`.
-        listener: is notified of rebalances.
-        make_loop: called in the loop when the connector starts.
+    See `hermes.client.groups.Consumer`; `make_loop` is called in the loop when the connector
+    starts.
     """
 
     def __init__(
@@ -192,7 +184,7 @@ class BaseConnector:
     async def create_message_streams(
         self, streams: Mapping[str, int]
     ) -> dict[str, list[MessageStream]]:
-        """Join the group for some topics; see the blocking connector."""
+        """Join the group for some topics."""
         connector, loop = self._started()
         made = await loop.in_thread(connector.create_message_streams, streams)
         return {topic: [self._stream(each) for each in some] for topic, some in made.items()}
@@ -200,16 +192,13 @@ class BaseConnector:
     async def create_message_streams_by_filter(
         self, topic_filter: TopicFilter, count: int = 1
     ) -> list[MessageStream]:
-        """Join the group for all topics that a filter allows; see the blocking connector."""
+        """Join the group for all topics that a filter allows."""
         connector, loop = self._started()
         create = connector.create_message_streams_by_filter
         return [self._stream(each) for each in await loop.in_thread(create, topic_filter, count)]
 
     async def commit_offsets(self) -> None:
-        """Commit the application's position.
-
-        That includes all messages that it has finished with, and the one in the hands of the
-        calling task.
+        """Commit the application's position, the message in the hands of the calling task included.
 
         Raises:
             CoordinationUnavailableError: ZooKeeper does not answer; some may be stored.
@@ -219,7 +208,6 @@ class BaseConnector:
         await loop.in_thread(connector.commit_finished)
 
     def metrics(self) -> GroupMetrics:
-        """See `hermes.client.groups.Connector.metrics`."""
         return self._started()[0].metrics()
 
     async def shutdown(self) -> None:
@@ -299,10 +287,6 @@ class Connector(BaseConnector):
             (stream,) = (await connector.create_message_streams({"clicks": 1}))["clicks"]
             async for message, topic, partition, offset, *_ in stream:
                 await index(message)
-
-    Args:
-        config: as for `hermes.client.groups.Consumer`.
-        listener: is notified of rebalances.
     """
 
     def __init__(
@@ -319,10 +303,6 @@ class Consumer(Connector):
     Example:
         async with Consumer(config) as connector:
             (stream,) = (await connector.create_message_streams({"clicks": 1}))["clicks"]
-
-    Args:
-        config: its settings.
-        listener: is notified of rebalances.
     """
 
     @staticmethod

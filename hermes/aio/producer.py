@@ -29,17 +29,14 @@ R = TypeVar("R")
 
 
 class BaseAsyncProducer(ABC):
-    """Publishes messages from an event loop of any kind.
+    """Publishes messages from an event loop of any kind; `producer_type` is always "async" here.
 
-    Args:
-        config: as for `hermes.Producer`; `producer_type` is always "async" here.
+    With `zookeeper_connect` it connects at `async with`, or else with the first message, in a
+    thread: that raises CoordinationUnavailableError if ZooKeeper does not answer within
+    `zookeeper_connection_timeout`, and the next message tries again.
 
     Raises:
         PluginError: a plugin that the configuration names is missing or wrong.
-
-    With `zookeeper_connect` all that waits for `async with`, or else for the first message: it
-    takes until ZooKeeper answers, in a thread, and raises CoordinationUnavailableError when that
-    is not within `zookeeper_connection_timeout`. The next message tries again.
     """
 
     def __init__(self, config: ProducerConfig) -> None:
@@ -83,19 +80,11 @@ class BaseAsyncProducer(ABC):
     ) -> SendResult:
         """Send one message or a list of messages, and wait for the outcome.
 
-        Args:
-            topic: where to.
-            messages: one value, or a list of values, all for the same partition.
-            key: chooses the partition; None for any.
-            headers: see `hermes.Producer.send`.
-            partition: see `hermes.Producer.send`.
-            **unknown: an error that says what was meant.
+        For the arguments and the errors see `hermes.Producer.send`; it raises what sending failed
+        with, too.
 
         Returns:
             Where the messages went.
-
-        Raises:
-            HermesError: as `hermes.Producer.send`, and what sending failed with.
         """
         if headers is not None or partition is not None or unknown:
             messages, key = with_options(messages, key, headers, partition, unknown)
@@ -134,27 +123,17 @@ class BaseAsyncProducer(ABC):
         return await self._wait_in_line(accepted, topic, messages, key)
 
     async def outcome(self, handle: SendHandle) -> SendResult:
-        """Wait for what became of messages.
-
-        Args:
-            handle: of `enqueue`.
-
-        Raises:
-            Exception: what the send failed with.
-        """
+        """Wait for the outcome that `enqueue` returned; raises what the send failed with."""
         return await self._outcome(handle)
 
     async def flush(self, timeout_seconds: float | None = None) -> None:
-        """See `hermes.Producer.flush`."""
         if self._producer is not None:
             await self._in_thread(self._producer.flush, timeout_seconds)
 
     async def close(self, timeout_seconds: float | None = None) -> None:
-        """See `hermes.Producer.close`."""
         await self._in_thread(self._close, timeout_seconds)
 
     def metrics(self) -> ProducerMetrics:
-        """See `hermes.Producer.metrics`."""
         producer = self._producer
         return ProducerCounters().snapshot(0) if producer is None else producer.metrics()
 
@@ -195,11 +174,7 @@ class BaseAsyncProducer(ABC):
     ) -> SendHandle:
         """Accept messages when those before them are accepted.
 
-        Args:
-            accepted: what `offer` returned, if it was asked already.
-            topic: see `send`.
-            messages: see `send`.
-            key: see `send`.
+        `accepted` is what `offer` returned, if it was asked already.
         """
         self._in_line += 1
         try:
@@ -238,12 +213,9 @@ class BaseAsyncProducer(ABC):
 
 
 class _Awaited(NamedTuple):
-    """Who waits for the outcomes of a batch.
+    """Who waits for the outcomes of a batch: the items and their futures, in the same order.
 
-    Attributes:
-        make_future: makes a future of the loop in which they wait.
-        indices: of the items that they wait for.
-        futures: theirs, in the same order.
+    `make_future` makes a future of the loop in which they wait.
     """
 
     make_future: Callable[[], Any]

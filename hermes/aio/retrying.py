@@ -33,9 +33,6 @@ class RetryingConsumer:
             await consumer.run(charge)
 
     Args:
-        config: as for the blocking consumer.
-        topics: the topics to read.
-        delays: how long a message waits after each failure.
         streams: how many messages are handled at a time, at most.
     """
 
@@ -51,12 +48,9 @@ class RetryingConsumer:
         self._consumer: BlockingConsumer | None = None
 
     async def run(self, handle: Callable[[RetryMessage], Coroutine[Any, Any, object]]) -> None:
-        """Await a coroutine function for each message, until `stop`.
+        """Await a coroutine function for each message, until `stop`; one fails by an exception.
 
         A cancellation lets it finish with the messages that are being handled.
-
-        Args:
-            handle: the function; an exception that it raises means that the message has failed.
 
         Raises:
             ConsumerTimeoutError, HermesError: as the blocking consumer's `run`.

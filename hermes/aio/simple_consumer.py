@@ -45,12 +45,7 @@ _Fetched = TypeVar("_Fetched", FetchedSet, list[FetchResult])
 
 
 class BaseConsumer(AsyncAdministration):
-    """Reads partitions of one broker over any asynchronous connection.
-
-    Args:
-        connection: the consumer's own from now on.
-        options: the other settings.
-    """
+    """`hermes.SimpleConsumer` over any asynchronous connection."""
 
     def __init__(self, connection: AsyncConnection, options: "ConsumerOptions") -> None:
         self._channel = AsyncChannel(
@@ -69,25 +64,21 @@ class BaseConsumer(AsyncAdministration):
 
     @property
     def skipped_count(self) -> int:
-        """How many damaged ranges iterations over this consumer's sets have skipped."""
         return self._counters.snapshot().skipped
 
     def metrics(self) -> ConsumerMetrics:
-        """See `hermes.SimpleConsumer.metrics`."""
         return self._counters.snapshot()
 
     async def fetch(self, request: FetchRequest) -> FetchedSet:
-        """See `hermes.SimpleConsumer.fetch`. Iterating over the result needs no awaiting."""
+        """Iterating over the result needs no awaiting."""
         return await self._fetched(fetch(request, self._rules))
 
     async def multifetch(self, requests: Sequence[FetchRequest]) -> list[FetchResult]:
-        """See `hermes.SimpleConsumer.multifetch`."""
         return await self._fetched(multifetch(requests, self._rules))
 
     async def fetch_waiting(
         self, requests: Sequence[FetchRequest], max_wait_ms: int, min_bytes: int = 1
     ) -> list[FetchResult]:
-        """See `hermes.SimpleConsumer.fetch_waiting`."""
         await self._channel.versions()  # a failure of this is none of a fetch
         return await self._fetched(
             waiting_fetch(requests, max_wait_ms, min_bytes, self._rules, self._poll_interval_ms)
@@ -105,8 +96,6 @@ class BaseConsumer(AsyncAdministration):
         """Iterate over a partition, waiting at its end for new messages; it never ends by itself.
 
         Args:
-            topic: the topic's name.
-            partition: the partition's number.
             offset: where to start.
             max_size: how many bytes to fetch at once.
             max_wait_ms: how long one request waits at the end.
@@ -123,18 +112,15 @@ class BaseConsumer(AsyncAdministration):
     async def get_offsets_before(
         self, topic: str, partition: int, time: int, max_offsets: int = 1
     ) -> list[int]:
-        """See `hermes.SimpleConsumer.get_offsets_before`."""
         return await self._channel.run(
             conversations.offsets_before(topic, partition, time, max_offsets)
         )
 
     async def metadata(self, topics: Sequence[str] | None = None) -> BrokerMetadata:
-        """See `hermes.SimpleConsumer.metadata`."""
         await self._channel.require(MetadataRequest.TYPE, "metadata")
         return await self._channel.run(conversations.metadata(topics))
 
     async def boundary_before(self, topic: str, partition: int, offset: int) -> int:
-        """See `hermes.SimpleConsumer.boundary_before`."""
         purpose = "finding a boundary between messages"
         await self._channel.require(BoundaryRequest.TYPE, purpose)
         return await self._channel.run(conversations.boundary_before(topic, partition, offset))
@@ -142,13 +128,11 @@ class BaseConsumer(AsyncAdministration):
     async def append_times(
         self, topic: str, partition: int, start: int, end: int, interval_ms: int = 1
     ) -> list[AppendTime]:
-        """See `hermes.SimpleConsumer.append_times`."""
         purpose = "finding out when messages were appended"
         await self._channel.require(AppendTimesRequest.TYPE, purpose)
         return await self._channel.run(append_times(topic, partition, start, end, interval_ms))
 
     async def close(self) -> None:
-        """Close the connection. Idempotent."""
         await self._channel.connection.close()
 
     async def __aenter__(self) -> Self:
@@ -165,14 +149,7 @@ class BaseConsumer(AsyncAdministration):
 
 
 class _Following(core.AsyncSupply[MessageAndOffset]):
-    """See `BaseConsumer.follow`. An error ends it, as it does a generator.
-
-    Args:
-        fetch: a consumer's `fetch_waiting`.
-        sleep: lets time pass.
-        first: the first fetch.
-        max_wait_ms: how long one request waits at the end.
-    """
+    """An error ends it, as it does a generator."""
 
     def __init__(
         self,
@@ -189,7 +166,6 @@ class _Following(core.AsyncSupply[MessageAndOffset]):
         self._is_over = False
 
     async def aclose(self) -> None:
-        """End the iteration."""
         self._is_over, self._items = True, None
 
     async def _refill(self) -> MessageAndOffset:
@@ -224,17 +200,6 @@ class _Following(core.AsyncSupply[MessageAndOffset]):
 class ConsumerOptions(ClientSecurity):
     """The options of asynchronous consumers; they mean what they mean to `hermes.SimpleConsumer`.
 
-    For TLS, certificates, users and passwords, see `ClientSecurity`.
-
-    Attributes:
-        timeout_seconds: the longest that one request may take, above 0.
-        connect_timeout_seconds: the longest that connecting may take, above 0.
-        max_fetch_bytes: how far a fetch grows to hold one message.
-        on_corrupt: "raise" or "skip".
-        max_expanded_bytes: what one compressed message may expand to.
-        supports_hermes_requests: whether the broker answers Hermes' own requests; None asks it.
-        poll_interval_ms: how often to poll a broker without long polls.
-
     Raises:
         ConfigError: one is out of range; the text names it.
     """
@@ -257,7 +222,6 @@ class ConsumerOptions(ClientSecurity):
 
     @property
     def max_response_bytes(self) -> int:
-        """The largest response that these settings allow."""
         return max(2 * self.max_fetch_bytes, DEFAULT_MAX_RESPONSE_BYTES)
 
 

@@ -68,13 +68,12 @@ class _Answers(protocol.Protocol):
         self._waiting: Deferred[Buffer] | None = None
 
     def call(self, request: bytes) -> "Deferred[Buffer]":
-        """Send a request; the Deferred fires with the answer's body."""
+        """The Deferred fires with the answer's body."""
         self._waiting = Deferred()
         self.transport.write(request)
         return self._waiting
 
     def drop(self) -> None:
-        """Give the connection up."""
         self.is_open = False
         self.transport.abortConnection()
 
@@ -114,8 +113,7 @@ class _Answers(protocol.Protocol):
 class _TlsAnswers(_Answers):
     """One connection by TLS.
 
-    Attributes:
-        is_ready: fires once the broker has proved who it is; fails with what it or TLS refused.
+    `is_ready` fires once the broker has proved who it is; fails with what it or TLS refused.
     """
 
     def __init__(
@@ -145,8 +143,6 @@ def _value(reason: Failure) -> BaseException:
 
 
 class _TwistedConnection:
-    """See `hermes.aio.channel.AsyncConnection`."""
-
     def __init__(self, reactor: Any, host: str, port: int | None, options: ConsumerOptions) -> None:
         host, port = broker_address(host, port)
         self.timeout_seconds = options.timeout_seconds
@@ -267,14 +263,7 @@ class _TwistedConnection:
 
 @explains_keywords
 class SimpleConsumer(BaseConsumer):
-    """Reads partitions of one broker, for Twisted; see `hermes.aio.SimpleConsumer`.
-
-    Args:
-        reactor: where the connection lives.
-        host: the broker's name or address, or both as in `localhost:9092`.
-        port: its port; None for the one in `host`, or else 9092.
-        **options: see `ConsumerOptions`.
-    """
+    """Reads partitions of one broker, for Twisted; see `hermes.aio.SimpleConsumer`."""
 
     def __init__(self, reactor: Any, host: str, port: int | None = None, **options: Any) -> None:
         chosen = ConsumerOptions(**options)
@@ -285,9 +274,7 @@ class SimpleConsumer(BaseConsumer):
 class Producer(BaseAsyncProducer):
     """Publishes messages, for Twisted; see `hermes.aio.Producer`. Use it in the reactor's thread.
 
-    Args:
-        reactor: hears of the outcomes; its thread pool waits for room in the queue.
-        config: as for `hermes.Producer`.
+    The reactor hears of the outcomes; its thread pool waits for room in the queue.
     """
 
     def __init__(self, reactor: Any, config: ProducerConfig) -> None:
@@ -316,8 +303,6 @@ class Producer(BaseAsyncProducer):
 
 
 class _ReactorLoop(EventLoop):
-    """See `EventLoop`: a reactor."""
-
     def __init__(self, reactor: Any) -> None:
         self._reactor = reactor
 
@@ -358,8 +343,6 @@ class _ReactorLoop(EventLoop):
 
 
 class _ReactorSignal:
-    """See `Signal`."""
-
     def __init__(self, reactor: Any) -> None:
         self._reactor = reactor
         self._sent: Deferred[None] = Deferred()
@@ -381,10 +364,7 @@ class _ReactorSignal:
 class Connector(BaseConnector):
     """One member of a group, for Twisted; see `hermes.aio.Connector`.
 
-    Args:
-        reactor: where it is used.
-        config: as for `hermes.client.groups.Consumer`.
-        listener: is notified of rebalances, in the reactor's thread.
+    The listener is notified of rebalances in the reactor's thread.
     """
 
     def __init__(
@@ -397,13 +377,7 @@ class Connector(BaseConnector):
 
 
 class Consumer(Connector):
-    """A consumer in a group, for Twisted: a `Connector`, under the name users look for.
-
-    Args:
-        reactor: where it is used.
-        config: its settings.
-        listener: is notified of rebalances, in the reactor's thread.
-    """
+    """A consumer in a group, for Twisted: a `Connector`, under the name users look for."""
 
     @staticmethod
     def create(

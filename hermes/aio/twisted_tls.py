@@ -16,12 +16,7 @@ from hermes.security.certificates import read_authorities, read_pair
 
 
 class ClientTls:
-    """The TLS of connections to one host: made anew when a file has changed.
-
-    Args:
-        host: what the peer's certificate has to be valid for.
-        security: whom to trust, and the own certificate.
-    """
+    """The TLS of connections to one host: made anew when a file has changed."""
 
     def __init__(self, host: str, security: ClientSecurity) -> None:
         self._host = host

@@ -55,7 +55,7 @@ MAX_LOG_LINES: Final = 32_767
 
 
 def create_topic(topic: str, settings: Mapping[str, object]) -> Conversation[None]:
-    """See `Administration.create_topic`. Not repeated: the second time it exists."""
+    """Not repeated: the second time it exists."""
     check_topic(topic)
     request = CreateTopicRequest(topic, _texts(settings))
     yield Exchange(request.encode(), _decode_nothing, repeatable=False, changes=True)
@@ -64,7 +64,7 @@ def create_topic(topic: str, settings: Mapping[str, object]) -> Conversation[Non
 def alter_topic(
     topic: str, settings: Mapping[str, object], reset: Iterable[str] | None
 ) -> Conversation[None]:
-    """See `Administration.alter_topic`. Not repeated: others may have altered it meanwhile."""
+    """Not repeated: others may have altered it meanwhile."""
     check_topic(topic)
     names = None if reset is None else tuple(reset)
     request = AlterTopicRequest(topic, _texts(settings), names)
@@ -83,7 +83,6 @@ def _decode_nothing(body: Buffer) -> None:
 
 
 def reload_config() -> Conversation[ReloadedConfig]:
-    """See `Administration.reload_config`."""
     exchange = Exchange(ReloadConfigRequest().encode(), decode_reload_response, changes=True)
     total, changes = yield exchange
     return ReloadedConfig(
@@ -94,7 +93,6 @@ def reload_config() -> Conversation[ReloadedConfig]:
 
 
 def describe_settings(topic: str | None) -> Conversation[list[SettingDescription]]:
-    """See `Administration.describe_settings`."""
     if topic is not None:
         check_topic(topic)
     decode = partial(decode_settings_response, detail=_named(topic))
@@ -105,7 +103,7 @@ def describe_settings(topic: str | None) -> Conversation[list[SettingDescription
 
 
 def describe_partitions(topic: str) -> Conversation[list[PartitionDescription]]:
-    """See `Administration.describe_partitions`. A response has some; the next continues there."""
+    """A response has some; the next continues there."""
     check_topic(topic)
     decode = partial(decode_partitions_response, detail=_named(topic))
     partitions: list[PartitionDescription] = []
@@ -125,7 +123,6 @@ def describe_partitions(topic: str) -> Conversation[list[PartitionDescription]]:
 
 
 def recent_log_lines(first: int | None, max_lines: int) -> Conversation[LogLines]:
-    """See `Administration.recent_log_lines`."""
     check_number("max_lines", max_lines)
     if not 0 <= max_lines <= MAX_LOG_LINES:
         raise ConfigError("max_lines", f"expected 0 to {MAX_LOG_LINES}, got {max_lines}")
@@ -141,7 +138,10 @@ def _named(topic: str | None) -> str:
 
 
 class Administration:
-    """The part of a `SimpleConsumer` that operators use."""
+    """The part of a `SimpleConsumer` that operators use.
+
+    Every method raises UnsupportedRequestVersionError with a Kafka 0.7 or an older Hermes.
+    """
 
     _channel: Channel
 
@@ -152,9 +152,8 @@ class Administration:
             consumer.create_topic("clicks", {"partitions": 8, "retention_time": "30d"})
 
         Args:
-            topic: the topic's name.
-            settings: values by name, as a topic's entry in broker.yaml would have them. They are
-                stored in the broker's data directory, and override broker.yaml.
+            settings: values by name, as in a topic's part of broker.yaml, which they override. They
+                are stored in the broker's data directory.
 
         Raises:
             TopicExistsError: the topic exists.
@@ -162,7 +161,6 @@ class Administration:
             InvalidTopicBrokerError: the name is not allowed.
             TooManyTopicsError: the broker has reached its limit of topics or partitions.
             StorageUnavailableError: the broker's disk failed; nothing was created.
-            UnsupportedRequestVersionError: the broker is Kafka 0.7 or an older Hermes.
         """
         self._channel.require(CreateTopicRequest.TYPE, "creating a topic")
         self._channel.run(create_topic(topic, settings or {}))
@@ -179,16 +177,14 @@ class Administration:
             consumer.alter_topic("clicks", {"retention_time": "7d"}, reset=["flush_messages"])
 
         Args:
-            topic: the topic's name.
             settings: what to set, as for `create_topic`; partitions can only be raised.
-            reset: the settings that revert to broker.yaml; None for all that were set
-                (except for partitions, which a topic never loses).
+            reset: the settings that revert to broker.yaml; None for all but partitions, which a
+                topic never loses.
 
         Raises:
             UnknownTopicError: the topic doesn't exist.
             SettingRefusedError: a setting is unknown or wrong; nothing was changed.
             StorageUnavailableError: the broker's disk failed; nothing was changed.
-            UnsupportedRequestVersionError: the broker is Kafka 0.7 or an older Hermes.
         """
         self._channel.require(AlterTopicRequest.TYPE, "altering a topic")
         self._channel.run(alter_topic(topic, settings or {}, reset))
@@ -196,18 +192,14 @@ class Administration:
     def reload_config(self) -> ReloadedConfig:
         """Make the broker reread its broker.yaml, like SIGHUP.
 
-        Returns:
-            What has changed, and what needs a restart.
-
         Raises:
             SettingRefusedError: the file is invalid or missing; nothing was changed.
-            UnsupportedRequestVersionError: the broker is Kafka 0.7 or an older Hermes.
         """
         self._channel.require(ReloadConfigRequest.TYPE, "reading broker.yaml again")
         return self._channel.run(reload_config())
 
     def describe_settings(self, topic: str | None = None) -> list[SettingDescription]:
-        """Return the settings in force, and the origin of each.
+        """Return the settings in force with their origins, in the order of docs/configuration.md.
 
         Example:
             for setting in consumer.describe_settings("clicks"):
@@ -216,12 +208,8 @@ class Administration:
         Args:
             topic: a topic, for its settings; None for the broker's own.
 
-        Returns:
-            The settings in the order of docs/configuration.md.
-
         Raises:
             UnknownTopicError: the topic doesn't exist.
-            UnsupportedRequestVersionError: the broker is Kafka 0.7 or an older Hermes.
         """
         self._channel.require(DescribeSettingsRequest.TYPE, "describing settings")
         return self._channel.run(describe_settings(topic))
@@ -229,47 +217,29 @@ class Administration:
     def describe_partitions(self, topic: str) -> list[PartitionDescription]:
         """Describe a topic's partitions: segments, append times, why one is offline.
 
-        Args:
-            topic: the topic's name.
-
         Returns:
             The partitions that were written to, by number.
 
         Raises:
             UnknownTopicError: the topic doesn't exist.
-            UnsupportedRequestVersionError: the broker is Kafka 0.7 or an older Hermes.
         """
         self._channel.require(DescribePartitionsRequest.TYPE, "describing partitions")
         return self._channel.run(describe_partitions(topic))
 
     def cluster_id(self) -> str:
-        """Return the UUID of the broker's cluster.
-
-        Returns:
-            The UUID, in its usual form; empty while the broker doesn't know it yet, since it hasn't
-            reached its coordination.
-
-        Raises:
-            UnsupportedRequestVersionError: the broker is Kafka 0.7 or an older Hermes.
-        """
+        """Return the UUID of the broker's cluster; empty until it has reached its coordination."""
         self._channel.require(ClusterIdRequest.TYPE, "telling the cluster's id")
         return self._channel.run(cluster_id())
 
     def brokers(self) -> list[ClusterBroker]:
-        """List the brokers of the cluster, with addresses for clients like this one.
+        """List the brokers of the cluster by id, with addresses for clients like this one.
 
-        A broker may have listeners with and without TLS: for each broker this is the listener that
-        matches the one this consumer uses. Brokers without one are omitted.
+        A broker may have listeners with and without TLS: this is the one of each that matches the
+        one that this consumer uses. Brokers without such a listener are omitted.
 
         Example:
             for broker in consumer.brokers():
                 print(broker.broker_id, broker.host, broker.port)
-
-        Returns:
-            The brokers by id, including the one that responds.
-
-        Raises:
-            UnsupportedRequestVersionError: the broker is Kafka 0.7 or an older Hermes.
         """
         self._channel.require(ClusterBrokersRequest.TYPE, "telling the cluster's brokers")
         return self._channel.run(cluster_brokers())
@@ -291,7 +261,6 @@ class Administration:
 
         Raises:
             ConfigError: a number is out of range.
-            UnsupportedRequestVersionError: the broker is Kafka 0.7 or an older Hermes.
         """
         self._channel.require(RecentLogLinesRequest.TYPE, "reading the log")
         return self._channel.run(recent_log_lines(first, max_lines))

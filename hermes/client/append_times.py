@@ -27,7 +27,7 @@ class AppendTime(NamedTuple):
 def append_times(
     topic: str, partition: int, start: int, end: int, interval_ms: int
 ) -> Conversation[list[AppendTime]]:
-    """See `SimpleConsumer.append_times`. A response covers a part; the next resumes there."""
+    """A response covers a part; the next resumes there."""
     check_partition(topic, partition)
     for name, value in (("start", start), ("end", end), ("interval_ms", interval_ms)):
         check_number(name, value)

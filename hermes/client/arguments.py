@@ -29,11 +29,7 @@ _TIMES: Final = {"earliest": "EARLIEST", "latest": "LATEST", "smallest": "EARLIE
 
 
 def check_choice(key: str, value: object, choices: Sequence[str]) -> None:
-    """Check a setting that is one of a few texts.
-
-    Raises:
-        ConfigError: it is another; the text says which may have been meant.
-    """
+    """Check a setting that is one of a few texts; the error says which may have been meant."""
     if isinstance(value, str) and value in choices:
         return
     close = difflib.get_close_matches(str(value).lower(), choices, n=1)
@@ -62,14 +58,11 @@ def check_config(value: object, kind: type, brokers: str) -> None:
 
 
 def broker_address(host: object, port: object) -> BrokerAddress:
-    """Read where a broker is said to be.
+    """Read where a broker is said to be; raises ConfigError.
 
     Args:
         host: a name or an address; or, without a port, both as in `localhost:9092`.
         port: the port; None if it stands in the host, or is the usual one.
-
-    Raises:
-        ConfigError: the port is no number from 1 to 65535, or the host no text.
     """
     if not isinstance(host, str):
         raise ConfigError("host", f"expected a name or an address, got {_described(host)}")
@@ -86,21 +79,12 @@ def broker_address(host: object, port: object) -> BrokerAddress:
 
 
 def check_seconds(key: str, value: object) -> None:
-    """Check a setting that is a time in seconds.
-
-    Raises:
-        ConfigError: it is no number above 0.
-    """
     if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
         raise ConfigError(key, f"expected a number of seconds above 0, got {_described(value)}")
 
 
 def seconds_of(key: str, value: object) -> float:
-    """Read a setting that is a duration: a text ("500ms"), or a number of milliseconds.
-
-    Raises:
-        ConfigError: it is neither, or less than 0.
-    """
+    """Read a setting that is a duration: a text ("500ms"), or a number of milliseconds."""
     if isinstance(value, str):
         try:
             return parse_duration(value) / 1000
@@ -112,11 +96,6 @@ def seconds_of(key: str, value: object) -> float:
 
 
 def check_zookeeper_tls(value: object) -> None:
-    """Check a setting `zookeeper_tls`.
-
-    Raises:
-        ConfigError: it is neither None nor False.
-    """
     if value is not None and value is not False:
         raise ConfigError(
             "zookeeper_tls", f"expected None (as the brokers) or False, got {_described(value)}"
@@ -134,7 +113,6 @@ def check_topic(topic: object) -> None:
 
 
 def check_topics(topics: object) -> None:
-    """Check a list of topics, or None for all."""
     if isinstance(topics, str | bytes):
         raise _wrong(
             "topics", "a list of names, or None for all", topics, f"did you mean [{topics!r}]?"
@@ -147,29 +125,21 @@ def check_topics(topics: object) -> None:
 
 
 def check_number(name: str, value: object) -> None:
-    """Check that an argument is a whole number."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise _wrong(name, "a whole number", value)
 
 
 def check_least(key: str, value: object, least: int) -> None:
-    """Check a setting that is a whole number.
-
-    Raises:
-        ConfigError: it is none, or less than the least.
-    """
     if type(value) is not int or value < least:
         raise ConfigError(key, f"expected a whole number >= {least}, got {_described(value)}")
 
 
 def check_partition(topic: object, partition: object) -> None:
-    """Check a topic and the number of a partition."""
     check_topic(topic)
     check_number("partition", partition)
 
 
 def check_time(value: object) -> None:
-    """Check a time to look offsets up by."""
     if isinstance(value, int) and not isinstance(value, bool):
         return
     meant = _TIMES.get(value.lower()) if isinstance(value, str) else None
@@ -178,7 +148,6 @@ def check_time(value: object) -> None:
 
 
 def check_fetch(request: object) -> None:
-    """Check one fetch."""
     if isinstance(request, list | tuple):
         raise _wrong("request", "one FetchRequest", request, "use multifetch for several")
     check_instance("request", request, FetchRequest)
@@ -189,7 +158,6 @@ def check_fetch(request: object) -> None:
 
 
 def check_fetches(requests: object) -> None:
-    """Check a list of fetches."""
     if isinstance(requests, FetchRequest) or not isinstance(requests, Sequence):
         hint = "did you mean [request]?" if isinstance(requests, FetchRequest) else ""
         raise _wrong("requests", "a list of FetchRequest", requests, hint)

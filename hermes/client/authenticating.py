@@ -29,10 +29,6 @@ Authentication: TypeAlias = Generator[Exchange[bytes], bytes, _R]
 def authenticate(security: ClientSecurity, address: str) -> Authentication[None]:
     """Prove who this is, and have the broker prove that it knows the user.
 
-    Args:
-        security: it has a user.
-        address: of the broker, for errors.
-
     Raises:
         NotAuthenticatedError: the broker refuses the user, or could not prove itself.
         BrokerNotReachedError: the connection ended, or the broker can't look users up now.
@@ -85,12 +81,7 @@ def _say(
 def advance(
     talk: Authentication[None], step: Exchange[bytes], outcome: Buffer | HermesError
 ) -> Exchange[bytes] | None:
-    """Tell a conversation of `authenticate` what its step came to.
-
-    Args:
-        talk: the conversation.
-        step: its last step.
-        outcome: the response's body, or what the step failed with.
+    """Tell a conversation what its last step came to: a response's body or an error.
 
     Returns:
         The next step; None when all is done.

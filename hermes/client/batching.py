@@ -36,12 +36,8 @@ class Batch:
     Payloads are kept as they are, without an object around each: an asynchronous producer makes
     hundreds of thousands of items per second.
 
-    Args:
-        topic: where to; empty when handlers see the items first, which then name their topics.
-        started: see below.
-
     Attributes:
-        topic: where to.
+        topic: where to; empty when handlers see the items first, which then name their topics.
         started: when the first item came, on the monotonic clock.
         items: per item a payload, or a list of two payloads or more; with handlers the
             `ProducerData`. Empty again when all outcomes are known.
@@ -77,13 +73,7 @@ class Batch:
         self._on_observed: Callable[[int], None] | None = None
 
     def add(self, item: Any, key: Any, count: int) -> "SendHandle":
-        """Add an item. One thread at a time.
-
-        Args:
-            item: see `items`.
-            key: its key, or None.
-            count: how many messages it holds.
-        """
+        """Add an item, its key or None, and the number of its messages. One thread at a time."""
         index = len(self.items)
         self.items.append(item)
         if count > 1:
@@ -97,33 +87,27 @@ class Batch:
 
     @property
     def message_count(self) -> int:
-        """How many messages the items hold."""
         return len(self.items) + self._further_count
 
     @property
     def is_done(self) -> bool:
-        """Whether every outcome is known."""
         return self._outcomes is not None
 
     def finish(self, outcomes: Sequence[Outcome]) -> None:
-        """Settle the batch, once, and notify whoever waits. Callbacks run in this thread.
+        """Settle the batch, once, with an outcome per item. Callbacks run in this thread.
 
-        Args:
-            outcomes: one per item, in order; asked only for those that somebody wants to know.
+        Outcomes are looked up only for the items that somebody wants to know of.
         """
         self._outcomes = outcomes
         self.items, self.keys = [], None
         self._call_back()
 
     def watch_failures(self, failed: Mapping[int, int], on_observed: Callable[[int], None]) -> int:
-        """Keep in mind, before `finish`, which failed items nobody waits for.
+        """Keep in mind, before `finish`, which failed items nobody waits for; count their messages.
 
         Args:
             failed: the number of messages by item.
             on_observed: called with such a number when somebody looks at the outcome after all.
-
-        Returns:
-            How many messages they are.
         """
         self._on_observed = on_observed
         self._unobserved = {
@@ -151,7 +135,6 @@ class Batch:
         return self.wait_for_all(timeout_seconds)
 
     def wait_for_all(self, timeout_seconds: float | None) -> bool:
-        """Wait until the batch is done, without looking at any item."""
         if self._outcomes is not None:
             return True
         done = threading.Event()
@@ -159,12 +142,11 @@ class Batch:
         return self._outcomes is not None or done.wait(timeout_seconds)
 
     def outcome(self, index: int) -> Outcome:
-        """What became of an item of a batch that is done."""
         assert self._outcomes is not None
         return self._outcomes[index]
 
     def outcomes(self, indices: Sequence[int]) -> Iterable[Outcome]:
-        """What became of items of a batch that is done, in the order of the indices."""
+        """Those at some indices, in their order, of a batch that is done."""
         assert self._outcomes is not None
         if indices == list(range(len(self._outcomes))):
             return self._outcomes  # looked up one after the other, which is quicker
@@ -173,7 +155,6 @@ class Batch:
     def call_when_done(
         self, callback: "Callable[[SendHandle], None]", handle: "SendHandle"
     ) -> None:
-        """Call it with the handle when the batch is done, or now if it is."""
         self.observe(handle[1])
         self._callbacks.append(partial(_call_back, callback, handle))
         if self._outcomes is not None:
@@ -212,7 +193,7 @@ class SendHandle(tuple[Batch, int]):
                 allow.
 
         Returns:
-            Where the messages went; without acknowledgement only where to they were sent.
+            Where the messages went; without acknowledgement, where they were sent.
 
         Raises:
             BrokerTimeoutError: the outcome is not known in time; it may still come.
@@ -224,11 +205,7 @@ class SendHandle(tuple[Batch, int]):
         raise outcome
 
     def exception(self, timeout_seconds: float | None = None) -> Exception | None:
-        """Wait for the outcome; the exception that the send failed with, or None.
-
-        Raises:
-            BrokerTimeoutError: as for `result`.
-        """
+        """Wait as `result` does; the exception that the send failed with, or None."""
         outcome = self._outcome(timeout_seconds)
         return None if isinstance(outcome, SendResult) else outcome
 
@@ -267,11 +244,8 @@ class NoRoomNowError(Exception):
 class SendingQueue:
     """Items in, batches out, in a thread of its own.
 
-    Args:
-        config: the queue's limits, and whether batches wait.
-        settle: called in the sender thread with the batches that leave together, the oldest first;
-            sends and settles them all.
-        clock: monotonic seconds.
+    `settle` is called in that thread with the batches that leave together, the oldest first; it
+    sends and settles them all.
     """
 
     def __init__(
@@ -302,19 +276,14 @@ class SendingQueue:
 
     @property
     def queued_count(self) -> int:
-        """How many messages wait."""
         return self._message_count
 
     def put(
         self, topic: str, item: Any, key: Any, count: int, size_bytes: int, may_wait: bool = True
     ) -> SendHandle:
-        """Accept an item.
+        """Accept an item of `count` messages for the batch of a topic; see `Batch`.
 
         Args:
-            topic: the batch to put it into; see `Batch`.
-            item: what to send; see `Batch`.
-            key: its key, or None.
-            count: how many messages it holds.
             size_bytes: how many bytes of payload, 0 when they are not known yet.
             may_wait: whether the thread may wait for room; an event loop's must not.
 
@@ -348,13 +317,9 @@ class SendingQueue:
             lock.release()
 
     def flush(self, deadline: float) -> None:
-        """Wait until what was accepted so far has an outcome.
+        """Wait until what was accepted so far has an outcome, or raise BrokerTimeoutError.
 
-        Args:
-            deadline: on the queue's clock.
-
-        Raises:
-            BrokerTimeoutError: it did not come in time; sending continues.
+        The deadline is on the queue's clock.
         """
         with self._lock:
             batches = [*self._sending, *self._open.values()]

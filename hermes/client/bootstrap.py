@@ -33,7 +33,6 @@ def coordination_of(addresses: Iterable[BrokerAddress], **settings: Any) -> str:
     """Ask brokers where their groups are coordinated, one after the other until one answers.
 
     Args:
-        addresses: at least one.
         **settings: of `SimpleConsumer`.
 
     Returns:
@@ -59,12 +58,7 @@ def coordination_of(addresses: Iterable[BrokerAddress], **settings: Any) -> str:
 
 
 class ClusterSearch:
-    """The brokers of the clusters that some addresses lead to. One thread at a time.
-
-    Args:
-        listed: the addresses.
-        connect: makes a connection to one.
-    """
+    """The brokers of the clusters that some addresses lead to. One thread at a time."""
 
     def __init__(
         self, listed: Sequence[BrokerAddress], connect: Callable[[BrokerAddress], SyncProducer]
@@ -73,10 +67,7 @@ class ClusterSearch:
         self._connect = connect
 
     def find(self) -> dict[int, BrokerAddress]:
-        """Ask the listed brokers; of one that another has told of, nobody needs to be asked.
-
-        Returns:
-            Where the brokers are, by id.
+        """Ask the listed brokers where the brokers are, by id; not those that another has told of.
 
         Raises:
             BrokerUnavailableError, BrokerTimeoutError: none answers.

@@ -15,8 +15,6 @@ _PARTITION: Final = ("client", "topic", "broker", "partition")
 
 
 class _Counting(Protocol):
-    """A producer, a consumer or a connector."""
-
     def metrics(self) -> Any:
         """A snapshot of the counters."""
 

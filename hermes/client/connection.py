@@ -69,8 +69,8 @@ class BrokerConnection:
             body = connection.call(MetadataRequest(None).encode())
 
     Args:
-        host: a name or an address of the broker, or both as in `localhost:9092`. Looking a name up
-            is not bounded by the timeouts: the operating system's resolver has its own.
+        host: the broker's name or address, or both as in `localhost:9092`. Looking a name up is not
+            bounded by the timeouts: the operating system's resolver has its own.
         port: 1 to 65535; None for the one in `host`, or else 9092.
         timeout_seconds: the longest that one call may take, connecting and waiting for other
             threads' calls included; above 0.
@@ -79,8 +79,8 @@ class BrokerConnection:
         hold_off_seconds: after connecting has run into its timeout, calls fail at once for so
             long, rather than each wait for it again; 0 or more. A refused connection costs no
             time, and so is always tried again.
-        security: whom to trust, and who this is: by TLS, and by SCRAM, before the first request.
-            Both have their part of the time for connecting.
+        security: whom to trust, and who this is: by TLS, and by SCRAM, before the first request,
+            within the time for connecting.
         authenticate: the conversation that authenticates the user.
     """
 
@@ -168,8 +168,8 @@ class BrokerConnection:
 
         Args:
             request: a whole encoded request, size prefix included.
-            decode: makes the call's result of the answer's body without its size prefix, of
-                which the result must hold no view: the memory is used again.
+            decode: makes the call's result of the body, without its size prefix, of which the
+                result must hold no view: the memory is used again.
             timeout_seconds: overrides the connection's timeout for this call; above 0.
             changes: whether it changes something on the broker, so that nothing else may overtake
                 it: when its answer doesn't come in time, the next call waits until the broker has
@@ -187,8 +187,7 @@ class BrokerConnection:
             BrokerTimeoutError: no answer in time; as above.
             RemoteProtocolError: the response is not Kafka's; is this the right port?
             ClientError: the connection was closed by `close`, or this is a forked process.
-            Exception: what `decode` raises. Only a RemoteProtocolError costs the connection,
-                since whatever comes next on it can't be trusted either.
+            Exception: what `decode` raises. Only a RemoteProtocolError costs the connection.
         """
         with self._turn(timeout_seconds) as deadline:
             self._transmit(request, deadline)
@@ -203,9 +202,6 @@ class BrokerConnection:
 
         The broker may have closed, or may close a moment later: both are looked for, but only an
         answer to a later request on this connection proves that this one was read.
-
-        Args:
-            request: a whole encoded request, size prefix included.
 
         Raises:
             BrokerUnavailableError: no connection, or the broker closed it; this request and
@@ -252,7 +248,6 @@ class BrokerConnection:
                 self._lock.release()
 
     def forked(self) -> None:
-        """See `hermes.forks.Forkable`."""
         self._lock = threading.Lock()
         self._is_forked = True
         self._drop()
@@ -460,7 +455,6 @@ class BrokerConnection:
                 self._buffer = bytearray()
 
     def _receive_answer(self, deadline: float) -> int:
-        """Receive an answer's body into the buffer; how many bytes it has."""
         self._receive_exactly(_SIZE.size, deadline)
         (size,) = _SIZE.unpack_from(self._buffer)
         if not 0 <= size <= self.max_response_bytes:
@@ -506,10 +500,6 @@ class Channel:
         connection: the channel's own from now on; closed with it.
         supports_hermes_requests: whether the broker answers Hermes' own requests; None to find
             out when that first matters.
-
-    Attributes:
-        refused: explains what the broker refuses.
-        broker_versions: which requests the broker answers.
     """
 
     def __init__(
@@ -521,22 +511,17 @@ class Channel:
         self.broker_versions = BrokerVersions(supports_hermes_requests)
 
     def versions(self) -> Mapping[int, int]:
-        """The request types that the broker supports; requested once.
-
-        Raises:
-            ClientError: the broker can't be reached or understood.
-        """
+        """The request types that the broker supports; requested once. Raises ClientError."""
         return self.run(self.broker_versions.learn())
 
     def require(self, request_type: int, purpose: str) -> None:
-        """See `BrokerVersions.require`."""
+        """Refuse what the broker can't do, before asking it; see `BrokerVersions`."""
         self.run(self.broker_versions.require(request_type, purpose))
 
     def run(self, conversation: Conversation[_R], *, timeout_seconds: float | None = None) -> _R:
         """Hold a conversation and return what it returns, or raise what it raises.
 
         Args:
-            conversation: the operation.
             timeout_seconds: the longest that each of its requests may take, above 0; None for the
                 connection's own.
         """
@@ -593,7 +578,6 @@ class Channel:
         return answer
 
     def _stranger(self, step: Step | None, error: HermesError) -> HermesError | None:
-        """Whose port it is, if not a broker's."""
         probes = self.broker_versions.who_is_it(self.connection.address, step, error)
         timeout = min(self.connection.timeout_seconds, PROBE_SECONDS)
         for probe in probes:

@@ -1,12 +1,9 @@
 """Operations on a broker as generators that yield requests and receive responses: sans-I/O.
 
-Owns operations of more than one request: learning what a broker supports, and proving that
-unanswered requests were read. Fetching messages has a module of its own, `fetching`. Knows no
-socket, no clock and no thread: a driver performs each step (blocking in `connection`, awaiting in
-`hermes.aio`) and sends the outcome in, so that all kinds of clients share one implementation.
-
-A step is an `Exchange` (send a request, decode its response) or a `Pause`. An exception of a step
-is thrown in; most conversations let it propagate.
+Knows no socket, no clock and no thread: a driver performs each step (blocking in `connection`,
+awaiting in `hermes.aio`) and sends the outcome in, so that all kinds of clients share one
+implementation. A step is an `Exchange` (send a request, decode its response) or a `Pause`. An
+exception of a step is thrown in; most conversations let it propagate.
 """
 
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -87,7 +84,7 @@ class Exchange(Generic[T]):
         repeatable: whether a driver may send it again over a new connection when the old one
             breaks: true for whatever changes nothing on the broker.
         extra_seconds: how long the broker may wait on purpose, on top of the driver's timeout.
-        changes: whether it changes something, and so nothing may overtake it, not even when its
+        changes: whether it changes something, so that nothing may overtake it, not even when its
             answer is late.
     """
 
@@ -115,12 +112,7 @@ def named(topic: str, partition: int) -> str:
 
 
 class Refused(NamedTuple):
-    """Who asks, and where.
-
-    Attributes:
-        address: the broker's, as `host:port`.
-        security: what the client brings.
-    """
+    """Explains a broker's refusals: a code on the wire says neither where nor who."""
 
     address: str = "the broker"
     security: ClientSecurity = PLAIN
@@ -130,7 +122,6 @@ class Refused(NamedTuple):
         return self.explain_code(error) if isinstance(error, BrokerError) else error
 
     def explain_code(self, error: BrokerError) -> BrokerError:
-        """As `explain`."""
         whom = self.security.whom
         if type(error) is NotAuthorizedError:
             return NotAuthorizedError(
@@ -151,11 +142,7 @@ UNKNOWN: Final = Refused()
 class BrokerVersions:
     """Which requests one broker answers: asked for when that first matters, then remembered.
 
-    Args:
-        supports_hermes_requests: whether the broker answers Hermes' own requests; None to ask it.
-
-    Attributes:
-        has_answered: whether it ever has, or was asked who it is.
+    `has_answered`: whether it ever has, or was asked who it is.
     """
 
     def __init__(self, supports_hermes_requests: bool | None) -> None:
@@ -196,11 +183,6 @@ class BrokerVersions:
 
         Each may raise a RemoteProtocolError that says whose port this is; nothing else of them
         counts.
-
-        Args:
-            address: of whoever it is.
-            step: what was last asked.
-            error: what came of it.
         """
         if self.has_answered or type(error) is not BrokerUnavailableError:
             return ()
@@ -246,7 +228,7 @@ def barrier() -> Conversation[None]:
     """Get a response, which proves that everything sent before was read.
 
     Works with every broker: requests of a connection are carried out in order, and 0.7 answers
-    this one too. The step is not repeatable, since on a new connection it would prove nothing.
+    this one too. Not repeatable, since on a new connection it would prove nothing.
     """
     request = OffsetsRequest(_PROBE_TOPIC, 0, LATEST, 0)
     yield Exchange(request.encode(), decode_offsets_response, repeatable=False)
@@ -255,7 +237,6 @@ def barrier() -> Conversation[None]:
 def offsets_before(
     topic: str, partition: int, time_ms: int, max_offsets: int
 ) -> Conversation[list[int]]:
-    """See `SimpleConsumer.get_offsets_before`."""
     check_partition(topic, partition)
     check_time(time_ms)
     check_number("max_offsets", max_offsets)
@@ -266,7 +247,6 @@ def offsets_before(
 
 
 def metadata(topics: Sequence[str] | None) -> Conversation[BrokerMetadata]:
-    """See `SimpleConsumer.metadata`."""
     check_topics(topics)
     request = MetadataRequest(None if topics is None else tuple(topics))
     decode = partial(_decode_metadata, request)
@@ -275,11 +255,7 @@ def metadata(topics: Sequence[str] | None) -> Conversation[BrokerMetadata]:
 
 
 def _decode_known(body: Buffer) -> BrokerMetadata:
-    """Decode metadata, but not what strangers are told: which requests there are, and nothing else.
-
-    Raises:
-        NotAuthenticatedError: the broker wants to know who asks.
-    """
+    """Decode metadata, but not the mere list of requests that strangers are told."""
     answer = decode_metadata_response(body)
     if answer.broker_id < 0:
         raise error_for(ErrorCode.NOT_AUTHENTICATED)
@@ -303,7 +279,6 @@ def _decode_metadata(request: MetadataRequest, body: Buffer) -> BrokerMetadata:
 
 
 def boundary_before(topic: str, partition: int, offset: int) -> Conversation[int]:
-    """See `SimpleConsumer.boundary_before`."""
     check_partition(topic, partition)
     check_number("offset", offset)
     request = BoundaryRequest(topic, partition, offset)
@@ -313,19 +288,16 @@ def boundary_before(topic: str, partition: int, offset: int) -> Conversation[int
 
 
 def coordination() -> Conversation[str]:
-    """Ask for the broker's own answer; see `SimpleConsumer.coordination`."""
     connect: str = yield Exchange(CoordinationRequest().encode(), decode_coordination_response)
     return connect
 
 
 def cluster_id() -> Conversation[str]:
-    """Ask for the UUID of the broker's cluster; see `SimpleConsumer.cluster_id`."""
     answer: str = yield Exchange(ClusterIdRequest().encode(), decode_cluster_id_response)
     return answer
 
 
 def cluster_brokers() -> Conversation[list[ClusterBroker]]:
-    """Ask for the brokers of the cluster; see `SimpleConsumer.brokers`."""
     answer: list[ClusterBroker] = yield Exchange(
         ClusterBrokersRequest().encode(), decode_cluster_brokers_response
     )
@@ -333,7 +305,7 @@ def cluster_brokers() -> Conversation[list[ClusterBroker]]:
 
 
 def delete_topic(topic: str) -> Conversation[None]:
-    """See `SimpleConsumer.delete_topic`. Not repeated: the second time it is unknown."""
+    """Not repeated: the second time it is unknown."""
     check_topic(topic)
     decode = partial(decode_error_response, detail=f"topic {topic!r}")
     yield Exchange(DeleteTopicRequest(topic).encode(), decode, repeatable=False)

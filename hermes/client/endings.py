@@ -23,14 +23,12 @@ _LOOK_SECONDS: Final = 0.05
 
 
 def closed_when_idle(connection: socket.socket, seconds: float, at_end: bool | None = None) -> bool:
-    """Whether a broker that closed a connection did so because nothing came for long.
+    """Whether a broker that closed a connection did so because nothing came for so many seconds.
 
     It had read everything then, as the kernel resets a connection that is closed with unread bytes;
     and it closed long after our last byte, while one that refuses a request closes upon it.
 
     Args:
-        connection: readable.
-        seconds: how long after the last byte is long.
         at_end: whether it is the end that can be read; None to look.
 
     Returns:
@@ -54,12 +52,8 @@ class RetiredConnection:
     """A connection on which an answer did not come in time, until the broker closes it, too.
 
     The broker closes when it has dealt with everything that was sent; so nothing that is sent over
-    another connection afterwards is overtaken.
-
-    Args:
-        connection: this object's own from now on.
-        timeout_seconds: how long to wait for a broker that may be out of reach; one whose machine
-            is there, but doesn't close, is waited for four times as long.
+    another connection afterwards is overtaken. A broker that may be out of reach is waited for
+    `timeout_seconds`; one whose machine is there, but doesn't close, four times as long.
     """
 
     def __init__(self, connection: socket.socket, timeout_seconds: float) -> None:
@@ -70,14 +64,7 @@ class RetiredConnection:
             connection.shutdown(socket.SHUT_WR)
 
     def wait(self, deadline: float) -> bool:
-        """Wait until it is over: the broker has closed, or was waited for long enough.
-
-        Args:
-            deadline: on the monotonic clock.
-
-        Returns:
-            False when the deadline came first.
-        """
+        """Wait until the broker has closed, or for long enough; False if the deadline came."""
         try:
             while not self._is_hopeless():
                 left = deadline - time.monotonic()

@@ -43,7 +43,6 @@ class Failures:
         _log.error("%d messages were not sent: %s", unsaid, error)
 
     def end_burst(self) -> None:
-        """Note that messages are sent again."""
         if not self._burst_count:
             return
         with self._lock:

@@ -85,8 +85,6 @@ class FetchRules:
         on_corrupt: "raise" or "skip", see `MessageSet`.
         max_expanded_bytes: what one compressed message may expand to.
         count_skipped: called with the number of damaged stretches that an iteration skipped.
-        refused: explains what the broker refuses.
-        versions: which requests the broker answers.
         found: the topics that the broker is known to have.
     """
 
@@ -99,12 +97,10 @@ class FetchRules:
     found: set[str] = field(default_factory=set)
 
     def note_found(self, topic: str) -> None:
-        """Remember that there is a topic."""
         if topic not in self.found and len(self.found) < _MOST_TOPICS:
             self.found.add(topic)
 
     def message_set(self, data: Buffer, offset: int) -> MessageSet:
-        """Make the set that the application iterates over."""
         if self.on_corrupt == "skip":
             counted = _CountingMessageSet(
                 data, offset, on_corrupt="skip", max_expanded_bytes=self.max_expanded_bytes
@@ -114,7 +110,6 @@ class FetchRules:
         return MessageSet(data, offset, max_expanded_bytes=self.max_expanded_bytes)
 
     def record_set(self, data: Buffer, offset: int) -> RecordSet:
-        """Make the set that the application iterates over, of record batches."""
         made = RecordSet if self.on_corrupt == "raise" else _CountingRecordSet
         fetched = made(
             data, offset, on_corrupt=self.on_corrupt, max_expanded_bytes=self.max_expanded_bytes
@@ -147,8 +142,6 @@ class _CountingMessageSet(MessageSet):
 
 
 class _CountingRecordSet(RecordSet):
-    """As `_CountingMessageSet`."""
-
     __slots__ = ("tell",)
     tell: Callable[[int], None] | None
 
@@ -184,7 +177,6 @@ class FetchResult:
 
 
 def fetch(request: FetchRequest, rules: FetchRules) -> Conversation[FetchedSet]:
-    """See `SimpleConsumer.fetch`."""
     check_fetch(request)
     _check_size(request)
     largest = max(rules.max_fetch_bytes, request.max_size)
@@ -213,7 +205,6 @@ def fetch(request: FetchRequest, rules: FetchRules) -> Conversation[FetchedSet]:
 def multifetch(
     requests: Sequence[FetchRequest], rules: FetchRules
 ) -> Conversation[list[FetchResult]]:
-    """See `SimpleConsumer.multifetch`."""
     _check_fetches(requests)
     encoded = MultiFetchRequest(tuple(requests)).encode()
     entries: list[FetchedEntry] = yield Exchange(
@@ -237,7 +228,7 @@ def waiting_fetch(
     rules: FetchRules,
     poll_interval_ms: int,
 ) -> Conversation[list[FetchResult]]:
-    """See `SimpleConsumer.fetch_waiting`; the broker waits, unless it is a Kafka 0.7."""
+    """The broker waits, unless it is a Kafka 0.7, which is polled."""
     versions = yield from rules.versions.learn()
     if WaitingFetchRequest.TYPE not in versions:
         return (
@@ -260,7 +251,6 @@ def waiting_fetch(
 
 
 def counted(fetching: Conversation[_Fetched], counters: ConsumerCounters) -> Conversation[_Fetched]:
-    """Fetch, and count what came."""
     try:
         fetched = yield from fetching
     except HermesError:
@@ -302,7 +292,6 @@ def _polling_fetch(
     rules: FetchRules,
     poll_interval_ms: int,
 ) -> Conversation[list[FetchResult]]:
-    """Ask again and again: for brokers of Kafka 0.7, which have no long polls."""
     check_number("max_wait_ms", max_wait_ms)
     left_ms = max_wait_ms
     while True:
@@ -373,12 +362,9 @@ def _result(
 
 
 def _missing(request: FetchRequest, rules: FetchRules) -> Conversation[BrokerError | None]:
-    """Ask whether there is the topic that a fetch found nothing in, unless that is known.
+    """Ask whether there is the topic that a fetch found nothing in; None if so, or if nobody says.
 
     A fetch is answered as Kafka 0.7 answers it, which has every topic, as an empty one.
-
-    Returns:
-        The error if there isn't; None if there is, or if the broker doesn't say.
     """
     topic = request.topic
     if topic in rules.found:

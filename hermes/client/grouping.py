@@ -49,11 +49,10 @@ class TopicFormats:
         self._known: dict[str, bool] = {}
 
     def holds_records(self, topic: str) -> bool | None:
-        """Whether a topic is of Kafka's format; None while that isn't known."""
+        """None while that isn't known."""
         return self._known.get(topic)
 
     def note(self, topic: str, holds_records: bool) -> None:
-        """Remember what a broker has said."""
         if topic in self._known or len(self._known) < _MOST_TOPICS:
             self._known[topic] = holds_records
 
@@ -61,16 +60,13 @@ class TopicFormats:
 class EncodedRecords(NamedTuple):
     """Record batches, and where their records come from.
 
-    Attributes:
-        data: the batches.
-        starts: of each record the bytes of the payloads before it, as `OutgoingSet` counts them.
+    `starts`: of each record the bytes of the payloads before it, as `OutgoingSet` counts them.
     """
 
     data: bytes
     starts: "array[int]"
 
     def number_at(self, position: int) -> int:
-        """The number of the record whose payload begins at so many bytes."""
         return bisect_right(self.starts, position) - 1
 
 
@@ -141,11 +137,9 @@ class SetRules(NamedTuple):
     """How sets are made.
 
     Attributes:
-        codec_of: the codec for a topic.
         max_set_bytes: a set with more than one message is no larger, before compression.
         max_message_bytes: no payload is larger, compressed ones included; no record batch with
             more than one record, either.
-        formats: which topics hold records.
     """
 
     codec_of: Callable[[str], Codec]
@@ -158,16 +152,13 @@ class OutgoingSet:
     """A message set on its way to one partition.
 
     Attributes:
-        topic: where to.
         target: where to; may be chosen again while `has_key` is false, or when it is gone.
         has_key: whether a key chose the target.
         key: the first of the keys that did; None if none did.
-        payloads: the messages, in order.
-        keys: of each its key, or None; empty when none has one.
+        keys: the key of each payload, or None; empty when none has one.
         records: of each what it has beside, or None; empty when none has anything.
         is_records: whether `encoded` is record batches.
-        size_bytes: what they take in the log, before compression.
-        encoded: the set as bytes.
+        size_bytes: what the payloads take in the log, before compression.
         outcome: where it went, or why it didn't; None while that is open.
     """
 
@@ -216,8 +207,7 @@ class OutgoingSet:
     def encode_again(self, codec: Codec, rules: SetRules) -> bool:
         """Encode the set for the other format, after a broker has said that the topic has it.
 
-        Returns:
-            Whether that is possible; if not, `outcome` says why.
+        If that is impossible, it returns False, and `outcome` says why.
         """
         holds_records = not self.is_records
         known = rules.formats.holds_records(self.topic)
@@ -304,8 +294,7 @@ class OutgoingSet:
 class _Spread:
     """The sets that hold the messages of one item, in the order of their first ones.
 
-    Args:
-        sets: each with the bytes before the item's first message in it.
+    Each comes with the bytes before the item's first message in it.
     """
 
     __slots__ = ("_sets",)
@@ -324,12 +313,7 @@ _Place: TypeAlias = tuple[OutgoingSet | _Spread, int]
 
 
 class Delivery(Sequence[Outcome]):
-    """A batch dealt into sets; as a sequence, the outcome of each item, in their order.
-
-    Args:
-        batch: with payloads, or lists of payloads, as items.
-        router: chooses their partitions.
-        rules: how large sets become, and how they are compressed.
+    """A batch as message sets; as a sequence, the outcome of each item, in their order.
 
     Attributes:
         sets: what is to be sent, encoded, the sets of one partition in order.
@@ -354,7 +338,6 @@ class Delivery(Sequence[Outcome]):
 
     @property
     def sent_count(self) -> int:
-        """How many messages were sent."""
         return sum(len(each.payloads) for each in self.sets if isinstance(each.outcome, SendResult))
 
     def place_again(self) -> list[OutgoingSet]:
@@ -393,7 +376,7 @@ class Delivery(Sequence[Outcome]):
             each.payloads, each.encoded, each.keys, each.records = [], b"", [], []
 
     def _deal(self, indices: Sequence[int]) -> list[_Place | Exception]:
-        """Deal items into new sets; where each went, or why it could not be placed."""
+        """Put items into new sets; where each went, or why it could not be placed."""
         filling: dict[Target, OutgoingSet] = {}
         refused: HermesError | None = None
         sets: list[OutgoingSet] = []
@@ -463,10 +446,9 @@ class Delivery(Sequence[Outcome]):
         filling: dict[Target, OutgoingSet],
         sets: list[OutgoingSet],
     ) -> _Place:
-        """Deal the messages of one item, each by its key; all of them or none.
+        """Put the messages of one item into sets, each by its key; all of them or none.
 
-        Raises:
-            HermesError: no target can be chosen for one of them.
+        Raises HermesError if no target can be chosen for one of them.
         """
         topic, max_bytes = self._batch.topic, self._rules.max_set_bytes
         used: list[tuple[int, OutgoingSet, int]] = []
@@ -496,7 +478,6 @@ class Delivery(Sequence[Outcome]):
         records: Sequence[RecordData | None],
         places: list[int],
     ) -> None:
-        """Add the messages of an item at some places, in order, to a set."""
         chosen_by = [keys[place] for place in places]
         if not current.has_key:
             current.key = next((key for key in chosen_by if key is not None), None)
@@ -565,11 +546,6 @@ class _UniformPlaces(Sequence[_Place]):
     """The places of items that hold one message each, made only when somebody asks.
 
     Few do; thousands of tuples for each batch would keep the garbage collector busy.
-
-    Args:
-        sets: the sets, in order.
-        firsts: the index of each set's first item.
-        lengths: of the payloads.
     """
 
     def __init__(self, sets: list[OutgoingSet], firsts: list[int], lengths: list[int]) -> None:

@@ -25,13 +25,12 @@ _log = logging.getLogger(__name__)
 
 
 class Sent(NamedTuple):
-    """What became of a batch.
+    """What became of a batch, in messages but for `outcomes`.
 
     Attributes:
         outcomes: one per item of the batch, in order.
-        sent: how many messages were sent, of all items that left.
-        failed: how many of them were not.
-        dropped: how many messages of the batch the callback handler took out.
+        failed: how many of those that left were not sent.
+        dropped: how many of the batch the callback handler took out.
     """
 
     outcomes: Sequence[Outcome]
@@ -41,15 +40,7 @@ class Sent(NamedTuple):
 
 
 class Handlers:
-    """The handlers of a producer; at least one of both.
-
-    Args:
-        callback_handler: an `ICallbackHandler`; None for none.
-        event_handler: an `IEventHandler`; None for none.
-        payloads: encodes what handlers have seen.
-        sender: sends it.
-        counters: where the exceptions of hooks are counted.
-    """
+    """The handlers of a producer; at least one of both."""
 
     def __init__(
         self,
@@ -81,24 +72,20 @@ class Handlers:
         return item if self._hooks is None else self._hooks.before_enqueue(item)
 
     def after_enqueue(self, item: ProducerData, accepted: bool) -> None:
-        """Notify them whether the queue accepted an item."""
         if self._hooks is not None:
             self._hooks.after_enqueue(item, accepted)
 
     def open(self, config: ProducerConfig) -> None:
-        """Notify them that the producer is made."""
         if self._observer is not None:
             self._observer.open(config)
 
     def close(self) -> None:
-        """Notify them that nothing more is sent."""
         if self._event_handler is not None:
             self._event_handler.close()
         if self._hooks is not None:
             self._hooks.on_close()
 
     def send(self, items: Sequence[ProducerData]) -> Sent:
-        """Send items, between the hooks."""
         hooks = self._hooks
         if hooks is None:
             return _counted(items, self._handled(items))
@@ -113,7 +100,6 @@ class Handlers:
         return counted._replace(outcomes=outcomes, dropped=dropped)
 
     def _handled(self, items: Sequence[ProducerData]) -> list[Outcome]:
-        """Send items through the event handler, or as the producer does without one."""
         if self._event_handler is None:
             return self._encode_and_send(items)
         try:
@@ -181,13 +167,10 @@ def _by_place(
     placed: Sequence[ProducerData | None],
     results: Sequence[Outcome],
 ) -> tuple[list[Outcome], int]:
-    """Give every item the outcome of what the hook put in its place.
+    """Give every item the outcome of what the hook put in its place; and count what it took out.
 
     An item that the hook gave back keeps its own outcome wherever it is; a new one takes the place
     of the item at its position. If there is none, or that one has its own, it has no handle.
-
-    Returns:
-        The outcomes, and how many messages were taken out.
     """
     places = {id(item): place for place, item in enumerate(items)}
     given_back = {places[id(each)] for each in placed if id(each) in places}
@@ -215,7 +198,7 @@ class _Observer:
         self._counters = counters
 
     def open(self, config: ProducerConfig) -> None:
-        """Notify it that the producer is made; what it raises prevents that."""
+        """What it raises prevents the producer."""
         self._observer.on_open(config)
 
     def after_encode(self, topic: str, payloads: bytes | list[bytes]) -> bytes | list[bytes]:
@@ -234,7 +217,6 @@ class _Observer:
     def after_outcomes(
         self, observed: Sequence[tuple[str, bytes | list[bytes], SendHandle]]
     ) -> None:
-        """Notify it of what became of payloads, whose batches are done."""
         sent = [
             (topic, [payloads] if isinstance(payloads, bytes) else payloads, batch.outcome(index))
             for topic, payloads, (batch, index) in observed
@@ -264,7 +246,6 @@ class _Hooks:
         return self._checked([changed], [item])[0]
 
     def after_enqueue(self, item: ProducerData, accepted: bool) -> None:
-        """Notify it whether the queue accepted an item."""
         self._call(self._handler.after_enqueue, item, accepted)
 
     def after_dequeue(self, items: Sequence[ProducerData]) -> Sequence[ProducerData | None]:
@@ -273,11 +254,9 @@ class _Hooks:
         return self._checked(taken, items, may_drop=True)
 
     def before_send(self, items: Sequence[ProducerData]) -> None:
-        """Notify it that they are sent now."""
         self._call(self._handler.before_send, items)
 
     def after(self, items: Sequence[ProducerData], results: Sequence[Outcome]) -> None:
-        """Notify it of what was sent, and for each error of what failed with it."""
         pairs = list(zip(items, results, strict=True))
         sent = [pair for pair in pairs if isinstance(pair[1], SendResult)]
         if sent:
@@ -290,7 +269,6 @@ class _Hooks:
             self._call(self._handler.on_failure, of_it, error)
 
     def on_close(self) -> None:
-        """Notify it that no hook is called any more."""
         self._call(self._handler.on_close)
 
     def _checked(

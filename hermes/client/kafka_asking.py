@@ -32,11 +32,7 @@ _MOST_BYTES: Final = 64 * 1024 * 1024
 class KafkaAsker:
     """A connection to one broker's `kafka_listen`, made with the first request.
 
-    Args:
-        host: its host.
-        port: its port.
-        timeout_seconds: of connecting, and of each answer.
-        security: how to connect, and who asks.
+    `timeout_seconds` bounds connecting, and each answer.
     """
 
     def __init__(
@@ -69,7 +65,6 @@ class KafkaAsker:
         self.close()
 
     def close(self) -> None:
-        """Disconnect."""
         self._connection.close()
 
     def ask(self, name: str, version: int, **values: Any) -> Any:
@@ -77,7 +72,6 @@ class KafkaAsker:
 
         Args:
             name: of the request, for instance `ListGroups`.
-            version: in which version it is sent.
             values: its fields. Entries of lists are dicts, or tuples of them.
 
         Returns:
@@ -103,10 +97,6 @@ class KafkaAsker:
 
 def authenticate(security: ClientSecurity, address: str) -> Authentication[None]:
     """Prove who this is, and have the broker prove that it knows the user: SASL's SCRAM.
-
-    Args:
-        security: it has a user.
-        address: of the broker, for errors.
 
     Raises:
         NotAuthenticatedError: the broker refuses the user, or could not prove itself.

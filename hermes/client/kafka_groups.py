@@ -64,7 +64,6 @@ class KafkaGroups:
     Args:
         places: host and port of brokers' `kafka_listen`, of which one is reached.
         timeout_seconds: of connecting, and of each answer.
-        security: how to connect to them, and who asks.
         is_alone: whether the broker that is reached is asked for everything, without a question
             where things are; what is another one's raises ElsewhereError.
 
@@ -92,7 +91,6 @@ class KafkaGroups:
         self._leaders: dict[str, dict[int, _Address | None]] = {}
 
     def close(self) -> None:
-        """Disconnect."""
         self._stack.close()
 
     @property
@@ -159,11 +157,7 @@ class KafkaGroups:
         return {each.group_id: len(each.members) for each in described}
 
     def members(self, group: str) -> list[KafkaMember]:
-        """The members of a group, with what they have.
-
-        Raises:
-            ClientError: there is no such group.
-        """
+        """The members of a group, with what they have; ClientError if there is no such group."""
         given = {"group_ids": [group], "include_authorized_operations": False}
         home = self._home(group)
         (modern,) = self._ask(home, "ConsumerGroupDescribe", 0, **given).groups
@@ -180,7 +174,6 @@ class KafkaGroups:
         ]
 
     def offsets(self, group: str) -> dict[_TopicPartition, int]:
-        """What a group has committed."""
         asked = [{"group_id": group, "topics": None}]
         (found,) = self._ask(self._home(group), "OffsetFetch", 8, groups=asked).groups
         _check(found.error_code, f"group {group!r}")
@@ -216,11 +209,7 @@ class KafkaGroups:
         return int(found.offset)
 
     def reset(self, place: _TopicPartition, stored: int, where: Place) -> int:
-        """Find the offset that a place stands for.
-
-        Raises:
-            HermesError: there is none.
-        """
+        """Find the offset that a place stands for."""
         earliest, latest = self.offset_at(place, _EARLIEST), self.offset_at(place)
         if where.kind == "time":
             found = {_EARLIEST: earliest, _LATEST: latest}.get(where.value)
@@ -236,11 +225,7 @@ class KafkaGroups:
     # -- changing -------------------------------------------------------------------------------
 
     def store(self, group: str, offsets: Mapping[_TopicPartition, int]) -> None:
-        """Commit offsets of a group that has no members.
-
-        Raises:
-            GroupActiveError: it has some.
-        """
+        """Commit offsets of a group without members; GroupActiveError if it has some."""
         topics: dict[str, list[dict[str, Any]]] = {}
         for (topic, number), offset in offsets.items():
             topics.setdefault(topic, []).append(
@@ -260,11 +245,7 @@ class KafkaGroups:
                 _check(each.error_code, f"group {group!r}, {topic.name} {each.partition_index}")
 
     def delete(self, group: str) -> None:
-        """Delete a group that has no members, with its offsets.
-
-        Raises:
-            GroupActiveError: it has some.
-        """
+        """Delete a group without members, with its offsets; GroupActiveError if it has some."""
         answer = self._ask(self._home(group), "DeleteGroups", 2, groups_names=[group])
         _check(answer.results[0].error_code, f"group {group!r}")
 
@@ -312,7 +293,6 @@ def _consumer(member: Any) -> KafkaMember:
 
 
 def _check(code: Any, what: str) -> None:
-    """Raise what an answer's error says."""
     if not code:
         return
     kind: type[HermesError] = ClientError

@@ -43,8 +43,6 @@ class ProducerMetrics:
 
 
 class ProducerCounters:
-    """Where a producer's threads count."""
-
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._sent = self._failed = self._dropped = self._hook_errors = 0
@@ -52,7 +50,6 @@ class ProducerCounters:
         self._batch_seconds = self._slowest_batch_seconds = 0.0
 
     def count_batch(self, sent: int, failed: int, seconds: float) -> None:
-        """Count a batch whose outcome is known."""
         with self._lock:
             self._sent += sent
             self._failed += failed
@@ -62,17 +59,14 @@ class ProducerCounters:
             self._slowest_batch_seconds = max(self._slowest_batch_seconds, seconds)
 
     def count_dropped(self, count: int) -> None:
-        """Count messages that were not accepted."""
         with self._lock:
             self._dropped += count
 
     def count_hook_error(self) -> None:
-        """Count an exception that came out of a hook."""
         with self._lock:
             self._hook_errors += 1
 
     def snapshot(self, queued: int) -> ProducerMetrics:
-        """The counts now."""
         with self._lock:
             return ProducerMetrics(
                 queued,
@@ -87,7 +81,6 @@ class ProducerCounters:
             )
 
     def forked(self) -> None:
-        """See `hermes.forks.Forkable`."""
         self._lock = threading.Lock()
 
 
@@ -109,8 +102,6 @@ class ConsumerMetrics:
 
 
 class ConsumerCounters:
-    """Where a consumer's threads count."""
-
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._fetches = self._failed_fetches = self._fetched_bytes = self._skipped = 0
@@ -125,17 +116,14 @@ class ConsumerCounters:
             self._fetched_bytes += sum(map(len, sets))
 
     def count_failure(self) -> None:
-        """Count a request that failed."""
         with self._lock:
             self._failed_fetches += 1
 
     def count_skipped(self, count: int) -> None:
-        """Count damaged stretches."""
         with self._lock:
             self._skipped += count
 
     def snapshot(self) -> ConsumerMetrics:
-        """The counts now."""
         with self._lock:
             return ConsumerMetrics(
                 self._fetches, self._failed_fetches, self._fetched_bytes, self._skipped
@@ -147,9 +135,6 @@ class PartitionPosition:
     """How far a member of a group is in one of its partitions.
 
     Attributes:
-        topic: the topic.
-        broker_id: the partition's broker.
-        partition: its number there.
         position: where the next message that is handed out starts.
         committed: the offset in ZooKeeper; None while there is none.
     """
@@ -202,8 +187,6 @@ class RetryMetrics:
 
 
 class RetryCounters:
-    """Where a retrying consumer's threads count."""
-
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._counts = RetryMetrics()
@@ -211,7 +194,6 @@ class RetryCounters:
     def count(
         self, *, handled: int = 0, failed: int = 0, retried: int = 0, dead: int = 0, unsent: int = 0
     ) -> None:
-        """Add to the counts."""
         with self._lock:
             now = self._counts
             self._counts = RetryMetrics(
@@ -223,5 +205,4 @@ class RetryCounters:
             )
 
     def snapshot(self) -> RetryMetrics:
-        """The counts now."""
         return self._counts

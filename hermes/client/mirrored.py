@@ -102,17 +102,15 @@ def parse_source(name: str) -> Source | None:
 
 
 class MirroredPartitions:
-    """The partitions of one broker, for a mirror. Of one thread, or of several with a lock.
+    """The partitions of one broker, for a mirror. For one thread, or several with a lock.
 
     Connects on first use, and again after failures. A failure of the connection loses what is in
     flight: ask for the positions again, and go on from there.
 
-    Every method raises, besides what it documents: BrokerUnavailableError (no connection),
-    BrokerTimeoutError (no answer in time), RemoteProtocolError (a malformed response).
+    Every method but `close` raises BrokerUnavailableError, BrokerTimeoutError and
+    RemoteProtocolError, and UnsupportedRequestVersionError with a Kafka 0.7 or an older Hermes.
 
     Args:
-        host: the broker's name or address.
-        port: its port.
         timeout_seconds: the longest that one request may take, above 0.
         connect_timeout_seconds: the longest that connecting may take, above 0.
         security: whom to trust, and who it is.
@@ -139,28 +137,19 @@ class MirroredPartitions:
 
     @property
     def address(self) -> str:
-        """`host:port` of the broker."""
         return self._connection.address
 
     def is_supported(self) -> bool:
-        """Whether the broker knows these requests; one of Kafka 0.7 doesn't. Asks it once."""
+        """Whether the broker knows these requests; asks it once."""
         return MirroredProduceRequest.TYPE in self._channel.versions()
 
     def cluster_id(self) -> str:
-        """The UUID of the broker's cluster; empty while the broker doesn't know it yet.
-
-        Raises:
-            UnsupportedRequestVersionError: the broker is Kafka 0.7 or an older Hermes.
-        """
+        """The UUID of the broker's cluster; empty while the broker doesn't know it yet."""
         self._channel.require(ClusterIdRequest.TYPE, "telling the cluster's id")
         return self._channel.run(cluster_id())
 
     def positions(self, topic: str, partition: int | None = None) -> list[PartitionSources]:
-        """Find out up to where the broker's partitions of a topic have each source.
-
-        Args:
-            topic: the topic's name.
-            partition: one partition's number; None for all.
+        """Find out up to where the partitions of a topic, or one of them, have each source.
 
         Returns:
             The partitions that were written to, by number.
@@ -169,7 +158,6 @@ class MirroredPartitions:
             UnknownTopicError: there is no such topic (yet).
             WrongPartitionError: the topic has no such partition.
             StorageUnavailableError: the disk refused to take what isn't flushed; try again.
-            UnsupportedRequestVersionError: the broker is Kafka 0.7 or an older Hermes.
         """
         self._channel.require(SourcePositionsRequest.TYPE, "positions of sources")
         number = ALL_PARTITIONS if partition is None else partition
@@ -179,11 +167,7 @@ class MirroredPartitions:
         ]
 
     def source_map(self, topic: str, partition: int) -> SourceMap:
-        """Find out where a partition has its sources, to translate offsets.
-
-        Raises:
-            BrokerError: as for `positions`.
-        """
+        """Find out where a partition has its sources; raises as `positions` does."""
         self._channel.require(SourcePositionsRequest.TYPE, "positions of sources")
         return self._channel.run(source_map(topic, partition))
 
@@ -199,7 +183,6 @@ class MirroredPartitions:
 
         Raises:
             ClientError: others are in flight.
-            UnsupportedRequestVersionError: the broker is Kafka 0.7 or an older Hermes.
         """
         self._channel.require(MirroredProduceRequest.TYPE, "a mirrored produce")
         self.begin(sets, acks)
@@ -207,7 +190,6 @@ class MirroredPartitions:
 
     @property
     def in_flight(self) -> int:
-        """How many requests wait for their answers."""
         return self._connection.in_flight
 
     def begin(self, sets: Sequence[MirroredSet], acks: Acks = Acks.FLUSHED) -> None:
@@ -240,11 +222,10 @@ class MirroredPartitions:
         return self._connection.finish(partial(_decode_outcomes, sets))
 
     def disconnect(self) -> None:
-        """Drop the connection, and forget what is in flight; the next request connects again."""
+        """Drop the connection, and forget what is in flight."""
         self._connection.disconnect()
 
     def close(self) -> None:
-        """Close the connection. Idempotent."""
         self._channel.close()
 
     def __enter__(self) -> Self:
@@ -283,12 +264,11 @@ class _Told:
         self.positions: dict[int, int] = {}
 
     def by_name(self) -> dict[str, int]:
-        """The positions that there are, by source."""
         return {self.names[n]: position for n, position in self.positions.items() if position >= 0}
 
 
 def source_positions(topic: str, partition: int) -> Conversation[list[_Told]]:
-    """See `MirroredPartitions.positions`. A response has some; the next continues there."""
+    """A response has some partitions; the next continues there."""
     _check_place(topic, partition)
     told: list[_Told] = []
     first = 0
@@ -308,7 +288,6 @@ def source_positions(topic: str, partition: int) -> Conversation[list[_Told]]:
 
 
 def source_map(topic: str, partition: int) -> Conversation[SourceMap]:
-    """See `MirroredPartitions.source_map`."""
     told = yield from source_positions(topic, partition)
     if not told:
         return SourceMap(partition, 0, 0, {}, ())

@@ -32,8 +32,7 @@ class InPartition(NamedTuple):
     """A key for messages whose partition is chosen already; what `send` makes of `partition`.
 
     Attributes:
-        partition: the partition's number; with several brokers that have one of this number, a
-            `BrokerPartition`, which names the broker as well.
+        partition: its number; where several brokers have one of this number, a `BrokerPartition`.
         key: stored with the messages, where their topic keeps keys; None for none, `Keys` for one
             per message.
     """
@@ -61,7 +60,6 @@ class ProducerData(NamedTuple):
 
 
 def message_count(item: Any) -> int:
-    """How many messages an item of a batch holds: a list is several."""
     messages = item.messages if isinstance(item, ProducerData) else item
     return len(messages) if type(messages) is list else 1
 
@@ -116,8 +114,7 @@ def with_options(
 ) -> tuple[Any, Any]:
     """Fold what `send` takes by name into its messages and their key.
 
-    Returns:
-        The messages, as `RecordData` if they have headers; the key, or `InPartition` with it.
+    The messages become `RecordData` if they have headers; the key an `InPartition`.
 
     Raises:
         ArgumentError: the partition is no number from 0 on, headers are given twice, or an argument
@@ -137,11 +134,7 @@ def with_options(
 
 
 def checked_headers(headers: Any) -> Headers:
-    """Read headers: pairs of a name and bytes, or None; or a mapping.
-
-    Raises:
-        EncodingError: they can't be stored.
-    """
+    """Read headers: pairs of a name and bytes, or None; or a mapping. Raises EncodingError."""
     try:
         listed = headers.items() if isinstance(headers, Mapping) else headers
         pairs = tuple((name, value) for name, value in listed)
@@ -224,17 +217,13 @@ class Payloads:
         return payloads if len(payloads) > 1 else payloads[0], key, len(payloads), sum(sizes)
 
     def check_sizes(self, payloads: bytes | list[bytes]) -> None:
-        """Refuse what somebody made too large after it was encoded.
-
-        Raises:
-            MessageTooLargeError: a payload is too large.
-        """
+        """Refuse what a handler made too large after it was encoded."""
         largest = len(payloads) if isinstance(payloads, bytes) else max(map(len, payloads))
         if largest > self._max_message_bytes:
             raise MessageTooLargeError(largest, self._max_message_bytes)
 
     def _value_of(self, topic: str, message: Any) -> bytes:
-        """The payload of a value that may be in a `RecordData`; none at all of a tombstone."""
+        """The payload of a value that may be in a `RecordData`; empty for a tombstone."""
         if type(message) is not RecordData:
             return self._encoded(topic, message)
         return b"" if message.value is None else self._encoded(topic, message.value)
@@ -254,7 +243,6 @@ class Payloads:
 
 
 def _without_value(message: Any) -> RecordData | None:
-    """What a record has beside its value, of which only remains whether there is none."""
     if type(message) is not RecordData:
         return None
     return message._replace(value=message.value is None)

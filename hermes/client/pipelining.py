@@ -14,19 +14,12 @@ class PipelinedConnection(BrokerConnection):
 
     For requests that may be repeated, however late the first ones are carried out. Any failure
     costs the connection and whatever is on its way, of which nobody knows what has become.
-
-    Attributes:
-        in_flight: how many requests wait for their answers.
     """
 
     in_flight = 0
 
     def begin(self, request: bytes) -> None:
-        """Send a request, and don't wait; `finish` gets its answer.
-
-        Raises:
-            BrokerUnavailableError, BrokerTimeoutError: all in flight are lost.
-        """
+        """Send a request, and don't wait; `finish` gets its answer."""
         with self._turn(None) as deadline:
             if self.in_flight:
                 self._send_all(request, deadline)
@@ -35,16 +28,7 @@ class PipelinedConnection(BrokerConnection):
             self.in_flight += 1
 
     def finish(self, decode: Callable[[memoryview], _R]) -> _R:
-        """Wait for the answer to the oldest request in flight.
-
-        Args:
-            decode: as for `call`.
-
-        Raises:
-            BrokerUnavailableError, BrokerTimeoutError, RemoteProtocolError: all in flight are lost.
-            ClientError: nothing is in flight.
-            Exception: what `decode` raises.
-        """
+        """Wait for the answer to the oldest request in flight; ClientError if there is none."""
         if not self.in_flight:
             raise ClientError(f"no request to {self.address} waits for its answer")
         with self._turn(None) as deadline:
@@ -56,11 +40,7 @@ class PipelinedConnection(BrokerConnection):
         return result
 
     def call(self, *args: Any, **options: Any) -> Any:
-        """See `BrokerConnection.call`; it takes no part in pipelining.
-
-        Raises:
-            ClientError: requests are in flight; nothing was done.
-        """
+        """It takes no part in pipelining: ClientError if requests are in flight."""
         if self.in_flight:
             raise ClientError(f"{self.in_flight} requests to {self.address} wait for answers")
         return super().call(*args, **options)

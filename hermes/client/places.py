@@ -27,14 +27,11 @@ END: Final = Place("time", LATEST)
 
 
 def parse_time_ms(text: str) -> int:
-    """Read a point in time.
+    """Read a point in time as ms since 1970, 0 or more.
 
     Args:
         text: ISO 8601, in UTC unless a zone is given (`2025-05-17`, `2025-05-17T10:05:03+02:00`),
             or a whole number of milliseconds since 1970. Digits alone are always milliseconds.
-
-    Returns:
-        Milliseconds since 1970, 0 or more.
 
     Raises:
         ValueError: it is neither, or before 1970; the text says what is expected.
@@ -60,8 +57,7 @@ def parse_time_ms(text: str) -> int:
 def parse_start(text: str) -> Place:
     """Read where to start: `beginning`, `end`, `OFFSET`, `-N` (messages) or `@TIME`, as in kcat.
 
-    Raises:
-        ValueError: it is none of these; the text says what is expected.
+    Raises ValueError, which says what is expected.
     """
     named = {"beginning": BEGINNING, "end": END}.get(text)
     if named is not None:
@@ -80,8 +76,7 @@ def parse_start(text: str) -> Place:
 def parse_reset_position(text: str) -> Place:
     """Read where a group is to continue: `earliest`, `latest`, `@TIME`, `OFFSET`, `+N` or `-N`.
 
-    Raises:
-        ValueError: it is none of these; the text says what is expected.
+    Raises ValueError, which says what is expected.
     """
     named = {"earliest": BEGINNING, "latest": END}.get(text)
     if named is not None:
@@ -95,7 +90,6 @@ def parse_reset_position(text: str) -> Place:
 
 
 def _parse_number(text: str, signs: str) -> int | None:
-    """Read a number with one of the signs or none; None when it is something else."""
     digits = text[1:] if text[:1] and text[0] in signs else text
     if not (digits.isascii() and digits.isdigit()) or int(digits) > _MAX_INT64:
         return None

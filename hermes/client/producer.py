@@ -1,9 +1,7 @@
 """The producer: encodes, chooses partitions, sends, at once or in batches from a thread.
 
-What applications call, and in what order the parts do their work: payloads are encoded, the queue
-collects them (`sending_queue`), the sender routes and delivers them (`sending`, `grouping`,
-`routing`), handlers and handles get their outcomes. It is long because it is the whole life of one
-object, from its settings to its end, of which much is docstrings.
+It is long because it is the whole life of one object, from its settings to its end, of which much
+is docstrings.
 """
 
 import atexit
@@ -71,9 +69,6 @@ class Producer:
         with Producer(ProducerConfig(broker_list="localhost:9092", acks="flushed")) as producer:
             producer.send("clicks", [b"first", b"second"])
             producer.send("clicks", b"third", key="user-7")
-
-    Args:
-        config: its settings.
 
     Raises:
         ConfigError: a certificate or a key can't be used.
@@ -215,21 +210,11 @@ class Producer:
     def offer(
         self, topic: str, messages: Any, key: Any = None
     ) -> SendHandle | Callable[[], SendHandle]:
-        """Send without waiting, so that an event loop's thread may call it.
-
-        For asynchronous producers only.
-
-        Args:
-            topic: see `send`.
-            messages: see `send`.
-            key: see `send`.
+        """Send without waiting, so that an event loop's thread may call it: asynchronous ones only.
 
         Returns:
             As `send`. When the queue has no room and `queue_full` is "block", a function instead
             that continues where this one stopped: it waits, as `send` does, in another thread.
-
-        Raises:
-            HermesError: as `send`.
         """
         item = self._item(topic, messages, key)
         if isinstance(item, SendHandle):
@@ -355,7 +340,6 @@ class Producer:
         return "", item, None, message_count(item), 0
 
     def _enqueue(self, item: _Item, *, may_wait: bool = True) -> SendHandle:
-        """Put an item into the queue, and notify the handlers."""
         assert self._queue is not None
         try:
             handle = self._queue.put(*item, may_wait)

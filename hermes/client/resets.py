@@ -9,17 +9,11 @@ from hermes.protocol import EARLIEST, LATEST, BoundaryRequest
 def reset_offset(
     consumer: SimpleConsumer, topic: str, partition: int, stored: int | HermesError, place: Place
 ) -> int:
-    """Find the offset that a place stands for.
+    """Find the offset that a place stands for: where a message starts, or the partition's end.
 
     Args:
-        consumer: of the broker that has the partition.
-        topic: the topic.
-        partition: its number there.
         stored: the group's offset; or the error, where it can't be understood.
         place: a time, an offset, or a shift from what is stored.
-
-    Returns:
-        Where a message starts, or the partition's end.
 
     Raises:
         HermesError: there is no such place, or it can't be found out.

@@ -38,12 +38,7 @@ _AVOID_SECONDS: Final = 1.0
 
 
 class Target(NamedTuple):
-    """A partition of a broker.
-
-    Attributes:
-        broker_id: the broker.
-        partition: the partition's number on it; -1 lets the broker choose.
-    """
+    """A partition of a broker; -1 lets the broker choose."""
 
     broker_id: int
     partition: int
@@ -94,8 +89,7 @@ class Brokers:
     def settle(self) -> None:
         """Make sure that the brokers have read what was sent to them without acknowledgement.
 
-        Raises:
-            BrokerUnavailableError, BrokerTimeoutError: as `SyncProducer.barrier`.
+        Raises as `SyncProducer.barrier`.
         """
         for _, broker in self:
             if broker.channel.connection.has_unanswered:
@@ -139,7 +133,6 @@ class BrokerListMetadata:
     """A list of brokers, each asked how many partitions it has for a topic.
 
     Args:
-        brokers: the brokers of the list.
         partition_counts: partitions on each broker by topic, "*" for others; where a topic is
             there, no broker is asked.
         max_age_seconds: after how long brokers are asked again.
@@ -166,7 +159,6 @@ class BrokerListMetadata:
         self._found_until = -math.inf
 
     def partitions(self, topic: str) -> TopicPartitions:
-        """See `MetadataProvider`."""
         known = self._known.get(topic)
         if known is None or self._clock() >= known[1]:
             with self._lock:
@@ -177,7 +169,7 @@ class BrokerListMetadata:
         return known[0]
 
     def forget(self, topic: str) -> None:
-        """See `MetadataProvider`; what was known stays in use while brokers don't answer."""
+        """What was known stays in use while brokers don't answer."""
         with self._lock:
             known = self._known.get(topic)
             if known is not None:
@@ -185,7 +177,7 @@ class BrokerListMetadata:
                 self._found_until = -math.inf
 
     def close(self) -> None:
-        """See `MetadataProvider`: the brokers belong to the producer."""
+        """The brokers belong to the producer."""
 
     def _ask(self, topic: str, before: TopicPartitions | None) -> tuple[TopicPartitions, float]:
         targets: list[Target] = []
@@ -219,11 +211,7 @@ class BrokerListMetadata:
         return TopicPartitions(tuple(targets), False, why_not), now + _AVOID_SECONDS
 
     def _asked(self) -> Iterable[tuple[int, SyncProducer]]:
-        """The brokers that may have partitions, by id; found first, where they must be.
-
-        Raises:
-            HermesError: none can be found.
-        """
+        """The brokers that may have partitions, by id; found first, where they must be."""
         if self._search is None:
             return self._brokers
         now = self._clock()
@@ -256,12 +244,9 @@ class BrokerListMetadata:
 
 
 class ZooKeeperMetadata:
-    """The partitions registered in ZooKeeper; see `hermes.client.routing.MetadataProvider`.
+    """The partitions registered in ZooKeeper; read again on changes.
 
     As in Kafka 0.7, a topic that no broker has yet is sent to partition 0 of any of them.
-
-    Raises:
-        CoordinationUnavailableError: ZooKeeper can't be reached.
     """
 
     def __init__(
@@ -291,7 +276,7 @@ class ZooKeeperMetadata:
         self._session.start(_log.warning)
 
     def partitions(self, topic: str) -> TopicPartitions:
-        """See `MetadataProvider`; what was known stays in use while ZooKeeper doesn't answer."""
+        """What was known stays in use while ZooKeeper doesn't answer."""
         known = self._known.get(topic)
         if known is not None:
             return known
@@ -300,17 +285,15 @@ class ZooKeeperMetadata:
             return known if known is not None else self._learn(topic)
 
     def forget(self, topic: str) -> None:
-        """See `MetadataProvider`."""
         known = self._known.pop(topic, None)
         if known is not None:
             self._stale[topic] = known
 
     def close(self) -> None:
-        """Disconnect from ZooKeeper. Idempotent."""
         self._session.stop()
 
     def _changed(self) -> None:
-        """Something may have changed; called in kazoo's threads, so nothing may wait here."""
+        """Called in kazoo's threads, so nothing may wait here."""
         self._changes += 1
         for topic in list(self._known):
             self.forget(topic)
@@ -353,13 +336,7 @@ class ZooKeeperMetadata:
 
 
 class Router:
-    """Chooses targets: the partitioner where partitions can be counted, else the broker.
-
-    Args:
-        metadata: knows the partitions.
-        partitioner: an `IPartitioner`.
-        clock: monotonic seconds.
-    """
+    """Chooses targets: the partitioner where partitions can be counted, else the broker."""
 
     def __init__(
         self,
@@ -404,12 +381,7 @@ class Router:
         return targets[self._checked(chosen, count, key)]
 
     def _certain(self, topic: str, partition: int | BrokerPartition) -> Target:
-        """The target that the caller has chosen; asks again for one that isn't known (yet).
-
-        Raises:
-            RoutingError: there is none, or several.
-            HermesError: as `choose`.
-        """
+        """The target that the caller has chosen; looks again for one that isn't known (yet)."""
         found = _matching(self._metadata.partitions(topic), partition)
         if not found:
             self._metadata.forget(topic)
@@ -433,13 +405,10 @@ class Router:
         return chosen
 
     def choose_all(self, topic: str, keys: Keys) -> list[tuple[Target, list[int]]]:
-        """Choose a target for each key, by one look at the partitions.
+        """Choose a target for each key, by one look at the partitions; raises as `choose` does.
 
         Returns:
             Each target with the places of its keys, in order.
-
-        Raises:
-            HermesError: as `choose`, for one of them.
         """
         targets, is_counted, _ = self._metadata.partitions(topic)
         found: dict[Target, list[int]] = {}
@@ -490,7 +459,6 @@ class Router:
         self._avoided[broker_id] = self._clock() + _AVOID_SECONDS
 
     def forget(self, topic: str) -> None:
-        """Have the topic's partitions asked for again."""
         self._metadata.forget(topic)
 
     def _preferred(self, targets: tuple[Target, ...]) -> tuple[Target, ...]:
@@ -505,8 +473,7 @@ class Router:
 def _matching(known: TopicPartitions, partition: int | BrokerPartition) -> list[Target]:
     """The targets that a caller may mean by a partition.
 
-    Raises:
-        HermesError: a broker that may have it doesn't answer.
+    Raises HermesError if a broker that may have it doesn't answer.
     """
     broker_id: int | None = None
     if isinstance(partition, BrokerPartition):

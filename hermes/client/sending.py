@@ -1,7 +1,7 @@
-"""The sender: deals items into sets, gets these to their brokers, and tries again within bounds.
+"""The sender: groups items into sets, gets these to their brokers, and retries within bounds.
 
 The only loop of retries. Order within a partition is kept: while a set of a partition may still be
-tried again, none after it is sent.
+retried, none after it is sent.
 """
 
 import logging
@@ -54,8 +54,7 @@ class RetryRules(NamedTuple):
         delivery_seconds: how long all tries may take together, above 0.
         first_pause_seconds: the pause before the second try, 0 or more; each further one is twice
             as long, up to a second.
-        max_retries: how many tries there are after the first, 0 or more; None for as many as the
-            time allows.
+        max_retries: how many tries there are after the first; None for as many as the time allows.
     """
 
     delivery_seconds: float
@@ -66,19 +65,8 @@ class RetryRules(NamedTuple):
 class Retries:
     """The tries of one delivery. The first one begins now.
 
-    Example:
-        retries = Retries(RetryRules(120.0, 0.1))
-        while not attempt(timeout_seconds=retries.seconds_left):
-            pause = retries.next_pause()
-            if pause is None:
-                raise
-            time.sleep(pause)
-
-    Args:
-        rules: what bounds them.
-        clock: monotonic seconds.
-        chance: a number from 0 up to 1, which lengthens a pause by up to a half, so that producers
-            that failed together don't come back together.
+    `chance` lengthens a pause by up to a half, so that producers that failed together don't come
+    back together.
     """
 
     def __init__(
@@ -115,12 +103,9 @@ class Sender:
     """Sends items. Threads may share it, each with items of its own.
 
     Args:
-        brokers: where to.
         router: chooses targets, is notified of failures, and chooses again for sets without a key
             and for those whose partition is gone with its broker.
-        rules: how sets are made.
         acks: the acknowledgement to wait for; None for none.
-        retry_rules: what bounds the tries of every call of `send`.
         may_go_without: whether a broker that can't acknowledge, one of Kafka 0.7, is sent to all
             the same, as with None.
     """
@@ -148,8 +133,7 @@ class Sender:
     def send(self, batches: Sequence[Batch]) -> list[Delivery]:
         """Send batches of payloads together; every item has its outcome afterwards.
 
-        Returns:
-            A delivery per batch, in order.
+        Returns a delivery per batch, in order.
         """
         retries = Retries(self._retry_rules)
         deliveries = [Delivery(each, self._router, self._rules) for each in batches]
@@ -329,7 +313,7 @@ def _requests(sets: Sequence[OutgoingSet], max_bytes: int) -> Iterator[Sequence[
 def _rounds(sets: Sequence[OutgoingSet]) -> Iterator[Sequence[OutgoingSet]]:
     """Yield the sets such that each round has one of a partition, the next only if that is settled.
 
-    A set after one that may be tried again inherits its error, and so is tried again after it.
+    A set after one that may be retried inherits its error, and so is retried after it.
     """
     if len(sets) == 1:
         yield sets
@@ -349,7 +333,7 @@ def _rounds(sets: Sequence[OutgoingSet]) -> Iterator[Sequence[OutgoingSet]]:
 
 
 def count_of(sets: int, refused: int) -> str:
-    """Begin a sentence about what failed: message sets, and sends that no partition is known for.
+    """Begin a sentence about what failed: message sets, and sends without a known partition.
 
     One of the two is above 0; the sentence continues after its verb.
     """

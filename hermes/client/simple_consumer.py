@@ -45,9 +45,9 @@ class SimpleConsumer(Administration):
     `delete_topic`), so they are repeated once if the connection breaks. Threads may share a
     consumer.
 
-    Every method raises, besides the errors that it documents: BrokerUnavailableError (no
-    connection), BrokerTimeoutError (no response in time), RemoteProtocolError (a malformed
-    response), and the BrokerError of the code that the broker responded with.
+    Every method raises, besides the errors that it documents: BrokerUnavailableError,
+    BrokerTimeoutError, RemoteProtocolError (a malformed response), and the BrokerError of the code
+    that the broker responded with.
 
     Example:
         with SimpleConsumer("localhost:9092") as consumer:
@@ -70,11 +70,6 @@ class SimpleConsumer(Administration):
             when that first matters; False for a Kafka 0.7, which would log the unknown request.
         poll_interval_ms: how often `fetch_waiting` polls a broker without long polls, above 0.
         tls: see `ClientSecurity` for this and the others.
-        tls_ca: whom to trust.
-        tls_certificate: the consumer's own certificate.
-        tls_key: its key.
-        user: who to authenticate as.
-        password: the user's password.
 
     Attributes:
         counters: where its fetches are counted.
@@ -160,10 +155,9 @@ class SimpleConsumer(Administration):
                 more is fetched, up to `max_fetch_bytes`.
 
         Returns:
-            The messages, to be iterated over: pairs of a `Message` and the offset to resume at.
-            Empty at the end of the partition, and for partitions that were never written to. A
-            damaged message raises InvalidMessageError while iterating, with its `offset` and the
-            `next_offset` after it.
+            Pairs of a `Message` and the offset to resume at; none at the end of the partition, and
+            in partitions that were never written to. A damaged message raises InvalidMessageError
+            while iterating, with its `offset` and the `next_offset` after it.
 
         Raises:
             OffsetOutOfRangeBrokerError: below the earliest or beyond the latest offset.
@@ -176,16 +170,13 @@ class SimpleConsumer(Administration):
         return self._fetched(fetch(request, self._rules))
 
     def multifetch(self, requests: Sequence[FetchRequest]) -> list[FetchResult]:
-        """Fetch from several partitions with one request.
+        """Fetch from several partitions, up to 32,767, with one request; see `fetch`.
 
         Example:
             requests = [FetchRequest("clicks", number, 0, 1 << 20) for number in range(4)]
             for result in consumer.multifetch(requests):
                 for message, next_offset in result:
                     print(message.payload)
-
-        Args:
-            requests: up to 32,767, see `fetch`.
 
         Returns:
             A result for each, in their order. Iterating over one gives its messages or raises its
@@ -202,7 +193,6 @@ class SimpleConsumer(Administration):
         0.7 is polled every `poll_interval_ms`.
 
         Args:
-            requests: up to 32,767, see `fetch`.
             max_wait_ms: how long to wait at most; 0 returns at once.
             min_bytes: how many bytes of messages, over all requests, end the wait.
 
@@ -217,7 +207,7 @@ class SimpleConsumer(Administration):
     def get_offsets_before(
         self, topic: str, partition: int, time: int, max_offsets: int = 1
     ) -> list[int]:
-        """List offsets from which one can read, newest first.
+        """List offsets from which one can read, newest first; empty when none are before the time.
 
         Example:
             (earliest,) = consumer.get_offsets_before("clicks", 0, EARLIEST)
@@ -225,14 +215,9 @@ class SimpleConsumer(Administration):
             offsets = consumer.get_offsets_before("clicks", 0, an_hour_ago, max_offsets=10)
 
         Args:
-            topic: the topic's name.
-            partition: the partition's number.
             time: LATEST (-1): the end, then the starts of segments; EARLIEST (-2): the first
                 offset; else ms since 1970: offsets of what was appended before.
             max_offsets: how many at most; 0 or more.
-
-        Returns:
-            Offsets, descending; empty when there are none before the time.
 
         Raises:
             ConfigError: max_offsets is negative, for which a 0.7 broker would close.
@@ -259,10 +244,7 @@ class SimpleConsumer(Administration):
     def boundary_before(self, topic: str, partition: int, offset: int) -> int:
         """Find the largest offset, not after the given one, at which a message starts.
 
-        Args:
-            topic: the topic's name.
-            partition: the partition's number.
-            offset: any; the result lies between the earliest offset and the high watermark.
+        It lies between the earliest offset and the high watermark.
 
         Raises:
             UnsupportedRequestVersionError: the broker is Kafka 0.7.
@@ -281,22 +263,19 @@ class SimpleConsumer(Administration):
                 print(stretch.start_offset, stretch.end_offset, stretch.time_ms)
 
         Args:
-            topic: the topic's name.
-            partition: the partition's number.
             start: where the range begins, from the earliest offset to the high watermark.
             end: the offset after its last byte; clamped to the high watermark.
             interval_ms: what times are rounded down to multiples of (in UTC), 1 or more: the
                 coarser, the fewer stretches there are.
 
         Returns:
-            The whole range, in order and without holes; neighbours differ in time. Stretches
-            begin and end where messages do, if the range does. Their time is that of the broker's
-            clock, or None where it is not known: for data from Kafka, or when a crash lost it.
-            Empty when `end` is not after `start`.
+            The whole range, in order and without holes; neighbours differ in time. Stretches begin
+            and end where messages do, if the range does. Their time is that of the broker's clock,
+            or None
+            where it is not known: for data from Kafka, or when a crash lost it.
 
         Raises:
-            OffsetOutOfRangeBrokerError: the start is below the earliest or beyond the latest
-                offset, or it became so meanwhile.
+            OffsetOutOfRangeBrokerError: the start is out of range, or became so meanwhile.
             WrongPartitionError: the topic has no such partition.
             ConfigError: interval_ms is below 1.
             UnsupportedRequestVersionError: the broker is Kafka 0.7.

@@ -60,9 +60,8 @@ class SyncProducer:
     Connects on first use, again after failures; never resends anything on its own. Threads may
     share a producer.
 
-    Every method raises, besides what it documents: BrokerUnavailableError (no connection; what
-    was sent may or may not be stored), BrokerTimeoutError (the same), RemoteProtocolError
-    (a malformed response).
+    Every method raises, besides what it documents: BrokerUnavailableError and BrokerTimeoutError
+    (what was sent may or may not be stored), RemoteProtocolError (a malformed response).
 
     Args:
         host: the broker's name or address, or both as in `localhost:9092`.
@@ -73,11 +72,6 @@ class SyncProducer:
         supports_hermes_requests: whether the broker answers Hermes' own requests; None finds out
             when it first matters.
         tls: see `ClientSecurity` for this and the others.
-        tls_ca: whom to trust.
-        tls_certificate: the producer's own certificate.
-        tls_key: its key.
-        user: who to authenticate as.
-        password: the user's password.
     """
 
     def __init__(
@@ -127,8 +121,7 @@ class SyncProducer:
         """Send a message set without acknowledgement, as Kafka 0.7's clients do.
 
         Args:
-            topic: the topic's name.
-            partition: the partition's number, or -1 to let the broker choose one at random.
+            partition: its number, or -1 to let the broker choose one at random.
             message_set: encoded messages, see `encode_message_set`.
 
         Raises:
@@ -140,10 +133,9 @@ class SyncProducer:
         self._channel.connection.send(request.encode())
 
     def multi_send(self, produces: Sequence[ProduceRequest]) -> None:
-        """Send message sets for several partitions in one request, without acknowledgement.
+        """Send up to 32,767 message sets in one request, without acknowledgement.
 
-        Args:
-            produces: up to 32,767; the broker stops at the first it refuses.
+        The broker stops at the first that it refuses.
         """
         _check(produces)
         self._channel.connection.send(MultiProduceRequest(tuple(produces)).encode())
@@ -184,15 +176,10 @@ class SyncProducer:
         *,
         timeout_seconds: float | None = None,
     ) -> list[SendResult | BrokerError]:
-        """Send record batches to topics of Kafka's format, and wait as `send_acknowledged` does.
+        """Send record batches to topics of Kafka's format; see `send_acknowledged`.
 
         Args:
             produces: up to 1,024; each one's set is record batches.
-            acks: as there.
-            timeout_seconds: as there.
-
-        Returns:
-            As there; an offset is that of the first record.
 
         Raises:
             UnsupportedRequestVersionError: the broker knows no record batches.
@@ -242,7 +229,6 @@ def _produce(
     timeout_seconds: float,
     refused: Refused,
 ) -> Conversation[list[SendResult | BrokerError]]:
-    """The conversation of `SyncProducer.send_acknowledged`."""
     timeout_ms = max(int(timeout_seconds * 1000 * _BROKERS_SHARE), 1)
     entries: list[ProducedEntry] = yield Exchange(
         kind(acks, timeout_ms, tuple(produces)).encode(),

@@ -20,7 +20,6 @@ class TlsSocket(ssl.SSLSocket):
     """A connection by TLS that behaves as a plain socket; see the module."""
 
     def sendall(self, data: Any, flags: int = 0) -> None:
-        """Send everything within the time-out."""
         timeout = self.gettimeout()
         deadline = None if timeout is None else time.monotonic() + timeout
         with memoryview(data) as whole, whole.cast("B") as octets:
@@ -40,7 +39,6 @@ class TlsSocket(ssl.SSLSocket):
                 raise
 
     def _raise_alert(self) -> None:
-        """Raise what the peer said before it closed, if it said why."""
         with suppress(ssl.SSLWantReadError, ssl.SSLEOFError, ConnectionError, TimeoutError):
             self.settimeout(0)
             self.recv(1)
@@ -69,20 +67,17 @@ class TlsPoll:
         self.at_end = False
 
     def register(self, connection: TlsSocket, events: int) -> None:
-        """Look at this one from now on."""
         self._poll.register(connection, events)
         self._connection, self.at_end = connection, False
 
     def unregister(self, connection: TlsSocket) -> None:
-        """Look at none."""
         self._poll.unregister(connection)
         self._connection = None
 
     def poll(self, timeout_ms: int) -> bool:
         """Whether there is data, or the end. It is spent: the connection is of no more use.
 
-        Raises:
-            OSError: the connection broke, or the peer refused it by an alert of TLS.
+        Raises OSError if the connection broke, or the peer refused it by an alert of TLS.
         """
         connection = self._connection
         assert connection is not None
@@ -97,15 +92,7 @@ class TlsPoll:
 
 
 def wrap(connected: socket.socket, host: str, security: ClientSecurity) -> TlsSocket:
-    """Prepare TLS over a connected socket, which is the result's from now on.
-
-    Args:
-        connected: the socket.
-        host: what the peer's certificate has to be valid for.
-        security: whom to trust, and the own certificate.
-
-    Returns:
-        A socket of which `do_handshake` is to be called.
+    """Prepare TLS over a connected socket; `do_handshake` of the result is to be called.
 
     Raises:
         ConfigError: a file can't be used.

@@ -53,11 +53,7 @@ def tls_failure(
 ) -> BrokerNotReachedError:
     """Make the error for a connection that was refused, or cut, before its first request.
 
-    Args:
-        error: of `ssl`, of pyOpenSSL or of service_identity, or an OSError.
-        host: where to.
-        port: where to.
-        security: what the client brought.
+    `error` is one of `ssl`, of pyOpenSSL or of service_identity, or an OSError.
     """
     refusal = tls_refusal(error, host, port, security)
     if refusal is not None:
@@ -74,21 +70,13 @@ def tls_refusal(
 ) -> BrokerNotTrustedError | None:
     """Make the error for what one side of a connection by TLS has refused.
 
-    Args:
-        error: see `tls_failure`.
-        host: see `tls_failure`.
-        port: see `tls_failure`.
-        security: see `tls_failure`.
-
-    Returns:
-        None if the connection merely broke, so that another may be better.
+    None if the connection merely broke, so that another may be better.
     """
     why = _refusal(error, host, security) if security.uses_tls else None
     return None if why is None else BrokerNotTrustedError(f"{host}:{port}: {why}")
 
 
 def _refusal(error: BaseException, host: str, security: ClientSecurity) -> str | None:
-    """What one side refused; None if the connection merely broke."""
     reasons = " | ".join(_reasons(error))
     code = getattr(error, "verify_code", None)
     if code in _WRONG_NAME or type(error).__name__ == "VerificationError":

@@ -16,14 +16,9 @@ class SourceMap:
     """Where a partition has its sources.
 
     Args:
-        partition: its number.
-        earliest: its earliest offset.
         end: where it ended when it was asked.
         positions: by source, up to which of its offsets it is here.
         spans: by source, where its ranges lie, in order.
-
-    Attributes:
-        partition, earliest, end, positions: as given.
     """
 
     def __init__(
@@ -45,11 +40,7 @@ class SourceMap:
         return self._spans.get(source, ())
 
     def to_target(self, source: str, offset: int) -> int:
-        """Translate a place in a source to one in the partition.
-
-        Args:
-            source: the source's name.
-            offset: an offset of it: the next message to be read, say.
+        """Translate the next offset to be read of a source to one in the partition.
 
         Returns:
             The first offset at which the partition may have something of the source from that
@@ -64,11 +55,7 @@ class SourceMap:
         return min(max(span.log_begin + max(inside, 0), self.earliest), self.end)
 
     def to_source(self, source: str, offset: int) -> int:
-        """Translate a place in the partition to one in a source.
-
-        Args:
-            source: the source's name.
-            offset: an offset of the partition.
+        """Translate an offset of the partition to one in a source.
 
         Returns:
             The first offset of the source that may be in the partition from that offset on; the
@@ -87,7 +74,6 @@ class TranslatedPlace(NamedTuple):
     """Where a reader continues in a partition of the target.
 
     Attributes:
-        offset: the place.
         unread: sources of the same clusters that the reader has no place in: they count from their
             beginning.
         ahead: sources that the reader has read further than they are here: it will see some
@@ -106,12 +92,10 @@ def translate(source_map: SourceMap, places: Mapping[str, int]) -> TranslatedPla
     so that nothing is missed; of the others some messages may be read again.
 
     Args:
-        source_map: the partition's.
-        places: the reader's next offset by source, as `source_name` names it: for a consumer group
-            what it has stored.
+        places: the reader's next offset by source, as `source_name` names it.
 
     Returns:
-        The place; None when nothing of the clusters that `places` is about is in the partition.
+        None when nothing of the clusters that `places` is about is in the partition.
     """
     clusters = {source.partition("/")[0] for source in places}
     sources = {

@@ -49,10 +49,6 @@ class Connector:
     Offsets are committed for messages that the application has finished: those after which it has
     taken the next one from the stream.
 
-    Args:
-        config: its settings.
-        listener: is notified of rebalances.
-
     Raises:
         ConfigError: a certificate or a key can't be used.
         NoCoordinationError: the broker has no coordination.
@@ -100,9 +96,6 @@ class Connector:
         Args:
             streams: how many streams of each topic, 1 or more: one for each thread that will
                 iterate. More than there are partitions get nothing.
-
-        Returns:
-            The streams of each topic.
 
         Raises:
             ClientError: this connector has already created its streams.
@@ -201,11 +194,9 @@ class Connector:
     # -- inside ---------------------------------------------------------------------------------
 
     def _make_claim(self, *arguments: Any) -> Claim:
-        """Make what stands for a partition that is owned; of its arguments, see `Claim`."""
         return Claim(*arguments)
 
     def _before_release(self, partitions: Sequence[tuple[str, BrokerPartition]]) -> None:
-        """Partitions are about to be released."""
         if self._listener is not None:
             self._listener.before_release(partitions)
 
@@ -246,10 +237,6 @@ class Consumer(Connector):
             (stream,) = connector.create_message_streams({"clicks": 1})["clicks"]
             for message, topic, partition, offset, *_ in stream:
                 index(message)
-
-    Args:
-        config: its settings.
-        listener: is notified of rebalances.
     """
 
     @staticmethod
@@ -259,11 +246,7 @@ class Consumer(Connector):
 
 
 def decoder_of(config: ConsumerConfig) -> Callable[[str, bytes], Any] | None:
-    """What makes values of payloads; None if payloads are the values.
-
-    Raises:
-        PluginError: the decoder is missing or wrong.
-    """
+    """What makes values of payloads; None if payloads are the values. Raises PluginError."""
     decoder: Any = config.decoder
     if isinstance(decoder, str):
         decoder = load_plugin("hermes.encoders", decoder, IDecoder, **config.decoder_options)

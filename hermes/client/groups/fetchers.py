@@ -43,10 +43,7 @@ _LONGEST_PAUSE = 25
 class _Setback:
     """The failures of a partition since its last successful fetch.
 
-    Attributes:
-        count: how many fetches failed.
-        until: when to fetch again, by the monotonic clock.
-        problem: what was logged last.
+    `until` is by the monotonic clock, `problem` what was logged last.
     """
 
     count: int = 0
@@ -58,12 +55,8 @@ class FetchThread:
     """A connection to one broker, and a thread that fetches over it again and again.
 
     Args:
-        broker_id: the broker.
-        address: its host and port.
-        config: the consumer's settings.
         commit: stores where a group starts; returns whether the partition is still ours.
         claims: returns the claims on this broker, and how many bytes each may buffer.
-        counters: where fetches are counted.
     """
 
     # How often a broker without long polls is polled.

@@ -203,8 +203,6 @@ class Membership:
     """One consumer's part in its group.
 
     Args:
-        config: the consumer's settings.
-        consumer_id: its id.
         session: started; its `on_change` must call `wake`.
         on_release: called before partitions are released, in the membership's thread.
         on_take: called after partitions were taken.

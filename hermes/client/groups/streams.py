@@ -109,9 +109,6 @@ class Claim:
     """A partition while it is owned.
 
     Args:
-        topic: the topic.
-        partition: the partition.
-        stream_id: the stream's name in ZooKeeper.
         lock: the stream's; notifying all on it closes the open run.
         lease: of the session in which the partition is owned.
 
@@ -346,12 +343,6 @@ class MessageStream(core.Supply[StreamMessage]):
     process may have been stopped for any time; and that there is an open run, since every change
     closes it. Everything else needs the lock, and is done once per run.
 
-    Args:
-        name: used in errors.
-        decode: makes a value of a topic and a payload; None if payloads are the values.
-        timeout_seconds: how long `next` waits; None for ever.
-        wake_fetchers: called when there is room for more.
-
     Raises:
         ConsumerTimeoutError: no message came in time; ask again.
         EncodingError: the decoder refused a payload; asking again skips it.
@@ -421,7 +412,6 @@ class MessageStream(core.Supply[StreamMessage]):
         self._observer = changed
 
     def partitions(self) -> list[tuple[str, BrokerPartition]]:
-        """The partitions that the stream owns now."""
         with self.lock:
             return [(each.topic, each.partition) for each in self._claims if not each.is_revoked]
 
@@ -502,7 +492,6 @@ class MessageStream(core.Supply[StreamMessage]):
             self.lock.notify_all()
 
     def forked(self) -> None:
-        """See `hermes.forks.Forkable`: in the child every use is an error."""
         self.lock = _Changes(self._close_run)
         self._is_forked = True
         self._claims, self._current, self._items = [], None, None

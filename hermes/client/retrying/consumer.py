@@ -111,11 +111,8 @@ class RetryingConsumer:
         It is called in this thread; with several `streams` in as many threads at a time, of which
         this is one. What it returns doesn't matter. An exception that it raises means that it has
         failed; `MessageRejectedError`, that no retry can help. What is no `Exception`, a
-        KeyboardInterrupt for instance, ends the run, and the message is handled again later.
-
-        Args:
-            handle: the function. It gets the same message again after a crash, or a rebalance that
-                didn't wait for it: see docs/retries.md.
+        KeyboardInterrupt for instance, ends the run, and the message is handled again later. It
+        gets the same message again after a crash, too, or a rebalance that didn't wait for it.
 
         Raises:
             ConsumerTimeoutError: there was no message for `consumer_timeout`, and none waits here
@@ -143,9 +140,7 @@ class RetryingConsumer:
             self._shared.is_stopped = True
 
     def close(self) -> None:
-        """Stop, commit, leave the group. Idempotent.
-
-        It waits for the messages that are being handled now.
+        """Stop, wait for the messages that are being handled, commit, leave the group. Idempotent.
 
         Raises:
             ClientError: the function that handles messages calls it; `stop` is for that.
@@ -215,7 +210,6 @@ class RetryingConsumer:
             raise failures[0]
 
     def _work(self, worker: Worker, shared: Shared, failures: list[BaseException]) -> None:
-        """Run a worker; if it fails, all end."""
         thread = threading.get_ident()
         with self._idle:
             self._workers.add(thread)

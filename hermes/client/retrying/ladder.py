@@ -17,12 +17,7 @@ _MOST_DELAYS: Final = 100
 
 
 class Rung(NamedTuple):
-    """A retry topic.
-
-    Attributes:
-        topic: the topic whose messages failed.
-        level: which of its retry topics; the first is 1.
-    """
+    """A retry topic: of which topic, and which of its retry topics, from 1."""
 
     topic: str
     level: int
@@ -31,11 +26,7 @@ class Rung(NamedTuple):
 class Ladder:
     """The retry topics and dead letters of some topics in a group.
 
-    Args:
-        group: the consumer group.
-        topics: the topics, at least one.
-        delays: how long a message waits in each retry topic, in order; none to make every failed
-            message a dead letter at once.
+    Without delays every failed message is a dead letter at once.
 
     Raises:
         ArgumentError: there is no topic, or one is not a text.
@@ -64,11 +55,9 @@ class Ladder:
                 raise ConfigError("topics", f"{quoted(topic)} is a retry topic of another one")
 
     def retry(self, topic: str, level: int) -> str:
-        """The name of a retry topic."""
         return f"{topic}.{self.group}.retry.{level}"
 
     def dead(self, topic: str) -> str:
-        """The name of the topic with a topic's dead letters."""
         return f"{topic}.{self.group}.dead"
 
     def above(self, rung: Rung) -> str:
@@ -85,7 +74,7 @@ class Ladder:
         return self._seconds[min(level, len(self._seconds)) - 1] if self._seconds else 0.0
 
     def rung(self, name: str) -> Rung | None:
-        """Which retry topic has this name; None if it is another topic."""
+        """None if it is another topic."""
         prefix, _, level = name.rpartition(".")
         topic = self._prefixes.get(f"{prefix}.")
         is_level = level.isascii() and level.isdecimal() and level[0] != "0" and len(level) < 5

@@ -36,19 +36,15 @@ class Letter:
     """A message that failed, in a retry topic or among the dead letters.
 
     Attributes:
-        group: the consumer group in which it failed.
         topic: where it was published at first.
         broker: the id of the broker that has it there.
         partition: its partition there.
         offset: where it starts in that partition; those within a compressed message share one.
         attempts: how many times it has failed, 1 or more.
-        first_failed_ms: when it failed first, in ms since 1970.
-        failed_ms: when it failed last, in ms since 1970.
+        first_failed_ms, failed_ms: when it failed first and last, in ms since 1970.
         reason: why it failed last; the class of the exception and its text, shortened.
         payload: its payload, not decoded; None of a record without a value.
-        key: a record's key; None if it has none, as a message of 0.7's format.
-        headers: a record's headers, pairs of a name and a value.
-        timestamp_ms: a record's time, in ms since 1970; None if it has none.
+        key, headers, timestamp_ms: a record's; none of a message of 0.7's format.
     """
 
     group: str
@@ -66,11 +62,7 @@ class Letter:
     timestamp_ms: int | None = None
 
     def encode(self) -> bytes:
-        """Write it as a payload.
-
-        Raises:
-            MessageTooLargeError: key and headers are larger than a letter's line can be.
-        """
+        """Raises MessageTooLargeError if key and headers are larger than a letter's line can be."""
         line: dict[str, Any] = {"hermes_letter": _VERSION}
         line.update((each, getattr(self, each)) for each in _PLAIN_FIELDS)
         if self.payload is None:
@@ -106,7 +98,6 @@ def parse_letter(payload: bytes) -> Letter | None:
 
 
 def reason_of(error: BaseException) -> str:
-    """Say why a message failed: the exception's class and text, shortened."""
     try:
         text = str(error)
     except Exception:  # an application's exception may fail at that, too

@@ -22,16 +22,10 @@ class RetryMessage(NamedTuple):
 
     Attributes:
         message: the payload, decoded.
-        topic: its topic.
-        partition: its partition's number on the broker.
-        offset: where it starts in the partition.
-        broker_id: the broker that has the partition.
         attempt: which try this is, from 1.
         reason: why the last try failed; empty in the first.
         first_failed_ms: when the first try failed, in ms since 1970; None in the first.
-        key: a record's key; None if it has none, as a message of 0.7's format.
-        headers: a record's headers, pairs of a name and a value.
-        timestamp_ms: a record's time, in ms since 1970; None if it has none.
+        key, headers, timestamp_ms: a record's; None if it has none, as a message of 0.7's format.
     """
 
     message: Any

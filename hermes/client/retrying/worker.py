@@ -49,16 +49,11 @@ class Shared:
     """What the workers of a consumer share.
 
     Attributes:
-        ladder: where messages go that fail.
-        handle: the application's function.
         decode: makes a value of a topic and a payload; None if payloads are the values.
         publish: stores a payload in a topic, on disk when it returns; the key, the last argument,
             chooses the partition.
         timeout_seconds: for how long there may be no message for any worker; None for ever.
-        counters: where they count.
         clock: seconds that never go backwards.
-        now_ms: ms since 1970.
-        is_stopped: whether they are to end.
         last_message: when there was a message, or one was waited for, by the clock.
         lines: limits how often failures are logged.
     """
@@ -85,8 +80,6 @@ class _Source:
     """A stream of this worker.
 
     Attributes:
-        stream: where messages come from.
-        is_retries: whether they come from retry topics.
         has_news: whether polling it may give something.
         in_hand: its last message, if that is not finished with.
         due: when that is to be handled, by the clock.
@@ -104,7 +97,6 @@ class _Held:
     """A partition, one of whose messages was put back.
 
     Attributes:
-        stream: the stream that it is paused in.
         offset: where the message starts.
         since: when it was put back first, by the clock.
         until: when to go on; 0 once it does.
@@ -119,13 +111,7 @@ class _Held:
 
 
 class Worker:
-    """Serves a stream of each topic and one of the retry topics, in the thread that runs it.
-
-    Args:
-        streams: one of each topic.
-        retries: a stream of the retry topics.
-        shared: what it shares with other workers.
-    """
+    """Serves a stream of each topic and one of the retry topics, in the thread that runs it."""
 
     def __init__(
         self, streams: Sequence[MessageStream], retries: MessageStream, shared: Shared
@@ -188,11 +174,7 @@ class Worker:
         return found
 
     def _wait(self) -> None:
-        """Wait until there may be something to do.
-
-        Raises:
-            ConsumerTimeoutError: there was nothing for too long.
-        """
+        """Wait until there may be something to do; raises ConsumerTimeoutError."""
         now = self._shared.clock()
         dues = [each.until for each in self._held.values() if each.until]
         dues += [each.due for each in self._sources if each.in_hand is not None]
@@ -262,7 +244,6 @@ class Worker:
         return seconds
 
     def _try(self, rung: Rung, message: StreamMessage, before: Letter | None) -> Exception | None:
-        """Have the application handle a message; returns why it failed."""
         handle = self._shared.handle
         try:
             if before is None:
@@ -323,7 +304,6 @@ class Worker:
     def _hold(
         self, source: _Source, place: _Place, message: StreamMessage, seconds: float
     ) -> _Held:
-        """Put a message back, and pause its partition for some seconds."""
         now = self._shared.clock()
         source.stream.pause(place)
         source.stream.put_back()
