@@ -26,7 +26,7 @@ _FIRST_READ_BYTES: Final = 1024 * 1024
 _KEPT_BYTES: Final = 4 * 1024 * 1024
 
 
-class _Answers(asyncio.BufferedProtocol):
+class _AsyncioAnswers(asyncio.BufferedProtocol):
     """One connection: answers in request order, one request at a time.
 
     Attributes:
@@ -147,7 +147,7 @@ class AsyncioConnection:
         self._max_response_bytes = max_response_bytes
         self.security = security
         self._turn = asyncio.Lock()
-        self._answers: _Answers | None = None
+        self._answers: _AsyncioAnswers | None = None
         self._closed = self._is_forked = False
         watch_forks(self)
 
@@ -201,7 +201,7 @@ class AsyncioConnection:
             self._answers = await self._connect()
         return await self._answers.call(request)
 
-    async def _connect(self) -> _Answers:
+    async def _connect(self) -> _AsyncioAnswers:
         security, seconds = self.security, self._connect_timeout_seconds
         try:
             async with asyncio.timeout(seconds):
@@ -223,8 +223,8 @@ class AsyncioConnection:
             ) from error
         return answers
 
-    def _make_answers(self) -> _Answers:
-        return _Answers(self._host, self._port, self._max_response_bytes, self.security)
+    def _make_answers(self) -> _AsyncioAnswers:
+        return _AsyncioAnswers(self._host, self._port, self._max_response_bytes, self.security)
 
     def _tls_options(self) -> dict[str, Any]:
         if not self.security.uses_tls:
@@ -236,7 +236,7 @@ class AsyncioConnection:
             "ssl_handshake_timeout": self._connect_timeout_seconds,
         }
 
-    async def _authenticate(self, answers: _Answers) -> None:
+    async def _authenticate(self, answers: _AsyncioAnswers) -> None:
         try:
             await prove_identity(answers, self.security, self.address, asyncio.to_thread)
         except BaseException:

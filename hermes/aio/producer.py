@@ -48,7 +48,7 @@ class BaseAsyncProducer(ABC):
         self._line = self._make_lock()
         self._in_line = 0
         # Who waits for the outcomes of a batch; touched in the loop's thread only.
-        self._awaited: dict[Batch, _Awaited] = {}
+        self._awaited: dict[Batch, _BatchWaiters] = {}
         if not self.config.zookeeper_connect:
             self._make()
 
@@ -193,7 +193,7 @@ class BaseAsyncProducer(ABC):
         awaited = self._awaited.get(batch)
         if awaited is None:
             make_future, call_in_loop = self._loop_tools()
-            awaited = self._awaited[batch] = _Awaited(make_future, [], [])
+            awaited = self._awaited[batch] = _BatchWaiters(make_future, [], [])
             handle.add_done_callback(partial(self._announce, call_in_loop))
         else:
             batch.observe(index)
@@ -212,7 +212,7 @@ class BaseAsyncProducer(ABC):
         self._resolve(futures, batch.outcomes(indices))
 
 
-class _Awaited(NamedTuple):
+class _BatchWaiters(NamedTuple):
     """Who waits for the outcomes of a batch: the items and their futures, in the same order.
 
     `make_future` makes a future of the loop in which they wait.

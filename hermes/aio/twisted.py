@@ -56,7 +56,7 @@ R = TypeVar("R")
 _TASK: ContextVar[object] = ContextVar("hermes task", default=None)
 
 
-class _Answers(protocol.Protocol):
+class _TwistedAnswers(protocol.Protocol):
     """One connection: answers in request order, one request at a time."""
 
     transport: Any  # TCP's, which has more than ITransport promises
@@ -110,7 +110,7 @@ class _Answers(protocol.Protocol):
 
 
 @implementer(IHandshakeListener)
-class _TlsAnswers(_Answers):
+class _TlsAnswers(_TwistedAnswers):
     """One connection by TLS.
 
     `is_ready` fires once the broker has proved who it is; fails with what it or TLS refused.
@@ -159,7 +159,7 @@ class _TwistedConnection:
         self._max_response_bytes = options.max_response_bytes
         self._endpoint = HostnameEndpoint(reactor, host, port, options.connect_timeout_seconds)
         self._turn = DeferredLock()
-        self._answers: _Answers | None = None
+        self._answers: _TwistedAnswers | None = None
         self._closed = self._is_forked = False
         watch_forks(self)
 
@@ -210,7 +210,7 @@ class _TwistedConnection:
         finally:
             self._turn.release()
 
-    async def _connect(self) -> _Answers:
+    async def _connect(self) -> _TwistedAnswers:
         factory: Any = protocol.Factory.forProtocol(self._make_answers)
         if self._tls is not None:
             factory = self._tls.wrap(factory, self._reactor)
@@ -223,7 +223,7 @@ class _TwistedConnection:
             raise BrokerNotReachedError(
                 f"no connection to {self.address}: {fault}; is the broker running there?"
             ) from fault
-        assert isinstance(answers, _Answers)
+        assert isinstance(answers, _TwistedAnswers)
         if not self.security.is_plain:
             try:
                 await self._introduced(answers)
@@ -233,13 +233,13 @@ class _TwistedConnection:
                 raise
         return answers
 
-    def _make_answers(self) -> _Answers:
+    def _make_answers(self) -> _TwistedAnswers:
         most = self._max_response_bytes
         if self._tls is None:
-            return _Answers(self.address, most)
+            return _TwistedAnswers(self.address, most)
         return _TlsAnswers(self._host, self._port, most, self.security)
 
-    async def _introduced(self, answers: _Answers) -> None:
+    async def _introduced(self, answers: _TwistedAnswers) -> None:
         """Agree on TLS, and say who this is, within the time for connecting."""
         seconds = self._connect_timeout_seconds
         introducing: Deferred[None] = Deferred.fromCoroutine(self._introduce(answers))
@@ -252,7 +252,7 @@ class _TwistedConnection:
                 f"authentication within {seconds:g} s"
             ) from fault
 
-    async def _introduce(self, answers: _Answers) -> None:
+    async def _introduce(self, answers: _TwistedAnswers) -> None:
         if isinstance(answers, _TlsAnswers):
             await answers.is_ready
         if self.security.user is None:

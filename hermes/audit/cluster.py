@@ -25,7 +25,7 @@ from hermes.client.append_times import append_times
 from hermes.client.fetching import FetchedSet, FetchResult
 from hermes.client.groups.config import ConsumerConfig
 from hermes.client.groups.fetchers import BrokerFetcher
-from hermes.client.groups.membership import Membership
+from hermes.client.groups.membership import GroupMember
 from hermes.client.groups.streams import Claim, MessageStream
 from hermes.coordination.filters import Blacklist, TopicFilter
 from hermes.coordination.layout import BrokerPartition, Subscription, make_consumer_id
@@ -243,11 +243,11 @@ class ClusterCounter:
             **security.settings(),
         )
         self._session = Session(zookeeper_connect, on_change=self._changed, security=security)
-        self._membership: Membership | None = None
+        self._membership: GroupMember | None = None
         self._session.start()
         token = uuid.uuid4().hex[:8]
         now_ms = time.time_ns() // 1_000_000
-        self._membership = Membership(
+        self._membership = GroupMember(
             config,
             make_consumer_id(self.group, socket.gethostname(), now_ms, token),
             self._session,

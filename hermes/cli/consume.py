@@ -22,7 +22,7 @@ from hermes.cli.options import (
     zookeeper_option,
 )
 from hermes.cli.partition_reader import Chunk, PartitionReader, read_partitions, with_times
-from hermes.cli.place_options import BEGINNING, END, Place, start_option
+from hermes.cli.place_options import BEGINNING, END, PartitionPlace, start_option
 from hermes.cli.record_codec import REGISTRY_OPTION, RecordDecoder, record_decoder, schema_option
 from hermes.cli.registered_cluster import coordination_of
 from hermes.cli.retrying import Retrying
@@ -50,7 +50,7 @@ _REGISTRY_SECONDS: Final = 30.0
 class _ConsumeOptions:
     topic: str
     partition: int | None
-    start: Place
+    start: PartitionPlace
     count: int | None
     exit_at_end: bool
     skip_corrupt: bool

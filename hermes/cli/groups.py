@@ -6,7 +6,7 @@ import click
 
 from hermes.cli.exit_codes import fail_for
 from hermes.cli.options import JSON_OPTION, TOPIC, YES_OPTION
-from hermes.cli.place_options import RESET_POSITION, Place
+from hermes.cli.place_options import RESET_POSITION, PartitionPlace
 from hermes.cli.registered_cluster import (
     GROUP_ARGUMENT,
     RegisteredCluster,
@@ -320,7 +320,7 @@ def reset(
     as_json: bool,
     topic: str | None,
     partition_name: str | None,
-    position: Place,
+    position: PartitionPlace,
     group: str,
 ) -> None:
     """Change the offsets of GROUP, which must have no members."""
@@ -357,7 +357,7 @@ def _reset_kafka(
     as_json: bool,
     topic: str | None,
     partition_name: str | None,
-    position: Place,
+    position: PartitionPlace,
     group: str,
 ) -> None:
     if kafka.members(group):
@@ -386,7 +386,7 @@ def _reset_kafka(
 
 
 def _new_offset(
-    cluster: RegisteredCluster, state: GroupState, place: _TopicPartition, position: Place
+    cluster: RegisteredCluster, state: GroupState, place: _TopicPartition, position: PartitionPlace
 ) -> int:
     topic, partition = place
     try:

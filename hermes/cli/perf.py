@@ -23,7 +23,7 @@ from hermes.cli.options import (
     topic_option,
 )
 from hermes.cli.partition_reader import PartitionReader, read_partitions
-from hermes.cli.place_options import Place, start_option
+from hermes.cli.place_options import PartitionPlace, start_option
 from hermes.cli.security_options import security_options
 from hermes.cli.start_positions import open_readers
 from hermes.cli.terminal import progress, write_json
@@ -153,7 +153,7 @@ def consume(
     broker: BrokerOption,
     topic: str,
     partition: int | None,
-    start: Place,
+    start: PartitionPlace,
     messages: int | None,
     as_json: bool,
     security: ClientSecurity,

@@ -8,14 +8,14 @@ from hermes.cli.options import Decorator, option_type
 from hermes.client.places import (
     BEGINNING,
     END,
-    Place,
+    PartitionPlace,
     parse_reset_position,
     parse_start,
     parse_time_ms,
 )
 from hermes.protocol import EARLIEST, LATEST
 
-__all__ = ["BEGINNING", "END", "RESET_POSITION", "START", "TIME", "Place", "start_option"]
+__all__ = ["BEGINNING", "END", "RESET_POSITION", "START", "TIME", "PartitionPlace", "start_option"]
 
 
 def _parse_time(text: str) -> int:
@@ -30,7 +30,7 @@ RESET_POSITION: Final = option_type(parse_reset_position, "where")
 
 
 def start_option(help_text: str) -> Decorator:
-    """The option for where to begin in each partition; the command gets a `Place` as `start`."""
+    """Where to begin in each partition; the command gets a `PartitionPlace` as `start`."""
     return click.option(
         "-o",
         "--offset",

@@ -28,7 +28,7 @@ from hermes.cli.options import (
     topic_option,
 )
 from hermes.cli.partition_reader import PartitionReader, read_partitions
-from hermes.cli.place_options import BEGINNING, END, START, Place, start_option
+from hermes.cli.place_options import BEGINNING, END, START, PartitionPlace, start_option
 from hermes.cli.rate_pacing import Pace
 from hermes.cli.retrying import Retrying
 from hermes.cli.security_options import security_options
@@ -118,8 +118,8 @@ def command(
     other_broker: BrokerOption | None,
     log_dir: Path | None,
     partition: int | None,
-    start: Place,
-    until: Place,
+    start: PartitionPlace,
+    until: PartitionPlace,
     rate: float | None,
     byte_rate: int | None,
     to_partition: int | None,
@@ -194,7 +194,7 @@ def command(
 
 
 def _plans(
-    source: TopicSource, start: Place, until: Place, *, skip_corrupt: bool
+    source: TopicSource, start: PartitionPlace, until: PartitionPlace, *, skip_corrupt: bool
 ) -> dict[int, CopyPlan]:
     ranges, exists = source.ranges()
     if not exists:

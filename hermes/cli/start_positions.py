@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from hermes.cli.partition_reader import PartitionReader, read_partitions
-from hermes.cli.place_options import BEGINNING, END, Place
+from hermes.cli.place_options import BEGINNING, END, PartitionPlace
 from hermes.cli.topic_source import OffsetRange, TopicSource
 from hermes.errors import InvalidMessageError
 from hermes.protocol import DEFAULT_MAX_EXPANDED_BYTES, Codec, Message
@@ -36,7 +36,7 @@ class Position(NamedTuple):
 def open_readers(
     source: TopicSource,
     ranges: Mapping[int, OffsetRange],
-    start: Place,
+    start: PartitionPlace,
     *,
     to_end: bool,
     skip_corrupt: bool = False,
@@ -63,7 +63,7 @@ def open_readers(
 
 
 def find_position(
-    source: TopicSource, partition: int, available: OffsetRange, start: Place
+    source: TopicSource, partition: int, available: OffsetRange, start: PartitionPlace
 ) -> Position:
     """Find where to begin in one partition.
 
@@ -72,7 +72,7 @@ def find_position(
     """
     if start == BEGINNING:
         return Position(available.earliest)
-    if start == END or start == Place("last", 0):
+    if start == END or start == PartitionPlace("last", 0):
         return Position(available.end)
     if start.kind == "time":
         return Position(_offset_at(source, partition, available, start.value))

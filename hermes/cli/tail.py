@@ -20,7 +20,7 @@ from hermes.cli.options import (
     option_type,
 )
 from hermes.cli.partition_reader import PartitionReader, read_partitions, with_times
-from hermes.cli.place_options import Place
+from hermes.cli.place_options import PartitionPlace
 from hermes.cli.retrying import Retrying
 from hermes.cli.security_options import security_options
 from hermes.cli.start_positions import open_readers
@@ -153,7 +153,11 @@ def _tail(
             if not quiet:
                 note(f"{source.missing_text()}; waiting for its first message")
         readers += open_readers(
-            source, ranges, Place("last", last), to_end=exit_at_end, skip_corrupt=skip_corrupt
+            source,
+            ranges,
+            PartitionPlace("last", last),
+            to_end=exit_at_end,
+            skip_corrupt=skip_corrupt,
         )
     retrying = Retrying(0 if exit_at_end else None, quiet=quiet)
     chunks = read_partitions(consumer, readers, _MAX_WAIT_MS, retrying)

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 from typing import Any, Final, NamedTuple
 
 from hermes.client.kafka_asking import KafkaAsker
-from hermes.client.places import Place
+from hermes.client.places import PartitionPlace
 from hermes.coordination.kafka_group_state import assigned_partitions
 from hermes.errors import (
     BrokerTimeoutError,
@@ -208,7 +208,7 @@ class KafkaGroups:
             return self.offset_at(place)
         return int(found.offset)
 
-    def reset(self, place: _TopicPartition, stored: int, where: Place) -> int:
+    def reset(self, place: _TopicPartition, stored: int, where: PartitionPlace) -> int:
         """Find the offset that a place stands for."""
         earliest, latest = self.offset_at(place, _EARLIEST), self.offset_at(place)
         if where.kind == "time":

@@ -8,7 +8,7 @@ from hermes.protocol import EARLIEST, LATEST
 _MAX_INT64: Final = 2**63 - 1
 
 
-class Place(NamedTuple):
+class PartitionPlace(NamedTuple):
     """A place in a partition.
 
     Attributes:
@@ -22,8 +22,8 @@ class Place(NamedTuple):
     value: int
 
 
-BEGINNING: Final = Place("time", EARLIEST)
-END: Final = Place("time", LATEST)
+BEGINNING: Final = PartitionPlace("time", EARLIEST)
+END: Final = PartitionPlace("time", LATEST)
 
 
 def parse_time_ms(text: str) -> int:
@@ -54,7 +54,7 @@ def parse_time_ms(text: str) -> int:
     return time_ms
 
 
-def parse_start(text: str) -> Place:
+def parse_start(text: str) -> PartitionPlace:
     """Read where to start: `beginning`, `end`, `OFFSET`, `-N` (messages) or `@TIME`, as in kcat.
 
     Raises ValueError, which says what is expected.
@@ -63,17 +63,21 @@ def parse_start(text: str) -> Place:
     if named is not None:
         return named
     if text.startswith("@"):
-        return Place("time", parse_time_ms(text[1:]))
+        return PartitionPlace("time", parse_time_ms(text[1:]))
     number = _parse_number(text, signs="-")
     if number is None:
         raise ValueError(
             f"{text!r} is not a start: expected beginning, end, an offset, -N for the last N "
             "messages of every partition, or @TIME"
         )
-    return Place("last", -number) if text.startswith("-") else Place("offset", number)
+    return (
+        PartitionPlace("last", -number)
+        if text.startswith("-")
+        else PartitionPlace("offset", number)
+    )
 
 
-def parse_reset_position(text: str) -> Place:
+def parse_reset_position(text: str) -> PartitionPlace:
     """Read where a group is to continue: `earliest`, `latest`, `@TIME`, `OFFSET`, `+N` or `-N`.
 
     Raises ValueError, which says what is expected.
@@ -82,11 +86,11 @@ def parse_reset_position(text: str) -> Place:
     if named is not None:
         return named
     if text.startswith("@"):
-        return Place("time", parse_time_ms(text[1:]))
+        return PartitionPlace("time", parse_time_ms(text[1:]))
     number = _parse_number(text, signs="+-")
     if number is None:
         raise ValueError(f"expected earliest, latest, @TIME, an offset, +N or -N; got {text!r}")
-    return Place("shift" if text[0] in "+-" else "offset", number)
+    return PartitionPlace("shift" if text[0] in "+-" else "offset", number)
 
 
 def _parse_number(text: str, signs: str) -> int | None:

@@ -1,13 +1,17 @@
 """Where a consumer group is to continue: from what people ask for to an offset of a partition."""
 
-from hermes.client.places import Place
+from hermes.client.places import PartitionPlace
 from hermes.client.simple_consumer import SimpleConsumer
 from hermes.errors import HermesError
 from hermes.protocol import EARLIEST, LATEST, BoundaryRequest
 
 
 def reset_offset(
-    consumer: SimpleConsumer, topic: str, partition: int, stored: int | HermesError, place: Place
+    consumer: SimpleConsumer,
+    topic: str,
+    partition: int,
+    stored: int | HermesError,
+    place: PartitionPlace,
 ) -> int:
     """Find the offset that a place stands for: where a message starts, or the partition's end.
 

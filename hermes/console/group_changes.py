@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from hermes.client.places import Place
+from hermes.client.places import PartitionPlace
 from hermes.client.resets import reset_offset
 from hermes.console.cache import ReadCache
 from hermes.console.cluster_client import ClusterClient
@@ -41,7 +41,11 @@ class GroupChanger(Protocol):
     """Changes groups of one kind. Methods may block, and may be called in any thread."""
 
     def preview(
-        self, name: str, topic: str, place: Place, sees: Callable[[str], bool] = lambda topic: True
+        self,
+        name: str,
+        topic: str,
+        place: PartitionPlace,
+        sees: Callable[[str], bool] = lambda topic: True,
     ) -> list[OffsetChange]:
         """What a reset would change.
 
@@ -81,7 +85,11 @@ class OwnGroupChanger:
         self._groups = groups
 
     def preview(
-        self, name: str, topic: str, place: Place, sees: Callable[[str], bool] = lambda topic: True
+        self,
+        name: str,
+        topic: str,
+        place: PartitionPlace,
+        sees: Callable[[str], bool] = lambda topic: True,
     ) -> list[OffsetChange]:
         state = self._inactive(name)
         places = [each for each in state.offsets if topic in ("", each[0]) and sees(each[0])]

@@ -4,7 +4,7 @@ import json
 from typing import Final
 from urllib.parse import quote
 
-from hermes.client.places import Place, parse_reset_position
+from hermes.client.places import PartitionPlace, parse_reset_position
 from hermes.console.change_log import log_change
 from hermes.console.forms import WHOLE, FieldError, Form
 from hermes.console.group_changes import OffsetChange
@@ -103,7 +103,7 @@ def _is_possible(change: OffsetChange) -> bool:
     )
 
 
-def _place(to: str, value: str) -> Place:
+def _place(to: str, value: str) -> PartitionPlace:
     if to in _NAMED:
         return parse_reset_position(to)
     if to not in ("time", "offset", "shift"):

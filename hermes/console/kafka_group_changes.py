@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from hermes.client.kafka_groups import ElsewhereError, KafkaGroups
-from hermes.client.places import Place
+from hermes.client.places import PartitionPlace
 from hermes.console.cache import ReadCache
 from hermes.console.cluster_client import ClusterClient
 from hermes.console.group_changes import NO_OFFSETS, OffsetChange, changed_since, check_inactive
@@ -18,7 +18,11 @@ class KafkaGroupChanger:
         self._cache = cache
 
     def preview(
-        self, name: str, topic: str, place: Place, sees: Callable[[str], bool] = lambda topic: True
+        self,
+        name: str,
+        topic: str,
+        place: PartitionPlace,
+        sees: Callable[[str], bool] = lambda topic: True,
     ) -> list[OffsetChange]:
         def find(groups: KafkaGroups) -> list[OffsetChange]:
             check_inactive(each.name for each in groups.members(name))
@@ -75,7 +79,11 @@ class KafkaGroupChanger:
 
 
 def _change(
-    groups: KafkaGroups, at: tuple[str, int], stored: int, place: Place, counts_messages: bool
+    groups: KafkaGroups,
+    at: tuple[str, int],
+    stored: int,
+    place: PartitionPlace,
+    counts_messages: bool,
 ) -> OffsetChange:
     topic, number = at
     try:

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Final
 
 from hermes.client.groups.config import ConsumerConfig
-from hermes.client.groups.membership import Membership
+from hermes.client.groups.membership import GroupMember
 from hermes.client.simple_consumer import SimpleConsumer
 from hermes.config.kinds import FORMAT_KAFKA
 from hermes.config.mirror import MirrorClusterAddress
@@ -80,7 +80,7 @@ class MirrorSource:
         self._make_claim = make_claim
         self._problems = problems
         self._throttle = throttle
-        self._reader: Membership | SoleReader | None = None
+        self._reader: GroupMember | SoleReader | None = None
         self._cluster_id = ""
         self._stopped = threading.Event()
         self._thread = threading.Thread(
@@ -213,7 +213,7 @@ class MirrorSource:
         session.start()
         self.session = session
         now_ms, token = time.time_ns() // 1_000_000, uuid.uuid4().hex[:8]
-        membership = Membership(
+        membership = GroupMember(
             config,
             make_consumer_id(self._group, socket.gethostname(), now_ms, token),
             session,
@@ -230,7 +230,7 @@ class MirrorSource:
 
     def _changed(self) -> None:
         reader = self._reader
-        if isinstance(reader, Membership):
+        if isinstance(reader, GroupMember):
             reader.wake()
 
 

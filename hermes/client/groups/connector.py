@@ -11,7 +11,7 @@ from typing import Any, Protocol, Self
 from hermes.client.arguments import check_config, check_instance, check_topic
 from hermes.client.bootstrap import coordination_of
 from hermes.client.groups.config import ConsumerConfig
-from hermes.client.groups.membership import Membership
+from hermes.client.groups.membership import GroupMember
 from hermes.client.groups.streams import Claim, MessageStream
 from hermes.client.metrics import GroupMetrics
 from hermes.coordination.filters import TopicFilter
@@ -69,7 +69,7 @@ class Connector:
         )
         self._listener = listener
         self._decode = decoder_of(config)
-        self._membership: Membership | None = None
+        self._membership: GroupMember | None = None
         self._created = self._closed = self._is_forked = False
         config.check()
         self._session = Session(
@@ -80,7 +80,7 @@ class Connector:
             on_change=self._session_changed,
         )
         self._session.start(_log.warning)
-        self._membership = Membership(
+        self._membership = GroupMember(
             config,
             self.consumer_id,
             self._session,
@@ -204,7 +204,7 @@ class Connector:
         if self._membership is not None:
             self._membership.wake()
 
-    def _members(self) -> Membership:
+    def _members(self) -> GroupMember:
         if self._is_forked:
             raise ClientError(f"this connector {FORKED}")
         if self._closed or self._membership is None:

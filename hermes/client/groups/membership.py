@@ -199,7 +199,7 @@ class Ownership:
         )
 
 
-class Membership:
+class GroupMember:
     """One consumer's part in its group.
 
     Args:

@@ -13,7 +13,7 @@ from hermes.client.producer import Producer
 from hermes.client.producer_config import ProducerConfig
 from hermes.client.retrying.ladder import Ladder
 from hermes.client.retrying.messages import RetryMessage
-from hermes.client.retrying.worker import Shared, Worker
+from hermes.client.retrying.worker import Worker, WorkerContext
 from hermes.errors import ClientError, ConfigError
 from hermes.forks import watch_forks
 from hermes.keywords import explains_keywords
@@ -76,7 +76,7 @@ class RetryingConsumer:
         self.ladder = Ladder(config.group, topics, delays)
         self._decode = decoder_of(config)
         self._counters = RetryCounters()
-        self._shared: Shared | None = None
+        self._shared: WorkerContext | None = None
         self._is_stopped = self._is_closed = False
         self._runs = threading.Lock()
         self._workers: set[int] = set()
@@ -174,7 +174,7 @@ class RetryingConsumer:
 
     def _run(self, handle: Callable[[RetryMessage], object]) -> None:
         timeout = self.config.consumer_timeout
-        self._shared = shared = Shared(
+        self._shared = shared = WorkerContext(
             self.ladder,
             handle,
             self._decode,
@@ -209,7 +209,7 @@ class RetryingConsumer:
         if failures:
             raise failures[0]
 
-    def _work(self, worker: Worker, shared: Shared, failures: list[BaseException]) -> None:
+    def _work(self, worker: Worker, shared: WorkerContext, failures: list[BaseException]) -> None:
         thread = threading.get_ident()
         with self._idle:
             self._workers.add(thread)

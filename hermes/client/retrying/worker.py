@@ -45,7 +45,7 @@ _Place: TypeAlias = tuple[str, BrokerPartition]
 
 
 @dataclass(slots=True)
-class Shared:
+class WorkerContext:
     """What the workers of a consumer share.
 
     Attributes:
@@ -93,7 +93,7 @@ class _Source:
 
 
 @dataclass(slots=True)
-class _Held:
+class _PausedPartition:
     """A partition, one of whose messages was put back.
 
     Attributes:
@@ -114,11 +114,11 @@ class Worker:
     """Serves a stream of each topic and one of the retry topics, in the thread that runs it."""
 
     def __init__(
-        self, streams: Sequence[MessageStream], retries: MessageStream, shared: Shared
+        self, streams: Sequence[MessageStream], retries: MessageStream, shared: WorkerContext
     ) -> None:
         self._sources = [*map(_Source, streams), _Source(retries, is_retries=True)]
         self._shared = shared
-        self._held: dict[_Place, _Held] = {}
+        self._held: dict[_Place, _PausedPartition] = {}
         self._news = threading.Event()
         for source in self._sources:
             source.stream.observe(self._observer(source))
@@ -303,13 +303,13 @@ class Worker:
 
     def _hold(
         self, source: _Source, place: _Place, message: StreamMessage, seconds: float
-    ) -> _Held:
+    ) -> _PausedPartition:
         now = self._shared.clock()
         source.stream.pause(place)
         source.stream.put_back()
         held = self._held.get(place)
         if held is None or held.offset != message.offset:
-            held = self._held[place] = _Held(source.stream, message.offset, now)
+            held = self._held[place] = _PausedPartition(source.stream, message.offset, now)
         held.until = now + seconds
         return held
 

@@ -3,7 +3,7 @@ from random import Random
 import pytest
 
 from hermes.cli.partition_reader import PartitionReader, read_partitions
-from hermes.cli.place_options import BEGINNING, END, Place
+from hermes.cli.place_options import BEGINNING, END, PartitionPlace
 from hermes.cli.start_positions import Position, find_position
 from hermes.cli.topic_source import TopicSource
 from hermes.errors import ClientError
@@ -29,18 +29,18 @@ def find(fake_consumer):
 def test_the_ends(find):
     assert find({100: DATA}, BEGINNING)[0] == Position(100)
     assert find({100: DATA}, END)[0] == Position(100 + len(DATA))
-    assert find({100: DATA}, Place("last", 0))[0] == Position(100 + len(DATA))
+    assert find({100: DATA}, PartitionPlace("last", 0))[0] == Position(100 + len(DATA))
 
 
 @pytest.mark.parametrize("offset", [100, 113, 100 + len(DATA)])
 def test_an_offset_that_is_there_is_taken_as_it_is(find, offset):
-    assert find({100: DATA}, Place("offset", offset))[0] == Position(offset)
+    assert find({100: DATA}, PartitionPlace("offset", offset))[0] == Position(offset)
 
 
 @pytest.mark.parametrize("offset", [0, 99, 101 + len(DATA)])
 def test_an_offset_that_is_not_there_is_refused_with_those_that_are(find, offset):
     with pytest.raises(ClientError, match=f"offset {offset} is not available: it holds 100 to 141"):
-        find({100: DATA}, Place("offset", offset))
+        find({100: DATA}, PartitionPlace("offset", offset))
 
 
 def test_a_time_asks_for_what_was_appended_before_it(fake_consumer):
@@ -57,7 +57,7 @@ def test_a_time_asks_for_what_was_appended_before_it(fake_consumer):
     source = TopicSource(consumer, "t")
     available = source.ranges()[0][0]
     positions = [
-        find_position(source, 0, available, Place("time", time_ms))
+        find_position(source, 0, available, PartitionPlace("time", time_ms))
         for time_ms in (2000, 1, 0, 5000)
     ]
     # The last one: retention has deleted what was there at that time.
@@ -89,7 +89,7 @@ def test_the_last_n_messages_are_exactly_those(find, seed, hermes):
     random = Random(seed)
     segments, payloads = random_log(random)
     for count in {1, 2, 3, len(payloads) // 2 + 1, len(payloads) or 1, len(payloads) + 5}:
-        position, _, source, end = find(segments, Place("last", count), hermes=hermes)
+        position, _, source, end = find(segments, PartitionPlace("last", count), hermes=hermes)
         reader = PartitionReader(source, 0, position.offset, end=end, drop=position.drop)
         found = [
             message.payload
@@ -101,7 +101,7 @@ def test_the_last_n_messages_are_exactly_those(find, seed, hermes):
 
 def test_the_last_few_of_a_large_log_do_not_read_all_of_it(find):
     log = encode_message_set([b"%0200d" % number for number in range(20_000)])
-    position, consumer, _, end = find({0: log}, Place("last", 10))
+    position, consumer, _, end = find({0: log}, PartitionPlace("last", 10))
     assert position == Position(end - 10 * 210)
     assert consumer.fetched_bytes < len(log) / 20
 
@@ -109,5 +109,5 @@ def test_the_last_few_of_a_large_log_do_not_read_all_of_it(find):
 def test_damaged_messages_do_not_count(find):
     changed = bytearray(DATA)
     changed[20] ^= 1
-    assert find({0: bytes(changed)}, Place("last", 1))[0] == Position(26)
-    assert find({0: bytes(changed)}, Place("last", 2))[0] == Position(0)
+    assert find({0: bytes(changed)}, PartitionPlace("last", 1))[0] == Position(26)
+    assert find({0: bytes(changed)}, PartitionPlace("last", 2))[0] == Position(0)

@@ -3,7 +3,7 @@ import pytest
 from hermes.client.places import (
     BEGINNING,
     END,
-    Place,
+    PartitionPlace,
     parse_reset_position,
     parse_start,
     parse_time_ms,
@@ -15,13 +15,13 @@ from hermes.client.places import (
     [
         ("beginning", BEGINNING),
         ("end", END),
-        ("0", Place("offset", 0)),
-        ("1234", Place("offset", 1234)),
-        ("-5", Place("last", 5)),
-        ("-0", Place("last", 0)),
-        ("@1431857103000", Place("time", 1431857103000)),
-        ("@2015-05-17T10:05:03Z", Place("time", 1431857103000)),
-        (str(2**63 - 1), Place("offset", 2**63 - 1)),
+        ("0", PartitionPlace("offset", 0)),
+        ("1234", PartitionPlace("offset", 1234)),
+        ("-5", PartitionPlace("last", 5)),
+        ("-0", PartitionPlace("last", 0)),
+        ("@1431857103000", PartitionPlace("time", 1431857103000)),
+        ("@2015-05-17T10:05:03Z", PartitionPlace("time", 1431857103000)),
+        (str(2**63 - 1), PartitionPlace("offset", 2**63 - 1)),
     ],
 )
 def test_every_kind_of_start(text, start):
@@ -44,10 +44,10 @@ def test_a_bad_time_says_what_a_time_is():
     [
         ("earliest", BEGINNING),
         ("latest", END),
-        ("@2015-05-17T10:05:03Z", Place("time", 1431857103000)),
-        ("17", Place("offset", 17)),
-        ("+17", Place("shift", 17)),
-        ("-17", Place("shift", -17)),
+        ("@2015-05-17T10:05:03Z", PartitionPlace("time", 1431857103000)),
+        ("17", PartitionPlace("offset", 17)),
+        ("+17", PartitionPlace("shift", 17)),
+        ("-17", PartitionPlace("shift", -17)),
     ],
 )
 def test_every_kind_of_reset_position(text, place):

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from hermes.client.groups.config import ConsumerConfig
-from hermes.client.groups.membership import Membership
+from hermes.client.groups.membership import GroupMember
 
 
 class LateEvent(threading.Event):
@@ -23,7 +23,7 @@ class LateEvent(threading.Event):
         return found
 
 
-class Watched(Membership):
+class Watched(GroupMember):
     """Counts how many times it looks."""
 
     looks = 0

@@ -11,7 +11,7 @@ from hermes.client.groups.streams import Claim, MessageStream
 from hermes.client.metrics import RetryCounters, RetryMetrics
 from hermes.client.retrying import Letter, RetryMessage, parse_letter
 from hermes.client.retrying.ladder import Ladder
-from hermes.client.retrying.worker import Shared, Worker
+from hermes.client.retrying.worker import Worker, WorkerContext
 from hermes.coordination.layout import BrokerPartition
 from hermes.coordination.sessions import Lease
 from hermes.errors import (
@@ -40,7 +40,7 @@ class Rig:
         self.main, self.retries = (
             MessageStream(name, None, None, lambda: None) for name in ("t-0", "retries")
         )
-        self.shared = Shared(
+        self.shared = WorkerContext(
             Ladder("g", ["t"], ["5s", "60s"]),
             self.handle,
             None,
