@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-__all__ = ["folder_of", "has_jvm", "quoted", "read_folders"]
+from hermes.spark.arguments import named
 
 
 def has_jvm(spark: SparkSession) -> bool:
@@ -23,11 +23,6 @@ def has_jvm(spark: SparkSession) -> bool:
 def folder_of(url: str) -> str:
     """The folder of a file."""
     return url.rpartition("/")[0]
-
-
-def quoted(name: str) -> str:
-    """The name of a column as Spark parses it."""
-    return f"`{name.replace('`', '``')}`"
 
 
 def read_folders(
@@ -91,7 +86,7 @@ def read_folders(
         session,
     )
     frame = DataFrame(session.baseRelationToDataFrame(relation), spark)
-    return frame.select(*map(quoted, schema.names))
+    return frame.select(*map(named, schema.names))
 
 
 def _object(package: Any, name: str) -> Any:

@@ -6,7 +6,7 @@ Parquet reader reads them: nothing goes through Python.
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -16,7 +16,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from hermes.errors import LoadTargetError
-from hermes.spark.delta.file_index import folder_of, has_jvm, quoted, read_folders
+from hermes.spark.arguments import named
+from hermes.spark.delta.file_index import folder_of, has_jvm, read_folders
 from hermes.spark.delta.table import DeltaTable, open_table
 from hermes.spark.stores import FileStore, open_store
 
@@ -56,73 +57,47 @@ def read_delta(
     table = _opened(store)
     found = from_arrow_schema(pa.schema(table.schema().to_arrow()))
     schema = StructType([StructField(each.name, each.dataType) for each in found.fields])
-    files = _files(table, store)
-    if not files.urls:
-        return spark.createDataFrame([], schema)
-    if not files.values.column_names:
-        return _parquet(spark, schema, files.urls, settings)
-    return _partitioned(spark, schema, files, settings)
-
-
-class _Files(NamedTuple):
-    """The files of a version.
-
-    Attributes:
-        urls: where they are, for Spark.
-        values: their partition values, a row for each; a column for each that partitions it.
-    """
-
-    urls: list[str]
-    values: pa.Table
-
-
-def _files(table: DeltaTable, store: FileStore) -> _Files:
     actions = pa.table(table.get_add_actions())
     urls = [store.url(unquote(path)) for path in actions["path"].to_pylist()]
     by = table.metadata().partition_columns
+    if not urls:
+        return spark.createDataFrame([], schema)
     if not by:
-        return _Files(urls, pa.table({}))
+        return _parquet(spark, schema, urls, settings)
     structs = actions["partition"].combine_chunks()
-    return _Files(urls, pa.table({name: structs.field(name) for name in by}))
+    values = pa.table({name: structs.field(name) for name in by})
+    return _partitioned(spark, schema, urls, values, settings)
 
 
 def _partitioned(
-    spark: SparkSession, schema: StructType, files: _Files, settings: Mapping[str, str]
+    spark: SparkSession,
+    schema: StructType,
+    urls: list[str],
+    values: pa.Table,
+    settings: Mapping[str, str],
 ) -> DataFrame:
-    """Read files with the values of their partitions."""
+    """Read files with the values of their partitions: a row of `values` for each."""
     first: dict[str, int] = {}  # the number of a file, for each folder
-    rows = [tuple(each.values()) for each in files.values.to_pylist()]
+    rows = [tuple(each.values()) for each in values.to_pylist()]
     is_one_each = True
-    for number, url in enumerate(files.urls):
+    for number, url in enumerate(urls):
         one = first.setdefault(folder_of(url), number)
         is_one_each = is_one_each and rows[one] == rows[number]
     if is_one_each and has_jvm(spark):
-        values = files.values.take(list(first.values()))
-        return read_folders(spark, schema, files.urls, values, settings)
+        return read_folders(spark, schema, urls, values.take(list(first.values())), settings)
     # Another's table may have files of several partitions in one folder, and Spark Connect shows
-    # nothing of the JVM.
-    return _united(spark, schema, files, rows, settings)
-
-
-def _united(
-    spark: SparkSession,
-    schema: StructType,
-    files: _Files,
-    rows: list[tuple[Any, ...]],
-    settings: Mapping[str, str],
-) -> DataFrame:
-    """The same by a union of what each partition has: filters leave out its parts."""
-    names = files.values.column_names
+    # nothing of the JVM. So a union of what each partition has: filters leave out its parts.
+    names = values.column_names
     inside = StructType([each for each in schema.fields if each.name not in names])
     groups: dict[tuple[Any, ...], list[str]] = {}
-    for url, values in zip(files.urls, rows, strict=True):
-        groups.setdefault(values, []).append(url)
+    for url, row in zip(urls, rows, strict=True):
+        groups.setdefault(row, []).append(url)
     united: DataFrame | None = None
-    for values, urls in groups.items():
-        part = _parquet(spark, inside, urls, settings)
-        for name, value in zip(names, values, strict=True):
+    for row, listed in groups.items():
+        part = _parquet(spark, inside, listed, settings)
+        for name, value in zip(names, row, strict=True):
             part = part.withColumn(name, sf.lit(value).cast(schema[name].dataType))
-        part = part.select(*map(quoted, schema.names))
+        part = part.select(*map(named, schema.names))
         united = part if united is None else united.unionAll(part)
     assert united is not None
     return united

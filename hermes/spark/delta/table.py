@@ -6,9 +6,9 @@ already isn't committed again, whoever tries, however often.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -21,7 +21,8 @@ from hermes.spark.stores import FileStore
 from hermes.spark.stores.error_texts import error_text
 
 try:
-    from deltalake import DeltaTable, Field, Schema
+    from deltalake import DeltaTable as DeltaTable  # for others, after the check
+    from deltalake import Field, Schema
     from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
     from deltalake.transaction import AddAction, CommitProperties, Transaction
 except ModuleNotFoundError as missing:
@@ -30,15 +31,7 @@ except ModuleNotFoundError as missing:
 if TYPE_CHECKING:
     from deltalake.transaction import RemoveAction  # older releases have none
 
-__all__ = [
-    "DeltaTable",
-    "add_files",
-    "commits",
-    "open_table",
-    "sync_files",
-    "sync_log",
-    "table_files",
-]
+Result = TypeVar("Result")
 
 # How many commits of others may come first before this gives up.
 _ATTEMPTS: Final = 100
@@ -142,29 +135,48 @@ def add_files(
     properties = CommitProperties(
         dict(metadata), max_commit_retries=0, app_transactions=[Transaction(app_id, version)]
     )
-    for _ in range(_ATTEMPTS):
+
+    def append(table: DeltaTable) -> bool:
         last = table.transaction_version(app_id)
         if last is not None and last >= version:
-            sync_log(store)  # it may be our own, although an error was reported
             return False
         # The commit is for this very version of the table: it fails if another came first.
+        table.create_write_transaction(
+            actions, "append", table.schema(), list(partition_by), commit_properties=properties
+        )
+        return True
+
+    is_new = commit(store, append, table)
+    sync_log(store)  # what is there already may be our own, although an error was reported
+    return is_new
+
+
+def commit(
+    store: FileStore, attempt: Callable[[DeltaTable], Result], table: DeltaTable | None = None
+) -> Result:
+    """Do something to the current version of a table, again while others are first.
+
+    Raises:
+        LoadError: there is no table, or the commit failed; the text says why.
+    """
+    table = table or open_table(store)
+    if table is None:
+        raise LoadError(f"{store.place()}: nothing was loaded into this table yet")
+    for _ in range(_ATTEMPTS):
         before = table.version()
         try:
-            table.create_write_transaction(
-                actions, "append", table.schema(), list(partition_by), commit_properties=properties
-            )
+            return attempt(table)
         except CommitFailedError as error:
             table = open_table(store) or table
             if table.version() == before:
-                raise LoadError(
-                    f"{store.place()}: the commit failed: {_first_line(error)}"
-                ) from None
+                raise _commit_failed(store, error) from None
         except (DeltaError, OSError, ValueError) as error:
-            raise LoadError(f"{store.place()}: the commit failed: {_first_line(error)}") from None
-        else:
-            sync_log(store)
-            return True
+            raise _commit_failed(store, error) from None
     raise LoadError(f"{store.place()}: too many concurrent commits; try again")
+
+
+def _commit_failed(store: FileStore, error: Exception) -> LoadError:
+    return LoadError(f"{store.place()}: the commit failed: {_first_line(error)}")
 
 
 def _created(store: FileStore, schema: pa.Schema, partition_by: Sequence[str]) -> DeltaTable:

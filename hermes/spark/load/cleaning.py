@@ -1,6 +1,6 @@
 """`clean_up`: removes from a target what doesn't count, and can't count any more."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -110,7 +110,7 @@ def _attempts(
     state = journal.state
     remove_plans(store, state)
     used = {each.directory for each in state.unlisted.values()}
-    used |= set(_first_attempts(state.files))
+    used |= {match[0] for name in state.files if (match := FIRST_ATTEMPT.match(name))}
     orphans, kept = compactions, []
     for number, directory in target.attempts():
         if number > state.load:
@@ -122,10 +122,6 @@ def _attempts(
     strays = {name: size for name, size in listed.items() if name not in counting}
     strays = {name: size for name, size in strays.items() if not name.startswith(inside)}
     return state.load, orphans, kept, strays
-
-
-def _first_attempts(names: Iterable[str]) -> Iterator[str]:
-    return (match[0] for name in names if (match := FIRST_ATTEMPT.match(name)))
 
 
 def _delta_attempts(target: LoadTarget) -> tuple[int, list[str], list[str]]:

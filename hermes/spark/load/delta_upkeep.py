@@ -5,15 +5,20 @@ Needs the extra `delta`.
 
 import datetime
 import json
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
 
 import pyarrow as pa
-from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import CommitProperties
 
-from hermes.errors import LoadError
-from hermes.spark.delta.table import DeltaTable, commits, open_table, sync_log, table_files
+from hermes.spark.delta.table import (
+    DeltaTable,
+    commit,
+    commits,
+    open_table,
+    sync_log,
+    table_files,
+)
 from hermes.spark.load.coverage import TargetContents
 from hermes.spark.load.delta_commits import LOAD_KEY
 from hermes.spark.load.journal_entries import LoadedFile
@@ -21,11 +26,7 @@ from hermes.spark.load.journal_snapshot import Expired, LoadRecord
 from hermes.spark.load.load_target import LoadTarget
 from hermes.spark.stores import FileStore
 
-Result = TypeVar("Result")
-
 _EXPIRE_KEY: Final = "hermes.expire"
-# How often a commit of others may come first before this gives up.
-_ATTEMPTS: Final = 100
 
 
 def expire_table(
@@ -41,8 +42,12 @@ def expire_table(
     """
 
     def attempt(table: DeltaTable) -> tuple[tuple[tuple[str, str], ...], int, int, int]:
-        files = [each for each in _files(table) if each[1] < before]
-        files = [each for each in files if not topics or each[0] in topics]
+        folders = {
+            (topic, period): listed
+            for (topic, period), listed in _folders(table).items()
+            if period < before and (not topics or topic in topics)
+        }
+        files = [each for listed in folders.values() for each in listed]
         if files and not dry_run:
             said = {"before": before, "topics": list(topics), "load": _last_load(store, table)}
             table.delete(
@@ -51,13 +56,13 @@ def expire_table(
             )
             sync_log(store)
         return (
-            tuple(sorted({(topic, period) for topic, period, _ in files})),
+            tuple(folders),
             len(files),
-            sum(each.rows for _, _, each in files),
-            sum(each.size_bytes for _, _, each in files),
+            sum(each.rows for each in files),
+            sum(each.size_bytes for each in files),
         )
 
-    return _committed(store, attempt)
+    return commit(store, attempt)
 
 
 def compact_table(
@@ -71,11 +76,7 @@ def compact_table(
     Raises:
         LoadError: the commit failed; the text says why.
     """
-    table = open_table(store)
-    by_folder: dict[tuple[str, str], list[LoadedFile]] = {}
-    for topic, period, file in [] if table is None else _files(table):
-        by_folder.setdefault((topic, period), []).append(file)
-    for (topic, period), files in sorted(by_folder.items()):
+    for (topic, period), files in _folders(open_table(store)).items():
         small = [each for each in files if each.size_bytes < target_bytes]
         if len(small) < 2 or (topics and topic not in topics):
             continue
@@ -86,7 +87,7 @@ def compact_table(
         def attempt(table: DeltaTable, filters: Any = filters) -> dict[str, Any]:
             return table.optimize.compact(filters, target_size=target_bytes)
 
-        done = _committed(store, attempt)
+        done = commit(store, attempt)
         if done["numFilesRemoved"]:
             sync_log(store)
             added, removed = (_totals(done[key]) for key in ("filesAdded", "filesRemoved"))
@@ -96,12 +97,9 @@ def compact_table(
 def table_records(target: LoadTarget) -> TargetContents:
     """What a table's log says of loads, files and expiries."""
     table = open_table(target.store)
-    folders: dict[tuple[str, str], list[LoadedFile]] = {}
     loads: dict[int, LoadRecord] = {}
     expiries = []
     if table is not None:
-        for topic, period, file in _files(table):
-            folders.setdefault((topic, period), []).append(file)
         for each in commits(target.store, table):
             if LOAD_KEY in each:
                 load = each[LOAD_KEY]
@@ -111,37 +109,20 @@ def table_records(target: LoadTarget) -> TargetContents:
             if _EXPIRE_KEY in each:
                 said = each[_EXPIRE_KEY]
                 expiries.append(Expired(said["before"], tuple(said["topics"]), said["load"]))
-    return TargetContents(folders, loads, expiries)
+    return TargetContents(_folders(table), loads, expiries)
 
 
-def _committed(store: FileStore, attempt: Callable[[DeltaTable], Result]) -> Result:
-    """Do something to the current version of a table, again while others are first."""
-    for _ in range(_ATTEMPTS):
-        table = open_table(store)
-        if table is None:
-            raise LoadError(f"{store.place()}: nothing was loaded into this table yet")
-        before = table.version()
-        try:
-            return attempt(table)
-        except CommitFailedError as error:
-            now = open_table(store)
-            if now is None or now.version() == before:
-                raise LoadError(f"{store.place()}: the commit failed: {error}") from error
-        except (DeltaError, OSError, ValueError) as error:
-            text = str(error).partition("\n")[0]
-            raise LoadError(f"{store.place()}: the commit failed: {text}") from error
-    raise LoadError(f"{store.place()}: too many concurrent commits; try again")
-
-
-def _files(table: DeltaTable) -> list[tuple[str, str, LoadedFile]]:
-    """The files of a table, each with its topic and period."""
+def _folders(table: DeltaTable | None) -> dict[tuple[str, str], list[LoadedFile]]:
+    """The files of a table by topic and period, all sorted."""
+    found: dict[tuple[str, str], list[LoadedFile]] = {}
+    if table is None:
+        return found
     actions = pa.table(table.get_add_actions())
     sizes, rows = (actions[name].to_pylist() for name in ("size_bytes", "num_records"))
-    found = []
     for (name, values), size, count in zip(table_files(table), sizes, rows, strict=True):
-        file = LoadedFile(name, size, count or 0)
-        found.append((str(values["topic"]), _period(values), file))
-    return sorted(found)
+        folder = str(values["topic"]), _period(values)
+        found.setdefault(folder, []).append(LoadedFile(name, size, count or 0))
+    return {folder: sorted(found[folder]) for folder in sorted(found)}
 
 
 def _period(values: dict[str, Any]) -> str:

@@ -1,6 +1,5 @@
 """`expire`: removes the oldest days or hours of a target, all in one commit."""
 
-import re
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -17,10 +16,9 @@ from hermes.spark.load.journal_entries import JournalEntry
 from hermes.spark.load.journal_snapshot import JournalSnapshot, period_of, topic_of
 from hermes.spark.load.load_target import LoadTarget
 from hermes.spark.load.loaded import open_target
-from hermes.spark.load.plans import Granularity, period_at
+from hermes.spark.load.plans import PERIOD, Granularity, period_at
 from hermes.spark.stores import Session
 
-_PERIOD: Final = re.compile(r"\d{4}-\d\d-\d\d(T\d\d)?", re.ASCII)
 _EXPECTED: Final = "expected an age such as 30d, or a day or an hour such as 2026-10-01"
 
 
@@ -95,7 +93,7 @@ def first_kept(older_than: str, partition_by: Granularity, now_ms: int) -> str:
         ConfigError: as `expire`.
     """
     now = period_at(now_ms, partition_by)
-    if _PERIOD.fullmatch(older_than):
+    if PERIOD.fullmatch(older_than):
         before = older_than[: len(now)]
         before = before if len(before) == len(now) else f"{before}T00"
         if before > now:

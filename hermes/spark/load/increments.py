@@ -12,12 +12,12 @@ from hermes.protocol import AppendTimesRequest
 from hermes.spark.broker_metadata import EMPTY
 from hermes.spark.cluster_reader import ClusterReader
 from hermes.spark.load.plans import (
+    PERIOD_MS,
     Granularity,
     LoadCheckpoint,
     Piece,
     Plan,
     period_at,
-    period_length_ms,
 )
 from hermes.spark.offsets import Offsets, TopicPartition
 from hermes.spark.options import SourceOptions
@@ -117,7 +117,7 @@ def _cut(
     now_ms: int,
 ) -> list[Piece]:
     """Cut a range at its days or hours."""
-    interval_ms = period_length_ms(partition_by)
+    interval_ms = PERIOD_MS[partition_by]
 
     def ask(consumer: SimpleConsumer) -> list[AppendTime]:
         if not consumer.supports(AppendTimesRequest.TYPE):

@@ -157,15 +157,12 @@ class Journal:
 
     def publish(self) -> None:
         """Put the files of all entries where they belong."""
-        due = self._unpublished()
+        published = self._newest(PUBLISHED) if self._entries else 0
+        due = [entry for number, entry in self._entries if number > published]
         for entry in due:
             self._publish(entry)
         if due:
             self._mark(PUBLISHED, b"{}\n")
-
-    def is_published(self) -> bool:
-        """Whether the files of all entries are where they belong."""
-        return not self._unpublished()
 
     # -- inside ---------------------------------------------------------------------------------
 
@@ -240,12 +237,6 @@ class Journal:
             raise LoadTargetError(f"{place} is damaged ({error}); {_ADVICE}") from error
         if isinstance(entry, JournalEntry):
             self._entries.append((self.state.sequence, entry))
-
-    def _unpublished(self) -> list[JournalEntry]:
-        if not self._entries:
-            return []
-        published = self._newest(PUBLISHED)
-        return [entry for number, entry in self._entries if number > published]
 
     def _publish(self, entry: JournalEntry) -> None:
         for name in entry.removed:

@@ -16,18 +16,15 @@ version 2, in the words that a newer release wrote this.
 """
 
 import json
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from hermes.errors import LoadTargetError
 from hermes.quoting import printable, quoted
-from hermes.spark.load.plans import UNREADABLE, LoadManifest, damaged
+from hermes.spark.load.plans import PERIOD, LoadManifest, newer_version, parse_document, parsing
 
 _FORMAT: Final = "hermes load manifest"
 _KINDS: Final = ("load", "compact", "expire", "fence")
-_DAY: Final = re.compile(r"\d{4}-\d\d-\d\d(T\d\d)?", re.ASCII)
 
 
 class LoadedFile(NamedTuple):
@@ -50,6 +47,14 @@ class LoadedFile(NamedTuple):
         """As JSON has it."""
         values: list[Any] = [self.name, self.size_bytes, self.rows]
         return values if self.load is None else [*values, self.load]
+
+    @classmethod
+    def parse(cls, value: list[Any]) -> "LoadedFile":
+        """Read what `document` makes. Raises ValueError, TypeError."""
+        name, *numbers = value
+        if not 2 <= len(numbers) <= 3 or any(type(n) is not int or n < 0 for n in numbers):
+            raise ValueError(f"expected a file's name, size and rows, got {quoted(value)}")
+        return cls(_name(name), *numbers)
 
 
 class Addition(NamedTuple):
@@ -115,25 +120,14 @@ def decode_entry(content: bytes, source: str, advice: str) -> JournalEntry | Loa
     Raises:
         LoadTargetError: it is something else, damaged, or of a later release.
     """
-    try:
-        document = json.loads(content)
-        if document["format"] != _FORMAT:
-            raise ValueError(f"it is not a {_FORMAT}")
-        version = document["version"]
-        if version == 1:
-            return LoadManifest.decode(content, source, advice)
-        kind = document["kind"] if version == 2 else ""
+    document = parse_document(content, _FORMAT, source, advice, (1, 2))
+    if document["version"] == 1:
+        return LoadManifest.decode(content, source, advice)
+    with parsing(source, advice):
+        kind = document["kind"]
         if kind in _KINDS:
             return _entry(kind, document, source, advice)
-    except (*UNREADABLE, RecursionError) as error:
-        raise damaged(source, error, advice) from error
-    written = f"version {quoted(version)}" + f", {printable(str(kind), 40)}" * bool(kind)
-    raise LoadTargetError(f"{source}: a newer version of Hermes wrote this ({written})")
-
-
-def parse_files(values: Iterable[list[Any]]) -> list[LoadedFile]:
-    """Read files as `LoadedFile.document` writes them. Raises ValueError, TypeError."""
-    return [_file(each) for each in values]
+    raise newer_version(source, f"2, {printable(str(kind), 40)}")
 
 
 def folder_of(name: str) -> str:
@@ -146,25 +140,21 @@ def _entry(kind: str, document: Mapping[str, Any], source: str, advice: str) -> 
     if kind == "load":
         load = LoadManifest.decode(json.dumps(document["load"]).encode(), source, advice)
     before = str(document["before"]) if kind == "expire" else ""
-    if before and not _DAY.fullmatch(before):
+    if before and not PERIOD.fullmatch(before):
         raise ValueError(f"expected a day or an hour, got {quoted(before)}")
     return JournalEntry(
         kind,
         _name(document["attempt"]) if "attempt" in document else "",
         load,
-        tuple(Addition(_file(each[:-1]), _name(each[-1])) for each in document.get("added", ())),
+        tuple(
+            Addition(LoadedFile.parse(each[:-1]), _name(each[-1]))
+            for each in document.get("added", ())
+        ),
         tuple(map(_name, document.get("removed", ()))),
         before,
         tuple(map(str, document.get("topics", ()))),
         tuple(map(_name, document.get("attempts", ()))),
     )
-
-
-def _file(value: list[Any]) -> LoadedFile:
-    name, *numbers = value
-    if not 2 <= len(numbers) <= 3 or any(type(n) is not int or n < 0 for n in numbers):
-        raise ValueError(f"expected a file's name, size and rows, got {quoted(value)}")
-    return LoadedFile(_name(name), *numbers)
 
 
 def _name(value: object) -> str:

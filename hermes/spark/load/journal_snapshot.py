@@ -20,10 +20,8 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 from urllib.parse import unquote
 
-from hermes.errors import LoadTargetError
-from hermes.quoting import quoted
-from hermes.spark.load.journal_entries import JournalEntry, LoadedFile, parse_files
-from hermes.spark.load.plans import UNREADABLE, LoadManifest, damaged
+from hermes.spark.load.journal_entries import JournalEntry, LoadedFile
+from hermes.spark.load.plans import LoadManifest, parse_document, parsing
 from hermes.spark.offsets import Offsets, nested, unnested
 
 _FORMAT: Final = "hermes load summary"
@@ -152,27 +150,19 @@ class JournalSnapshot:
         Raises:
             LoadTargetError: it is something else, damaged, or of a later release.
         """
+        document = parse_document(content, _FORMAT, source, advice, (2,))
         state = cls()
-        try:
-            document = json.loads(content)
-            if document["format"] != _FORMAT:
-                raise ValueError(f"it is not a {_FORMAT}")
-            version = document["version"]
-            if version == 2:
-                state.sequence, state.load = int(document["sequence"]), int(document["load"])
-                state.offsets = unnested(document["offsets"])
-                state.files = {each.name: each for each in parse_files(document["files"])}
-                state.loads = {int(n): LoadRecord(*each) for n, each in document["loads"].items()}
-                state.expiries = [
-                    Expired(str(before), tuple(map(str, topics)), int(load))
-                    for before, topics, load in document["expiries"]
-                ]
-                return state
-        except (*UNREADABLE, RecursionError) as error:
-            raise damaged(source, error, advice) from error
-        raise LoadTargetError(
-            f"{source}: a newer version of Hermes wrote this (version {quoted(version)})"
-        )
+        with parsing(source, advice):
+            state.sequence, state.load = int(document["sequence"]), int(document["load"])
+            state.offsets = unnested(document["offsets"])
+            files = map(LoadedFile.parse, document["files"])
+            state.files = {each.name: each for each in files}
+            state.loads = {int(n): LoadRecord(*each) for n, each in document["loads"].items()}
+            state.expiries = [
+                Expired(str(before), tuple(map(str, topics)), int(load))
+                for before, topics, load in document["expiries"]
+            ]
+        return state
 
     def _add_load(self, load: LoadManifest, newest: str) -> None:
         self.load, self.offsets = load.number, load.offsets

@@ -53,9 +53,11 @@ def read_loaded(
     later = [name for name, each in state.files.items() if each.load is None]
     first = [name for name, each in state.files.items() if each.load is not None]
     first += [each.directory for each in state.unlisted.values()]
+    # In data of the first release the load is a folder, and so is the attempt.
+    first_schema = StructType([*schema.fields]).add("attempt", StringType())
     parts = [
         _open(spark, opened, columns, names)
-        for columns, names in ((schema, later), (_first_schema(schema), first))
+        for columns, names in ((schema, later), (first_schema, first))
         if names
     ]
     rows = parts[0] if parts else spark.createDataFrame([], schema)
@@ -125,11 +127,6 @@ def _open(
         .option("basePath", target.store.url(DATA))
         .parquet(*(_escaped(target.store.url(each)) for each in names))
     )
-
-
-def _first_schema(schema: StructType) -> StructType:
-    """The columns of data of the first release: the load is a folder, and so is the attempt."""
-    return StructType([*schema.fields]).add("attempt", StringType())
 
 
 def open_target(

@@ -27,7 +27,8 @@ offsets are committed together.
 import datetime
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
@@ -40,14 +41,14 @@ Granularity: TypeAlias = Literal["day", "hour"]
 Ranges: TypeAlias = dict[TopicPartition, tuple[int, int]]
 """A start and an end for each partition."""
 
-#: What reading a document of an unexpected shape raises.
-UNREADABLE: Final = (KeyError, IndexError, TypeError, ValueError, AttributeError)
+#: A day or an hour, as plans and folders have it.
+PERIOD: Final = re.compile(r"\d{4}-\d\d-\d\d(T\d\d)?", re.ASCII)
 
 _PLAN: Final = "hermes load plan"
 _MANIFEST: Final = "hermes load manifest"
 _COUNTS: Final = ("number", "planned_ms", "messages", "files", "file_bytes", "log_bytes")
-_PERIOD: Final = re.compile(r"\d{4}-\d\d-\d\d(T\d\d)?", re.ASCII)
-_LENGTHS_MS: Final = {"day": 86_400_000, "hour": 3_600_000}
+#: How long a period is.
+PERIOD_MS: Final[dict[Granularity, int]] = {"day": 86_400_000, "hour": 3_600_000}
 
 
 class LoadCheckpoint(NamedTuple):
@@ -161,7 +162,7 @@ class Plan:
             LoadTargetError: it is something else, or damaged.
         """
         document = parse_document(content, _PLAN, source, advice)
-        try:
+        with parsing(source, advice):
             if document["partition_by"] not in get_args(Granularity):
                 raise ValueError(f"partition_by is {quoted(document['partition_by'])}")
             return cls(
@@ -172,8 +173,6 @@ class Plan:
                 unnested(document["offsets"]),
                 frozenset(map(str, document.get("counting", ()))),
             )
-        except UNREADABLE as error:
-            raise damaged(source, error, advice) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +231,7 @@ class LoadManifest:
             LoadTargetError: it is something else, or damaged.
         """
         document = parse_document(content, _MANIFEST, source, advice)
-        try:
+        with parsing(source, advice):
             return cls(
                 **{key: _whole_number(document[key]) for key in _COUNTS},
                 directory=str(document["directory"]),
@@ -240,13 +239,6 @@ class LoadManifest:
                 offsets=unnested(document["offsets"]),
                 may_lack=_truth(document.get("may_lack")),
             )
-        except UNREADABLE as error:
-            raise damaged(source, error, advice) from error
-
-
-def period_length_ms(partition_by: Granularity) -> int:
-    """How long a period is."""
-    return _LENGTHS_MS[partition_by]
 
 
 def period_at(time_ms: int, partition_by: Granularity) -> str:
@@ -255,28 +247,37 @@ def period_at(time_ms: int, partition_by: Granularity) -> str:
     return time.strftime("%Y-%m-%d" if partition_by == "day" else "%Y-%m-%dT%H")
 
 
-def parse_document(content: bytes, kind: str, source: str, advice: str) -> dict[str, Any]:
-    """Read a JSON object of a certain `format`, version 1.
+def parse_document(
+    content: bytes, kind: str, source: str, advice: str, versions: Collection[int] = (1,)
+) -> dict[str, Any]:
+    """Read a JSON object of a certain `format`.
 
     Raises:
         LoadTargetError: it is something else; the text names the file and says what to do.
     """
-    try:
+    with parsing(source, advice):
         document = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise damaged(source, error, advice) from error
-    if not isinstance(document, dict) or document.get("format") != kind:
-        raise damaged(source, f"it is not a {kind}", advice)
-    if document.get("version") != 1:
-        version = quoted(document.get("version"))
-        raise LoadTargetError(f"{source}: a newer version of Hermes wrote this (version {version})")
+        if not isinstance(document, dict) or document.get("format") != kind:
+            raise ValueError(f"it is not a {kind}")
+    if document.get("version") not in versions:
+        raise newer_version(source, quoted(document.get("version")))
     return document
 
 
-def damaged(source: str, reason: object, advice: str) -> LoadTargetError:
-    """Make the error for a file that can't be used: for a reason, or what reading it raised."""
-    text = f"{type(reason).__name__}: {reason}" if isinstance(reason, LookupError) else str(reason)
-    return LoadTargetError(f"{source} is damaged ({printable(text, 300)}); {advice}")
+@contextmanager
+def parsing(source: str, advice: str) -> Iterator[None]:
+    """Raise LoadTargetError, which says what to do, for what a document of another shape raises."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        kind = f"{type(error).__name__}: " if isinstance(error, LookupError) else ""
+        raise LoadTargetError(
+            f"{source} is damaged ({printable(f'{kind}{error}', 300)}); {advice}"
+        ) from error
+
+
+def newer_version(source: str, version: str) -> LoadTargetError:
+    return LoadTargetError(f"{source}: a newer version of Hermes wrote this (version {version})")
 
 
 def _whole_number(value: object) -> int:
@@ -307,7 +308,7 @@ def _pieces(value: Mapping[str, Mapping[str, list[Any]]]) -> Iterator[Piece]:
             piece = Piece(partition, begin, end, str(period))
             if not start == begin < _whole_number(end):
                 raise ValueError(f"{partition}: {begin!r} to {end!r} does not follow on {start}")
-            if not _PERIOD.fullmatch(piece.period):
+            if not PERIOD.fullmatch(piece.period):
                 raise ValueError(f"expected a day or an hour, got {quoted(piece.period)}")
             _ = piece.day, piece.hour  # they raise ValueError
             start = end

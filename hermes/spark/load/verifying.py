@@ -82,8 +82,7 @@ def verify(
         return _Comparison(opened, lambda: table_records(opened)).run()
     # What is listed first can't become part of the data afterwards: files follow their commit.
     listed = [each.name for each in opened.store.walk(DATA)]
-    comparison = _Comparison(opened, lambda: _records(published_state(opened)))
-    outcome = comparison.run()
+    outcome = _Comparison(opened, lambda: _journaled(published_state(opened))).run()
     state = published_state(opened)
     used = tuple(f"{each.directory}/" for each in state.unlisted.values())
     for name in listed:
@@ -96,7 +95,7 @@ def verify(
     return outcome
 
 
-def _records(state: JournalSnapshot) -> TargetContents:
+def _journaled(state: JournalSnapshot) -> TargetContents:
     return TargetContents(state.in_folders(), dict(state.loads), list(state.expiries))
 
 
