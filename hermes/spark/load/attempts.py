@@ -70,13 +70,7 @@ def run_load(
 ) -> LoadResult:
     """Carry out the plan that an earlier run has left, or a new one.
 
-    Args:
-        target: where to.
-        commits: of the target.
-        planner: makes the plan.
-        writer: copies the messages.
-        dry_run: only report what would be copied.
-        may_lack: whether the writer may leave out messages that are gone or damaged.
+    `may_lack` says whether the writer may leave out messages that are gone or damaged.
 
     Raises:
         LoadConflictError: another run committed the same load first.

@@ -137,7 +137,7 @@ def _delta_attempts(target: LoadTarget) -> tuple[int, list[str], list[str]]:
 
 
 def _temporary_files(store: FileStore, last: int) -> dict[str, int]:
-    """Files of committed loads that never got their name, and how large they are.
+    """Files of committed loads that never got their name, with their sizes.
 
     Others may be being written just now.
     """

@@ -19,8 +19,6 @@ _OPTION_OF: Final = {True: "includeKey", False: "includeHeaders"}
 
 
 class Commits(Protocol):
-    """The committed loads of a target."""
-
     def last(self) -> LoadCheckpoint:
         """How far the target has come. Raises LoadTargetError when its record is damaged."""
 
@@ -31,17 +29,10 @@ class Commits(Protocol):
         """Finish what earlier runs have committed, and not brought to its end."""
 
     def give_up(self, directory: str) -> bool:
-        """Make sure that an attempt won't be committed after all, when `commit` failed.
-
-        Returns:
-            Whether it is committed.
-        """
+        """When `commit` failed, make sure that it won't happen after all; True if it has."""
 
     def directories(self) -> dict[int, str]:
-        """The directories of the committed loads, by number, relative to the target.
-
-        Loads whose record has expired are left out.
-        """
+        """The directories of the loads whose record has not expired, by number."""
 
 
 def open_commits(
@@ -73,18 +64,14 @@ def open_commits(
 
 
 class JournalCommits:
-    """Commits by a journal of our own; as `Commits`."""
-
     def __init__(self, target: LoadTarget) -> None:
         self._journal = Journal(target.store)
 
     def last(self) -> LoadCheckpoint:
-        """As `Commits.last`."""
         state = self._journal.read()
         return LoadCheckpoint(state.load, state.offsets)
 
     def commit(self, manifest: LoadManifest, files: Sequence[DataFile]) -> bool:
-        """As `Commits.commit`."""
         entry = load_entry(manifest, files)
         is_next = manifest.number - 1
         self._journal.read()
@@ -94,16 +81,13 @@ class JournalCommits:
         return True
 
     def settle(self) -> None:
-        """As `Commits.settle`."""
         self._journal.read()
         self._journal.settle()
 
     def give_up(self, directory: str) -> bool:
-        """As `Commits.give_up`."""
         return self._journal.give_up(directory)
 
     def directories(self) -> dict[int, str]:
-        """As `Commits.directories`."""
         return {number: load.attempt for number, load in self._journal.read().loads.items()}
 
 

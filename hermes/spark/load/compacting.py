@@ -33,16 +33,7 @@ _ROW_GROUP_BYTES: Final = 32 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """A folder whose files were made into others.
-
-    Attributes:
-        topic: of the folder.
-        period: its day or hour.
-        files_before: how many files were replaced.
-        files_after: by how many.
-        bytes_before: how large they were together.
-        bytes_after: how large the new ones are.
-    """
+    """A folder, its day or hour, whose files were made into others."""
 
     topic: str
     period: str

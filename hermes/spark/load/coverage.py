@@ -23,13 +23,7 @@ _COLUMNS: Final = ("broker", "partition", "offset", "next_offset", "index")
 
 @dataclass(frozen=True, slots=True)
 class TargetContents:
-    """What a target says of itself.
-
-    Attributes:
-        folders: the files that count.
-        loads: of which there may be messages.
-        expiries: what was removed since.
-    """
+    """What a target says of itself: the files that count, the loads that may have messages."""
 
     folders: Folders
     loads: Mapping[int, LoadRecord]
@@ -37,15 +31,7 @@ class TargetContents:
 
 
 class Run(NamedTuple):
-    """Messages of a load that follow on one another in a file.
-
-    Attributes:
-        load: their load.
-        partition: where they are from.
-        start: the offset of the first one.
-        end: the offset after the last one.
-        messages: how many they are.
-    """
+    """Messages of a load that follow on one another in a file; `end` is after the last one."""
 
     load: int
     partition: TopicPartition
@@ -55,11 +41,7 @@ class Run(NamedTuple):
 
 
 def read_runs(store: FileStore, topic: str, file: LoadedFile) -> tuple[int, int, list[Run]]:
-    """Find out how large a file is, how many rows it has, and where its messages are from.
-
-    Raises:
-        FileNotFoundError: there is none.
-    """
+    """A file's size, its rows, and where its messages are from. Raises FileNotFoundError."""
     with store.open(file.name) as opened:
         size_bytes = opened.seek(0, 2)
         with pq.ParquetFile(opened) as source:

@@ -25,13 +25,7 @@ LOAD_KEY: Final = "hermes.load"
 
 
 class DeltaCommits:
-    """Commits to a Delta table; as `commits.Commits`.
-
-    Args:
-        target: the table.
-        columns: what loads have beside what all of them have.
-        merge_schema: as for `add_files`.
-    """
+    """Commits to a Delta table."""
 
     def __init__(
         self, target: LoadTarget, columns: Extras = _NONE, *, merge_schema: bool = False
@@ -41,7 +35,6 @@ class DeltaCommits:
         self._merge_schema = merge_schema
 
     def last(self) -> LoadCheckpoint:
-        """As `Commits.last`."""
         table = open_table(self._target.store)
         number = 0 if table is None else table.transaction_version(_APP_ID) or 0
         if table is None or not number:
@@ -58,7 +51,6 @@ class DeltaCommits:
         return LoadCheckpoint(number, plan.offsets)
 
     def commit(self, manifest: LoadManifest, files: Sequence[DataFile]) -> bool:
-        """As `Commits.commit`."""
         store, by = self._target.store, self._target.settings.partition_by
         return add_files(
             store,
@@ -72,14 +64,12 @@ class DeltaCommits:
         )
 
     def settle(self) -> None:
-        """As `Commits.settle`: a Delta table's commits need nothing more."""
+        """Does nothing: a Delta table's commits need nothing more."""
 
     def give_up(self, directory: str) -> bool:
-        """As `Commits.give_up`."""
         return directory in self.directories().values()
 
     def directories(self) -> dict[int, str]:
-        """As `Commits.directories`."""
         table = open_table(self._target.store)
         found = () if table is None else self._manifests(table)
         return {each["number"]: str(each["directory"]) for each in found}

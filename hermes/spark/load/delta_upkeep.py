@@ -36,9 +36,6 @@ def expire_table(
 
     Returns:
         The folders, and how many files, messages and bytes were in them.
-
-    Raises:
-        LoadError: the commit failed; the text says why.
     """
 
     def attempt(table: DeltaTable) -> tuple[tuple[tuple[str, str], ...], int, int, int]:
@@ -72,9 +69,6 @@ def compact_table(
 
     Yields:
         The values of a `compacting.Compacted`.
-
-    Raises:
-        LoadError: the commit failed; the text says why.
     """
     for (topic, period), files in _folders(open_table(store)).items():
         small = [each for each in files if each.size_bytes < target_bytes]
@@ -95,7 +89,6 @@ def compact_table(
 
 
 def table_records(target: LoadTarget) -> TargetContents:
-    """What a table's log says of loads, files and expiries."""
     table = open_table(target.store)
     loads: dict[int, LoadRecord] = {}
     expiries = []

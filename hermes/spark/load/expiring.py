@@ -87,11 +87,7 @@ def expire(
 
 
 def first_kept(older_than: str, partition_by: Granularity, now_ms: int) -> str:
-    """The first day or hour that is kept.
-
-    Raises:
-        ConfigError: as `expire`.
-    """
+    """The first day or hour that is kept. Raises ConfigError as `expire`."""
     now = period_at(now_ms, partition_by)
     if PERIOD.fullmatch(older_than):
         before = older_than[: len(now)]

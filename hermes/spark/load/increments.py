@@ -34,17 +34,9 @@ def make_plan(
     partition_by: Granularity,
     now_ms: int,
 ) -> Plan | None:
-    """Plan the next load.
+    """Plan the next load; None when there is nothing new.
 
-    Args:
-        cluster: the brokers.
-        last: how far the target has come.
-        options: which partitions, and what to do about messages that are gone.
-        partition_by: how ranges are cut.
-        now_ms: the time, in ms since 1970, for messages whose own isn't known.
-
-    Returns:
-        The plan; None when there is nothing new.
+    Messages whose time isn't known go by `now_ms`.
 
     Raises:
         DataLossError: messages are gone that were never loaded, and that is to be an error.
@@ -116,7 +108,6 @@ def _cut(
     partition_by: Granularity,
     now_ms: int,
 ) -> list[Piece]:
-    """Cut a range at its days or hours."""
     interval_ms = PERIOD_MS[partition_by]
 
     def ask(consumer: SimpleConsumer) -> list[AppendTime]:

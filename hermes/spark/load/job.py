@@ -74,12 +74,7 @@ _SMALLEST_TASK_BYTES: Final = 16 * 1024 * 1024
 
 
 class LoadProgress(NamedTuple):
-    """How far a load is.
-
-    Attributes:
-        done: tasks that are finished.
-        total: tasks in all, as far as is known.
-    """
+    """How many tasks of a load are finished, of how many as far as is known."""
 
     done: int
     total: int
@@ -194,11 +189,7 @@ def _new_sink(store: FileStore) -> SinkName:
 
 
 def parse_load_options(given: Mapping[str, str]) -> SourceOptions:
-    """Read the options of a load.
-
-    Raises:
-        ConfigError: an option is unknown, wrong or missing, or two exclude each other.
-    """
+    """Read the options of a load. Raises ConfigError."""
     texts = {name: str(text) for name, text in given.items()}
     parse_options(texts, LOAD_OPTIONS, None, _HINTS)
     return SourceOptions.parse(texts, None)
@@ -207,9 +198,7 @@ def parse_load_options(given: Mapping[str, str]) -> SourceOptions:
 def failure_text(error: Exception, place: object = "") -> str:
     """The cause of Spark's failure: Hermes' own text where it has one, else the innermost cause.
 
-    Args:
-        error: Spark's.
-        place: what was written to, which a cause such as a full disk doesn't say.
+    `place` is what was written to, which a cause such as a full disk doesn't say.
     """
     text = str(error).strip()
     for pattern in (_OURS, _CAUSE):
@@ -228,7 +217,6 @@ def _write(
     plan: Plan,
     directory: str,
 ) -> int:
-    """Have Spark copy a plan's messages into a directory; return how many they were."""
     spark = _started(started)
     # A separate session, for settings and a format that the caller's should not have.
     session = spark.newSession()

@@ -57,14 +57,7 @@ _ADVICE: Final = (
 
 
 class Journal:
-    """What happened to a target, and what that comes to.
-
-    Args:
-        store: the target.
-
-    Attributes:
-        state: what counts, as of the last `read` or commit.
-    """
+    """What happened to a target; `state` is what counts, as of the last `read` or commit."""
 
     def __init__(self, store: FileStore) -> None:
         self.state = JournalSnapshot()
@@ -75,11 +68,7 @@ class Journal:
     # -- reading --------------------------------------------------------------------------------
 
     def read(self) -> JournalSnapshot:
-        """Read what counts now. Opens a summary, and few more entries than are due for the next.
-
-        Raises:
-            LoadTargetError: a record is missing or damaged; the text says what to do.
-        """
+        """Read what counts now. Raises LoadTargetError for a record that is missing or damaged."""
         for _ in range(_ATTEMPTS):
             if self._has_read():
                 return self.state
@@ -100,14 +89,11 @@ class Journal:
     def commit(
         self, make: Callable[[JournalSnapshot], JournalEntry | None], *, attempt: str = ""
     ) -> JournalEntry | None:
-        """Commit an entry after whatever others commit meanwhile.
+        """Commit an entry after whatever others commit meanwhile; None if there is none.
 
         Args:
             make: makes the entry from what counts; None if it makes no sense any more.
             attempt: where its files come from, if others may have given that up.
-
-        Returns:
-            The entry that was committed; None if there is none.
 
         Raises:
             OSError: the store fails: it isn't known whether the entry is committed; see `give_up`.
@@ -127,11 +113,7 @@ class Journal:
         return None
 
     def give_up(self, attempt: str) -> bool:
-        """Make sure that an attempt is never committed, unless it is already.
-
-        Returns:
-            Whether it is committed.
-        """
+        """Make sure that an attempt is never committed; True if it is already."""
         self.read()
         while not self.has_committed(attempt):
             if self._append(JournalEntry("fence", fenced=(attempt,))):
@@ -141,7 +123,6 @@ class Journal:
         return True
 
     def has_committed(self, attempt: str) -> bool:
-        """Whether an attempt's files are among those that count."""
         token = attempt.rpartition("/")[2]
         return any(entry.attempt == attempt for _, entry in self._entries) or any(
             name.rpartition("/")[2].startswith(token) for name in self.state.files
@@ -156,7 +137,6 @@ class Journal:
             self._sum_up()
 
     def publish(self) -> None:
-        """Put the files of all entries where they belong."""
         published = self._newest(PUBLISHED) if self._entries else 0
         due = [entry for number, entry in self._entries if number > published]
         for entry in due:

@@ -7,9 +7,9 @@
     {..., "kind": "expire", "before": "2026-10-01", "topics": [], "removed": [...]}
     {..., "kind": "fence", "attempts": ["<directory>", ...]}
 
-An added file is [its name, size in bytes, rows, where the attempt has left it]. `load` is the
-load's manifest as `records` has it. After a `fence` the attempts that it lists can't be committed
-any more.
+An added file is [its name, size in bytes, rows, where the attempt has left it]; `load` is the
+load's manifest, see `plans`. After a `fence` the attempts that it lists can't be committed any
+more.
 
 The first release wrote only loads, as version 1: such a manifest is an entry, too. It refuses
 version 2, in the words that a newer release wrote this.
@@ -32,8 +32,6 @@ class LoadedFile(NamedTuple):
 
     Attributes:
         name: relative to the target; `key=value` folders in it are columns.
-        size_bytes: how large it is.
-        rows: how many rows it holds.
         load: the number of its load, where the file has no column that says so, as those of the
             first release; None for others.
     """
@@ -44,7 +42,6 @@ class LoadedFile(NamedTuple):
     load: int | None = None
 
     def document(self) -> list[Any]:
-        """As JSON has it."""
         values: list[Any] = [self.name, self.size_bytes, self.rows]
         return values if self.load is None else [*values, self.load]
 
@@ -71,9 +68,7 @@ class JournalEntry:
     Attributes:
         kind: load, compact, expire or fence.
         attempt: the directory that files come from; "" when none are added.
-        load: the manifest of a load; None for the other kinds.
-        added: the files that count from now on.
-        removed: the names of those that don't count any more.
+        removed: the names of files that don't count any more.
         before: of an expiry, the first period that is kept.
         topics: of an expiry, which topics it is about; empty for all.
         fenced: of a fence, the directories of attempts.
@@ -89,7 +84,6 @@ class JournalEntry:
     fenced: tuple[str, ...] = ()
 
     def encode(self) -> bytes:
-        """Write it as JSON."""
         document: dict[str, Any] = {"format": _FORMAT, "version": 2, "kind": self.kind}
         if self.attempt:
             document["attempt"] = self.attempt
@@ -107,18 +101,10 @@ class JournalEntry:
 
 
 def decode_entry(content: bytes, source: str, advice: str) -> JournalEntry | LoadManifest:
-    """Read an entry.
-
-    Args:
-        content: of the file.
-        source: the file, for errors.
-        advice: what to do when it is damaged.
-
-    Returns:
-        The entry, or a manifest of the first release.
+    """Read an entry, or a manifest of the first release.
 
     Raises:
-        LoadTargetError: it is something else, damaged, or of a later release.
+        LoadTargetError: it is something else, damaged, or of a later release; with `advice`.
     """
     document = parse_document(content, _FORMAT, source, advice, (1, 2))
     if document["version"] == 1:
@@ -131,7 +117,6 @@ def decode_entry(content: bytes, source: str, advice: str) -> JournalEntry | Loa
 
 
 def folder_of(name: str) -> str:
-    """The folder of a data file, relative to the target."""
     return name.rpartition("/")[0]
 
 

@@ -1,7 +1,6 @@
 """What counts in a Parquet target after a number of entries: files, loads and offsets. Pure.
 
-A state is what all entries up to a number come to, and a summary is a state written down, so that
-a reader opens one file and the few entries after it:
+A summary is a snapshot written down, so that a reader opens one file and the few entries after it:
 
     {"format": "hermes load summary", "version": 2, "sequence": 64, "load": 61,
      "offsets": {"clicks": {"0-0": 8192}},
@@ -32,10 +31,9 @@ class LoadRecord(NamedTuple):
     """A load some of whose rows may still be there.
 
     Attributes:
-        messages: how many it has copied.
-        newest: the newest period of its files, as in `records`; "" where it isn't known.
+        newest: the newest period of its files; "" where it isn't known.
         attempt: the directory of the attempt that was committed.
-        may_lack: as in `LoadManifest`.
+        may_lack: see `LoadManifest`.
     """
 
     messages: int
@@ -49,7 +47,7 @@ class Expired(NamedTuple):
 
     Attributes:
         before: the first period that it kept.
-        topics: of which topics; empty for all.
+        topics: empty for all.
         load: the last load before it.
     """
 
@@ -70,7 +68,6 @@ class JournalSnapshot:
         sequence: the number of that entry; 0 before the first.
         load: the number of the last load.
         offsets: where the next load starts, for every partition that was ever loaded.
-        files: those that count, by name.
         loads: by number; those that have expired as a whole are left out.
         expiries: in their order; those that a later one includes are left out.
         unlisted: manifests of the first release, by number, whose files are not in `files`.
@@ -86,7 +83,7 @@ class JournalSnapshot:
         self.unlisted: dict[int, LoadManifest] = {}
 
     def check(self, entry: JournalEntry | LoadManifest) -> None:
-        """See that an entry follows on this state. Raises ValueError when it doesn't."""
+        """Raise ValueError unless an entry follows on this snapshot."""
         load = entry if isinstance(entry, LoadManifest) else entry.load
         if load is not None and load.number != self.load + 1:
             raise ValueError(f"it is of load {load.number}, and load {self.load + 1} is next")
@@ -130,7 +127,6 @@ class JournalSnapshot:
         return found
 
     def encode(self) -> bytes:
-        """Write it as JSON."""
         document = {
             "format": _FORMAT,
             "version": 2,
@@ -145,11 +141,7 @@ class JournalSnapshot:
 
     @classmethod
     def decode(cls, content: bytes, source: str, advice: str) -> "JournalSnapshot":
-        """Read what `encode` writes.
-
-        Raises:
-            LoadTargetError: it is something else, damaged, or of a later release.
-        """
+        """Read what `encode` writes. Raises LoadTargetError."""
         document = parse_document(content, _FORMAT, source, advice, (2,))
         state = cls()
         with parsing(source, advice):
@@ -189,7 +181,7 @@ def topic_of(name: str) -> str:
 
 
 def period_of(name: str) -> str:
-    """The day or hour of a data file, by its folder, as in `records`; "" when it is in none."""
+    """The day or hour of a data file, by its folder; "" when it is in none."""
     found = _FOLDERS.search(name)
     if found is None:
         return ""

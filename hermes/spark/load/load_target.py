@@ -49,12 +49,7 @@ _ATTEMPT: Final = re.compile(r"_hermes/attempts/load-([0-9]{20})-[0-9a-f]{8}")
 
 @dataclass(frozen=True, slots=True)
 class TargetSettings:
-    """What applies to all loads into a target.
-
-    Attributes:
-        sink: how the data are kept.
-        partition_by: what their folders stand for.
-    """
+    """What applies to all loads into a target: how data are kept, and what a folder is."""
 
     sink: SinkName = "parquet"
     partition_by: Granularity = "day"
@@ -73,12 +68,10 @@ def numbered(name: str) -> int | None:
 
 
 def plan_name(number: int) -> str:
-    """The file of a plan."""
     return f"{PLANS}/{number:020d}.json"
 
 
 def manifest_name(number: int) -> str:
-    """The file of a manifest."""
     return f"{MANIFESTS}/{number:020d}.json"
 
 
@@ -136,11 +129,7 @@ class LoadTarget:
             LoadTarget(self.store, _parse_settings(content, self.store)).require(self.settings)
 
     def require(self, wanted: TargetSettings) -> None:
-        """Refuse a load that wants other settings.
-
-        Raises:
-            LoadTargetError: the text says what the target's are.
-        """
+        """Raise LoadTargetError, with the target's settings, if a load wants others."""
         sink, by = self.settings.sink, self.settings.partition_by
         if self.settings != wanted:
             raise LoadTargetError(
@@ -151,15 +140,10 @@ class LoadTarget:
     # -- records --------------------------------------------------------------------------------
 
     def place(self, name: str = "") -> Place:
-        """Where something of the target is, for results and messages."""
         return self.store.place(name)
 
     def plan(self, number: int) -> Plan | None:
-        """The plan of a load; None when there is none (yet).
-
-        Raises:
-            LoadTargetError: it is damaged.
-        """
+        """The plan of a load; None when there is none (yet). Raises LoadTargetError."""
         content = self.store.read(plan_name(number))
         if content is None:
             return None

@@ -135,11 +135,7 @@ def open_target(
     storage: Mapping[str, str] | None = None,
     files: Files | None = None,
 ) -> LoadTarget:
-    """Open a target of earlier loads.
-
-    Raises:
-        LoadTargetError: it isn't one, or is damaged.
-    """
+    """Open a target of earlier loads. LoadTargetError if it isn't one, or is damaged."""
     store = open_store(target, spark, storage, files)
     opened = LoadTarget.find(store)
     if opened is None:

@@ -1,19 +1,17 @@
-"""What a load keeps on record: its plan and its manifest. Pure values and JSON.
+"""Plans, manifests and checkpoints of loads. Pure values and JSON.
 
-A plan says which ranges are copied, and to which folders. It is settled, and on disk, before
-anything is read: whoever carries it out, and however often, copies the same messages into the same
-folders.
+A plan says which ranges are copied, and to which folders. It is on disk before anything is read, so
+whoever carries it out, and however often, copies the same messages into the same folders.
 
     {"format": "hermes load plan", "version": 1, "number": 3, "planned_ms": 1764115200000,
      "partition_by": "day",
      "pieces": {"clicks": {"0-0": [[0, 4096, "2026-11-24"], [4096, 8192, "2026-11-25"]]}},
      "offsets": {"clicks": {"0-0": 8192}}}
 
-Where topics' offsets count messages, not bytes, `counting` lists these.
-
 A piece is [start, end, period]: offsets, and the day (`2026-11-24`) or the hour (`2026-11-24T17`,
 in UTC) in which the broker appended; or, where that isn't known, in which the load was planned.
-`offsets` says where the next load starts, also for partitions of which this one has nothing.
+`offsets` says where the next load starts, also for partitions of which this one has nothing. Where
+topics' offsets count messages, not bytes, `counting` lists these.
 
 A manifest says where the data of a committed load are, and where the next one starts: data and
 offsets are committed together.
@@ -64,14 +62,7 @@ class LoadCheckpoint(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Some messages of a partition that go to one folder.
-
-    Attributes:
-        partition: whose messages.
-        start: the offset of the first one.
-        end: the offset after the last one, above `start`.
-        period: the day or hour, as in the JSON.
-    """
+    """Some messages of a partition that go to one folder; `end` is after the last one."""
 
     partition: TopicPartition
     start: int
@@ -80,12 +71,11 @@ class Piece(NamedTuple):
 
     @property
     def day(self) -> datetime.date:
-        """The day of the period."""
         return datetime.date.fromisoformat(self.period[:10])
 
     @property
     def hour(self) -> int | None:
-        """The hour of the period, 0 to 23; None when it is a day."""
+        """The hour, 0 to 23; None when the period is a day."""
         return int(self.period[11:]) if len(self.period) > 10 else None
 
 
@@ -95,8 +85,6 @@ class Plan:
 
     Attributes:
         number: 1 for the first load into a target, and so on without gaps.
-        planned_ms: when it was made, in ms since 1970.
-        partition_by: what a period is.
         pieces: ordered by partition and offset; those of a partition are contiguous.
         offsets: where the next load starts, for every partition that was ever loaded.
         counting: the topics whose offsets count messages, not bytes; earlier releases didn't say.
@@ -111,7 +99,6 @@ class Plan:
 
     @property
     def ranges(self) -> Ranges:
-        """What is copied of each partition."""
         found: Ranges = {}
         for piece in self.pieces:
             start, _ = found.get(piece.partition, (piece.start, 0))
@@ -136,7 +123,6 @@ class Plan:
         )
 
     def encode(self) -> bytes:
-        """Write it as JSON."""
         pieces: dict[str, dict[str, list[Any]]] = {}
         for each in self.pieces:
             listed = pieces.setdefault(each.partition.topic, {})
@@ -156,11 +142,7 @@ class Plan:
 
     @classmethod
     def decode(cls, content: bytes, source: str, advice: str) -> "Plan":
-        """Read what `encode` writes.
-
-        Raises:
-            LoadTargetError: it is something else, or damaged.
-        """
+        """Read what `encode` writes. Raises LoadTargetError."""
         document = parse_document(content, _PLAN, source, advice)
         with parsing(source, advice):
             if document["partition_by"] not in get_args(Granularity):
@@ -180,17 +162,11 @@ class LoadManifest:
     """A committed load.
 
     Attributes:
-        number: of the load.
-        planned_ms: when it was planned, in ms since 1970.
-        messages: how many there are.
-        files: how many data files there are.
-        file_bytes: how large they are together.
-        log_bytes: how many bytes of logs they came from, where offsets count bytes.
+        log_bytes: how many bytes of logs it came from, where offsets count bytes.
         directory: of the data, relative to the target.
-        ranges: what was copied of each partition.
         offsets: where the next load starts, for every partition that was ever loaded.
-        may_lack: whether it was allowed to leave out messages that are gone or damaged; None
-            where an earlier release didn't say.
+        may_lack: whether it was allowed to leave out messages that are gone or damaged; None where
+            an earlier release didn't say.
     """
 
     number: int
@@ -205,7 +181,6 @@ class LoadManifest:
     may_lack: bool | None = None
 
     def document(self) -> dict[str, Any]:
-        """The JSON object."""
         ranges: dict[str, dict[str, list[int]]] = {}
         for each, (start, end) in sorted(self.ranges.items()):
             ranges.setdefault(each.topic, {})[each.name] = [start, end]
@@ -220,16 +195,11 @@ class LoadManifest:
         return document if self.may_lack is None else {**document, "may_lack": self.may_lack}
 
     def encode(self) -> bytes:
-        """Write it as JSON."""
         return json.dumps(self.document()).encode() + b"\n"
 
     @classmethod
     def decode(cls, content: bytes, source: str, advice: str) -> "LoadManifest":
-        """Read what `encode` writes; as `Plan.decode`.
-
-        Raises:
-            LoadTargetError: it is something else, or damaged.
-        """
+        """Read what `encode` writes. Raises LoadTargetError."""
         document = parse_document(content, _MANIFEST, source, advice)
         with parsing(source, advice):
             return cls(
@@ -250,11 +220,7 @@ def period_at(time_ms: int, partition_by: Granularity) -> str:
 def parse_document(
     content: bytes, kind: str, source: str, advice: str, versions: Collection[int] = (1,)
 ) -> dict[str, Any]:
-    """Read a JSON object of a certain `format`.
-
-    Raises:
-        LoadTargetError: it is something else; the text names the file and says what to do.
-    """
+    """Read a JSON object of a certain `format`. LoadTargetError says what to do about another."""
     with parsing(source, advice):
         document = json.loads(content)
         if not isinstance(document, dict) or document.get("format") != kind:

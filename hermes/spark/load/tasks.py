@@ -40,12 +40,7 @@ FOLDERS: Final[dict[Granularity, tuple[str, ...]]] = {
 
 
 def loaded_schema(partition_by: Granularity, extras: Extras = _USUAL) -> StructType:
-    """The columns of loaded data: `load`, those of the source with `timestamp`, the period.
-
-    Args:
-        partition_by: what the period is.
-        extras: whether there are `key` and `headers`, too.
-    """
+    """The columns of loaded data: `load`, those of the source with `timestamp`, the period."""
     schema = StructType().add("load", LongType())
     for field in spark_schema(extras._replace(timestamp=True)).fields:
         schema = schema.add(field.name, field.dataType)
@@ -85,14 +80,7 @@ def _as_read(plan: Plan, extras: Extras) -> StructType:
 
 @dataclass(frozen=True, eq=False)
 class LoadTask(InputPartition):
-    """What one task copies, all to one folder; it travels to the worker.
-
-    Attributes:
-        number: of the load.
-        day: of the folder.
-        hour: of the folder; None for folders of days.
-        ranges: what to read, one after the other.
-    """
+    """What one task copies, all to one folder; it travels to the worker."""
 
     number: int
     day: datetime.date
@@ -105,15 +93,12 @@ class LoadSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The name of the format."""
         return "hermes_load"
 
     def schema(self) -> StructType:
-        """The columns, see `loaded_schema`."""
         return _as_read(self._plan(), self._given().extras)
 
     def reader(self, schema: StructType) -> "LoadReader":
-        """Read the pieces of the plan."""
         return LoadReader(self._plan(), int(self.options[TASK_BYTES_OPTION]), self._given())
 
     def _given(self) -> SourceOptions:
@@ -126,13 +111,7 @@ class LoadSource(DataSource):
 
 
 class LoadReader(DataSourceReader):
-    """Reads a plan.
-
-    Args:
-        plan: what to read.
-        task_bytes: about how much of the logs a task takes, 1 or more.
-        options: of the load.
-    """
+    """Reads a plan; a task takes about `task_bytes` of the logs."""
 
     def __init__(self, plan: Plan, task_bytes: int, options: SourceOptions) -> None:
         self._plan = plan
@@ -150,7 +129,6 @@ class LoadReader(DataSourceReader):
             return list(tasks(cluster, self._plan, starts, self._task_bytes))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read what one task copies; runs in a worker."""
         if not isinstance(partition, LoadTask):
             return  # with nothing to read, Spark asks once, for nothing
         options = replace(self._options, extras=self._options.extras._replace(timestamp=True))
@@ -165,13 +143,8 @@ def tasks(
     """Make the tasks of a plan.
 
     A task writes to one folder, and so one file. What is larger than `task_bytes` is split between
-    messages; smaller ranges that go to the same folder share a task.
-
-    Args:
-        cluster: knows where brokers are, and finds the boundaries of messages.
-        plan: what is copied.
-        starts: the first offset that still exists, for each partition of the plan.
-        task_bytes: 1 or more.
+    messages; smaller ranges that go to the same folder share a task. `starts` has the first offset
+    that still exists, for each partition of the plan.
     """
     brokers = cluster.brokers()
     for _, pieces in groupby(sorted(plan.pieces, key=_folder), key=_folder):

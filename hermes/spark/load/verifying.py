@@ -113,7 +113,6 @@ class _Comparison:
         self._outcome = Verification()
 
     def run(self) -> Verification:
-        """Compare all of it."""
         loads = self._records.loads
         last: Plan | None = None
         for number in sorted(loads):
