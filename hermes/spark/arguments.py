@@ -67,18 +67,13 @@ def column_type(
 
 
 def require_time(df: DataFrame, name: str, argument: str) -> None:
-    """Check that a column holds timestamps. Raises ConfigError."""
     column_type(df, name, argument, (TimestampType, TimestampNTZType), "a timestamp")
 
 
 def require_columns(
     df: DataFrame, names: str | Sequence[str], argument: str, *, least: int = 0
 ) -> list[str]:
-    """Check that columns exist, each named once; returns them as a new list.
-
-    Raises:
-        ConfigError: one is missing, or named twice, or there are too few.
-    """
+    """Check that columns exist, each named once. Raises ConfigError."""
     listed = [names] if isinstance(names, str) else list(names)
     if len(listed) < least or len(set(listed)) < len(listed):
         raise ConfigError(argument, f"expected names of columns, each once, got {listed!r}")
@@ -88,30 +83,13 @@ def require_columns(
 
 
 def require_new(columns: Iterable[str], name: str, argument: str) -> None:
-    """Check that a name is still free; Spark ignores case.
-
-    Raises:
-        ConfigError: it is taken.
-    """
+    """Check that a name is still free; Spark ignores case. Raises ConfigError."""
     if not name or name.lower() in {column.lower() for column in columns}:
         raise ConfigError(argument, f"there is a column {name!r} already; choose another name")
 
 
 def as_ms(value: Duration, argument: str, *, least_ms: int = 0) -> int:
-    """Read a duration.
-
-    Args:
-        value: `30s`, `1h30m`, `10 minutes`, or a timedelta of whole milliseconds. A month has no
-            fixed length and is refused.
-        argument: what the error names.
-        least_ms: the smallest that is right.
-
-    Returns:
-        Milliseconds.
-
-    Raises:
-        ConfigError: it is not a duration, or too short.
-    """
+    """Read a duration. A month has no fixed length, and is a ConfigError."""
     try:
         if isinstance(value, timedelta):
             ms, rest = divmod(value, timedelta(milliseconds=1))
@@ -127,7 +105,6 @@ def as_ms(value: Duration, argument: str, *, least_ms: int = 0) -> int:
 
 
 def as_interval(duration_ms: int) -> str:
-    """Write a duration for Spark."""
     return f"{duration_ms} milliseconds"
 
 

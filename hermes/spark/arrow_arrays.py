@@ -19,13 +19,7 @@ def numbers(
     kind: pa.DataType,
     missing: npt.NDArray[np.bool_] | None = None,
 ) -> pa.Array:
-    """An array of numbers.
-
-    Args:
-        values: of the width of the type; the array keeps them, so they must not change.
-        kind: the type: of integers, or one whose values Arrow keeps as such.
-        missing: which of them are null; None for none.
-    """
+    """An array that keeps the values, which have the width of its type. `missing` are null."""
     valid = None
     if missing is not None:
         valid = pa.py_buffer(np.packbits(~missing, bitorder="little"))
@@ -40,12 +34,7 @@ def as_numbers(array: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def packed_binaries(values: bytes, ends: bytes | npt.NDArray[np.int32]) -> pa.Array:
-    """An array of binaries.
-
-    Args:
-        values: one after the other.
-        ends: where each ends, behind a 0; int32.
-    """
+    """An array of binaries: the values one after the other, and behind a 0 where each ends."""
     bounds = pa.py_buffer(ends)
     buffers = [None, bounds, pa.py_buffer(values)]
     return pa.Array.from_buffers(pa.binary(), bounds.size // 4 - 1, buffers, 0)
@@ -61,13 +50,7 @@ def binaries(values: Sequence[bytes]) -> pa.Array:
 
 
 def repeated(value: str | int, kind: pa.DataType, count: int) -> pa.Array:
-    """An array with one value over and over.
-
-    Args:
-        value: the value; for a date, its days since 1970.
-        kind: string, int32, int64 or date32.
-        count: how often.
-    """
+    """An array of string, int32, int64 or date32 (days since 1970) with one value over and over."""
     if isinstance(value, str):
         encoded = value.encode()
         ends = np.arange(count + 1, dtype=np.int32) * len(encoded)

@@ -2,9 +2,7 @@
 
 Messages are counted in the workers, by window and by the process that stamped them; the driver adds
 up and reports. A load or a micro-batch is a range of its own, its number, so that it counts once
-however often it is counted or repeated.
-
-docs/audit.md tells what is compared.
+however often it is counted or repeated. docs/audit.md tells what is compared.
 """
 
 import time
@@ -46,15 +44,7 @@ _TALLIES: Final = (
 def tally_values(
     rows: DataFrame, *, window_ms: int = DEFAULT_WINDOW_MS
 ) -> dict[tuple[str, int], Tallies]:
-    """Count values by their stamps.
-
-    Args:
-        rows: with the columns `topic` and `value` of the source, and maybe `load` of a load.
-        window_ms: how long windows are, 1 or more.
-
-    Returns:
-        What there is by topic and number of the load; 0 without that column.
-    """
+    """Count values by their stamps: by topic, and number of the load; 0 without that column."""
     load = sf.col("load") if "load" in rows.columns else sf.lit(0).cast("long").alias("load")
     chosen = rows.select("topic", load, "value")
 
@@ -205,7 +195,6 @@ def _report(
 
 
 def _tallied(batch: pa.RecordBatch, window_ms: int) -> pa.RecordBatch:
-    """Count one batch, in a worker."""
     values: dict[tuple[str, int], list[bytes]] = {}
     columns = (batch.column(name).to_pylist() for name in ("topic", "load", "value"))
     for topic, load, value in zip(*columns, strict=True):

@@ -1,6 +1,6 @@
 """What one broker says it has: its id, its topics, their partitions and what these hold.
 
-Each function asks once for a whole list. Asking again, and which brokers there are, is `cluster`'s.
+Each function asks once for a whole list; `ClusterReader` asks again.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,13 +13,7 @@ from hermes.spark.offsets import TopicPartition
 
 
 class Bounds(NamedTuple):
-    """What a partition holds.
-
-    Attributes:
-        earliest: the offset of its first message.
-        latest: the offset after its last one.
-        counts_messages: whether offsets do, and not bytes.
-    """
+    """What a partition holds. `counts_messages`: whether offsets do, and not bytes."""
 
     earliest: int
     latest: int
@@ -31,10 +25,9 @@ EMPTY: Final = Bounds(0, 0)
 
 
 class TopicShare(NamedTuple):
-    """What a broker has of a topic.
+    """A broker's partitions of a topic.
 
     Attributes:
-        numbers: of its partitions.
         total: how many the topic has; in a cluster, those of Kafka's format have more than these.
     """
 
@@ -43,11 +36,7 @@ class TopicShare(NamedTuple):
 
 
 def broker_id(consumer: SimpleConsumer) -> int:
-    """The broker's id.
-
-    Raises:
-        RoutingError: it is a Kafka 0.7.
-    """
+    """The broker's id. Raises RoutingError if it is a Kafka 0.7."""
     try:
         return consumer.metadata([]).broker_id
     except UnsupportedRequestVersionError as error:
@@ -58,7 +47,6 @@ def broker_id(consumer: SimpleConsumer) -> int:
 
 
 def topics(consumer: SimpleConsumer) -> list[str]:
-    """The topics that the broker has some of."""
     return [each.topic for each in consumer.metadata().topics]
 
 
@@ -75,7 +63,7 @@ def bounds(
     Kafka 0.7 can't be asked for that, and is taken to have them.
     """
     if not consumer.supports(MetadataRequest.TYPE):
-        return {each: _bounds_of_07(consumer, each) for each in partitions}
+        return {each: offset_bounds(consumer, each) for each in partitions}
     described = consumer.metadata(sorted({each.topic for each in partitions})).topics
     held = {
         (topic.topic, each.partition): Bounds(
@@ -103,7 +91,9 @@ def _shares(described: Iterable[TopicMetadata]) -> dict[str, TopicShare]:
     return found
 
 
-def _bounds_of_07(consumer: SimpleConsumer, partition: TopicPartition) -> Bounds:
+def offset_bounds(consumer: SimpleConsumer, partition: TopicPartition) -> Bounds:
+    """What a partition holds, asked as Kafka 0.7 can be."""
+
     def ask(time_ms: int) -> int:
         found = consumer.get_offsets_before(partition.topic, partition.partition, time_ms)
         return next(iter(found), 0)

@@ -31,11 +31,7 @@ PLACES: Final = frozenset(spark_schema(Extras(timestamp=True)).names) - {"topic"
 
 
 def new_table(given: Mapping[str, str]) -> dict[str, str] | None:
-    """The options of a table that is being created; None for any other use of the source.
-
-    Raises:
-        ConfigError: one is unknown, wrong or missing.
-    """
+    """The options of a table that is being created; None for any other use. Raises ConfigError."""
     names = {name.lower(): text for name, text in given.items()}
     if not names.keys() >= _ADDED:
         return None
@@ -76,7 +72,6 @@ def names_brokers(given: Mapping[str, str]) -> bool:
 
 
 def without_options(schema: StructType) -> StructType:
-    """The columns alone."""
     fields = [StructField(each.name, each.dataType, each.nullable) for each in schema.fields]
     return StructType(fields)
 
@@ -88,11 +83,7 @@ def to_read(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def to_write(options: Mapping[str, str]) -> dict[str, str]:
-    """Those of a table's options that concern writing: rows go to the topic that it reads.
-
-    Raises:
-        ConfigError: an option for reading is unknown or wrong.
-    """
+    """Those of a table's options that concern writing: rows go to the topic that it reads."""
     read = SourceOptions.parse(to_read(options), None)
     found = {name: text for name, text in options.items() if name.lower() in _WRITE}
     if len(read.selection.topics) == 1:
@@ -101,11 +92,7 @@ def to_write(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def require_options(options: Mapping[str, str]) -> None:
-    """Explain why there are none.
-
-    Raises:
-        ConfigError: there are none.
-    """
+    """Raise the ConfigError that explains why there are none, if so."""
     if not options:
         raise ConfigError(
             "OPTIONS",

@@ -47,18 +47,8 @@ _SILENT: Final = (BrokerUnavailableError, BrokerTimeoutError)
 class ClusterReader:
     """The brokers of an address. Not for several threads.
 
-    Example:
-        with ClusterReader(address, RetryOptions(3, 1.0)) as cluster:
-            (partitions,) = cluster.partitions(["clicks"]).values()
-            for partition, bounds in cluster.bounds(partitions).items():
-                print(partition, bounds)
-
     Every method raises, when the retries are used up: BrokerUnavailableError, BrokerTimeoutError,
     CoordinationUnavailableError, or the BrokerError that the broker answered with.
-
-    Args:
-        address: how the brokers are found.
-        retries: for whatever may succeed another time.
     """
 
     def __init__(self, address: ConnectionOptions, retries: RetryOptions) -> None:
@@ -86,7 +76,6 @@ class ClusterReader:
         return not self._address.zookeeper
 
     def topics(self) -> list[str]:
-        """The topics of all brokers, sorted."""
         if self._address.zookeeper:
             return self._retried(lambda: read_topics(self._zookeeper()))
         described = (
@@ -99,15 +88,9 @@ class ClusterReader:
     ) -> dict[str, list[TopicPartition]]:
         """Of each topic the partitions on the brokers that exist now, sorted; [] if it is unknown.
 
-        Brokers that are listed are asked once for all topics.
-
-        Args:
-            topics: their names.
-            whole: whether brokers that are listed must have all of a topic's partitions between
-                them, where they know how many a topic has in their cluster.
-
-        Raises:
-            RoutingError: they don't.
+        Brokers that are listed are asked once for all topics. With `whole` they must have all of a
+        topic's partitions between them, where they know how many a topic has in their cluster; else
+        RoutingError.
         """
         topics = list(topics)
         found: dict[str, dict[int, Sequence[int]]] = {topic: {} for topic in topics}
@@ -134,35 +117,27 @@ class ClusterReader:
 
     # -- offsets --------------------------------------------------------------------------------
 
-    def bounds(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Bounds | None]:
+    def bounds(
+        self, partitions: Iterable[TopicPartition], *, may_lack: bool = False
+    ) -> dict[TopicPartition, Bounds | None]:
         """What partitions hold, as their brokers say; each broker is asked once.
+
+        `may_lack` leaves out the partitions whose broker is unavailable: ZooKeeper lists a broker
+        that was killed until its session times out. Of brokers that are listed all are needed.
 
         Returns:
             None for one that doesn't exist: a broker that starts is in ZooKeeper some moments
             before its topics are. Kafka 0.7 can't be asked for that, and is taken to have it.
         """
         found: dict[TopicPartition, Bounds | None] = {}
-        for broker_id, listed in _by_broker(partitions).items():
-            found |= self.ask(broker_id, partial(broker_metadata.bounds, partitions=listed))
-        return found
-
-    def available_bounds(
-        self, partitions: Iterable[TopicPartition]
-    ) -> dict[TopicPartition, Bounds | None]:
-        """As `bounds`, without the partitions whose broker is unavailable.
-
-        ZooKeeper lists a broker that was killed until its session times out.
-
-        Raises:
-            BrokerUnavailableError, BrokerTimeoutError: a broker does not answer, and the brokers
-                are listed: then all of them are needed.
-        """
-        found: dict[TopicPartition, Bounds | None] = {}
-        for broker_id, listed in _by_broker(partitions).items():
+        by_broker: dict[int, list[TopicPartition]] = {}
+        for each in partitions:
+            by_broker.setdefault(each.broker_id, []).append(each)
+        for broker_id, listed in by_broker.items():
             try:
                 found |= self.ask(broker_id, partial(broker_metadata.bounds, partitions=listed))
             except _SILENT as error:
-                if not self._address.zookeeper:
+                if not (may_lack and self._address.zookeeper):
                     raise
                 _log.warning("broker %d is registered, but unavailable: %s", broker_id, error)
         return found
@@ -179,11 +154,7 @@ class ClusterReader:
         return self.earliest(partition) if found is None else found
 
     def boundary(self, partition: TopicPartition, offset: int) -> int | None:
-        """The largest offset, not after the given one, at which a message starts.
-
-        Returns:
-            The offset; None when the broker is a Kafka 0.7, which can't be asked.
-        """
+        """The largest offset, up to this one, where a message starts; None from Kafka 0.7."""
 
         def ask(consumer: SimpleConsumer) -> int | None:
             if not consumer.supports(BoundaryRequest.TYPE):
@@ -197,9 +168,8 @@ class ClusterReader:
     ) -> list[AppendTime]:
         """When a range was appended; see `SimpleConsumer.append_times`.
 
-        Returns:
-            Stretches; none when the broker is a Kafka 0.7, which can't be asked, or when retention
-            was quicker.
+        No stretches when the broker is a Kafka 0.7, which can't be asked, or when retention was
+        quicker.
         """
 
         def ask(consumer: SimpleConsumer) -> list[AppendTime]:
@@ -355,10 +325,3 @@ class ClusterReader:
             if self._address.zookeeper:
                 self._known = {}  # the broker may be elsewhere by now
         raise AssertionError("the last attempt returns or raises")
-
-
-def _by_broker(partitions: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
-    found: dict[int, list[TopicPartition]] = {}
-    for each in partitions:
-        found.setdefault(each.broker_id, []).append(each)
-    return found

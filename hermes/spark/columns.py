@@ -2,8 +2,7 @@
 
 (topic, broker, partition, offset, index) is unique. The messages of a compressed set share the
 offsets of the set, since only its ends are places to resume from; `index` counts within it, and is
-0 for all other messages. Columns that later versions of the message format make possible (a key)
-will follow these.
+0 for all other messages.
 
 A row of Python objects per message would cost several times what everything else does. So nothing
 is made per message: plain ones are packed into Arrow's own buffers, values and offsets, by the
@@ -69,7 +68,6 @@ MAX_BATCH_BYTES: Final = 16 * 1024 * 1024
 
 
 def spark_schema(extras: Extras) -> StructType:
-    """All columns of the source."""
     made = StructType([*SCHEMA.fields])
     for name in extras.names:
         made = made.add(name, _TYPES[name])
@@ -109,18 +107,11 @@ def record_batches(
     skip_damaged: bool = False,
     max_expanded_bytes: int = DEFAULT_MAX_EXPANDED_BYTES,
 ) -> Iterator[RowBatch]:
-    """Turn what was fetched into record batches.
-
-    Args:
-        partition: where it was fetched from.
-        fetched: the message set; an incomplete message at its end is ignored.
-        skip_damaged: whether damaged messages are skipped.
-        max_expanded_bytes: what one compressed set may expand to.
+    """Turn a message set into record batches; an incomplete message at its end is ignored.
 
     Yields:
-        Batches that together hold every message once; none when there is no whole message. One
-        may have no rows and still a later `next_offset`: after an empty compressed set or a
-        damaged stretch.
+        Batches that together hold every message once. One may have no rows and still a later
+        `next_offset`: after an empty compressed set or a damaged stretch.
 
     Raises:
         InvalidMessageError: a message is damaged; `offset` and `next_offset` are absolute. The
@@ -148,7 +139,6 @@ class _Part(NamedTuple):
     """Some rows of a batch: of plain messages, or of others.
 
     Attributes:
-        values: the values.
         offsets: where each message or its set starts.
         next_offsets: where each message or its set ends.
         indexes: the places within sets; None for plain messages, which are in none.
@@ -188,8 +178,7 @@ class _Rows:
     def collect(self, skip_damaged: bool) -> None:
         """Take messages until the batch is full or the data ends.
 
-        Raises:
-            InvalidMessageError: at a damaged message; those before it have been taken.
+        InvalidMessageError at a damaged one; those before it have been taken.
         """
         room = MAX_BATCH_BYTES
         while room > 0:
@@ -232,10 +221,8 @@ class _Rows:
     ) -> int:
         """Skip the damage at the position, or raise the error about it.
 
-        Args:
-            skip: whether to skip it.
-            inside: what is wrong within the message, if its length is right.
-            end: where it ends then.
+        `inside` is what is wrong within the message if its length is right, `end` where it ends
+        then.
         """
         start, base = self.position, self._base_offset
         rest = MessageSet(self._data[start:], base + start, on_corrupt="skip" if skip else "raise")
@@ -279,7 +266,6 @@ class _Rows:
         self._values, self._sets = [], []
 
     def record_batch(self, partition: TopicPartition) -> pa.RecordBatch:
-        """Make the columns."""
         self._finish_sets()
         parts = self._parts or [_NOTHING]
         values, offsets, next_offsets = (

@@ -26,11 +26,9 @@ _GONE: Final = {errno.ENOENT, errno.ESTALE}
 
 
 def flushed_early(store: FileStore, directory: str) -> AbstractContextManager[None]:
-    """While the block runs, flush what is written into a directory by and by.
+    """While the block runs, flush what is written into a directory by and by; it may not exist yet.
 
-    Args:
-        store: where it is; only those of this machine have something to flush.
-        directory: relative to the store; it may not exist yet.
+    Only stores of this machine have something to flush.
 
     Raises:
         OSError: a file couldn't be flushed: what was written may be lost, and must not count.
@@ -75,7 +73,6 @@ def _flushing(
 
 
 def _files(directory: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """The files in a directory and those below it."""
     for folder, _, names in os.walk(directory):
         for name in names:
             path = Path(folder, name)

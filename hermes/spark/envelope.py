@@ -34,15 +34,7 @@ _HEADER_BYTES: Final = len(MAGIC) + 4
 
 
 def add_ids(ids: pa.Array, values: pa.Array) -> pa.Array:
-    """Put each value into an envelope with its id.
-
-    Args:
-        ids: binary, none null.
-        values: binary (of the same kind), as many, none null.
-
-    Returns:
-        The envelopes, of the same type; new memory.
-    """
+    """Put each value into an envelope with its id: binaries of one kind, none null."""
     kind = values.type
     lengths = pc.binary_length(ids).to_numpy().astype(">u4")
     fixed = pa.FixedSizeBinaryArray.from_buffers(

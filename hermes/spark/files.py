@@ -42,11 +42,7 @@ class Files:
     """The local file system; every method is one step."""
 
     def read(self, path: Path) -> bytes | None:
-        """The content of a file; None when there is none.
-
-        Raises:
-            LoadTargetError: it is a FIFO, say, which may never end, or never begin.
-        """
+        """The content; None when there is no file. LoadTargetError for a FIFO, say."""
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
         except FileNotFoundError:
@@ -82,11 +78,9 @@ class Files:
         os.link(source, target)
 
     def rename(self, source: Path, target: Path) -> None:
-        """Give a file another name; another file of that name is gone."""
         os.rename(source, target)
 
     def unlink(self, path: Path) -> None:
-        """Remove a name; a missing one is not an error."""
         path.unlink(missing_ok=True)
 
     def make_directories(self, path: Path) -> None:
@@ -112,7 +106,6 @@ class Files:
         return True
 
     def remove_tree(self, path: Path) -> None:
-        """Remove a directory and everything in it; a missing one is not an error."""
         shutil.rmtree(path, ignore_errors=True)
 
 
@@ -128,11 +121,7 @@ def _named(path: Path) -> Iterator[None]:
 
 
 def local_path(text: str | Path) -> Path:
-    """The absolute path of a load's target or of a table: a path, or a URL with `file:`.
-
-    Raises:
-        LoadTargetError: it is an address of something other than a directory of this machine.
-    """
+    """The absolute path of a directory, or of a URL with `file:`. Raises LoadTargetError."""
     if is_address(text):
         raise LoadTargetError(
             f"{text}: expected a directory with hard links, on this machine or mounted by it and "

@@ -32,13 +32,8 @@ OPTION_NAMES: Final = {
 class ClientIdentity:
     """What the options say; pickled for the workers.
 
-    Attributes:
-        tls, tls_ca, tls_certificate, tls_key, user: see `ClientSecurity`; the files are on the
-            driver and on every worker.
-        password_file: where the password is, likewise.
-        password: the password itself.
-        zookeeper_tls: whether ZooKeeper is connected to as brokers are; else without TLS, and as
-            nobody.
+    Files are on the driver and on every worker. `zookeeper_tls` says whether ZooKeeper is connected
+    to as brokers are; else without TLS, and as nobody.
 
     Raises:
         ConfigError: they contradict each other; the text names an option.
@@ -70,7 +65,6 @@ class ClientIdentity:
         return self._security(self.user, None if self.user is None else self._password()).check()
 
     def coordination(self) -> ClientSecurity:
-        """How to connect to coordination, likewise."""
         return self.security() if self.zookeeper_tls else PLAIN
 
     def _security(self, user: str | None, password: str | None) -> ClientSecurity:

@@ -26,16 +26,7 @@ _ROWS: Final = 16_384
 def record_rows(
     partition: TopicPartition, fetched: RecordSet, end: int, extras: Extras
 ) -> Iterator[pa.RecordBatch]:
-    """Turn fetched records into rows.
-
-    Args:
-        partition: where they were fetched from.
-        fetched: the records.
-        end: the offset at which to stop.
-        extras: which columns to add.
-
-    Yields:
-        Rows, in order, that together hold every record before `end` once.
+    """Turn fetched records into rows that together hold every record before `end` once.
 
     Raises:
         InvalidMessageError: a batch is damaged. The records before it have been yielded.

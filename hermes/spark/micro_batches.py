@@ -54,8 +54,6 @@ _INITIAL: Final[dict[str, Any]] = {"(initial)": {}}
 
 
 class HermesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans micro-batches and reads their ranges."""
-
     def __init__(self, options: SourceOptions, rows: pa.Schema | None = None) -> None:
         self._options = options
         self._rows = rows
@@ -77,7 +75,6 @@ class HermesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return nested(starting_offsets(cluster, partitions, self._options)) | _INITIAL
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """`maxBytesPerTrigger`, or everything."""
         limit = self._options.max_bytes
         return ReadAllAvailable() if limit is None else ReadMaxBytes(limit)
 
@@ -117,12 +114,11 @@ class HermesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         cluster = self._connected()
         partitions = present_partitions(cluster, self._options.selection)
-        held = cluster.available_bounds(partitions)
+        held = cluster.bounds(partitions, may_lack=True)
         self._target = {each: (bounds or EMPTY).latest for each, bounds in held.items()}
 
     @plain_errors
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Share a batch out to tasks."""
         if _is_initial(start):
             return []
         cluster = self._connected()
@@ -139,7 +135,6 @@ class HermesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._connected().publish(self._options.group, unnested(end))
 
     def stop(self) -> None:
-        """Close the connections."""
         if self._cluster is not None:
             self._cluster.close()
             self._cluster = None
@@ -148,7 +143,6 @@ class HermesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @plain_errors
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read one range; runs in a worker."""
         if not isinstance(partition, ReadTask):
             return iter(())
         return read_ranges(partition.ranges, self._options, self._rows)
@@ -171,11 +165,9 @@ class HermesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _available(
         self, begun: Offsets
     ) -> tuple[dict[TopicPartition, Bounds], list[TopicPartition]]:
-        """What exists of the partitions that are read.
+        """What those of the partitions hold that exist and whose brokers answer.
 
-        Returns:
-            What those hold that exist now and whose brokers answer; and those of `begun` that are
-            gone.
+        And those of `begun` that are gone.
         """
         cluster = self._connected()
         brokers = cluster.brokers()
@@ -184,7 +176,7 @@ class HermesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         listed = selected_partitions(cluster, selection, begun, whole=False)
         wanted = [each for each in begun if selection.includes(each)]
         missing = {each for each in wanted if each.broker_id in brokers}.difference(listed)
-        found = cluster.available_bounds([*listed, *sorted(missing)])
+        found = cluster.bounds([*listed, *sorted(missing)], may_lack=True)
         gone = []
         for each in wanted:
             if each not in found:

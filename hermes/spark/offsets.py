@@ -30,7 +30,6 @@ class TopicPartition(NamedTuple):
 
     @property
     def name(self) -> str:
-        """`<broker id>-<partition>`."""
         return str(BrokerPartition(self.broker_id, self.partition))
 
     def __str__(self) -> str:
@@ -50,11 +49,7 @@ def nested(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
 
 
 def unnested(value: Mapping[str, Mapping[str, int]]) -> Offsets:
-    """The reverse of `nested`.
-
-    Raises:
-        ValueError: it has another shape; the text says where.
-    """
+    """The reverse of `nested`. ValueError says where it has another shape."""
     return dict(sorted(_pairs(value)))
 
 
@@ -64,11 +59,7 @@ def format_offsets(offsets: Mapping[TopicPartition, int]) -> str:
 
 
 def parse_offsets(text: str) -> Offsets:
-    """Read what `format_offsets` writes.
-
-    Raises:
-        ValueError: it is something else; the text says what was expected.
-    """
+    """Read what `format_offsets` writes. ValueError says what was expected."""
     return unnested(_json_object(text, '{"topic": {"<broker>-<partition>": offset}}'))
 
 

@@ -27,15 +27,7 @@ StartingPoint: TypeAlias = Literal["earliest", "latest"] | Offsets
 
 
 class Option(NamedTuple):
-    """One option.
-
-    Attributes:
-        name: as the documentation writes it.
-        parse: turns its text into a value; raises ValueError.
-        default: the value without it; None for none.
-        doc: what it means, for the documentation's table.
-        uses: what it applies to.
-    """
+    """One option; `uses` is what it applies to. `parse` raises ValueError."""
 
     name: str
     parse: Callable[[str], Any]
@@ -45,24 +37,18 @@ class Option(NamedTuple):
 
 
 class RetryOptions(NamedTuple):
-    """How often, and after how long, what failed is tried again.
-
-    Attributes:
-        times: 0 or more.
-        seconds: before each of them, 0 or more.
-    """
+    """How often, and after how many seconds, what failed is tried again."""
 
     times: int
     seconds: float
 
 
 class ConnectionOptions(NamedTuple):
-    """How the brokers are found: exactly one of the two is given.
+    """How the brokers are found, and who connects: a list or a ZooKeeper is given.
 
     Attributes:
         bootstrap: all the brokers, as (host, port); each knows only its own partitions.
         zookeeper: `HOST:PORT,HOST:PORT/CHROOT` of the ZooKeeper where they register.
-        identity: who connects.
     """
 
     bootstrap: tuple[tuple[str, int], ...] = ()
@@ -71,13 +57,7 @@ class ConnectionOptions(NamedTuple):
 
 
 class Selection(NamedTuple):
-    """Which partitions are read: exactly one of the three is given.
-
-    Attributes:
-        topics: every partition of these topics.
-        pattern: every partition of the topics whose whole name matches.
-        partitions: these, however many there are.
-    """
+    """Which partitions are read: exactly one of the three is given."""
 
     topics: tuple[str, ...] = ()
     pattern: JavaPattern | None = None
@@ -91,7 +71,6 @@ class Selection(NamedTuple):
 
 
 def parse_flag(text: str) -> bool:
-    """Read `true` or `false`. Raises ValueError."""
     if text.lower() not in ("true", "false"):
         raise ValueError(f"expected true or false, got {text!r}")
     return text.lower() == "true"
@@ -109,7 +88,6 @@ def whole_number(least: int) -> Callable[[str], int]:
 
 
 def byte_count(text: str) -> int:
-    """Read a size, with or without a unit. Raises ValueError."""
     size = parse_size(int(text) if text.isdecimal() else text)
     if size < 1:
         raise ValueError(f"expected more than 0 bytes, got {text!r}")
@@ -128,10 +106,15 @@ def _path(text: str) -> str:
     return text
 
 
-def _user(text: str) -> str:
-    if not text:
-        raise ValueError("expected a user's name, got nothing")
-    return text
+def some(what: str) -> Callable[[str], str]:
+    """Make a parser of texts that aren't empty; it raises ValueError."""
+
+    def parse(text: str) -> str:
+        if not text:
+            raise ValueError(f"expected {what}, got nothing")
+        return text
+
+    return parse
 
 
 def _topics(text: str) -> tuple[str, ...]:
@@ -200,7 +183,7 @@ IDENTITY_OPTIONS: Final = (
         "tlsCertificate", _path, None, "a file with a certificate (PEM) that says who asks", _ALL
     ),
     Option("tlsKey", _path, None, "a file with its key (PEM), unless it is in the same one", _ALL),
-    Option("user", _user, None, "the name of the user who asks", _ALL),
+    Option("user", some("a user's name"), None, "the name of the user who asks", _ALL),
     Option(
         "passwordFile",
         _path,
@@ -351,21 +334,25 @@ SOURCE_OPTIONS: Final = (
     ),
 )
 
-# What users of other connectors will try, and what to tell them. Keys in lower case.
-_HINTS: Final = {
+#: What users of other connectors will try, and what to tell them. Keys in lower case.
+CONNECTION_HINTS: Final = {
     "kafka.bootstrap.servers": "here it is hermes.bootstrap.servers",
     "bootstrap.servers": "here it is hermes.bootstrap.servers",
-    "maxoffsetspertrigger": "offsets here are bytes, not messages: use maxBytesPerTrigger",
-    "minoffsetspertrigger": "offsets here are bytes, not messages, and there is no minimum",
-    "startingoffsetsbytimestamp": "use startingTimestamp, which applies to all partitions",
-    "endingoffsetsbytimestamp": "use endingTimestamp, which applies to all partitions",
     "kafka.security.protocol": "use tls, tlsCa and user",
     "kafka.sasl.jaas.config": "use user and passwordFile",
     "kafka.ssl.truststore.location": "use tlsCa: a file with certificates in PEM",
     "kafka.ssl.keystore.location": "use tlsCertificate and tlsKey: files in PEM",
+    "includeheaders": "messages of this format have no headers",
+}
+
+_HINTS: Final = {
+    **CONNECTION_HINTS,
+    "maxoffsetspertrigger": "offsets here are bytes, not messages: use maxBytesPerTrigger",
+    "minoffsetspertrigger": "offsets here are bytes, not messages, and there is no minimum",
+    "startingoffsetsbytimestamp": "use startingTimestamp, which applies to all partitions",
+    "endingoffsetsbytimestamp": "use endingTimestamp, which applies to all partitions",
     "kafka.group.id": "groups only publish progress here: use groupId",
     "groupidprefix": "groups only publish progress here: use groupId",
-    "includeheaders": "messages of this format have no headers",
     "path": "topics are named by subscribe, subscribePattern or assign, not by a path",
     "topic": "a read names its topics by subscribe, subscribePattern or assign",
 }
@@ -430,7 +417,6 @@ class Extras(NamedTuple):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Their names."""
         return tuple(name for name, wanted in zip(self._fields, self, strict=True) if wanted)
 
 

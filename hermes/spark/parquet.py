@@ -28,12 +28,9 @@ _NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A file that Spark has written.
+    """A file that Spark has written, by its name in the store.
 
     Attributes:
-        name: of the file, relative to the store.
-        size_bytes: how large it is.
-        rows: how many rows it holds.
         modified_ms: when it was written, in ms since 1970.
         partition_values: the columns that are folders instead, as text; None for null.
         statistics: of its columns, see `file_statistics`.
@@ -50,13 +47,9 @@ class DataFile:
 def write_parquet(
     rows: DataFrame, url: str, folders: Sequence[str], settings: Mapping[str, str] = _NOTHING
 ) -> int:
-    """Have Spark write rows into a directory that is empty.
+    """Have Spark write rows, once, into an empty directory that workers see under the same URL.
 
-    Args:
-        rows: what to write, once; of a session whose settings may be changed.
-        url: where to; workers must see the same under it.
-        folders: the columns that become folders, outermost first.
-        settings: of the session, see `FileStore.spark_settings`.
+    Sets `settings` in the rows' session; `folders` are columns, outermost first.
 
     Returns:
         How many rows the tasks have written; those of repeated tasks count once.
@@ -82,11 +75,9 @@ def write_parquet(
 def data_files(store: FileStore, directory: str) -> list[DataFile]:
     """The data files in a directory, sorted by name.
 
-    Args:
-        store: where it is.
-        directory: what `write_parquet` wrote. Below it, as for Spark, a file or folder whose name
-            begins with `_` or `.` doesn't count; folders hold the partition values, as
-            `day=2026-11-24`. Nor does a file without rows, which Spark writes when there are none.
+    As for Spark, a file or folder in it whose name begins with `_` or `.` doesn't count; folders
+    hold the partition values, as `day=2026-11-24`. Nor does a file without rows, which Spark writes
+    when there are none.
     """
     found = [each for each in store.walk(directory) if _counts(directory, each.name)]
     described = partial(_described, store, directory)
@@ -118,11 +109,7 @@ def _described(store: FileStore, directory: str, found: StoredFile) -> DataFile:
 
 
 def check_rows(directory: Place, written: int, files: Sequence[DataFile]) -> None:
-    """Compare what tasks have written with what the driver finds.
-
-    Raises:
-        LoadError: they aren't the same files.
-    """
+    """Raise LoadError unless the driver finds the rows that tasks have written."""
     found = sum(each.rows for each in files)
     if written != found:
         raise LoadError(

@@ -20,14 +20,9 @@ _LARGEST_CHARACTER: Final = "\U0010ffff"
 
 
 def file_statistics(metadata: pq.FileMetaData) -> dict[str, Any]:
-    """The statistics of a file.
+    """The statistics that a file's footer has: of values that JSON can hold.
 
-    Args:
-        metadata: its footer.
-
-    Returns:
-        `numRecords`, and where they are known `minValues`, `maxValues` and `nullCount`: by columns,
-        of values that JSON can hold.
+    `numRecords`, and where they are known `minValues`, `maxValues` and `nullCount`, by columns.
     """
     found: dict[str, Any] = {"numRecords": metadata.num_rows}
     if not metadata.num_row_groups:

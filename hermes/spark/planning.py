@@ -34,8 +34,8 @@ def selected_partitions(
     Args:
         cluster: knows which exist.
         selection: which are wanted.
-        known: partitions that a stream has read before: if they are missing, it decides what that
-            means, and they aren't an error here.
+        known: partitions that a stream has read before. It decides what it means if these are
+            missing; here that is no error.
         whole: whether topics must be there whole, see `ClusterReader.partitions`.
 
     Raises:
@@ -90,27 +90,28 @@ def starting_offsets(
         ConfigError: the offsets given don't fit the partitions.
         DataLossError: an offset given is out of range, and that is to be an error.
     """
-    if options.starting_ms is not None:
-        return {each: cluster.offset_at(each, options.starting_ms) for each in partitions}
-    return _offsets(cluster, partitions, options.starting, "startingOffsets", options)
+    point, time_ms = options.starting, options.starting_ms
+    return _offsets(cluster, partitions, point, time_ms, "startingOffsets", options)
 
 
 def ending_offsets(
     cluster: ClusterReader, partitions: Iterable[TopicPartition], options: SourceOptions
 ) -> Offsets:
-    """Where the read of each partition ends; as `starting_offsets`."""
-    if options.ending_ms is not None:
-        return {each: cluster.offset_at(each, options.ending_ms) for each in partitions}
-    return _offsets(cluster, partitions, options.ending, "endingOffsets", options)
+    """Where the read of each partition ends; raises as `starting_offsets`."""
+    point, time_ms = options.ending, options.ending_ms
+    return _offsets(cluster, partitions, point, time_ms, "endingOffsets", options)
 
 
 def _offsets(
     cluster: ClusterReader,
     partitions: Iterable[TopicPartition],
     point: StartingPoint,
+    time_ms: int | None,
     option: str,
     options: SourceOptions,
 ) -> Offsets:
+    if time_ms is not None:
+        return {each: cluster.offset_at(each, time_ms) for each in partitions}
     partitions = list(partitions)
     if not isinstance(point, str):
         _check_complete(point, partitions, option)
@@ -144,14 +145,13 @@ def _resolved(
     options: SourceOptions,
 ) -> int:
     """Resolve and check what was given as the offset of a partition."""
-    earliest, latest, _ = held
     if wanted == EARLIEST_OFFSET:
-        return earliest
+        return held.earliest
     if wanted == LATEST_OFFSET:
-        return latest
-    if not earliest <= wanted <= latest:
-        _lost(partition, wanted, earliest, latest, options, option)
-        return min(max(wanted, earliest), latest)
+        return held.latest
+    if not held.earliest <= wanted <= held.latest:
+        _lost(partition, wanted, held, options, option)
+        return min(max(wanted, held.earliest), held.latest)
     boundary = cluster.boundary(partition, wanted)
     if boundary not in (wanted, None):
         raise ConfigError(
@@ -176,10 +176,10 @@ def check_available(
     checked = dict(start)
     bounds = cluster.bounds(start)
     for each, offset in start.items():
-        earliest, latest, _ = bounds[each] or EMPTY
-        if offset < earliest:
-            _lost(each, offset, earliest, latest, options)
-            checked[each] = earliest
+        held = bounds[each] or EMPTY
+        if offset < held.earliest:
+            _lost(each, offset, held, options)
+            checked[each] = held.earliest
     return checked
 
 
@@ -190,7 +190,7 @@ def check_planned(
 
     Returns:
         The ends, without those of partitions that are gone or end before: these were re-created,
-        and the next plan that notices it reads them from their beginning.
+            and the next plan that notices it reads them from their beginning.
 
     Raises:
         DataLossError: there are such, and that is to be an error.
@@ -210,16 +210,11 @@ def check_planned(
 
 
 def _lost(
-    partition: TopicPartition,
-    wanted: int,
-    earliest: int,
-    latest: int,
-    options: SourceOptions,
-    option: str = "",
+    partition: TopicPartition, wanted: int, held: Bounds, options: SourceOptions, option: str = ""
 ) -> None:
     text = (
-        f"{option + ': ' if option else ''}{partition}: offset {wanted} was wanted, {earliest} to "
-        f"{latest} are available"
+        f"{option + ': ' if option else ''}{partition}: offset {wanted} was wanted, "
+        f"{held.earliest} to {held.latest} are available"
     )
     data_lost(_log, text, options.fail_on_data_loss)
 
@@ -228,9 +223,7 @@ def capped(cluster: ClusterReader, start: Offsets, end: Offsets, max_bytes: int)
     """Bring ends nearer until all ranges together have about this many bytes.
 
     Each partition gets a share by what it has, as in Kafka's connector, and at least one message.
-
-    Returns:
-        New ends, on boundaries; for brokers of Kafka 0.7, which can't find any, as given.
+    New ends are boundaries; brokers of Kafka 0.7 can't find any, and their ends stay.
     """
     total = sum(end[each] - start[each] for each in end)
     if total <= max_bytes:
@@ -267,20 +260,11 @@ def boundary_after(
 def plan(
     cluster: ClusterReader, start: Offsets, end: Offsets, options: SourceOptions
 ) -> list[ReadTask]:
-    """Make the tasks of a read.
+    """Make the tasks of a read, which cover everything once.
 
     Small ranges share a task, since starting one costs as much as reading some megabytes; but not
-    so that there are fewer than `minPartitions`.
-
-    Args:
-        cluster: knows where brokers are, and finds the boundaries of messages.
-        start: where each partition starts.
-        end: where they end; partitions with nothing to read get no task.
-        options: `minPartitions`: split ranges until there are about this many tasks;
-            `maxPartitions`: no more tasks than this.
-
-    Returns:
-        Tasks that cover everything once.
+    so that there are fewer than `minPartitions`, for which ranges are split. There are never more
+    tasks than `maxPartitions`.
     """
     sizes = {each: end[each] - start[each] for each in sorted(end) if end[each] > start[each]}
     least, most = options.min_partitions or 1, options.max_partitions
@@ -331,18 +315,10 @@ def _pieces(sizes: Mapping[TopicPartition, int], least: int) -> dict[TopicPartit
 def cuts(
     cluster: ClusterReader, partition: TopicPartition, start: int, end: int, count: int
 ) -> list[int]:
-    """Where a range can be cut into about equal pieces.
+    """Where a range can be cut into about equal pieces: boundaries in order, both ends included.
 
-    Args:
-        cluster: finds the boundaries of messages.
-        partition: of the range.
-        start: a boundary.
-        end: a boundary.
-        count: how many pieces are wanted; there are fewer when messages are larger than them.
-
-    Returns:
-        Boundaries in order, `start` and `end` included; none when the range is empty. What
-        retention has deleted is not cut: the task will report it.
+    There are fewer than `count` pieces when messages are larger than them; none when the range is
+    empty. What retention has deleted is not cut: the task will report it.
     """
     if start >= end:
         return []

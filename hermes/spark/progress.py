@@ -37,8 +37,6 @@ class Behind(NamedTuple):
 
     Attributes:
         partitions: how many it reads.
-        total: over all of them.
-        average: per partition.
         maximum: of the partition that is furthest behind.
         minimum: of the one that is least behind.
     """
@@ -114,13 +112,11 @@ class ProgressListener(StreamingQueryListener, FamiliesCollector):
             }
 
     def onQueryStarted(self, event: Any) -> None:
-        """Called by Spark before a stream makes its sources; see `prepare_streams`."""
         if SparkSession.getActiveSession() is not None:
             # The driver's first session: the active one may know the source by another map.
             prepare_streams(SparkSession.builder.getOrCreate())
 
     def onQueryProgress(self, event: Any) -> None:
-        """Called by Spark after each micro-batch."""
         progress = event.progress
         query = str(progress.id)
         with self._lock:
@@ -133,11 +129,9 @@ class ProgressListener(StreamingQueryListener, FamiliesCollector):
                         0, source["numInputRows"]
                     )
 
-    def onQueryIdle(self, event: Any) -> None:
-        """Called by Spark while there is nothing to read."""
+    def onQueryIdle(self, event: Any) -> None: ...
 
     def onQueryTerminated(self, event: Any) -> None:
-        """Called by Spark: a query has ended, and is not behind any more."""
         query = str(event.id)
         with self._lock:
             self._names.pop(query, None)

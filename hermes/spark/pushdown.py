@@ -40,20 +40,18 @@ class Span:
     last: int | None = None
 
     def within(self, first: int | None, last: int | None) -> "Span":
-        """What is left of it between two more ends."""
         firsts = [each for each in (self.first, first) if each is not None]
         lasts = [each for each in (self.last, last) if each is not None]
         return Span(max(firsts, default=None), min(lasts, default=None))
 
     @property
     def is_everything(self) -> bool:
-        """Whether it leaves all."""
         return self.first is None and self.last is None
 
 
 @dataclass(frozen=True, slots=True)
 class Narrowing:
-    """What filters leave. Made by `of`, from Spark's filters.
+    """What filters leave.
 
     Attributes:
         tests: what a partition's topic, broker and number must pass, by the column's name.
@@ -94,16 +92,9 @@ class Narrowing:
     def narrow(
         self, cluster: ClusterReader, start: Offsets, end: Offsets
     ) -> tuple[Offsets, Offsets]:
-        """Bring the ends of ranges nearer.
+        """Bring the ends of ranges nearer, to boundaries; what is left of a range may be empty.
 
-        Args:
-            cluster: finds boundaries of messages, and when they were appended. With a broker of
-                Kafka 0.7, which can't be asked, ranges stay as they are.
-            start: where the ranges start, all of them still available.
-            end: where they end.
-
-        Returns:
-            As given, narrowed: boundaries again. What is left of a range may be empty.
+        With a broker of Kafka 0.7, which can't be asked, ranges stay as they are.
         """
         if self.offsets.is_everything and self.times_ms.is_everything:
             return start, end
@@ -124,7 +115,8 @@ class Narrowing:
         if (first is not None and first >= end) or (last is not None and last < start):
             return end, end
         if first is not None and first > start:
-            start = _or(cluster.boundary(partition, first), start)
+            boundary = cluster.boundary(partition, first)
+            start = start if boundary is None else boundary
         if last is not None and last < end:
             before = cluster.boundary(partition, last)
             if before is not None:  # the first boundary after it ends whatever starts up to `last`
@@ -198,7 +190,3 @@ def _milliseconds(value: Any) -> Span:
     moment = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
     time_ms = (moment - _EPOCH) // _MILLISECOND
     return Span(time_ms - day_ms, time_ms + 1 + day_ms)
-
-
-def _or(value: int | None, other: int) -> int:
-    return other if value is None else value

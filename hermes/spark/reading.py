@@ -16,13 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from hermes.client import (
-    EARLIEST,
-    LATEST,
-    AppendTime,
-    FetchRequest,
-    SimpleConsumer,
-)
+from hermes.client import AppendTime, FetchRequest, SimpleConsumer
 from hermes.client.fetching import FetchedSet
 from hermes.errors import (
     BrokerUnavailableError,
@@ -35,6 +29,7 @@ from hermes.errors import (
 )
 from hermes.protocol import AppendTimesRequest, RecordSet
 from hermes.spark.arrow_arrays import as_numbers, numbers
+from hermes.spark.broker_metadata import offset_bounds
 from hermes.spark.cluster_reader import ClusterReader
 from hermes.spark.columns import RowBatch, arrow_schema, record_batches
 from hermes.spark.kafka_records import record_rows, with_nulls
@@ -56,15 +51,7 @@ _ADVICE: Final = (
 
 @dataclass(frozen=True)
 class ReadRange:
-    """A part of a partition.
-
-    Attributes:
-        partition: of which topic and broker.
-        host: where the broker was when this was planned.
-        port: its port.
-        start: the offset of the first message.
-        end: the offset after the last one; at least `start`.
-    """
+    """A part of a partition, and where its broker was when this was planned."""
 
     partition: TopicPartition
     host: str
@@ -74,7 +61,6 @@ class ReadRange:
 
     @property
     def size_bytes(self) -> int:
-        """How much of the log it is."""
         return self.end - self.start
 
 
@@ -116,12 +102,17 @@ class _Connections:
 def read_ranges(
     ranges: Iterable[ReadRange], options: SourceOptions, schema: pa.Schema | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Read ranges one after the other; see `read_range`.
+    """Read ranges one after the other, in the order of the log.
 
     Args:
         ranges: what to read.
-        options: of the source.
+        options: of the source. Its retries start over whenever something was read.
         schema: the same columns as Spark has them, to the letter: they may be nullable there.
+
+    Raises:
+        DataLossError: messages of a range are gone, and that is to be an error.
+        InvalidMessageError: a message is damaged, and that is to be an error.
+        HermesError: the broker can't be reached or used, also after the retries.
     """
     with closing(_Connections(options)) as connections:
         for each in ranges:
@@ -131,12 +122,12 @@ def read_ranges(
 
 
 def data_lost(log: logging.Logger, text: str, fail: bool, advice: str = _ADVICE) -> None:
-    """Report messages that are gone: an error, unless `failOnDataLoss` is false.
+    """Report messages that are gone: an error, unless `fail` (`failOnDataLoss`) is false.
 
     Args:
         log: of the module that noticed it, for a warning.
         text: what is gone, of which partition.
-        fail: the option `failOnDataLoss`.
+        fail: whether it is an error.
         advice: what follows the text in an error: what to change. Begins with its punctuation.
 
     Raises:
@@ -145,24 +136,6 @@ def data_lost(log: logging.Logger, text: str, fail: bool, advice: str = _ADVICE)
     if fail:
         raise DataLossError(text + advice)
     log.warning("data loss: %s", text)
-
-
-def read_range(wanted: ReadRange, options: SourceOptions) -> Iterator[pa.RecordBatch]:
-    """Read a range.
-
-    Args:
-        wanted: what to read.
-        options: of the source. Its retries start over whenever something was read.
-
-    Yields:
-        Record batches with the columns of `hermes.spark.columns`, in the order of the log.
-
-    Raises:
-        DataLossError: messages of the range are gone, and that is to be an error.
-        InvalidMessageError: a message is damaged, and that is to be an error.
-        HermesError: the broker can't be reached or used, also after the retries.
-    """
-    return read_ranges((wanted,), options)
 
 
 def _read(reader: "_RangeReader", options: SourceOptions) -> Iterator[pa.RecordBatch]:
@@ -219,11 +192,9 @@ class _RangeReader:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the end was reached."""
         return self._offset >= self._end
 
     def fetch(self) -> Iterator[pa.RecordBatch]:
-        """Fetch once and yield what came."""
         topic, number = self.partition.topic, self.partition.partition
         size = FETCH_BYTES
         if not self._holds_records:
@@ -316,10 +287,7 @@ class _RangeReader:
 
     def _skip_loss(self) -> None:
         """The offset is not available: fail, or continue where messages are left."""
-        topic, number = self.partition.topic, self.partition.partition
-        consumer = self._connected()
-        earliest = next(iter(consumer.get_offsets_before(topic, number, EARLIEST)), 0)
-        latest = next(iter(consumer.get_offsets_before(topic, number, LATEST)), 0)
+        earliest, latest, _ = offset_bounds(self._connected(), self.partition)
         if earliest <= self._offset < latest:  # as right after a broker's restart
             raise BrokerUnavailableError(
                 f"{self.partition}: nothing came from offset {self._offset}, although {earliest} "
@@ -359,7 +327,6 @@ class _RangeReader:
         return self._connections.get(self._address)
 
     def find_broker(self) -> None:
-        """Look where the broker is now."""
         if not self._options.address.zookeeper:
             return
         try:

@@ -48,85 +48,59 @@ _REQUEST_MS: Final = 30_000
 
 @dataclass(frozen=True, slots=True)
 class SentMessages(WriterCommitMessage):
-    """What a task reports to the driver when it is done.
-
-    Attributes:
-        messages: how many it sent.
-    """
+    """What a task reports to the driver when it is done."""
 
     messages: int
 
 
-class HermesBatchWriter(DataSourceArrowWriter):
-    """Writes a DataFrame. Creating it checks all that can be checked before anything is sent.
-
-    Args:
-        schema: the columns of the rows.
-        options: where to, and how.
-        ignored: columns that have no meaning for a write.
-
-    Raises:
-        ConfigError: the columns don't fit.
-        BrokerUnavailableError, BrokerTimeoutError, CoordinationUnavailableError, RoutingError: the
-            brokers can't be found.
-    """
+class _Writer:
+    """What writers of batches and streams share; `ignored` columns have no meaning for a write."""
 
     def __init__(
         self, schema: StructType, options: SinkOptions, ignored: frozenset[str] = frozenset()
     ) -> None:
         self._rows = OutgoingRows(schema, options, ignored)
         self._options = options
+
+    def _failed(self, what: str, messages: Sequence[WriterCommitMessage | None]) -> None:
+        sent = sum(each.messages for each in messages if isinstance(each, SentMessages))
+        _log.warning("%s failed; %d messages of completed tasks remain in the topics", what, sent)
+
+
+class HermesBatchWriter(_Writer, DataSourceArrowWriter):
+    """Writes a DataFrame. Creating it checks all that can be checked before anything is sent."""
+
+    def __init__(
+        self, schema: StructType, options: SinkOptions, ignored: frozenset[str] = frozenset()
+    ) -> None:
+        super().__init__(schema, options, ignored)
         self._brokers = find_brokers(options)
 
     @plain_errors
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SentMessages:
-        """Send the rows of one task; runs in a worker."""
         return send_rows(iterator, self._rows, self._options, self._brokers)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Report that the write failed."""
-        sent = sum(each.messages for each in messages if isinstance(each, SentMessages))
-        _log.warning("the write failed; %d messages of completed tasks remain in the topics", sent)
+        self._failed("the write", messages)
 
 
-class HermesStreamWriter(DataSourceStreamArrowWriter):
+class HermesStreamWriter(_Writer, DataSourceStreamArrowWriter):
     """Writes the micro-batches of a stream.
 
     Spark creates one writer to plan each batch and another to commit it. So the tasks look up the
     brokers, with retries: one that is briefly unavailable doesn't end the query.
-
-    Args:
-        schema, options, ignored: as for `HermesBatchWriter`.
-
-    Raises:
-        ConfigError: the columns don't fit.
     """
-
-    def __init__(
-        self, schema: StructType, options: SinkOptions, ignored: frozenset[str] = frozenset()
-    ) -> None:
-        self._rows = OutgoingRows(schema, options, ignored)
-        self._options = options
 
     @plain_errors
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SentMessages:
-        """Send the rows of one task; runs in a worker."""
         return send_rows(iterator, self._rows, self._options, find_brokers(self._options))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Report that a batch failed."""
-        sent = sum(each.messages for each in messages if isinstance(each, SentMessages))
-        _log.warning(
-            "batch %d failed; %d messages of completed tasks remain in the topics", batchId, sent
-        )
+        self._failed(f"batch {batchId}", messages)
 
 
 def find_brokers(options: SinkOptions) -> Brokers:
-    """Learn the ids of the brokers of a list, which order a topic's partitions.
-
-    Raises:
-        HermesError: they can't be found, also after the retries.
-    """
+    """Learn the ids of the brokers of a list, which order a topic's partitions."""
     retries = RetryOptions(options.retries, options.retry_ms / 1000)
     with ClusterReader(options.address, retries) as cluster:
         brokers = cluster.brokers()
@@ -137,9 +111,6 @@ def send_rows(
     batches: Iterable[pa.RecordBatch], rows: OutgoingRows, options: SinkOptions, brokers: Brokers
 ) -> SentMessages:
     """Send rows, and wait for their acknowledgements.
-
-    Returns:
-        How many messages were sent: all of them.
 
     Raises:
         ClientError: some were not acknowledged; which of them arrived is unknown.
@@ -165,7 +136,6 @@ def send_rows(
 
 
 def producer_config(options: SinkOptions, brokers: Brokers) -> ProducerConfig:
-    """The settings of a task's producer."""
     listed = (f"{number}:{host}:{port}" for number, (host, port) in brokers.items())
     return ProducerConfig(
         broker_list=",".join(listed),

@@ -13,6 +13,7 @@ from hermes.interfaces import IPartitioner
 from hermes.plugins.discovery import load_plugin
 from hermes.protocol import check_topic_name
 from hermes.spark.options import (
+    CONNECTION_HINTS,
     CONNECTION_OPTIONS,
     ConnectionOptions,
     Option,
@@ -20,6 +21,7 @@ from hermes.spark.options import (
     address_of,
     byte_count,
     parse_options,
+    some,
     whole_number,
 )
 
@@ -31,12 +33,6 @@ def _topic(text: str) -> str:
         check_topic_name(text)
     except InvalidTopicError as error:
         raise ValueError(str(error)) from error
-    return text
-
-
-def _column(text: str) -> str:
-    if not text:
-        raise ValueError("expected the name of a column, got nothing")
     return text
 
 
@@ -84,7 +80,7 @@ SINK_OPTIONS: Final = (
     ),
     Option(
         "idColumn",
-        _column,
+        some("the name of a column"),
         None,
         "a column (string or binary) with an id of each row, which is sent inside the value; "
         "`hermes.spark.split_id` takes it out again",
@@ -149,8 +145,7 @@ SINK_OPTIONS: Final = (
 _OF_SPARK: Final = frozenset({"checkpointlocation", "queryname"})
 
 _HINTS: Final = {
-    "kafka.bootstrap.servers": "here it is hermes.bootstrap.servers",
-    "bootstrap.servers": "here it is hermes.bootstrap.servers",
+    **CONNECTION_HINTS,
     "kafka.acks": "here it is acks: flushed or written",
     "kafka.compression.type": "here it is compression: none, gzip or snappy",
     "kafka.retries": "here it is send.numRetries",
@@ -159,11 +154,6 @@ _HINTS: Final = {
     "kafka.batch.size": "here it is batchSize, in messages",
     "kafka.partitioner.class": "here it is partitioner: a name among hermes.partitioners",
     "kafka.enable.idempotence": "the sink sends at least once; see idColumn",
-    "kafka.security.protocol": "use tls, tlsCa and user",
-    "kafka.sasl.jaas.config": "use user and passwordFile",
-    "kafka.ssl.truststore.location": "use tlsCa: a file with certificates in PEM",
-    "kafka.ssl.keystore.location": "use tlsCertificate and tlsKey: files in PEM",
-    "includeheaders": "messages of this format have no headers",
     "path": "the option topic, or a column topic, says where rows go, not a path",
     "subscribe": "a write names its topic by the option topic, or in a column topic",
     "checkpointlocation": "has no meaning for a batch: only streams have checkpoints",
@@ -188,11 +178,7 @@ class SinkOptions:
 
     @classmethod
     def parse(cls, given: Mapping[str, str], *, stream: bool) -> "SinkOptions":
-        """Read what Spark hands over.
-
-        Raises:
-            ConfigError: an option is unknown, wrong or missing.
-        """
+        """Read what Spark hands over. Raises ConfigError."""
         ours = {
             name: text for name, text in given.items() if not (stream and name.lower() in _OF_SPARK)
         }
@@ -203,11 +189,7 @@ class SinkOptions:
 
 
 def refuse_overwriting(*, stream: bool) -> None:
-    """Explain why a log isn't overwritten.
-
-    Raises:
-        ConfigError: always.
-    """
+    """Raise the ConfigError that explains why a log isn't overwritten."""
     if stream:
         raise ConfigError(
             "outputMode",

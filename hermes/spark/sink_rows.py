@@ -66,7 +66,6 @@ class Outgoing(NamedTuple):
     """Messages for one topic.
 
     Attributes:
-        topic: where to.
         messages: one or more.
         keys: of each; None for messages without keys, which all go to one partition.
     """
@@ -79,11 +78,6 @@ class Outgoing(NamedTuple):
 class OutgoingRows:
     """Knows which column is what; pickled for the workers.
 
-    Args:
-        schema: the columns of the rows.
-        options: of the write.
-        ignored: columns that are left out.
-
     Raises:
         ConfigError: a column is missing, of the wrong type, duplicated, or unknown.
     """
@@ -95,10 +89,7 @@ class OutgoingRows:
         self._places = _places(schema, options, ignored)
 
     def of(self, rows: pa.RecordBatch) -> Iterator[Outgoing]:
-        """Turn rows into messages.
-
-        Yields:
-            Every row's message once. Nothing is yielded before all rows were checked.
+        """Turn rows into messages. Nothing is yielded before all rows were checked.
 
         Raises:
             EncodingError: a column is null where it mustn't be.

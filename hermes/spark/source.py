@@ -59,7 +59,7 @@ class HermesDataSource(DataSource):
 
     @plain_errors
     def schema(self) -> StructType:
-        """The columns of a read, see `hermes.spark.columns`; checks the options."""
+        """The columns of a read; checks the options."""
         table = new_table(self.options)
         options = SourceOptions.parse(self.options if table is None else to_read(table), None)
         schema = spark_schema(options.extras)
@@ -67,25 +67,21 @@ class HermesDataSource(DataSource):
 
     @plain_errors
     def reader(self, schema: StructType) -> "HermesBatchReader":
-        """Read what exists now."""
         options, rows = self._checked("batch", schema)
         return (FilteringBatchReader if options.push_filters else HermesBatchReader)(options, rows)
 
     @plain_errors
     def streamReader(self, schema: StructType) -> HermesStreamReader:
-        """Read what exists and what will arrive."""
         return HermesStreamReader(*self._checked("stream", schema))
 
     @plain_errors
     def writer(self, schema: StructType, overwrite: bool) -> HermesBatchWriter:
-        """Send the rows of a batch."""
         if overwrite:
             refuse_overwriting(stream=False)
         return HermesBatchWriter(schema, *self._to_write(schema, stream=False))
 
     @plain_errors
     def streamWriter(self, schema: StructType, overwrite: bool) -> HermesStreamWriter:
-        """Send the rows of a stream."""
         if overwrite:
             refuse_overwriting(stream=True)
         return HermesStreamWriter(schema, *self._to_write(schema, stream=True))
@@ -120,9 +116,6 @@ class HermesBatchReader(DataSourceReader):
     Args:
         options: of the source.
         rows: the columns as Spark has them, which may be nullable there.
-
-    Attributes:
-        narrowing: what the query's filters leave.
     """
 
     def __init__(self, options: SourceOptions, rows: pa.Schema | None = None) -> None:
@@ -146,7 +139,6 @@ class HermesBatchReader(DataSourceReader):
 
     @plain_errors
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read what one task reads; runs in a worker."""
         if not isinstance(partition, ReadTask):
             return iter(())  # without tasks, Spark asks once, for nothing
         return read_ranges(partition.ranges, self._options, self._rows)
@@ -181,11 +173,7 @@ class FilteringBatchReader(HermesBatchReader):
 
 
 def _check_order(start: Offsets, end: Offsets, options: SourceOptions) -> None:
-    """Refuse options by which a partition would end before it starts.
-
-    Raises:
-        ConfigError: they contradict each other; the text names them.
-    """
+    """Refuse options by which a partition would end before it starts. Raises ConfigError."""
     first = "startingOffsets" if options.starting_ms is None else "startingTimestamp"
     last = "endingOffsets" if options.ending_ms is None else "endingTimestamp"
     for each in start:

@@ -1,11 +1,5 @@
 """Windows, joins, ranking and de-duplication on streams: small functions that return DataFrames.
 
-    windows         `tumbling_counts`, `sliding_counts`, `session_counts`
-    joins           `join_within` (stream with stream), `join_table` (stream with table)
-    ranking         `top_n`
-    de-duplication  `deduplicate`
-    lateness        `late_rows`: how many rows came too late
-
 They take and return plain DataFrames, so they combine with everything in PySpark, and they work on
 batches as well as on streams. Times are columns of timestamps that the events carry; when a row
 arrives matters only for being late.
@@ -13,13 +7,13 @@ arrives matters only for being late.
 A watermark says how late is too late. Spark takes the latest time that it has seen in a stream,
 less the watermark's delay, once per micro-batch: what was seen in one micro-batch counts from the
 next one on. Rows with an earlier time may be dropped (`late_rows` counts them), others never are.
-Each function's docstring says how it treats them. Batches have no watermark: every row counts.
+Batches have no watermark: every row counts.
 
 A window is emitted when the watermark has passed its end (output mode `append`), after every
 micro-batch in which it changed (`update`), or every time (`complete`, which never forgets). In
 `append` the last windows of a quiet stream are held back until later events arrive.
 
-One module, since every function relies on the same watermark; most of its lines are docstrings.
+Durations are `1m`, `10 minutes` or a timedelta. A ConfigError names the argument that is wrong.
 """
 
 from collections.abc import Sequence
@@ -92,8 +86,8 @@ def tumbling_counts(
         per_minute.select("window.start", "page", "count").writeStream.format("console").start()
 
     Args:
-        df: a DataFrame, of a batch or of a stream.
-        width: of a window: `1m`, `10 minutes`, a timedelta; at least 1 ms.
+        df: of a batch or of a stream.
+        width: of a window; at least 1 ms.
         time: the column with the events' times.
         by: columns to count separately by.
         watermark: how late a row may be. None when the stream has a watermark already; without any
@@ -104,7 +98,7 @@ def tumbling_counts(
         The columns `window` (a struct of `start` and `end`), those of `by`, `count`, and `totals`.
 
     Raises:
-        ConfigError: an argument is wrong; the text names it.
+        ConfigError: an argument is wrong.
     """
     span = as_interval(as_ms(width, "width", least_ms=1))
     return _counts(df, time, by, watermark, totals, sf.window(named(time), span))
@@ -128,19 +122,9 @@ def sliding_counts(
         recent = sliding_counts(clicks, "10m", "1m", time="time", by="page", watermark="10m")
 
     Args:
-        df: a DataFrame, of a batch or of a stream.
+        df, time, by, watermark, totals: as for `tumbling_counts`.
         width: of a window; at least `slide`.
         slide: from one window's start to the next; at least 1 ms.
-        time: the column with the events' times.
-        by: columns to count separately by.
-        watermark: as for `tumbling_counts`.
-        totals: as for `tumbling_counts`.
-
-    Returns:
-        As `tumbling_counts`.
-
-    Raises:
-        ConfigError: an argument is wrong; the text names it.
     """
     slide_ms = as_ms(slide, "slide", least_ms=1)
     # Spark would silently leave out rows between the windows.
@@ -172,18 +156,12 @@ def session_counts(
         visits.select("member", "window.start", "window.end", "count")
 
     Args:
-        df: a DataFrame, of a batch or of a stream.
+        df, time, watermark, totals: as for `tumbling_counts`.
         gap: the silence that ends a session; at least 1 ms.
-        time: the column with the events' times.
         by: the columns of the key, at least one.
-        watermark: as for `tumbling_counts`.
-        totals: as for `tumbling_counts`.
 
     Returns:
         As `tumbling_counts`; `window` is the session.
-
-    Raises:
-        ConfigError: an argument is wrong; the text names it.
     """
     require_columns(df, by, "by", least=1)
     span = as_interval(as_ms(gap, "gap", least_ms=1))
@@ -199,7 +177,6 @@ def _counts(
     totals: Sequence[Column],
     window: Column,
 ) -> DataFrame:
-    """Count the rows of each window and key."""
     ready = _watermarked(df, time, watermark)
     keys = require_columns(df, by, "by")
     for key in keys:
@@ -248,23 +225,21 @@ def join_within(
                                totals=[sf.count("clicked").alias("clicks")])
 
     Args:
-        left: a DataFrame, of a batch or of a stream.
-        right: another of the same kind; besides the key, it shares no column name with `left`.
+        left: of a batch or of a stream.
+        right: of the same kind; besides the key, it shares no column name with `left`.
         within: how much later the right row may be.
         on: the columns of the key, the same names on both sides, at least one.
-        left_time: the left side's column with the events' times.
-        right_time: the right side's.
+        left_time, right_time: the columns with the events' times.
         before: how much earlier the right row may be.
         how: `inner` or `left_outer`.
-        left_watermark: how late a left row may be. None when the stream has a watermark already;
-            every stream needs one.
-        right_watermark: the same for the right side.
+        left_watermark, right_watermark: how late a row may be. None when the stream has a watermark
+            already; every stream needs one.
 
     Returns:
         The left side's columns, then the right side's without the key.
 
     Raises:
-        ConfigError: an argument is wrong; the text names it.
+        ConfigError: an argument is wrong.
     """
     keys = _check(left, right, on, how, "right")
     # An outer row is emitted once no partner can come; that time must lie ahead.
@@ -290,17 +265,16 @@ def join_table(
 
     Keeps no state and needs no watermark: each micro-batch is joined with the table as it is then.
     A DataFrame over files knows only the files that existed when it was created; where the table
-    changes, create it again within `foreachBatch`. Rows of the table with the same key multiply
-    the stream's. Null keys join nothing.
+    changes, create it again within `foreachBatch`. Rows of the table with the same key multiply the
+    stream's. Null keys join nothing.
 
     Example:
         members = spark.read.parquet("members")
         named = join_table(clicks, members, on="member", how="left_outer")
 
     Args:
-        stream: a DataFrame, of a stream or of a batch.
-        table: a DataFrame of a batch; sent to every worker if it is small, else shuffled every
-            time.
+        stream: of a stream or of a batch.
+        table: of a batch; sent to every worker if it is small, else shuffled every time.
         on: the columns of the key, the same names on both sides, at least one.
         how: what becomes of the stream's rows without a partner: `inner` drops them, `left_outer`
             emits them with nulls.
@@ -309,7 +283,7 @@ def join_table(
         The stream's columns, then the table's without the key.
 
     Raises:
-        ConfigError: an argument is wrong; the text names it.
+        ConfigError: an argument is wrong.
     """
     if table.isStreaming:
         raise ConfigError("table", "expected a table, not a stream; streams join by join_within")
@@ -388,7 +362,7 @@ def top_n(
         The same columns. An overall ranking is sorted; groups are in no particular order.
 
     Raises:
-        ConfigError: an argument is wrong; the text names it.
+        ConfigError: an argument is wrong.
     """
     if type(n) is not int or n < 1:
         raise ConfigError("n", f"expected a whole number >= 1, got {n!r}")
@@ -457,23 +431,20 @@ def deduplicate(
     In a stream the row that arrives first is kept, and its id is remembered until the watermark has
     passed its time by `watermark`. So of rows with the same id whose times are less than
     `watermark` apart, one is kept; later ones may appear again. Rows older than the watermark are
-    dropped. Only ids are compared: choose `watermark` longer than the time within which a
-    producer, or a job that is run again, may repeat itself.
+    dropped. Only ids are compared: choose `watermark` longer than the time within which a producer,
+    or a job that is run again, may repeat itself.
 
     Example:
         once = deduplicate(split_id(messages), "id", time="timestamp", watermark="1h")
 
     Args:
-        df: a DataFrame, of a batch or of a stream.
+        df: of a batch or of a stream.
         ids: the column or columns that together are the id.
         time: the column with the events' times.
         watermark: how late a row may be and how long an id is remembered, at least 1 ms.
 
-    Returns:
-        The same columns.
-
     Raises:
-        ConfigError: an argument is wrong; the text names it.
+        ConfigError: an argument is wrong.
     """
     names = require_columns(df, ids, "ids", least=1)
     require_time(df, time, "time")
@@ -499,9 +470,7 @@ def _watermarked(
 ) -> DataFrame:
     """Set a stream's watermark; None leaves it as it is, and a batch has none.
 
-    Raises:
-        ConfigError: the column isn't a timestamp, or the delay isn't a duration. The text names
-            the argument, with the prefix.
+    A ConfigError names the argument, with the prefix.
     """
     require_time(df, time, f"{prefix}time")
     if delay is None:
@@ -527,9 +496,6 @@ def late_rows(source: StreamingQuery | StreamingQueryProgress) -> int:
         source: the query, for all micro-batches whose reports it still holds
             (`spark.sql.streaming.numRecentProgressUpdates`, by default 100), or the progress of
             one.
-
-    Returns:
-        The total over all stateful operators of the query.
     """
     reports = [source] if isinstance(source, StreamingQueryProgress) else source.recentProgress
     return sum(

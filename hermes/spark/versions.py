@@ -10,14 +10,7 @@ _OLDEST: Final = (4, 2)
 
 
 def check_spark(installed: str | None = None) -> None:
-    """Refuse a PySpark that lacks what sources need.
-
-    Args:
-        installed: its version; of the installed one unless given.
-
-    Raises:
-        ImportError: it is too old; the text says what it lacks.
-    """
+    """Raise ImportError for a PySpark that is too old; the text says what it lacks."""
     found = installed or version("pyspark")
     numbers = tuple(int(each) for each in re.findall(r"\d+", found)[:2])
     if numbers < _OLDEST:

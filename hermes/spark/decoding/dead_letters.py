@@ -74,11 +74,8 @@ def bytes_of(column: str) -> Column:
 def faults(column: Column, kind: DataType, path: str, *, nullable: bool) -> Iterator[Fault]:
     """List what can be wrong with a column that a parser has filled.
 
-    Args:
-        column: the parsed value.
-        kind: its type, with `nullable`, `containsNull` and `valueContainsNull` as they are meant.
-        path: its name, for the reasons.
-        nullable: whether null is right.
+    `kind` has `nullable`, `containsNull` and `valueContainsNull` as they are meant; `path` is the
+    column's name, for the reasons.
 
     Yields:
         The faults, outer ones first: where an outer fault holds, an inner condition may be null.
@@ -130,7 +127,7 @@ def first_reason(found: Sequence[Fault]) -> Column:
 def with_outcome(
     df: DataFrame, value: Column, reason: Column, *, into: str, dead_letter: str
 ) -> DataFrame:
-    """Add the two columns.
+    """Add the two columns, at the end.
 
     Args:
         df: with whatever `value` and `reason` are computed from. Expensive intermediate results
@@ -139,9 +136,6 @@ def with_outcome(
         reason: null where the value is good.
         into: the name for `value`.
         dead_letter: the name for `reason`.
-
-    Returns:
-        The DataFrame with the two columns at the end.
     """
     # Spark pushes filters on the reason below the projection that parses, and then parses once for
     # the filter and again for the columns (measured: four times slower). It never pushes through
@@ -159,9 +153,9 @@ def split_dead_letters(
 ) -> tuple[DataFrame, DataFrame]:
     """Divide what a decoder returned into good rows and dead letters.
 
-    In a stream the two are two queries with a checkpoint each, and the source is read for both.
-    To read once, write both within `foreachBatch`, where `batch.persist()` before the split also
-    saves decoding twice.
+    In a stream the two are two queries with a checkpoint each, and the source is read for both. To
+    read once, write both within `foreachBatch`, where `batch.persist()` before the split also saves
+    decoding twice.
 
     Example:
         good, dead = split_dead_letters(decode_json(messages, "page string, time timestamp"))
@@ -170,8 +164,7 @@ def split_dead_letters(
 
     Args:
         decoded: a decoder's result.
-        into: the decoder's argument, if it had another value.
-        dead_letter: the decoder's argument, if it had another value.
+        into, dead_letter: the decoder's arguments, if they had other values.
 
     Returns:
         (good, dead): the good rows without the column of reasons; the dead letters with the reason
@@ -214,9 +207,6 @@ def count_dead_letters(
         observation: an `Observation` in a batch; in a stream the name for the progress reports.
         dead_letter: the decoder's argument, if it had another value.
 
-    Returns:
-        The same rows.
-
     Raises:
         ConfigError: the column is missing, or a stream was given an `Observation`.
     """
@@ -230,7 +220,7 @@ def count_dead_letters(
 def read_counts(
     source: Observation | StreamingQueryProgress | StreamingQuery, name: str = ""
 ) -> DecodingCounts:
-    """Read what `count_dead_letters` counted.
+    """Read what `count_dead_letters` counted; zeros for a stream that has read nothing yet.
 
     Args:
         source: the `Observation`, which waits for the batch's first action; a query's progress, for
@@ -238,9 +228,6 @@ def read_counts(
             (`spark.sql.streaming.numRecentProgressUpdates`, by default 100). For more than those,
             add up the progresses in a `StreamingQueryListener`.
         name: the name that `count_dead_letters` was given, for a progress or a query.
-
-    Returns:
-        The counts; zeros for a stream that has read nothing yet.
 
     Raises:
         ConfigError: the reports have no counts of that name.

@@ -125,11 +125,7 @@ def decode_json(
 
 
 def struct_schema(schema: StructType | str) -> StructType:
-    """Read a schema argument: a StructType, or DDL.
-
-    Raises:
-        ConfigError: it is neither, or has no fields, or a field twice.
-    """
+    """Read a schema argument: a StructType, or DDL. ConfigError unless it has fields, each once."""
     wanted: Any = schema
     if isinstance(schema, str):
         try:

@@ -66,16 +66,12 @@ def decode_text(
         words = good.select(sf.explode(sf.split("decoded", " ")).alias("word"))
 
     Args:
-        df: a DataFrame, of a batch or of a stream.
-        encoding: any that Python knows. UTF-8, ASCII and ISO 8859-1 stay inside the JVM; others
-            go through Python workers.
+        df: of a batch or of a stream.
+        encoding: any that Python knows. UTF-8, ASCII and ISO 8859-1 stay inside the JVM; others go
+            through Python workers.
         column: the binary or string column (a string's bytes are those of its UTF-8).
-        into: the name of the column with the text.
-        dead_letter: the name of the column with the reason.
-
-    Returns:
-        `df` with two more columns: `into`, a string, null for dead letters, and `dead_letter`,
-        null for good values.
+        into: the name of the column with the text, null for dead letters.
+        dead_letter: the name of the column with the reason, null for good values.
 
     Raises:
         ConfigError: an argument is wrong; the text names it.
@@ -116,19 +112,13 @@ def decode_pattern(
         requests = decode_pattern(lines, pattern, schema, null_text="-")
 
     Args:
-        df: a DataFrame, of a batch or of a stream.
+        df, encoding, column: as for `decode_text`.
         pattern: a Java regular expression for the whole value; as many groups as the schema has
             fields, in their order. `(?:` opens a group that doesn't count.
         schema: a `StructType`, or DDL: strings, numbers, booleans, dates and timestamps.
         null_text: the text for null in any field, such as "-".
         timestamp_format: Spark's pattern for all the timestamps; ISO 8601 when None.
-        encoding: as for `decode_text`.
-        column: the binary or string column.
-        into: the name of the column with the decoded struct.
-        dead_letter: the name of the column with the reason.
-
-    Returns:
-        As `decode_json`.
+        into, dead_letter: as for `decode_json`.
 
     Raises:
         ConfigError: an argument is wrong; the text names it. An invalid regular expression is
@@ -164,12 +154,7 @@ def decode_pattern(
 def _as_text(
     df: DataFrame, column: str, encoding: str, temporary: str
 ) -> tuple[DataFrame, Column, list[Fault]]:
-    """Decode a column.
-
-    Returns:
-        (df, text, faults): the DataFrame to continue with, which may have one more column; the
-        text; what can be wrong with it.
-    """
+    """A DataFrame to continue with, which may have one more column; the text; its faults."""
     name = _codec(encoding)
     value = bytes_of(column)
     missing = Fault(value.isNull(), NULL_VALUE)

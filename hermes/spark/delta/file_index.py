@@ -21,7 +21,6 @@ def has_jvm(spark: SparkSession) -> bool:
 
 
 def folder_of(url: str) -> str:
-    """The folder of a file."""
     return url.rpartition("/")[0]
 
 
@@ -32,15 +31,9 @@ def read_folders(
     values: pa.Table,
     settings: Mapping[str, str],
 ) -> DataFrame:
-    """Read files.
+    """Read files with columns of `schema` that aren't in them: a row of `values` for each folder.
 
-    Args:
-        spark: has a JVM.
-        schema: all columns, in the order that is wanted.
-        urls: the files.
-        values: the columns that aren't in the files; a row for each folder with files, in the order
-            of the first file of each.
-        settings: what Hadoop needs for the files.
+    The rows are in the order of the folders' first files.
     """
     jvm: Any = spark._jvm
     session: Any = spark._jsparkSession

@@ -65,7 +65,6 @@ def open_table(store: FileStore) -> DeltaTable | None:
 
 
 def _address(store: FileStore) -> tuple[str, dict[str, str] | None]:
-    """What the package calls a table, and its options."""
     address, options = store.delta_table()
     if unquote(address) != address:
         raise LoadTargetError(
@@ -180,7 +179,6 @@ def _commit_failed(store: FileStore, error: Exception) -> LoadError:
 
 
 def _created(store: FileStore, schema: pa.Schema, partition_by: Sequence[str]) -> DeltaTable:
-    """Create a table, or open the one that another run has just created."""
     address, options = _address(store)
     fields = Schema.from_arrow(schema)
     try:
@@ -203,13 +201,10 @@ def _fitting(
     partition_by: Sequence[str],
     merge_schema: bool,
 ) -> DeltaTable:
-    """The table, once these columns fit into it.
+    """The table, once these columns fit into it; LoadError if they don't.
 
     New ones are a commit of their own: a run that ends after it has changed nothing that a reader
     could see but a column of nulls.
-
-    Raises:
-        LoadError: they don't fit.
     """
     for _ in range(_ATTEMPTS):
         new = _new_columns(store, table, schema, merge_schema)
@@ -233,7 +228,6 @@ def _fitting(
 def _new_columns(
     store: FileStore, table: DeltaTable, schema: pa.Schema, merge_schema: bool
 ) -> list[Field]:
-    """What the table lacks, if it may get it."""
     existing = {each.name: each for each in table.schema().fields}
     wanted = {each.name: each for each in Schema.from_arrow(schema).fields}
     odd = {
@@ -305,7 +299,7 @@ def sync_log(store: FileStore) -> None:
 
 
 def sync_files(store: FileStore, files: Sequence[DataFile]) -> None:
-    """Flush files that are to be added, and the folders that they are in, to the disk."""
+    """Flush files that are to be added, and the folders that they are in."""
     _sync_names(store, [each.name for each in files])
 
 

@@ -179,10 +179,9 @@ def _digest(checkpoint: FileStore, number: int) -> str | None:
 def _check_same(
     store: FileStore, table: DeltaTable, query_id: str, number: int, last: int, offsets: str | None
 ) -> None:
-    """Make sure that a batch whose number is in the table is one that was handed over again.
+    """Raise LoadError unless a batch whose number is in the table was only handed over again.
 
-    Raises:
-        LoadError: it is another one, as when the checkpoint was replaced by an older copy.
+    It is another one when the checkpoint was replaced by an older copy, say.
     """
     if last == number:
         ours = (each for each in commits(store, table) if each.get(_QUERY) == query_id)

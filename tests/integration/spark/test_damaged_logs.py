@@ -11,7 +11,7 @@ from hermes.errors import BrokerUnavailableError, ExpandedTooLargeError, Invalid
 from hermes.protocol import Codec, encode_message_set
 from hermes.spark.offsets import TopicPartition
 from hermes.spark.options import SourceOptions
-from hermes.spark.reading import ReadRange, read_range
+from hermes.spark.reading import ReadRange, read_ranges
 from hermes.testing import RunningBroker, running_broker
 
 PARTITION = TopicPartition("clicks", 0, 0)
@@ -47,7 +47,7 @@ def read(broker: RunningBroker, end: int, **options: Any) -> list[bytes]:
     }
     texts = {name: str(value).lower() for name, value in given.items()}
     wanted = ReadRange(PARTITION, broker.host, broker.port, 0, end)
-    batches = read_range(wanted, SourceOptions.parse(texts, "batch"))
+    batches = read_ranges((wanted,), SourceOptions.parse(texts, "batch"))
     return [row["value"] for batch in batches for row in batch.to_pylist()]
 
 
