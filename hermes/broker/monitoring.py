@@ -23,7 +23,7 @@ from hermes.broker.periodic import PeriodicTask
 from hermes.broker.serving import ServingBroker
 from hermes.coordination.group_state import lag_between
 from hermes.errors import HermesError
-from hermes.listening.reporting import tls_values
+from hermes.listening.tls_metrics import tls_values
 from hermes.metrics import (
     OPENMETRICS,
     FamiliesCollector,

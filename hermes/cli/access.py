@@ -15,10 +15,10 @@ from hermes.security import (
     AccessDecision,
     Operation,
     Resource,
-    deed,
+    action_text,
 )
 from hermes.security.access import OPERATIONS_ON
-from hermes.security.deciding import explain_decision
+from hermes.security.decisions import explain_decision
 
 
 @click.group("access")
@@ -87,7 +87,7 @@ def explain(
         return
     verdict = "allowed" if decision.allowed else "refused"
     can = "may" if decision.allowed else "may not"
-    write_line(f"{verdict}: {quoted(principal)} {can} {deed(wanted, resource)}: {reason}")
+    write_line(f"{verdict}: {quoted(principal)} {can} {action_text(wanted, resource)}: {reason}")
 
 
 def _groups_of(config: BrokerConfig, principal: str) -> frozenset[str]:

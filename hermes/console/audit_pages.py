@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from hermes.console.page_request import PageRequest, PageResponse, PageRoute, Permission
+from hermes.console.page_request import PagePermission, PageRequest, PageResponse, PageRoute
 from hermes.console.sources import Sources
 from hermes.console.visibility import visible_audit
 from hermes.errors import HermesError
@@ -16,4 +16,4 @@ def _audit(sources: Sources, request: PageRequest) -> PageResponse:
     return sources.page(request, "audit", "audit.html", view=view, error="")
 
 
-ROUTES: Final = (PageRoute("GET", ("audit",), _audit, Permission.OWN_CHOICE),)
+ROUTES: Final = (PageRoute("GET", ("audit",), _audit, PagePermission.OWN_CHOICE),)

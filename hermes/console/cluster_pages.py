@@ -12,10 +12,10 @@ from hermes.console.page_request import (
     THEME_COOKIE,
     InputError,
     NoSuchPageError,
+    PagePermission,
     PageRequest,
     PageResponse,
     PageRoute,
-    Permission,
     redirect,
 )
 from hermes.console.sources import Sources
@@ -123,8 +123,8 @@ def _theme(_: Sources, request: PageRequest) -> PageResponse:
 
 
 ROUTES: Final = (
-    PageRoute("GET", (), _overview, Permission.OWN_CHOICE),
-    PageRoute("GET", ("brokers",), _brokers, Permission.CLUSTER),
-    PageRoute("GET", ("brokers", "*"), _broker, Permission.CLUSTER),
-    PageRoute("GET", ("theme",), _theme, Permission.OWN_CHOICE),
+    PageRoute("GET", (), _overview, PagePermission.OWN_CHOICE),
+    PageRoute("GET", ("brokers",), _brokers, PagePermission.CLUSTER),
+    PageRoute("GET", ("brokers", "*"), _broker, PagePermission.CLUSTER),
+    PageRoute("GET", ("theme",), _theme, PagePermission.OWN_CHOICE),
 )

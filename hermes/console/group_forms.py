@@ -13,10 +13,10 @@ from hermes.console.group_reader import GroupReader
 from hermes.console.group_views import KIND_WORDS, group_path
 from hermes.console.page_request import (
     InputError,
+    PagePermission,
     PageRequest,
     PageResponse,
     PageRoute,
-    Permission,
     redirect,
 )
 from hermes.console.sources import Sources
@@ -175,8 +175,8 @@ def _action(name: str, reader: GroupReader, what: str) -> str:
 
 
 ROUTES: Final = (
-    PageRoute("GET", ("groups", "*", "reset"), _preview, Permission.MOVING, acts=True),
-    PageRoute("POST", ("groups", "*", "reset"), _reset, Permission.MOVING, acts=True),
-    PageRoute("GET", ("groups", "*", "delete"), _confirm, Permission.MOVING, acts=True),
-    PageRoute("POST", ("groups", "*", "delete"), _delete, Permission.MOVING, acts=True),
+    PageRoute("GET", ("groups", "*", "reset"), _preview, PagePermission.MOVING, acts=True),
+    PageRoute("POST", ("groups", "*", "reset"), _reset, PagePermission.MOVING, acts=True),
+    PageRoute("GET", ("groups", "*", "delete"), _confirm, PagePermission.MOVING, acts=True),
+    PageRoute("POST", ("groups", "*", "delete"), _delete, PagePermission.MOVING, acts=True),
 )

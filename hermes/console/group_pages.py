@@ -6,7 +6,13 @@ from typing import Final
 from hermes.console.forms import Form
 from hermes.console.group_reader import GroupReader, group_list
 from hermes.console.group_views import KIND_WORDS
-from hermes.console.page_request import InputError, PageRequest, PageResponse, PageRoute, Permission
+from hermes.console.page_request import (
+    InputError,
+    PagePermission,
+    PageRequest,
+    PageResponse,
+    PageRoute,
+)
 from hermes.console.sources import Sources
 from hermes.console.visibility import visible_group
 from hermes.errors import HermesError
@@ -54,6 +60,6 @@ def readers_of(sources: Sources, word: str, name: str) -> Sequence[GroupReader]:
 
 
 ROUTES: Final = (
-    PageRoute("GET", ("groups",), _groups, Permission.OWN_CHOICE),
-    PageRoute("GET", ("groups", "*"), _group, Permission.GROUP),
+    PageRoute("GET", ("groups",), _groups, PagePermission.OWN_CHOICE),
+    PageRoute("GET", ("groups", "*"), _group, PagePermission.GROUP),
 )

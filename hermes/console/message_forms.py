@@ -13,7 +13,13 @@ from hermes.console.message_sender import (
     VALUES,
     TypedMessage,
 )
-from hermes.console.page_request import PageRequest, PageResponse, PageRoute, Permission, redirect
+from hermes.console.page_request import (
+    PagePermission,
+    PageRequest,
+    PageResponse,
+    PageRoute,
+    redirect,
+)
 from hermes.console.registry_records import RegistryRecords
 from hermes.console.sources import Sources
 from hermes.console.topic_views import TopicView
@@ -106,6 +112,6 @@ def _typed(sources: Sources, request: PageRequest, topic: TopicView) -> TypedMes
 
 
 ROUTES: Final = (
-    PageRoute("GET", ("topics", "*", "produce"), _form, Permission.PRODUCING, acts=True),
-    PageRoute("POST", ("topics", "*", "produce"), _produce, Permission.PRODUCING, acts=True),
+    PageRoute("GET", ("topics", "*", "produce"), _form, PagePermission.PRODUCING, acts=True),
+    PageRoute("POST", ("topics", "*", "produce"), _produce, PagePermission.PRODUCING, acts=True),
 )

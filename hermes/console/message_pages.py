@@ -22,10 +22,10 @@ from hermes.console.messages import (
 from hermes.console.page_request import (
     InputError,
     NoSuchPageError,
+    PagePermission,
     PageRequest,
     PageResponse,
     PageRoute,
-    Permission,
 )
 from hermes.console.partition_search import read_one
 from hermes.console.payload_display import FORMATS, ValueReader
@@ -347,10 +347,10 @@ def _as_file(name: str) -> dict[str, str]:
 
 
 ROUTES: Final = (
-    PageRoute("GET", ("topics", "*", "messages"), _messages, Permission.MESSAGES),
-    PageRoute("GET", ("topics", "*", "download"), _download, Permission.MESSAGES),
-    PageRoute("GET", ("topics", "*", "message"), _one, Permission.MESSAGES),
-    PageRoute("GET", ("topics", "*", "raw"), _raw, Permission.MESSAGES),
-    PageRoute("GET", ("topics", "*", "live"), _live, Permission.MESSAGES),
-    PageRoute("GET", ("topics", "*", "tail"), _tail, Permission.MESSAGES),
+    PageRoute("GET", ("topics", "*", "messages"), _messages, PagePermission.MESSAGES),
+    PageRoute("GET", ("topics", "*", "download"), _download, PagePermission.MESSAGES),
+    PageRoute("GET", ("topics", "*", "message"), _one, PagePermission.MESSAGES),
+    PageRoute("GET", ("topics", "*", "raw"), _raw, PagePermission.MESSAGES),
+    PageRoute("GET", ("topics", "*", "live"), _live, PagePermission.MESSAGES),
+    PageRoute("GET", ("topics", "*", "tail"), _tail, PagePermission.MESSAGES),
 )

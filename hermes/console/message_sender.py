@@ -54,7 +54,7 @@ class TypedMessage:
     version: int | None = None
 
 
-class StoredMessage(NamedTuple):
+class AppendedMessage(NamedTuple):
     """Where a message was stored."""
 
     partition: str
@@ -72,7 +72,7 @@ class MessageSender:
         self._cache = cache
         self._records = records
 
-    def send(self, topic: TopicView, partition: str, typed: TypedMessage) -> StoredMessage:
+    def send(self, topic: TopicView, partition: str, typed: TypedMessage) -> AppendedMessage:
         """Append a message, and wait until it is flushed.
 
         Args:
@@ -97,7 +97,7 @@ class MessageSender:
         with self._cluster.own_producer(address) as producer:
             offset = _append(producer, ProduceRequest(topic.name, row.number, data), topic)
         self._cache.forget()
-        return StoredMessage(row.name, offset, len(payload))
+        return AppendedMessage(row.name, offset, len(payload))
 
     def _payload(self, typed: TypedMessage) -> bytes:
         payload = typed.payload.replace("\r\n", "\n").encode()  # browsers send both

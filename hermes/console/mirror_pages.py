@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from hermes.console.page_request import PageRequest, PageResponse, PageRoute, Permission
+from hermes.console.page_request import PagePermission, PageRequest, PageResponse, PageRoute
 from hermes.console.sources import Sources
 from hermes.errors import HermesError
 
@@ -15,4 +15,4 @@ def _mirrors(sources: Sources, request: PageRequest) -> PageResponse:
     return sources.page(request, "mirrors", "mirrors.html", view=view, error="")
 
 
-ROUTES: Final = (PageRoute("GET", ("mirrors",), _mirrors, Permission.CLUSTER),)
+ROUTES: Final = (PageRoute("GET", ("mirrors",), _mirrors, PagePermission.CLUSTER),)

@@ -97,7 +97,7 @@ class PageResponse:
     cookies: Mapping[str, str] = field(default_factory=dict)
 
 
-class Permission(Enum):
+class PagePermission(Enum):
     """What a page requires of its viewer; the first `*` of its address names the topic or group.
 
     OWN_CHOICE    nothing: the page itself leaves out what may not be shown
@@ -135,7 +135,7 @@ class PageRoute:
     method: str
     pattern: tuple[str, ...]
     serve: Callable[..., PageResponse]
-    needs: Permission
+    needs: PagePermission
     acts: bool = False
 
     def match(self, request: PageRequest) -> tuple[str, ...] | None:

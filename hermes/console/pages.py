@@ -36,10 +36,10 @@ from hermes.console.mirror_views import MirrorReader
 from hermes.console.page_request import (
     InputError,
     NoSuchPageError,
+    PagePermission,
     PageRequest,
     PageResponse,
     PageRoute,
-    Permission,
 )
 from hermes.console.registry_records import RegistryRecords
 from hermes.console.rendering import PageRenderer
@@ -81,7 +81,7 @@ _ROUTES: Final[Sequence[PageRoute]] = (
     *audit_pages.ROUTES,
     *security_pages.ROUTES,
 )
-_ABOUT_TOPICS: Final = (Permission.TOPIC, Permission.MESSAGES, Permission.PRODUCING)
+_ABOUT_TOPICS: Final = (PagePermission.TOPIC, PagePermission.MESSAGES, PagePermission.PRODUCING)
 _STATIC: Final = files("hermes.console") / "static"
 _A_YEAR: Final = 365 * 86_400
 
@@ -192,7 +192,7 @@ class Console:
         return PageResponse(content, 200, f"{kind}; charset=utf-8", cached)
 
 
-def _check(needs: Permission, viewer: Viewer, name: str = "", *_: str) -> None:
+def _check(needs: PagePermission, viewer: Viewer, name: str = "", *_: str) -> None:
     """Check a viewer's permission for a page.
 
     Raises:
@@ -200,21 +200,21 @@ def _check(needs: Permission, viewer: Viewer, name: str = "", *_: str) -> None:
         UnknownTopicError: to the viewer there is no such topic.
         NoSuchPageError: nor such a group.
     """
-    if needs is Permission.CLUSTER and not viewer.sees_cluster:
+    if needs is PagePermission.CLUSTER and not viewer.sees_cluster:
         raise viewer.refusal("describe the cluster")
     if needs in _ABOUT_TOPICS and not viewer.sees_topic(name):
         raise error_for(ErrorCode.UNKNOWN_TOPIC, f"topic {name!r}")
-    if needs is Permission.MESSAGES and not viewer.reads_topic(name):
+    if needs is PagePermission.MESSAGES and not viewer.reads_topic(name):
         raise viewer.refusal(f"consume from topic {quoted(name)}")
-    if needs is Permission.PRODUCING and not viewer.produces_to(name):
+    if needs is PagePermission.PRODUCING and not viewer.produces_to(name):
         raise viewer.refusal(f"produce to topic {quoted(name)}")
-    if needs is Permission.ADMIN and not viewer.administers:
+    if needs is PagePermission.ADMIN and not viewer.administers:
         raise viewer.refusal("administer the cluster")
-    if needs is Permission.SCHEMAS and not viewer.sees_schemas:
+    if needs is PagePermission.SCHEMAS and not viewer.sees_schemas:
         raise viewer.refusal("see schemas")
-    if needs in (Permission.GROUP, Permission.MOVING) and not viewer.sees_group(name):
+    if needs in (PagePermission.GROUP, PagePermission.MOVING) and not viewer.sees_group(name):
         raise NoSuchPageError(f"There is no group {printable(name, 200)}.")
-    if needs is Permission.MOVING and not viewer.moves_group(name):
+    if needs is PagePermission.MOVING and not viewer.moves_group(name):
         raise viewer.refusal(f"change the offsets of group {quoted(name)}")
 
 

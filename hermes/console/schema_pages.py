@@ -9,10 +9,10 @@ from typing import Final
 from hermes.console.list_page import ListPage
 from hermes.console.page_request import (
     NoSuchPageError,
+    PagePermission,
     PageRequest,
     PageResponse,
     PageRoute,
-    Permission,
 )
 from hermes.console.payload_display import json_text, lines_text
 from hermes.console.registry_records import RegistryRecords
@@ -102,6 +102,6 @@ def _subject(sources: Sources, request: PageRequest, subject: str) -> PageRespon
 
 
 ROUTES: Final = (
-    PageRoute("GET", ("schemas",), _subjects, Permission.SCHEMAS),
-    PageRoute("GET", ("schemas", "*"), _subject, Permission.SCHEMAS),
+    PageRoute("GET", ("schemas",), _subjects, PagePermission.SCHEMAS),
+    PageRoute("GET", ("schemas", "*"), _subject, PagePermission.SCHEMAS),
 )

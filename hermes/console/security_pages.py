@@ -6,15 +6,15 @@ from typing import Final, NamedTuple
 from hermes.config import BrokerConfig
 from hermes.console.page_request import (
     NoSuchPageError,
+    PagePermission,
     PageRequest,
     PageResponse,
     PageRoute,
-    Permission,
 )
 from hermes.console.sources import Sources
 from hermes.errors import ConfigError
 from hermes.security.access import OPERATIONS_ON, Operation, Resource, ResourceKind
-from hermes.security.deciding import AccessDecision, explain_decision
+from hermes.security.decisions import AccessDecision, explain_decision
 from hermes.security.users import Users
 from hermes.security.users_file import read_users
 
@@ -103,4 +103,4 @@ def _verdict(
     return explain_decision(config.access, _SOURCE, principal, groups, wanted, resource)
 
 
-ROUTES: Final = (PageRoute("GET", ("security",), _security, Permission.ADMIN),)
+ROUTES: Final = (PageRoute("GET", ("security",), _security, PagePermission.ADMIN),)

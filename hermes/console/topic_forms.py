@@ -9,10 +9,10 @@ from hermes.console.change_log import log_change
 from hermes.console.forms import WHOLE, FieldError, Form, typed, typed_number
 from hermes.console.page_request import (
     InputError,
+    PagePermission,
     PageRequest,
     PageResponse,
     PageRoute,
-    Permission,
     redirect,
 )
 from hermes.console.sources import Sources
@@ -239,8 +239,8 @@ def _path(name: str) -> str:
 
 
 ROUTES: Final = (
-    PageRoute("GET", ("create-topic",), _new, Permission.OWN_CHOICE, acts=True),
-    PageRoute("POST", ("create-topic",), _create, Permission.OWN_CHOICE, acts=True),
-    PageRoute("GET", ("topics", "*", "settings"), _settings, Permission.TOPIC, acts=True),
-    PageRoute("POST", ("topics", "*", "settings"), _change, Permission.TOPIC, acts=True),
+    PageRoute("GET", ("create-topic",), _new, PagePermission.OWN_CHOICE, acts=True),
+    PageRoute("POST", ("create-topic",), _create, PagePermission.OWN_CHOICE, acts=True),
+    PageRoute("GET", ("topics", "*", "settings"), _settings, PagePermission.TOPIC, acts=True),
+    PageRoute("POST", ("topics", "*", "settings"), _change, PagePermission.TOPIC, acts=True),
 )

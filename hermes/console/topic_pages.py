@@ -3,7 +3,7 @@
 from typing import Final
 
 from hermes.console.group_views import TopicLag
-from hermes.console.page_request import PageRequest, PageResponse, PageRoute, Permission
+from hermes.console.page_request import PagePermission, PageRequest, PageResponse, PageRoute
 from hermes.console.sources import Sources
 from hermes.console.topic_views import topic_list
 from hermes.console.visibility import visible_cluster, visible_lags
@@ -50,6 +50,6 @@ def _topic(sources: Sources, request: PageRequest, name: str) -> PageResponse:
 
 
 ROUTES: Final = (
-    PageRoute("GET", ("topics",), _topics, Permission.OWN_CHOICE),
-    PageRoute("GET", ("topics", "*"), _topic, Permission.TOPIC),
+    PageRoute("GET", ("topics",), _topics, PagePermission.OWN_CHOICE),
+    PageRoute("GET", ("topics", "*"), _topic, PagePermission.TOPIC),
 )

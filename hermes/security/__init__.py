@@ -12,10 +12,10 @@ from hermes.security.access import (
     Resource,
     ResourceKind,
     Rights,
-    deed,
+    action_text,
 )
 from hermes.security.credentials import PLAIN, ClientSecurity
-from hermes.security.deciding import AccessDecision, AccessRules
+from hermes.security.decisions import AccessDecision, AccessRules
 from hermes.security.principals import ANONYMOUS, INTERNAL, check_user_name
 
 __all__ = [
@@ -32,6 +32,6 @@ __all__ = [
     "Resource",
     "ResourceKind",
     "Rights",
+    "action_text",
     "check_user_name",
-    "deed",
 ]

@@ -80,7 +80,7 @@ _VERBS: Final = {
 }
 
 
-def deed(operation: Operation, resource: Resource) -> str:
+def action_text(operation: Operation, resource: Resource) -> str:
     """An operation for people: `produce to topic 'clicks'`."""
     return f"{_VERBS.get(operation, operation)} {resource}"
 

@@ -19,7 +19,7 @@ from hermes.interfaces import IAuthenticator, User
 from hermes.limited_log import LimitedLog
 from hermes.logs import ModuleLogger
 from hermes.security import ANONYMOUS, INTERNAL
-from hermes.security.tries import LoginAttempts
+from hermes.security.login_attempts import LoginAttempts
 
 #: How often users that don't tell whether they have changed are looked up again.
 LOOK_UP_AGAIN_SECONDS: Final = 60.0
@@ -54,7 +54,7 @@ class Authentication:
 
     Attributes:
         clock, in_thread, authenticator: as given.
-        tries: how fast passwords may be tried.
+        attempts: limits password attempts.
         counts: attempts by (how, result), for metrics.
         lines: takes the log lines that attempts cause.
         revision: equal as long as no change of users was seen.
@@ -71,7 +71,7 @@ class Authentication:
         self.authenticator = authenticator
         self.clock = clock
         self.in_thread = in_thread
-        self.tries = LoginAttempts(clock.seconds)
+        self.attempts = LoginAttempts(clock.seconds)
         self.counts: Counter[tuple[str, str]] = Counter()
         self.lines = LimitedLog(self._log, clock.seconds)
         self.revision = 0
@@ -162,7 +162,7 @@ class Authentication:
             return None
         if len(self._checks.waiting) >= _MOST_CHECKS_WAITING:
             raise HermesError("too many passwords are being checked")
-        wait = self.tries.begin(address, name)
+        wait = self.attempts.begin(address, name)
         if wait is None:
             self.refused("password", "too_many", address, None)
             return None
@@ -181,7 +181,7 @@ class Authentication:
             known = await self.in_thread(authenticator.find, name)
             self.refused("password", "wrong", address, known)
             return None
-        self.tries.succeeded(address, name)
+        self.attempts.succeeded(address, name)
         self.counts["password", "accepted"] += 1
         self._known[user.name] = user
         return user

@@ -234,7 +234,7 @@ class Gate:
 
     async def _finish(self, message: bytes) -> bytes:
         authentication, server = self._authentication, self._server
-        wait = authentication.tries.begin(self._client.host, server.name)
+        wait = authentication.attempts.begin(self._client.host, server.name)
         if wait is None:
             return self._refuse("too_many", "there were too many failures: try again later")
         if wait:
@@ -243,7 +243,7 @@ class Gate:
             user, final = server.finish(message)
         except NotAuthenticatedError as error:
             return self._refuse("wrong", str(error))
-        authentication.tries.succeeded(self._client.host, server.name)
+        authentication.attempts.succeeded(self._client.host, server.name)
         authentication.counts[self._mechanism, "accepted"] += 1
         if self._connection is not None:
             self._connection.admit(user, self._revision)

@@ -34,7 +34,7 @@ from hermes.protocol import (
     encode_refusal,
 )
 from hermes.quoting import quoted
-from hermes.security import CLUSTER, Operation, Resource, deed
+from hermes.security import CLUSTER, Operation, Resource, action_text
 from hermes.server.authorization import Authorization
 from hermes.server.clients import Client
 from hermes.server.metrics import Metrics, reason_of
@@ -163,7 +163,9 @@ class Refusals:
         """The error of what isn't permitted, for whoever reports it otherwise."""
         if self.permits(client, operation, resource):
             return None
-        return NotAuthorizedError(f"{quoted(client.principal)} may not {deed(operation, resource)}")
+        return NotAuthorizedError(
+            f"{quoted(client.principal)} may not {action_text(operation, resource)}"
+        )
 
     def produce_error(self, client: Client, topic: str, exists: bool) -> NotAuthorizedError | None:
         """The same of producing to a topic, which creates one that doesn't exist."""

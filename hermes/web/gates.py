@@ -24,13 +24,13 @@ from hermes.errors import HermesError
 from hermes.limited_log import LimitedLog
 from hermes.quoting import quoted
 from hermes.security import ANONYMOUS
-from hermes.web.answers import ErrorPage
 from hermes.web.logins import (
     BadCredentialsError,
     Logins,
     TooBusyError,
     parse_authorization,
 )
+from hermes.web.responses import ErrorPage
 
 _CHALLENGE: Final = b'Basic realm="Hermes", charset="UTF-8"'
 
@@ -86,7 +86,7 @@ class WebGate:
         self._name_of = name_of
         self._refused = refused
 
-    def pass_on(self, request: Any, rule: Rule, resource: Any, lines: LimitedLog) -> Any:
+    def pass_on(self, request: Any, rule: Rule, resource: Any, log: LimitedLog) -> Any:
         """The resource that a request asks for, or a page in its place; sets `principal`."""
         if rule.is_open:
             return resource
@@ -98,7 +98,7 @@ class WebGate:
                 text = f"{quoted(found)} may not {rule.action}: an access rule has to allow it"
                 found = _Refusal("not_authorized", HTTPStatus.FORBIDDEN, text)
             if isinstance(found, _Refusal):
-                return self._page(found, request, resource, lines)
+                return self._page(found, request, resource, log)
             request.principal = found
             return resource
 
@@ -140,9 +140,9 @@ class WebGate:
             lambda is_right: given.user if is_right else _WRONG, _could_not_tell
         )
 
-    def _page(self, refusal: _Refusal, request: Any, resource: Any, lines: LimitedLog) -> Any:
+    def _page(self, refusal: _Refusal, request: Any, resource: Any, log: LimitedLog) -> Any:
         self._refused(refusal.reason)
-        lines.warn(
+        log.warn(
             refusal.reason,
             "refused {method} {path} of {peer}: {text}",
             method=request.method.decode("latin-1"),

@@ -83,11 +83,11 @@ class UserChecks:
     """
 
     def __init__(self, reactor: Any, authenticator: Any) -> None:
-        from hermes.security.tries import LoginAttempts  # as little needed as users are
+        from hermes.security.login_attempts import LoginAttempts  # as little needed as users are
 
         self._reactor = reactor
         self._authenticator = authenticator
-        self._tries = LoginAttempts(reactor.seconds)
+        self._attempts = LoginAttempts(reactor.seconds)
         self._turns = DeferredSemaphore(_CHECKS_AT_ONCE)
         self._pool = ThreadPool(0, _CHECKS_AT_ONCE, "hermes-logins")
         self._pool.start()
@@ -98,7 +98,7 @@ class UserChecks:
     async def _check(self, address: str, name: str, password: str) -> Any:
         from hermes.security.passwords import verify_password
 
-        wait = self._tries.begin(address, name)
+        wait = self._attempts.begin(address, name)
         if wait is None:
             return None
         if wait:
@@ -113,7 +113,7 @@ class UserChecks:
             password,
         )
         if user is not None:
-            self._tries.succeeded(address, name)
+            self._attempts.succeeded(address, name)
         return user
 
     def stop(self) -> None:

@@ -16,9 +16,9 @@ from twisted.web.resource import Resource, getChildForRequest
 
 from hermes.limited_log import LimitedLog
 from hermes.logs import ModuleLogger
-from hermes.web.answers import ErrorPage
 from hermes.web.gates import Rule, WebGate
 from hermes.web.hosts import AcceptedHosts
+from hermes.web.responses import ErrorPage
 
 #: Nothing but what this site serves itself, and no inline script or style.
 CONTENT_SECURITY_POLICY = (
@@ -124,7 +124,7 @@ class _Request(server.Request):
 
     def __init__(self, channel: Any, *queued: bool) -> None:
         super().__init__(channel, *queued)
-        self._lines: LimitedLog = channel.site.lines
+        self._limited_log: LimitedLog = channel.site.limited_log
 
     def gotLength(self, length: int | None) -> None:
         """Refuse a body by its declared length."""
@@ -161,7 +161,7 @@ class _Request(server.Request):
     def processingFailed(self, reason: Failure) -> Failure:
         """Log an internal error; tell the client no more than that there was one."""
         path = self.uri.decode("latin-1")
-        self._lines.failure("failed", "a request for {path} failed", reason, path=path)
+        self._limited_log.failure("failed", "a request for {path} failed", reason, path=path)
         if self._disconnected or self.finished:
             return reason
         if self.startedWriting:  # all that is left to say is that the rest doesn't come
@@ -200,7 +200,7 @@ class _Channel(http.HTTPChannel):
         try:
             super().dataReceived(data)
         except Exception as error:
-            self.site.lines.warn(
+            self.site.limited_log.warn(
                 "unreadable",
                 "closing an HTTP connection from {peer}: its request can't be read ({error})",
                 peer=self.transport.getPeer(),
@@ -247,7 +247,7 @@ class Site(server.Site):
 
     Attributes:
         channels: the open connections, the oldest first.
-        lines: logs what clients can cause.
+        limited_log: logs what clients can cause.
         on_closed: called after one has ended.
     """
 
@@ -263,7 +263,7 @@ class Site(server.Site):
         self._gate = gate or WebGate()
         self._hosts = hosts
         self.channels: dict[_Channel, None] = {}
-        self.lines = LimitedLog(ModuleLogger(), reactor.seconds)
+        self.limited_log = LimitedLog(ModuleLogger(), reactor.seconds)
         self.on_closed = lambda: None
 
     def startFactory(self) -> None:
@@ -308,7 +308,7 @@ class Site(server.Site):
             if _is_part_of_another_site(request):
                 return ErrorPage(HTTPStatus.FORBIDDEN, "pages of other sites can only link to it")
         rule = self._root.rule(request.postpath[0])
-        return self._gate.pass_on(request, rule, super().getResourceFor(request), self.lines)
+        return self._gate.pass_on(request, rule, super().getResourceFor(request), self.limited_log)
 
 
 def _is_part_of_another_site(request: Any) -> bool:

@@ -17,7 +17,7 @@ from hermes.broker.service import raise_descriptor_limit
 from hermes.broker.serving import ServingBroker
 from hermes.config import parse_broker_config
 from hermes.metrics import OPENMETRICS, TEXT
-from hermes.web.answers import TURN_SECONDS
+from hermes.web.responses import TURN_SECONDS
 
 _PARTITIONS = 10_000
 _LONGEST_TURN_SECONDS = 0.020

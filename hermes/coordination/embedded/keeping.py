@@ -78,7 +78,7 @@ class Keeper(Generic[_Prepared]):
         self._call: Any = None  # the next check, or the next retry
         self._is_stopping = False
         self._problem = ""  # why it is out of service; empty while it serves
-        self._tries = 0
+        self._attempts = 0
         self._since = 0.0  # when it began to serve, or to be out of service
         self._next_snapshot = 0.0
         self._put_back = 0
@@ -179,8 +179,8 @@ class Keeper(Generic[_Prepared]):
                 advice=advice,
             )
         self._problem = str(error) or repr(error)
-        pause = growing_pause(_FIRST_PAUSE_SECONDS, self._tries, _LONGEST_PAUSE_SECONDS)
-        self._tries += 1
+        pause = growing_pause(_FIRST_PAUSE_SECONDS, self._attempts, _LONGEST_PAUSE_SECONDS)
+        self._attempts += 1
         self._later(pause, self._try_again)
 
     def _try_again(self) -> None:
@@ -207,7 +207,7 @@ class Keeper(Generic[_Prepared]):
     def _check(self) -> None:
         now = self._reactor.seconds()
         if now - self._since >= _SOUND_SECONDS:
-            self._tries = 0
+            self._attempts = 0
         is_due = now >= self._next_snapshot
         if is_due:
             self._next_snapshot = now + SNAPSHOT_SECONDS

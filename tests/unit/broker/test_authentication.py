@@ -153,7 +153,7 @@ def test_clear_passwords_are_checked_counted_and_slowed_down(bench: BrokerBench)
     bench.clock.advance(0.5)
     assert authentication.counts == {("password", "accepted"): 2, ("password", "wrong"): 5}
     for _ in range(20):
-        authentication.tries.begin("192.0.2.9", "alice")
+        authentication.attempts.begin("192.0.2.9", "alice")
     assert result_of(authentication.check_password("192.0.2.9", "alice", "wonder")) is None
     assert authentication.counts["password", "too_many"] == 1
 

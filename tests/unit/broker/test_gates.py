@@ -252,7 +252,7 @@ def test_failures_slow_down_whoever_made_them_and_hold_nothing_up(
 
 def test_far_too_many_failures_are_not_looked_at(bench: BrokerBench, connect: Connect) -> None:
     for _ in range(20):
-        bench.authentication.tries.begin("192.0.2.1", "alice")
+        bench.authentication.attempts.begin("192.0.2.1", "alice")
     with pytest.raises(NotAuthenticatedError, match="too many failures: try again later"):
         log_in(connect(), "alice", "wonder")
     assert bench.authentication.counts == {("SCRAM-SHA-256", "too_many"): 1}
@@ -262,7 +262,7 @@ def test_who_leaves_while_it_is_slowed_down_is_forgotten(
     bench: BrokerBench, connect: Connect
 ) -> None:
     for _ in range(10):
-        bench.authentication.tries.begin("192.0.2.1", "alice")
+        bench.authentication.attempts.begin("192.0.2.1", "alice")
     connection, transport = connect()
     client = ScramClient("alice", "wonder")
     challenge = ask(connection, transport, "SCRAM-SHA-256", client.first())
@@ -284,7 +284,7 @@ def test_users_that_can_not_be_looked_up_may_try_again(
     assert answer.startswith(b"\0\x43"), "which is worth another try"
     assert connected[1].disconnecting
     assert "the directory is down" in lines[0]
-    assert bench.authentication.tries.begin("192.0.2.1", "alice") == 0.0
+    assert bench.authentication.attempts.begin("192.0.2.1", "alice") == 0.0
     directory.is_down = False
     log_in(connect(), "alice", "wonder")
 

@@ -8,7 +8,7 @@ from twisted.python.failure import Failure
 
 from hermes.broker.monitoring import Monitoring
 from hermes.web import AcceptedHosts, MetricsResource, Root, Site
-from hermes.web.operating import MAX_SCRAPES
+from hermes.web.monitoring import MAX_SCRAPES
 
 
 class _NeverKnown(Monitoring):

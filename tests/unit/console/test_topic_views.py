@@ -7,7 +7,7 @@ from hermes.console.cluster_sampler import ClusterView, TopicRow
 from hermes.console.group_sources import GroupPartition
 from hermes.console.live_tail import format_places, parse_places
 from hermes.console.messages import SearchEnd
-from hermes.console.page_request import InputError, PageRequest, PageRoute, Permission, redirect
+from hermes.console.page_request import InputError, PagePermission, PageRequest, PageRoute, redirect
 from hermes.console.topic_views import PartitionRow, TopicView, is_numbered, topic_list
 from hermes.coordination.layout import BrokerPartition
 from hermes.protocol import BrokerMetadata
@@ -104,7 +104,7 @@ def test_parameters_are_checked():
 
 
 def test_a_route_passes_on_what_stands_for_a_star():
-    route = PageRoute("GET", ("topics", "*", "live"), lambda: None, Permission.OWN_CHOICE)
+    route = PageRoute("GET", ("topics", "*", "live"), lambda: None, PagePermission.OWN_CHOICE)
     assert route.match(PageRequest("GET", ("topics", "clicks", "live"))) == ("clicks",)
     assert route.match(PageRequest("GET", ("topics", "clicks"))) is None
     assert route.match(PageRequest("POST", ("topics", "clicks", "live"))) is None

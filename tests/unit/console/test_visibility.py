@@ -8,7 +8,7 @@ from hermes.console.charts import Chart
 from hermes.console.cluster_client import BrokerState, ListenAddress
 from hermes.console.cluster_sampler import ClusterView, TopicRow
 from hermes.console.group_views import GroupView, Lag, LagRow, MemberRow, TopicLag
-from hermes.console.page_request import NoSuchPageError, PageRequest, Permission
+from hermes.console.page_request import NoSuchPageError, PagePermission, PageRequest
 from hermes.console.pages import _ROUTES, _check
 from hermes.console.viewer import ANYBODY, NotAllowedError, Viewer
 from hermes.console.visibility import visible_cluster, visible_group, visible_lags
@@ -125,36 +125,36 @@ def test_groups_of_a_topic():
 
 def test_every_page_says_what_it_needs():
     """So that a new one can't forget it: these are all that look after themselves."""
-    own = {route.pattern for route in _ROUTES if route.needs is Permission.OWN_CHOICE}
+    own = {route.pattern for route in _ROUTES if route.needs is PagePermission.OWN_CHOICE}
     assert own == {(), ("theme",), ("topics",), ("create-topic",), ("groups",), ("audit",)}
     for route in _ROUTES:
         assert route.acts or route.method == "GET", "what changes something says so"
-        if route.needs in (Permission.TOPIC, Permission.MESSAGES, Permission.PRODUCING):
+        if route.needs in (PagePermission.TOPIC, PagePermission.MESSAGES, PagePermission.PRODUCING):
             assert route.pattern[:2] == ("topics", "*")
-        assert (route.needs is Permission.SCHEMAS) == (route.pattern[:1] == ("schemas",))
-        if route.needs in (Permission.GROUP, Permission.MOVING):
+        assert (route.needs is PagePermission.SCHEMAS) == (route.pattern[:1] == ("schemas",))
+        if route.needs in (PagePermission.GROUP, PagePermission.MOVING):
             assert route.pattern[:2] == ("groups", "*")
-    messages = {r.pattern[2:] for r in _ROUTES if r.needs is Permission.MESSAGES}
+    messages = {r.pattern[2:] for r in _ROUTES if r.needs is PagePermission.MESSAGES}
     assert messages == {(x,) for x in ("messages", "download", "message", "raw", "live", "tail")}
 
 
 def test_what_may_not_be_described_is_not_there():
-    for needs in (Permission.TOPIC, Permission.MESSAGES):
+    for needs in (PagePermission.TOPIC, PagePermission.MESSAGES):
         with pytest.raises(UnknownTopicError, match="secret"):
             _check(needs, CLICKS, "secret")
-    for needs in (Permission.GROUP, Permission.MOVING):
+    for needs in (PagePermission.GROUP, PagePermission.MOVING):
         with pytest.raises(NoSuchPageError, match="no group g"):
             _check(needs, CLICKS, "g")
     with pytest.raises(NotAllowedError, match="'alice' may not consume from topic 'clicks'"):
-        _check(Permission.MESSAGES, CLICKS, "clicks")
+        _check(PagePermission.MESSAGES, CLICKS, "clicks")
     with pytest.raises(NotAllowedError, match="'alice' may not see schemas"):
-        _check(Permission.SCHEMAS, CLICKS)
+        _check(PagePermission.SCHEMAS, CLICKS)
     with pytest.raises(NotAllowedError, match="'alice' may not describe the cluster"):
-        _check(Permission.CLUSTER, CLICKS)
+        _check(PagePermission.CLUSTER, CLICKS)
     with pytest.raises(NotAllowedError, match="'alice' may not change the offsets of group 'g'"):
-        _check(Permission.MOVING, ALL, "g")
-    _check(Permission.MESSAGES, viewer((["consume"], {"topic": "clicks"})), "clicks")
-    _check(Permission.MOVING, viewer((["group"], {"group": "g"})), "g")
+        _check(PagePermission.MOVING, ALL, "g")
+    _check(PagePermission.MESSAGES, viewer((["consume"], {"topic": "clicks"})), "clicks")
+    _check(PagePermission.MOVING, viewer((["group"], {"group": "g"})), "g")
     assert not ALL.administers
     assert ALL.may(Operation.DESCRIBE, CLUSTER)
 

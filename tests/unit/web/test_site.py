@@ -126,7 +126,9 @@ def test_an_error_comes_as_the_client_reads_it(accept: str, content_type: str, t
 def test_a_fault_is_logged_and_not_shown(client: _Client, monkeypatch: pytest.MonkeyPatch) -> None:
     logged: list[Any] = []
     monkeypatch.setattr(
-        client.site.lines, "failure", lambda kind, text, failure, **rest: logged.append(failure)
+        client.site.limited_log,
+        "failure",
+        lambda kind, text, failure, **rest: logged.append(failure),
     )
     response = client.ask("/broken", "Host: localhost")
     assert response.startswith("HTTP/1.1 500 Internal Server Error")
@@ -204,7 +206,7 @@ def test_what_twisted_fails_to_read_closes_the_connection_with_a_line(
     aborted: list[bool] = []
     lines: list[str] = []
     monkeypatch.setattr(client.transport, "abortConnection", lambda: aborted.append(True))
-    monkeypatch.setattr(client.site.lines, "warn", lambda kind, *_, **__: lines.append(kind))
+    monkeypatch.setattr(client.site.limited_log, "warn", lambda kind, *_, **__: lines.append(kind))
     client.ask("/mine", "Host: localhost", "Content-Length: " + "9" * 5000)
     assert (aborted, lines) == ([True], ["unreadable"])
 

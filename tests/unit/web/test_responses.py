@@ -13,7 +13,7 @@ from twisted.web.resource import Resource
 
 from hermes.limited_log import LimitedLog
 from hermes.web import AcceptedHosts, Root, Site, respond_later, stream
-from hermes.web.answers import STALLED_SECONDS, TURN_SECONDS
+from hermes.web.responses import STALLED_SECONDS, TURN_SECONDS
 
 
 class _Answer(Resource):

@@ -93,7 +93,7 @@ class LoginAttempts:
         client = client_of(address)
         with self._lock:
             for failures, key in self._counted(client, user):
-                failures.take_back(key)
+                failures.remove(key)
             pair = _pair(client, user)  # of a user that there is
             self._known[pair] = None
             self._known.move_to_end(pair)
@@ -137,7 +137,7 @@ class _Failures:
         if len(self._counts) > _MOST_REMEMBERED:
             self._counts.popitem(last=False)
 
-    def take_back(self, key: str) -> None:
+    def remove(self, key: str) -> None:
         left = self._count(key) - 1
         if left > 0:
             self._counts[key] = left, self._clock()

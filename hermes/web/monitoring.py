@@ -7,7 +7,7 @@ from typing import Any
 from twisted.web.resource import Resource
 
 from hermes.metrics import content_type
-from hermes.web.answers import ErrorPage, stream, write_json
+from hermes.web.responses import ErrorPage, stream, write_json
 
 #: How many scrapes are answered at once: each takes a turn of its own of the reactor, and memory.
 MAX_SCRAPES = 4

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hermes.security.tries import LoginAttempts, client_of
+from hermes.security.login_attempts import LoginAttempts, client_of
 
 
 class Clock:

@@ -40,7 +40,7 @@ class AccessDecision(NamedTuple):
     rule: AccessRule | None = None
 
 
-class _Some:
+class _RuleSet:
     """The rules that allow, or those that deny, a principal an operation on resources of a kind.
 
     Args:
@@ -78,7 +78,7 @@ class AccessRules:
 
     def __init__(self, rules: Iterable[AccessRule]) -> None:
         self.rules: Final = tuple(rules)
-        self._selected: dict[_Key, tuple[_Some, _Some]] = {}
+        self._selected: dict[_Key, tuple[_RuleSet, _RuleSet]] = {}
 
     def allows(
         self, principal: str, groups: frozenset[str], operation: Operation, resource: Resource
@@ -131,7 +131,7 @@ class AccessRules:
 
     def _select(
         self, principal: str, groups: frozenset[str], operation: Operation, kind: ResourceKind
-    ) -> "tuple[_Some, _Some]":
+    ) -> "tuple[_RuleSet, _RuleSet]":
         """The rules that apply: those that deny, those that allow."""
         key = (principal, groups, operation, kind)
         selected = self._selected.get(key)
@@ -144,8 +144,8 @@ class AccessRules:
                 and rule.concerns(principal, groups)
             ]
             selected = (
-                _Some((rule for rule in some if not rule.allow), in_doubt=True),
-                _Some((rule for rule in some if rule.allow), in_doubt=False),
+                _RuleSet((rule for rule in some if not rule.allow), in_doubt=True),
+                _RuleSet((rule for rule in some if rule.allow), in_doubt=False),
             )
             if len(self._selected) >= _MOST_SELECTED:
                 self._selected = {}
