@@ -19,6 +19,7 @@ from hermes_testkit import TWISTD, BrokerProcess
 from hypothesis import settings
 from left_behind import Guard
 from secrets_hook import pytest_runtest_makereport
+from soak import times
 
 __all__ = ["pytest_runtest_makereport"]
 
@@ -27,6 +28,7 @@ VECTORS = Path(__file__).parent / "vectors"
 # No deadline, because a busy machine is no fault of the code; no database, so that a run depends
 # on no other. pytest-randomly prints its seed and gives it to hypothesis too.
 settings.register_profile("hermes", deadline=None, database=None)
+settings.register_profile("soak", settings.get_profile("hermes"), max_examples=times(2000))
 settings.load_profile("hermes")
 
 

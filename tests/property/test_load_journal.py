@@ -14,6 +14,7 @@ from typing import TypeVar
 
 import pyarrow.parquet as pq
 import pytest
+from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from loaded_topic import CLICKS, SIZE, LoadedTopic
@@ -225,7 +226,7 @@ class World:
 
 @pytest.mark.parametrize("is_atomic", [True, False], ids=["moves", "copies"])
 @given(seed=st.integers(0, 2**32 - 1))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_whatever_ends_wherever_each_message_counts_once(is_atomic: bool, seed: int) -> None:
     world = World(seed, is_atomic)
     with pytest.MonkeyPatch.context() as patch:

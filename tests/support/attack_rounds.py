@@ -108,7 +108,7 @@ def _send_all(
     """Send and partly read, until nothing moves; the bytes sent, and the broker's memory."""
     view, sent_bytes, rss_bytes = memoryview(kind.data), 0, broker.memory_bytes()
     now = time.monotonic()
-    quiet_seconds = min(_QUIET_SECONDS, seconds / 40)
+    quiet_seconds = max(_LOOK_SECONDS, min(_QUIET_SECONDS, seconds / 40))
     end, quiet_at, look_at = now + seconds, now + 2 * quiet_seconds, now
     with ExitStack() as stack:
         selector = stack.enter_context(selectors.DefaultSelector())

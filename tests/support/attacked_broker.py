@@ -77,6 +77,7 @@ def _attack(
         log_dir=str(place / "logs"),
         topics={WIDE_TOPIC: {"partitions": 100}},
         max_topics=max_topics,
+        stop_timeout="5s",
         coordination="embedded",
         coordination_listen=f"tcp:{coordination_port}:interface=127.0.0.1",
         **({"kafka_listen": f"tcp:{kafka_port}:interface=127.0.0.1"} if is_kafka else {}),

@@ -6,7 +6,7 @@ from typing import Any
 
 from broker_bench import BrokerBench, log_lines
 from hermes_testkit import fetch, message, produce, produce_acknowledged, waiting_fetch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.error import ConnectionDone
@@ -76,7 +76,6 @@ class Client:
             self.connection.give_up("the test says so")
 
 
-@settings(max_examples=150)
 @given(st.lists(st.sampled_from(EVENTS), max_size=25))
 def test_any_order_of_events_ends_with_nothing_left(events: list[str]) -> None:
     with tempfile.TemporaryDirectory() as directory, log_lines() as lines:

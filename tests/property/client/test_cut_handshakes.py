@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from byte_cutter import ByteCutter, Cut
 from client_drivers import DRIVERS, Driver
+from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -37,7 +38,7 @@ def test_a_cut_at_any_byte_is_no_refusal_and_the_next_connection_is_good(
     cutter = ByteCutter((broker.host, broker.port))
     security: dict[str, Any] = broker.client_settings("alice")
 
-    @settings(max_examples=30)
+    @settings(max_examples=examples(30))
     @given(cut=cuts)
     def check(cut: Cut) -> None:
         client.disconnect()

@@ -1,5 +1,6 @@
 """A consumer group under whatever its members do: nothing is read twice, and it always settles."""
 
+from example_counts import examples
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -168,4 +169,6 @@ def _is_counted_on(member: SimulatedMember, known: dict[str, Consumer]) -> bool:
 
 
 TestConsumerGroups = ConsumerGroups.TestCase
-TestConsumerGroups.settings = settings(max_examples=80, stateful_step_count=30, deadline=None)
+TestConsumerGroups.settings = settings(
+    max_examples=examples(80), stateful_step_count=30, deadline=None
+)

@@ -2,6 +2,7 @@
 
 from itertools import pairwise
 
+from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -102,7 +103,6 @@ def cut(stream, positions):
     return [stream[a:b] for a, b in pairwise(places)]
 
 
-@settings(max_examples=300)
 @given(streams, st.data())
 def test_any_chunking_gives_the_same_requests(stream, data):
     whole = received([stream])
@@ -111,13 +111,12 @@ def test_any_chunking_gives_the_same_requests(stream, data):
     assert received(cut(stream, positions)) == whole
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(streams)
 def test_bytes_may_come_one_by_one(stream):
     assert received([stream[n : n + 1] for n in range(len(stream))]) == received([stream])
 
 
-@settings(max_examples=100)
 @given(streams, st.data())
 def test_several_pieces_may_arrive_before_anything_is_taken(stream, data):
     positions = data.draw(st.lists(st.integers(0, len(stream)), max_size=8))

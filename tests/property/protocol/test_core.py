@@ -15,6 +15,7 @@ from either_core import (
     what_is_produced,
     what_records_are,
 )
+from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -96,7 +97,7 @@ def with_each(what: Callable[..., object], *arguments: object) -> None:
     assert results[0] == results[1]
 
 
-@settings(max_examples=600)
+@settings(max_examples=examples(150))
 @given(
     sets(),
     st.sampled_from([0, 1, 1 << 40, (1 << 63) - 100, 1 << 70]),
@@ -107,7 +108,6 @@ def test_a_consumer_sees_the_same(data: bytes, base: int, on_corrupt: str, deep:
     with_each(what_a_consumer_sees, data, base, on_corrupt, deep)
 
 
-@settings(max_examples=400)
 @given(sets(), st.sampled_from([0, (1 << 63) - 100]), st.sampled_from(["raise", "skip"]))
 def test_rows_say_what_messages_say(data: bytes, base: int, on_corrupt: str) -> None:
     def rows() -> object:
@@ -120,13 +120,11 @@ def test_rows_say_what_messages_say(data: bytes, base: int, on_corrupt: str) -> 
     with_each(rows)
 
 
-@settings(max_examples=400)
 @given(sets(), st.integers(0, 500))
 def test_a_broker_sees_the_same(data: bytes, most: int) -> None:
     with_each(what_a_broker_sees, data, most)
 
 
-@settings(max_examples=300)
 @given(st.data())
 def test_every_part_of_it_counts_the_same(data: st.DataObject) -> None:
     whole = data.draw(sets())
@@ -138,7 +136,6 @@ def test_every_part_of_it_counts_the_same(data: st.DataObject) -> None:
 PREFIX = bytes.fromhex("0000 0001 74 00000003")
 
 
-@settings(max_examples=400)
 @given(st.data())
 def test_produces_are_collected_alike(data: st.DataObject) -> None:
     plain = st.lists(payloads, max_size=3).map(encode_message_set)
@@ -187,7 +184,7 @@ times = st.integers(-3, 300) | st.integers(-(2**63), 2**63 - 1)
 DAMAGE = ["80", "ff", "01", "8080808080", "ffffffff7f", "80808080808080808001", "ff" * 12]
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     st.lists(st.tuples(times, parts, parts, headers.map(tuple)), max_size=5),
     st.lists(st.tuples(st.integers(0, 300), st.sampled_from(DAMAGE)), max_size=2),
@@ -212,7 +209,6 @@ def test_records_are_what_they_are(
     assert unkeyed == len(listed)
 
 
-@settings(max_examples=200)
 @given(
     st.lists(
         st.text(max_size=20)

@@ -16,6 +16,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from example_counts import examples
 from hypothesis import note, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -360,4 +361,4 @@ class LogMachine(RuleBasedStateMachine):
 
 
 TestLogMachine = LogMachine.TestCase
-TestLogMachine.settings = settings(max_examples=60, stateful_step_count=40)
+TestLogMachine.settings = settings(max_examples=examples(60), stateful_step_count=40)

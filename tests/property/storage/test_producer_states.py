@@ -7,6 +7,7 @@ with their names, transactions left out.
 from dataclasses import dataclass, field
 
 import pytest
+from example_counts import examples
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -272,7 +273,7 @@ class Producers(RuleBasedStateMachine):
 
 
 TestProducers = Producers.TestCase
-TestProducers.settings = settings(max_examples=150, stateful_step_count=40)
+TestProducers.settings = settings(max_examples=examples(100), stateful_step_count=40)
 
 
 def test_what_a_snapshot_holds_has_expired_as_in_a_running_log() -> None:

@@ -11,6 +11,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from example_counts import examples
 from hypothesis import note, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -322,4 +323,4 @@ class BatchLogMachine(RuleBasedStateMachine):
 
 
 TestBatchLogMachine = BatchLogMachine.TestCase
-TestBatchLogMachine.settings = settings(max_examples=40, stateful_step_count=30)
+TestBatchLogMachine.settings = settings(max_examples=examples(40), stateful_step_count=30)

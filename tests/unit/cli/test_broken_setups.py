@@ -135,7 +135,11 @@ def with_server(option):
         for name in with_server(option)
     ],
 )
-def test_a_server_that_is_not_there_or_never_answers(run, request, places, option, name, whose):
+def test_a_server_that_is_not_there_or_never_answers(
+    run, request, places, monkeypatch, option, name, whose
+):
+    # It has no --timeout: it runs for good.
+    monkeypatch.setattr("hermes.cli.registry._TIMEOUT_SECONDS", 0.5)
     line = [*arguments_for(name, **places), option, request.getfixturevalue(whose)]
     if "--timeout" in options_of(name):
         line += ["--timeout", "0.1"]
