@@ -19,7 +19,7 @@ from twisted.internet.testing import StringTransport
 from twisted.logger import Logger
 
 from hermes.coordination.embedded.clients import Clients
-from hermes.coordination.embedded.committing import CommitQueue
+from hermes.coordination.embedded.commit_queue import CommitQueue
 from hermes.coordination.embedded.connection import CoordinationFactory
 from hermes.coordination.embedded.processor import RequestProcessor, ServerState
 from hermes.limited_log import LimitedLog

@@ -22,7 +22,7 @@ from hermes.cluster.topic_registry import TopicRegistry
 from hermes.config import BrokerConfig
 from hermes.config.kinds import FORMAT_0_7, FORMAT_KAFKA
 from hermes.coordination.embedded import EmbeddedCoordination
-from hermes.coordination.embedded.guard import Users
+from hermes.coordination.embedded.guard import PasswordChecker
 from hermes.coordination.embedded.rights import Rules
 from hermes.coordination.embedded.store import FILE_NAME
 from hermes.coordination.listeners import BrokerListeners
@@ -64,7 +64,7 @@ class Coordination:
         now_ms: Callable[[], int],
         *,
         own: OwnAccess | None = None,
-        users: Users | None = None,
+        users: PasswordChecker | None = None,
         rules: Rules | None = None,
     ) -> None:
         self.security = PLAIN

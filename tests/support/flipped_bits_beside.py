@@ -13,10 +13,10 @@ from mirrored_logs import MirroredLog, SourceCopy
 from storage_fakes import UnsyncedFiles
 from storage_logs import NOW_MS, read_all, settings
 
-from hermes.coordination.embedded.changes import NodeWritten, SessionOpened
-from hermes.coordination.embedded.records import OPEN_ACL
+from hermes.coordination.embedded.jute_records import OPEN_ACL
 from hermes.coordination.embedded.snapshots import restore
-from hermes.coordination.embedded.store import FILE_NAME, Store, snapshot_path
+from hermes.coordination.embedded.store import FILE_NAME, CoordinationStore, snapshot_path
+from hermes.coordination.embedded.tree_changes import NodeWritten, SessionOpened
 from hermes.errors import ConfigError, StorageError
 from hermes.protocol.records import encode_batch
 from hermes.registry.home import HomeBroker
@@ -53,7 +53,7 @@ class Kind(NamedTuple):
 
 
 def _make_coordination(path: Path) -> None:
-    store = Store(path / FILE_NAME)
+    store = CoordinationStore(path / FILE_NAME)
     store.open()
     for number in range(1, 60):
         data = b"%d" % number * 9
@@ -64,7 +64,7 @@ def _make_coordination(path: Path) -> None:
 
 
 def _look_at_coordination(path: Path) -> Seen:
-    store = Store(path / FILE_NAME)
+    store = CoordinationStore(path / FILE_NAME)
     try:
         stored = store.open(may_create=False)
     except StorageError as error:

@@ -2,24 +2,24 @@
 
 receiver
     bytes -> four-letter words and frames
-jute, records, requests, responses
+jute, jute_records, zookeeper_requests, zookeeper_responses
     frames <-> values
-tree, transaction, access
+tree, transaction, access_control
     the nodes and every change to them, as pure state
-watches, sessions
+watches, server_sessions
     who is notified and who is alive
-rights, shown_names
+rights, visible_names
     who a client is, and what it may do: by the access rules, by ACLs
-reading, writing, processor
+read_requests, write_requests, processor
     what a request does, and who is sent what
-guard, proofs, guarded
+guard, proofs, guarded_processor
     what a listener asks of its clients, and what they may do until they have answered
-changes, committing
+tree_changes, commit_queue
     group commit: nothing is sent before the changes that it reflects are on disk
-database, store, snapshots, keeping
+database, store, snapshots, store_keeper
     the file: what proves it whole, its copies, and what happens when it is damaged
-limits, clients, connection, words, service
-    Twisted: sockets, who is served next, what clients may cost, four-letter words, start and stop
+limits, clients, connection, four_letter_words, service
+    Twisted: sockets, who is served next, what clients may cost, start and stop
 
 References go one way, from the service down to the state; what happens below is reported upwards by
 callbacks. A connection knows the processor and the other clients' table, never its factory.

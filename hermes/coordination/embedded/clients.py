@@ -12,9 +12,9 @@ longest time is cut off: an honest one has finished with its bytes long before t
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from hermes.coordination.embedded.guarded import GuardedProcessor
+from hermes.coordination.embedded.four_letter_words import ClientReport, ServerReport, Statistics
+from hermes.coordination.embedded.guarded_processor import GuardedProcessor
 from hermes.coordination.embedded.limits import LIGHT_BYTES, MAX_HELD_BYTES, SMALL_BYTES
-from hermes.coordination.embedded.words import ClientReport, Report, Statistics
 from hermes.limited_log import LimitedLog
 from hermes.logs import ModuleLogger
 
@@ -26,7 +26,7 @@ _QUANTUM_SECONDS: Final = 0.0005
 _ALL_SECONDS: Final = 0.1
 
 
-class Client(Protocol):
+class CoordinationClient(Protocol):
     """A connection, as the others' table sees it."""
 
     @property
@@ -56,8 +56,10 @@ class RoundRobin:
 
     def __init__(self, clock: Any) -> None:
         self._clock = clock
-        self._light: dict[Client, None] = {}
-        self._heavy: dict[Client, None] = {}  # also those that were served and have more to do
+        self._light: dict[CoordinationClient, None] = {}
+        self._heavy: dict[
+            CoordinationClient, None
+        ] = {}  # also those that were served and have more to do
         self._call: Any = None
 
     @property
@@ -65,7 +67,7 @@ class RoundRobin:
         """How long a client that is served now may take."""
         return min(_QUANTUM_SECONDS, _ALL_SECONDS / (1 + len(self._light) + len(self._heavy)))
 
-    def add(self, client: Client) -> None:
+    def add(self, client: CoordinationClient) -> None:
         """A client has something to be served."""
         if client.received_bytes > LIGHT_BYTES:
             self._light.pop(client, None)
@@ -75,7 +77,7 @@ class RoundRobin:
         if self._call is None:
             self._call = self._clock.callLater(0, self._serve)
 
-    def remove(self, client: Client) -> None:
+    def remove(self, client: CoordinationClient) -> None:
         """A client has nothing to be served any more."""
         self._light.pop(client, None)
         self._heavy.pop(client, None)
@@ -105,15 +107,14 @@ class Holdings:
         self.total_bytes = 0
         self._log = log
         self._max_bytes = max_bytes
-        self._held: dict[Client, int] = {}  # the one without progress for longest first
+        self._held: dict[CoordinationClient, int] = {}  # the one without progress for longest first
 
-    def note(self, client: Client, held_bytes: int, *, has_progressed: bool = False) -> None:
-        """Note how much waits for a client.
+    def note(
+        self, client: CoordinationClient, held_bytes: int, *, has_progressed: bool = False
+    ) -> None:
+        """Note how much waits for a client in all.
 
-        Args:
-            client: for which it waits.
-            held_bytes: its whole amount now.
-            has_progressed: whether it finished a frame, or read what was sent to it.
+        `has_progressed`: whether it finished a frame, or read what was sent to it.
         """
         before = self._held.get(client, 0)
         held_bytes = 0 if held_bytes <= SMALL_BYTES else held_bytes
@@ -135,8 +136,7 @@ class Holdings:
             self.forget(stalled)
             stalled.abort()
 
-    def forget(self, client: Client) -> None:
-        """A client is gone."""
+    def forget(self, client: CoordinationClient) -> None:
         self.total_bytes -= self._held.pop(client, 0)
 
 
@@ -151,16 +151,14 @@ class Clients:
         silent: those of them that have not asked for a session yet, or not authenticated.
         statistics: counted since the start.
         lines: the log's lines that clients can cause.
-        queue: who is served next.
-        holdings: what waits for them.
     """
 
     clock: Any
     max_count: int = 1000
     processor: GuardedProcessor | None = None
     settings: dict[str, object] = field(default_factory=dict)
-    connected: dict[Client, None] = field(default_factory=dict)
-    silent: dict[Client, None] = field(default_factory=dict)
+    connected: dict[CoordinationClient, None] = field(default_factory=dict)
+    silent: dict[CoordinationClient, None] = field(default_factory=dict)
     statistics: Statistics = field(default_factory=Statistics)
     lines: LimitedLog = field(init=False)
     holdings: Holdings = field(init=False)
@@ -172,13 +170,10 @@ class Clients:
         self.queue = RoundRobin(self.clock)
 
     def make_room(self) -> bool:
-        """Make room for one more connection.
+        """Make room for one more connection; False when there is none: all have sessions.
 
         At the bound the oldest of those that have not asked for a session is cut off: connections
         alone keep nobody out.
-
-        Returns:
-            Whether there is room: there is none while all have sessions.
         """
         if len(self.connected) < self.max_count:
             return True
@@ -192,13 +187,11 @@ class Clients:
         oldest.abort()
         return True
 
-    def add(self, client: Client) -> None:
-        """A client has connected."""
+    def add(self, client: CoordinationClient) -> None:
         self.connected[client] = None
         self.silent[client] = None
 
-    def forget(self, client: Client) -> None:
-        """A client is gone."""
+    def forget(self, client: CoordinationClient) -> None:
         self.connected.pop(client, None)
         self.silent.pop(client, None)
         self.queue.remove(client)
@@ -209,13 +202,13 @@ class Clients:
         for client in tuple(self.connected):
             client.abort()
 
-    def report(self) -> Report | None:
+    def report(self) -> ServerReport | None:
         """The state of the server, for the four-letter words; None while nothing is served."""
         if self.processor is None:
             return None
         state = self.processor.state
         clients = tuple(client.report for client in self.connected)
-        return Report(
+        return ServerReport(
             statistics=self.statistics,
             clients=clients,
             outstanding=sum(client.queued for client in clients),

@@ -16,10 +16,12 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from hermes.config.listeners import NONE
-from hermes.coordination.embedded.access import verified_identity
+from hermes.coordination.embedded.access_control import verified_identity
 from hermes.coordination.embedded.clients import Clients
+from hermes.coordination.embedded.four_letter_words import ClientReport, Statistics, word_response
 from hermes.coordination.embedded.guard import OPEN, Guard
-from hermes.coordination.embedded.guarded import GuardedProcessor
+from hermes.coordination.embedded.guarded_processor import GuardedProcessor
+from hermes.coordination.embedded.jute_records import AclIdentity
 from hermes.coordination.embedded.limits import (
     MAX_OWED,
     MAX_OWED_BYTES,
@@ -32,11 +34,9 @@ from hermes.coordination.embedded.limits import (
 from hermes.coordination.embedded.processor import Peer
 from hermes.coordination.embedded.proofs import Promise, Proof
 from hermes.coordination.embedded.receiver import ClientReceiver, Word
-from hermes.coordination.embedded.records import Identity
-from hermes.coordination.embedded.requests import ConnectRequest
 from hermes.coordination.embedded.rights import Rights
-from hermes.coordination.embedded.sessions import ServerSession
-from hermes.coordination.embedded.words import ClientReport, Statistics, word_response
+from hermes.coordination.embedded.server_sessions import ServerSession
+from hermes.coordination.embedded.zookeeper_requests import ConnectRequest
 from hermes.errors import RemoteProtocolError
 from hermes.listening import peer_principal
 from hermes.logs import ModuleLogger
@@ -50,9 +50,7 @@ class CoordinationConnection(Protocol):
     """One client's connection; a `Peer` of the processor and one of the `Clients`.
 
     Attributes:
-        rights: who the client is: its address, and what it has proved; and what it may do.
-        session: the one it uses.
-        promise: the one that it gets once it has authenticated.
+        promise: the session that it gets once it has authenticated.
         asks_for_passwords: whether its listener does.
         waiting_bytes: what it will be sent once it is on disk.
         statistics: counted for `stat`.
@@ -63,7 +61,7 @@ class CoordinationConnection(Protocol):
     def __init__(self, clients: Clients, address: IAddress | None, guard: Guard = OPEN) -> None:
         host = getattr(address, "host", None)
         self.rights = Rights(
-            {Identity("ip", host): None} if host else {},
+            {AclIdentity("ip", host): None} if host else {},
             rules=guard.rules,
             shown=guard.shown,
             is_anybody=guard.authentication == NONE,
@@ -93,7 +91,6 @@ class CoordinationConnection(Protocol):
     # -- Twisted calls ----------------------------------------------------------------------------
 
     def connectionMade(self) -> None:
-        """Twisted's: a client has connected."""
         transport: Any = self.transport
         if hasattr(transport, "setTcpNoDelay"):
             transport.setTcpNoDelay(True)
@@ -110,7 +107,6 @@ class CoordinationConnection(Protocol):
             self.rights.identities[verified_identity(principal)] = None
 
     def dataReceived(self, data: bytes) -> None:
-        """Twisted's: bytes arrived."""
         if self._ended:
             return
         if self.session is not None:  # alive, however long it takes until it is served
@@ -124,7 +120,7 @@ class CoordinationConnection(Protocol):
             self._update_reading()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """Twisted's: the connection is gone. The session lives on."""
+        """The session lives on."""
         self._ended = True
         self._stop_timer()
         self._clients.forget(self)
@@ -136,12 +132,11 @@ class CoordinationConnection(Protocol):
             self._log.debug("{address}: {reason}", address=self._address, reason=str(reason.value))
 
     def pauseProducing(self) -> None:
-        """Twisted's: the client does not read. It is not read from either."""
+        """The client does not read: it is not read from either."""
         self._is_full = True
         self._update_reading()
 
     def resumeProducing(self) -> None:
-        """Twisted's: the client has read everything."""
         self._is_full = False
         self._unsent_bytes = 0
         self._note_held(has_progressed=True)
@@ -149,13 +144,12 @@ class CoordinationConnection(Protocol):
         self._update_reading()
 
     def stopProducing(self) -> None:
-        """Twisted's: the connection is going away."""
         self._ended = True
 
     # -- the processor calls ----------------------------------------------------------------------
 
     def respond(self, data: bytes) -> None:
-        """Send the response of the oldest request that has none."""
+        """Send the response to the oldest request that has none."""
         latency_ms = (self._clients.clock.seconds() - self._owed.popleft()) * 1000
         self._clients.statistics.answered(latency_ms)
         self.notify(data)
@@ -165,7 +159,6 @@ class CoordinationConnection(Protocol):
             self._update_reading()
 
     def notify(self, data: bytes) -> None:
-        """Send an event."""
         self.waiting_bytes -= len(data)
         self._send(data)
 
@@ -180,7 +173,6 @@ class CoordinationConnection(Protocol):
             transport.loseConnection()
 
     def check(self, proof: Proof) -> None:
-        """Find out whether a proof is right; no further request is served meanwhile."""
         users = self._guard.users
         assert users is not None, "a listener that asks for passwords knows some"
         self._is_checking = True
@@ -191,10 +183,10 @@ class CoordinationConnection(Protocol):
     # -- the users' list calls --------------------------------------------------------------------
 
     def groups_changed(self, groups: frozenset[str]) -> None:
-        """Its user has other groups: the rules know, who are asked each time."""
+        """Nothing to do: the rules, which know, are asked each time."""
 
     def revoke(self, reason: str) -> None:
-        """End it: its user is nobody any more, or has another password."""
+        """Close it: its user was removed, or has another password."""
         self._clients.lines.info(
             "revoked", "closing {address}: {reason}", address=self._address, reason=reason
         )
@@ -205,17 +197,15 @@ class CoordinationConnection(Protocol):
 
     @property
     def report(self) -> ClientReport:
-        """What `stat` reports of it."""
         counted = self.statistics
         return ClientReport(self._address, len(self._owed), counted.received, counted.sent)
 
     @property
     def received_bytes(self) -> int:
-        """How much of what it has sent has not been served yet."""
         return self._receiver.buffered_bytes
 
     def serve_some(self) -> bool:
-        """Serve what has arrived, as long as that may be; returns whether there may be more now."""
+        """Serve what has arrived, for a quantum; returns whether there may be more now."""
         clock, served = self._clients.clock, 0
         end = clock.seconds() + self._clients.queue.quantum_seconds
         try:
@@ -236,7 +226,6 @@ class CoordinationConnection(Protocol):
         return self._has_more and self._may_serve
 
     def abort(self) -> None:
-        """Close the connection at once."""
         self._ended = True
         transport: Any = self.transport
         transport.abortConnection()
@@ -282,7 +271,7 @@ class CoordinationConnection(Protocol):
         self.abort()
 
     def _checked(self, user: Any, proof: Proof) -> None:
-        """A password was looked at; None: it is wrong."""
+        """A password was checked; None: it is wrong."""
         self._is_checking = False
         if self._ended or self._processor is None:
             return
@@ -379,12 +368,7 @@ class CoordinationConnection(Protocol):
 
 
 class CoordinationFactory(ServerFactory):
-    """Makes the connections of one listener.
-
-    Args:
-        clients: what they share.
-        guard: what the listener asks of them.
-    """
+    """Makes the connections of one listener."""
 
     noisy = False
 
@@ -393,7 +377,7 @@ class CoordinationFactory(ServerFactory):
         self._guard = guard
 
     def buildProtocol(self, addr: IAddress | None) -> CoordinationConnection | None:
-        """Twisted's: make a connection's protocol, or refuse it."""
+        """Make a connection's protocol, or refuse it."""
         if not self._clients.make_room():
             return None
         return CoordinationConnection(self._clients, addr, self._guard)

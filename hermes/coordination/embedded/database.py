@@ -20,7 +20,8 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from hermes.coordination.embedded.changes import (
+from hermes.coordination.embedded.jute_records import Acl, AclIdentity
+from hermes.coordination.embedded.tree_changes import (
     Change,
     ChildrenChanged,
     NodeDeleted,
@@ -28,8 +29,7 @@ from hermes.coordination.embedded.changes import (
     SessionClosed,
     SessionOpened,
 )
-from hermes.coordination.embedded.errors import DamagedError
-from hermes.coordination.embedded.records import Acl, Identity
+from hermes.coordination.embedded.zookeeper_errors import DamagedError
 
 #: Which tables there are; in the header of the file.
 FORMAT: Final = 2
@@ -74,7 +74,6 @@ def connect(path: Path) -> sqlite3.Connection:
 
 @contextmanager
 def transaction(database: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
-    """Do all of what follows, or nothing."""
     database.execute("BEGIN IMMEDIATE")
     try:
         yield database
@@ -297,5 +296,6 @@ def _encode_acl(acl: tuple[Acl, ...]) -> str:
 @lru_cache(maxsize=64)
 def _decode_acl(text: str) -> tuple[Acl, ...]:
     return tuple(
-        Acl(permissions, Identity(scheme, name)) for permissions, (scheme, name) in json.loads(text)
+        Acl(permissions, AclIdentity(scheme, name))
+        for permissions, (scheme, name) in json.loads(text)
     )

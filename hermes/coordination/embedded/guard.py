@@ -15,11 +15,11 @@ from twisted.internet.defer import Deferred, succeed
 from hermes.config import TlsConfig
 from hermes.config.listeners import BY_CERTIFICATE, BY_PASSWORD, NONE
 from hermes.coordination.embedded.rights import Rules
-from hermes.coordination.embedded.shown_names import ShownNames
+from hermes.coordination.embedded.visible_names import VisibleNames
 from hermes.security import ANONYMOUS, INTERNAL, ClientSecurity
 
 
-class Found(Protocol):
+class KnownUser(Protocol):
     """A user whose password was right."""
 
     @property
@@ -27,7 +27,7 @@ class Found(Protocol):
         """Whose it is."""
 
 
-class UserConnection(Protocol):
+class GuardedConnection(Protocol):
     """A connection that ends when its user does."""
 
     def groups_changed(self, groups: frozenset[str]) -> None:
@@ -37,16 +37,16 @@ class UserConnection(Protocol):
         """End it."""
 
 
-class Users(Protocol):
-    """Knows passwords."""
+class PasswordChecker(Protocol):
+    """Checks passwords, and ends connections when their users are removed."""
 
     def check_password(self, address: str, name: str, password: str) -> "Deferred[Any]":
-        """A Deferred of the user, or of None; it fails when that can't be told now."""
+        """A Deferred of the user, or of None; it fails when passwords can't be checked now."""
 
-    def connected(self, connection: UserConnection, user: Any, revision: object) -> None:
+    def connected(self, connection: GuardedConnection, user: Any, revision: object) -> None:
         """A connection is a user's, and is to be ended when the user is gone."""
 
-    def disconnected(self, connection: UserConnection, name: str) -> None:
+    def disconnected(self, connection: GuardedConnection, name: str) -> None:
         """It is lost."""
 
 
@@ -56,8 +56,8 @@ class Guard:
 
     Attributes:
         authentication: `none`, `tls` or `scram`, as `ListenerConfig` has it.
-        tls: how it does TLS; None: it doesn't.
-        users: knows passwords; needed for `scram`.
+        tls: None: it doesn't do TLS.
+        users: needed for `scram`.
         rules: the access rules; None: there never are any.
         shown: remembers what they say about long lists.
         reserved: the names that no user of this listener has.
@@ -65,9 +65,9 @@ class Guard:
 
     authentication: str = NONE
     tls: TlsConfig | None = None
-    users: Users | None = field(default=None, repr=False)
+    users: PasswordChecker | None = field(default=None, repr=False)
     rules: Rules | None = field(default=None, repr=False)
-    shown: ShownNames | None = field(default=None, repr=False)
+    shown: VisibleNames | None = field(default=None, repr=False)
     reserved: frozenset[str] = frozenset((ANONYMOUS, INTERNAL))
 
     @property
@@ -77,12 +77,11 @@ class Guard:
 
     @property
     def asks_for_certificates(self) -> bool:
-        """Whether clients are who their certificates say."""
         return self.authentication == BY_CERTIFICATE
 
     @property
     def is_open(self) -> bool:
-        """Whether everybody may learn how the server is."""
+        """Whether everybody may ask for the server's state."""
         return self.authentication == NONE and (self.rules is None or not self.rules.is_on)
 
 
@@ -95,27 +94,22 @@ class _Own(NamedTuple):
 
 
 class OwnUsers:
-    """The one user of the broker's own port: itself.
-
-    Args:
-        security: with the user and the password, which is random.
-    """
+    """The one user of the broker's own port: itself, with a random password."""
 
     def __init__(self, security: ClientSecurity) -> None:
         self._name = (security.user or "").encode()
         self._password = (security.password or "").encode()
 
     def check_password(self, address: str, name: str, password: str) -> "Deferred[_Own | None]":
-        """See `Users`."""
         is_name = hmac.compare_digest(name.encode("utf-8", "replace"), self._name)
         is_password = hmac.compare_digest(password.encode("utf-8", "replace"), self._password)
         return succeed(_Own(self._name.decode()) if is_name and is_password else None)
 
-    def connected(self, connection: UserConnection, user: Any, revision: object) -> None:
-        """See `Users`: this one is never removed."""
+    def connected(self, connection: GuardedConnection, user: Any, revision: object) -> None:
+        """See `PasswordChecker`: this one is never removed."""
 
-    def disconnected(self, connection: UserConnection, name: str) -> None:
-        """See `Users`."""
+    def disconnected(self, connection: GuardedConnection, name: str) -> None:
+        """See `PasswordChecker`."""
 
 
 def own_guard(security: ClientSecurity) -> Guard:

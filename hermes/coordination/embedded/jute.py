@@ -28,7 +28,6 @@ class JuteReader(ByteReader):
     __slots__ = ()
 
     def boolean(self) -> bool:
-        """Read a boolean."""
         return self.take(1)[0] != 0
 
     def buffer(self) -> bytes | None:
@@ -61,12 +60,10 @@ class JuteReader(ByteReader):
 
 
 def encode_buffer(data: bytes | None) -> bytes:
-    """Encode a buffer; None is Java's null."""
     return NULL if data is None else _INT.pack(len(data)) + data
 
 
 def encode_string(text: str) -> bytes:
-    """Encode a string."""
     return encode_buffer(text.encode("utf-8", "replace"))
 
 

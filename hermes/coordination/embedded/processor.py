@@ -13,16 +13,23 @@ from typing import Final, Protocol
 
 from twisted.internet.interfaces import IReactorTime
 
-from hermes.coordination.embedded.access import add_identity
-from hermes.coordination.embedded.changes import SessionClosed, SessionOpened
-from hermes.coordination.embedded.committing import CommitQueue
-from hermes.coordination.embedded.errors import RequestRefusedError, ZooKeeperCode
+from hermes.coordination.embedded.access_control import add_identity
+from hermes.coordination.embedded.commit_queue import CommitQueue
+from hermes.coordination.embedded.four_letter_words import ClientReport
 from hermes.coordination.embedded.jute import JuteReader
+from hermes.coordination.embedded.jute_records import AclPermission, EventType
 from hermes.coordination.embedded.limits import MAX_OPERATIONS, MAX_SESSIONS
 from hermes.coordination.embedded.proofs import Promise, Proof
-from hermes.coordination.embedded.reading import ReadRequest, missed_events, serve_read
-from hermes.coordination.embedded.records import EventType, Permission
-from hermes.coordination.embedded.requests import (
+from hermes.coordination.embedded.read_requests import ReadRequest, missed_events, serve_read
+from hermes.coordination.embedded.rights import Rights
+from hermes.coordination.embedded.server_sessions import ExpiryTimer, ServerSession, SessionTable
+from hermes.coordination.embedded.transaction import NodeEvent, Transaction
+from hermes.coordination.embedded.tree import DataTree
+from hermes.coordination.embedded.tree_changes import SessionClosed, SessionOpened
+from hermes.coordination.embedded.watches import Watches
+from hermes.coordination.embedded.write_requests import serve_write
+from hermes.coordination.embedded.zookeeper_errors import RequestRefusedError, ZooKeeperCode
+from hermes.coordination.embedded.zookeeper_requests import (
     KNOWN_TYPES,
     AuthRequest,
     CloseRequest,
@@ -32,18 +39,11 @@ from hermes.coordination.embedded.requests import (
     SetWatchesRequest,
     decode_request,
 )
-from hermes.coordination.embedded.responses import (
+from hermes.coordination.embedded.zookeeper_responses import (
     encode_connect_response,
     encode_event,
     encode_response,
 )
-from hermes.coordination.embedded.rights import Rights
-from hermes.coordination.embedded.sessions import ExpiryTimer, ServerSession, SessionTable
-from hermes.coordination.embedded.transaction import NodeEvent, Transaction
-from hermes.coordination.embedded.tree import DataTree
-from hermes.coordination.embedded.watches import Watches
-from hermes.coordination.embedded.words import ClientReport
-from hermes.coordination.embedded.writing import serve_write
 from hermes.limited_log import LimitedLog
 
 #: Of a session.
@@ -54,10 +54,9 @@ class Peer(Protocol):
     """A connection, as the processor sees it.
 
     Attributes:
-        rights: who the client is, and what it may do.
         session: the one it uses; None before it has connected and after the session's end.
         promise: what it gets once it has authenticated; None when it has that, or asked for none.
-        asks_for_passwords: whether its listener does (guarded.py).
+        asks_for_passwords: whether its listener does (guarded_processor.py).
         waiting_bytes: what it will be sent once it is on disk; added here, subtracted there.
     """
 
@@ -89,13 +88,7 @@ class Peer(Protocol):
 
 @dataclass(slots=True)
 class ServerState:
-    """What the server knows.
-
-    Attributes:
-        tree: the nodes.
-        sessions: the sessions that are alive.
-        watches: what clients want to be notified of.
-    """
+    """The nodes, the sessions that are alive, and what clients want to be notified of."""
 
     tree: DataTree = field(default_factory=DataTree)
     sessions: SessionTable[Peer] = field(default_factory=SessionTable)
@@ -287,11 +280,7 @@ class RequestProcessor:
     # -- requests ---------------------------------------------------------------------------------
 
     def handle(self, peer: Peer, body: memoryview) -> None:
-        """Serve a request: exactly one response is sent.
-
-        Args:
-            peer: has a session.
-            body: the frame, header included.
+        """Serve a request of a peer with a session, header included: exactly one response is sent.
 
         Raises:
             RemoteProtocolError: the header is incomplete; close the connection.
@@ -391,7 +380,7 @@ class RequestProcessor:
                 continue
             # `exists` lets anyone set a watch; its event is for those who may read.
             acl = happened.acl if path == happened.path else happened.parent_acl
-            if rights.may_read(path) and rights.is_permitted(path, acl, Permission.READ):
+            if rights.may_read(path) and rights.is_permitted(path, acl, AclPermission.READ):
                 frame = frames.get((kind, path)) or encode_event(kind, path)
                 frames[kind, path] = frame
                 self._send(peer, peer.notify, frame)

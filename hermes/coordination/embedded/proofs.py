@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from hermes.coordination.embedded.requests import ConnectRequest
+from hermes.coordination.embedded.zookeeper_requests import ConnectRequest
 
 
 class Promise(NamedTuple):
@@ -11,7 +11,7 @@ class Promise(NamedTuple):
 
     Attributes:
         request: by which it asked.
-        session_id: the new session's, or that which it knows the password of.
+        session_id: the new session's, or that of the one whose password it knows.
         password: the session's.
     """
 
@@ -22,14 +22,7 @@ class Promise(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """A user and a password, to be checked.
-
-    Attributes:
-        xid: of the request.
-        user: who the client says it is.
-        password: which it says is theirs.
-        credential: both, as they were sent.
-    """
+    """A user and a password to be checked, with the request's `xid`; both: the credential."""
 
     xid: int
     user: str

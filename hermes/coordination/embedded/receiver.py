@@ -9,7 +9,7 @@ Source: ZooKeeper's `NIOServerCnxn.readLength`.
 
 from typing import Final, NamedTuple
 
-from hermes.coordination.embedded.requests import ConnectRequest, decode_connect
+from hermes.coordination.embedded.zookeeper_requests import ConnectRequest, decode_connect
 from hermes.errors import RemoteProtocolError
 from hermes.protocol.decoding import other_protocol_hint
 from hermes.protocol.framing import Frames
@@ -46,7 +46,6 @@ class ClientReceiver:
         self._connected = False
 
     def receive_data(self, data: bytes) -> None:
-        """Take what arrived."""
         if self._first is None:
             self._frames.feed(data)
             return
@@ -61,7 +60,6 @@ class ClientReceiver:
 
     @property
     def buffered_bytes(self) -> int:
-        """How many bytes are held."""
         return self._frames.buffered_bytes if self._first is None else len(self._first)
 
     def next_item(self) -> Word | ConnectRequest | memoryview | None:

@@ -9,10 +9,10 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from hermes.coordination.embedded.access import is_permitted, is_verified
-from hermes.coordination.embedded.errors import RequestRefusedError, ZooKeeperCode
-from hermes.coordination.embedded.records import Acl, Identity, Permission
-from hermes.coordination.embedded.shown_names import ShownNames
+from hermes.coordination.embedded.access_control import is_permitted, is_verified
+from hermes.coordination.embedded.jute_records import Acl, AclIdentity, AclPermission
+from hermes.coordination.embedded.visible_names import VisibleNames
+from hermes.coordination.embedded.zookeeper_errors import RequestRefusedError, ZooKeeperCode
 from hermes.coordination.node_rules import FILTERED, is_ruled, need_to_read, need_to_write
 from hermes.security import ANONYMOUS, INTERNAL
 from hermes.security.access import Operation, Resource
@@ -39,16 +39,16 @@ class Rights:
     Attributes:
         identities: what it has proved to the ACLs: its address, users and passwords.
         principal: who it is to the rules.
-        rules: decide; None: there never are any.
+        rules: None: there never are any.
         shown: remembers for all clients what the rules say about long lists.
         is_anybody: whether its listener asks nobody for proof, so that it is as good as whoever
             was verified while one did. Else nobody could use what those have left.
     """
 
-    identities: dict[Identity, None] = field(default_factory=dict)
+    identities: dict[AclIdentity, None] = field(default_factory=dict)
     principal: str = ANONYMOUS
     rules: Rules | None = None
-    shown: ShownNames | None = None
+    shown: VisibleNames | None = None
     is_anybody: bool = False
 
     @property
@@ -65,7 +65,6 @@ class Rights:
         return rules
 
     def may_read(self, path: str) -> bool:
-        """Whether the rules let it know of a node; where there are none, they do."""
         rules = self._binding
         if rules is None:
             return True
@@ -73,35 +72,28 @@ class Rights:
         return need is None or rules.may(self.principal, *need)
 
     def may_write(self, path: str) -> bool:
-        """Whether the rules let it make, change or delete a node."""
         rules = self._binding
         return rules is None or rules.may(self.principal, *need_to_write(path))
 
     def check_read(self, path: str) -> None:
-        """Refuse to tell of a node, before it is looked up: also that there is none isn't told.
+        """Refuse, with NO_AUTH, to report on a node, before it is looked up.
 
-        Raises:
-            RequestRefusedError: with NO_AUTH: the rules forbid it.
+        Its absence isn't reported either.
         """
         if not self.may_read(path):
             raise RequestRefusedError(ZooKeeperCode.NO_AUTH, path)
 
     def check_write(self, path: str) -> None:
-        """Refuse a change, before anything is looked up.
-
-        Raises:
-            RequestRefusedError: with NO_AUTH: the rules forbid it.
-        """
+        """Refuse a change, with NO_AUTH, before anything is looked up."""
         if not self.may_write(path):
             raise RequestRefusedError(ZooKeeperCode.NO_AUTH, path)
 
-    def is_permitted(self, path: str, acl: Iterable[Acl], permission: Permission) -> bool:
+    def is_permitted(self, path: str, acl: Iterable[Acl], permission: AclPermission) -> bool:
         """Whether an ACL allows something: any one of the bits suffices.
 
         Args:
             path: the node that it is done to; of CREATE and DELETE it isn't the one with the ACL.
             acl: what must allow it, unless the rules decide.
-            permission: what is to be done.
         """
         if is_permitted(acl, permission, self.identities) or self._is_beyond_acls(path):
             return True
@@ -109,12 +101,8 @@ class Rights:
             entry.permissions & permission and is_verified(entry.identity) for entry in acl
         )
 
-    def check_permission(self, path: str, acl: Iterable[Acl], permission: Permission) -> None:
-        """As `is_permitted`.
-
-        Raises:
-            RequestRefusedError: with NO_AUTH.
-        """
+    def check_permission(self, path: str, acl: Iterable[Acl], permission: AclPermission) -> None:
+        """As `is_permitted`; refuses with NO_AUTH."""
         if not self.is_permitted(path, acl, permission):
             raise RequestRefusedError(ZooKeeperCode.NO_AUTH, f"{permission!r} is not given")
 
@@ -133,7 +121,7 @@ class Rights:
             need = need_to_read(f"{path}/{name}")
             return need is None or rules.may(principal, *need)
 
-        shown = ShownNames(rules.stamp) if self.shown is None else self.shown
+        shown = VisibleNames(rules.stamp) if self.shown is None else self.shown
         return shown.select(principal, path, children, may)
 
     def _is_beyond_acls(self, path: str) -> bool:

@@ -6,7 +6,7 @@ closed by a stop: their clients have their timeouts, counted from the next start
 
 When the file can't be written or is damaged nothing is answered: all connections are cut, which
 leaves the clients as unsure of their last writes as after any lost connection, and the server
-starts again from what the file holds once it can be used (keeping.py).
+starts again from what the file holds once it can be used (store_keeper.py).
 """
 
 import time
@@ -19,19 +19,19 @@ from twisted.internet.defer import inlineCallbacks
 from twisted.internet.interfaces import IListeningPort
 
 from hermes.config import ListenerConfig
-from hermes.coordination.embedded.changes import SessionOpened
 from hermes.coordination.embedded.clients import Clients
-from hermes.coordination.embedded.committing import CommitQueue
+from hermes.coordination.embedded.commit_queue import CommitQueue
 from hermes.coordination.embedded.connection import CoordinationFactory
 from hermes.coordination.embedded.database import Stored
-from hermes.coordination.embedded.guard import Guard, Users, own_guard
-from hermes.coordination.embedded.guarded import GuardedProcessor
-from hermes.coordination.embedded.keeping import Keeper
+from hermes.coordination.embedded.guard import Guard, PasswordChecker, own_guard
+from hermes.coordination.embedded.guarded_processor import GuardedProcessor
 from hermes.coordination.embedded.limits import MAX_TREE_BYTES
 from hermes.coordination.embedded.processor import ServerState
 from hermes.coordination.embedded.rights import Rules
-from hermes.coordination.embedded.shown_names import ShownNames
+from hermes.coordination.embedded.store_keeper import Keeper
 from hermes.coordination.embedded.tree import DataTree
+from hermes.coordination.embedded.tree_changes import SessionOpened
+from hermes.coordination.embedded.visible_names import VisibleNames
 from hermes.errors import HermesError
 from hermes.listening import Address, Listener
 from hermes.security import ClientSecurity
@@ -61,8 +61,7 @@ class EmbeddedCoordination(Service):
         max_connections: further clients are turned away.
         max_bytes: what the nodes may take in memory.
         is_new: asked at the start whether it is normal that there is no file yet.
-        now_ms: the wall clock, in ms since 1970.
-        users: knows passwords; needed if `listen` asks for them.
+        users: needed if `listen` asks for passwords.
         rules: the access rules; None: there never are any.
         own: the user and password of the broker itself, for which there is one more port, on the
             loopback interface; None: it connects as everybody does.
@@ -92,7 +91,7 @@ class EmbeddedCoordination(Service):
         max_bytes: int = MAX_TREE_BYTES,
         is_new: Callable[[], bool] = lambda: True,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
-        users: Users | None = None,
+        users: PasswordChecker | None = None,
         rules: Rules | None = None,
         own: ClientSecurity | None = None,
     ) -> None:
@@ -111,7 +110,7 @@ class EmbeddedCoordination(Service):
         self._max_bytes = max_bytes
         self._now_ms = now_ms
         self._clients = Clients(reactor, max_connections)
-        shown = None if rules is None else ShownNames(rules.stamp)
+        shown = None if rules is None else VisibleNames(rules.stamp)
         guard = Guard(listen.authentication, listen.tls, users, rules, shown)
         self._factories = [(self.listener, CoordinationFactory(self._clients, guard))]
         if own is not None:
@@ -123,7 +122,6 @@ class EmbeddedCoordination(Service):
 
     @property
     def processor(self) -> GuardedProcessor | None:
-        """What decides; None while nothing can be served."""
         return self._clients.processor
 
     @property
@@ -145,11 +143,7 @@ class EmbeddedCoordination(Service):
 
     @property
     def own_connect_string(self) -> str:
-        """What the broker itself connects to; the same, unless it has a port of its own.
-
-        Raises:
-            HermesError: as for `connect_string`.
-        """
+        """What the broker itself connects to; the same, unless it has a port of its own."""
         own = self._own_address
         return self.connect_string if own is None or isinstance(own, str) else _connect_string(own)
 
@@ -182,7 +176,6 @@ class EmbeddedCoordination(Service):
         return DataTree.restore(stored.nodes, stored.zxid, self._max_bytes), stored.sessions
 
     def _begin(self, restored: tuple[DataTree, tuple[SessionOpened, ...]]) -> None:
-        """Serve what was stored."""
         tree, sessions = restored
         state = ServerState(tree)
         state.sessions.restore(sessions, self._reactor.seconds())
@@ -196,7 +189,6 @@ class EmbeddedCoordination(Service):
         self.on_serving()
 
     def _end(self) -> None:
-        """Serve nobody."""
         if self.processor is not None:
             self.processor.stop()
             self.processor.queue.abandon()
@@ -221,7 +213,6 @@ class EmbeddedCoordination(Service):
         self._undo()
 
     def _undo(self) -> None:
-        """Release what a start took."""
         self._end()
         while self._ports:
             self._ports.pop().stopListening()

@@ -22,8 +22,8 @@ from hermes.coordination.embedded.database import (
     read_format_1,
     write_new,
 )
-from hermes.coordination.embedded.errors import DamagedError
 from hermes.coordination.embedded.store import BESIDE, snapshot_path
+from hermes.coordination.embedded.zookeeper_errors import DamagedError
 from hermes.coordination.kafka_groups import KAFKA_GROUPS
 from hermes.coordination.layout import CONSUMERS
 from hermes.errors import StorageError
@@ -62,16 +62,9 @@ def condition_of(path: Path) -> Condition:
 
 
 def restore(path: Path, source: Path) -> Condition:
-    """Put a copy in the place of the embedded server's file; blocks.
+    """Put a copy, the snapshot or another, in the place of the embedded server's file; blocks.
 
     The present file is kept beside it, its name ending in `.damaged`.
-
-    Args:
-        path: of the server's file.
-        source: the snapshot, or any copy of one.
-
-    Returns:
-        What was restored.
 
     Raises:
         StorageError: the source can't be used, or a broker serves from the file. Nothing was

@@ -19,7 +19,6 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from hermes.coordination.embedded.changes import Change
 from hermes.coordination.embedded.database import (
     FORMAT,
     Stored,
@@ -33,7 +32,8 @@ from hermes.coordination.embedded.database import (
     transaction,
     write_new,
 )
-from hermes.coordination.embedded.errors import DamagedError, OutOfServiceError
+from hermes.coordination.embedded.tree_changes import Change
+from hermes.coordination.embedded.zookeeper_errors import DamagedError, OutOfServiceError
 from hermes.errors import StorageError
 
 #: The file's name in a broker's log_dir: a file, since Kafka 0.7 dies on strange directories.
@@ -48,18 +48,13 @@ _ERRORS: Final = (sqlite3.Error, OSError, ValueError, TypeError, KeyError, Recur
 
 
 def snapshot_path(path: Path) -> Path:
-    """Where the snapshot of a file is."""
     return path.with_name(f"{path.name}.snapshot")
 
 
-class Store:
-    """One file.
-
-    Args:
-        path: of the file; it and its directory are created when they are missing.
+class CoordinationStore:
+    """One file; it and its directory are created when they are missing.
 
     Attributes:
-        path: as given.
         was_created: whether the last `open` found no file, and no snapshot, and created one.
         times_put_back: how often the file was deleted while it was open, and put back.
     """
@@ -76,9 +71,6 @@ class Store:
 
     def open(self, may_create: bool = True) -> Stored:
         """Open the file, read it, and see that it can be written; blocks.
-
-        Args:
-            may_create: whether a missing file is created.
 
         Raises:
             DamagedError: it is not what was written, or it is gone and can't have been deleted to
@@ -118,12 +110,9 @@ class Store:
             self._check_in_place()
 
     def snapshot(self, now_ms: int) -> bool:
-        """Write a copy of the file beside it, in place of the one before; blocks.
+        """Write a copy of the file in place of the last one, if there is anything new; blocks.
 
-        Returns whether there was anything new.
-
-        Raises:
-            StorageError: it can't be written. The one before is still there.
+        Returns whether there was. Raises StorageError: the last copy is still there.
         """
         target = snapshot_path(self.path)
         if not self._has_changed and target.exists():

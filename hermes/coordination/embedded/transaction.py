@@ -1,4 +1,4 @@
-"""A transaction on the tree: changes that are carried out at once and can be taken back.
+"""A transaction on the tree: changes that are carried out at once and can be rolled back.
 
 One that is not rolled back leaves what it did as `changes` (for the store) and `events` (for the
 watches). The order of the checks is ZooKeeper's, since it decides which error a client gets.
@@ -10,18 +10,9 @@ from collections.abc import Callable
 from itertools import islice
 from typing import NamedTuple
 
-from hermes.coordination.embedded.access import expand_acl
-from hermes.coordination.embedded.changes import Change, ChildrenChanged, NodeDeleted
-from hermes.coordination.embedded.errors import RequestRefusedError, ZooKeeperCode
+from hermes.coordination.embedded.access_control import expand_acl
+from hermes.coordination.embedded.jute_records import Acl, AclPermission, EventType
 from hermes.coordination.embedded.limits import MAX_CHILDREN_BYTES
-from hermes.coordination.embedded.records import Acl, EventType, Permission
-from hermes.coordination.embedded.requests import (
-    CheckRequest,
-    CreateRequest,
-    DeleteRequest,
-    SetAclRequest,
-    SetDataRequest,
-)
 from hermes.coordination.embedded.rights import Rights
 from hermes.coordination.embedded.tree import (
     PERMANENT,
@@ -34,6 +25,15 @@ from hermes.coordination.embedded.tree import (
     node_bytes,
     parent_path,
 )
+from hermes.coordination.embedded.tree_changes import Change, ChildrenChanged, NodeDeleted
+from hermes.coordination.embedded.zookeeper_errors import RequestRefusedError, ZooKeeperCode
+from hermes.coordination.embedded.zookeeper_requests import (
+    CheckRequest,
+    CreateRequest,
+    DeleteRequest,
+    SetAclRequest,
+    SetDataRequest,
+)
 
 _EPHEMERAL = 1
 _SEQUENTIAL = 2
@@ -41,13 +41,11 @@ _LAST_FLAGS = 6  # containers and nodes with a time to live are known to ZooKeep
 
 
 class NodeEvent(NamedTuple):
-    """What happened to a node, and who may be notified of it.
+    """What happened to a node: CREATED, DELETED or DATA_CHANGED, and who may be notified of it.
 
     Attributes:
-        kind: CREATED, DELETED or DATA_CHANGED.
-        path: of the node.
-        acl: of the node; only clients that may read it are notified.
-        parent_acl: of its parent; the same for those who watch the parent's children.
+        acl: only clients that may read the node are notified.
+        parent_acl: the same for those who watch the parent's children.
     """
 
     kind: EventType
@@ -62,14 +60,12 @@ class Transaction:
     Every method either does what it says, or raises RequestRefusedError and changes nothing.
 
     Args:
-        tree: it changes.
         now_ms: the time, in ms since 1970.
         session_id: whose ephemeral nodes these will be.
         rights: of the client; None for the server itself.
 
     Attributes:
-        changes: what was changed, in order.
-        events: what happened, in order.
+        changes, events: what was changed, and what happened, in order.
     """
 
     def __init__(
@@ -90,7 +86,6 @@ class Transaction:
         self._undo.clear()  # it refers to this transaction
 
     def rollback(self) -> None:
-        """Take back everything."""
         while self._undo:
             self._undo.pop()()
         self.changes.clear()
@@ -108,7 +103,7 @@ class Transaction:
         parent = self._tree.node(above)
         number = f"{parent.created_children:010d}" if sequential else ""
         path = request.path + number
-        self._rights.check_permission(path, parent.acl, Permission.CREATE)
+        self._rights.check_permission(path, parent.acl, AclPermission.CREATE)
         check_path(path)
         if path in self._tree.nodes:
             raise RequestRefusedError(ZooKeeperCode.NODE_EXISTS, path)
@@ -129,14 +124,13 @@ class Transaction:
         return path
 
     def delete(self, request: DeleteRequest) -> None:
-        """Delete a node."""
         path = request.path
         above = parent_path(path)
         if path in PERMANENT:
             raise RequestRefusedError(ZooKeeperCode.BAD_ARGUMENTS, f"{path} can't be deleted")
         self._rights.check_write(path)
         parent = self._tree.node(above)
-        self._rights.check_permission(path, parent.acl, Permission.DELETE)
+        self._rights.check_permission(path, parent.acl, AclPermission.DELETE)
         node = self._tree.node(path)
         _check_version(node.version, request.version, path)
         if node.children:
@@ -151,9 +145,8 @@ class Transaction:
         return self._session_id not in self._tree.ephemerals
 
     def set_data(self, request: SetDataRequest) -> ZNode:
-        """Set a node's data."""
         self._rights.check_write(request.path)
-        node = self._permitted(request.path, Permission.WRITE)
+        node = self._permitted(request.path, AclPermission.WRITE)
         _check_version(node.version, request.version, request.path)
         self._weigh(data_weight(request.data) - data_weight(node.data))
         self._remember(node, "data", "version", "mzxid", "mtime")
@@ -165,11 +158,10 @@ class Transaction:
         return node
 
     def set_acl(self, request: SetAclRequest) -> ZNode:
-        """Set a node's ACL."""
         check_path(request.path)
         self._rights.check_write(request.path)
         acl = expand_acl(request.acl, self._rights.identities)
-        node = self._permitted(request.path, Permission.ADMIN)
+        node = self._permitted(request.path, AclPermission.ADMIN)
         _check_version(node.acl_version, request.version, request.path)
         self._weigh(acl_weight(acl) - acl_weight(node.acl))
         self._remember(node, "acl", "acl_version")
@@ -179,14 +171,13 @@ class Transaction:
         return node
 
     def check(self, request: CheckRequest) -> None:
-        """Check a node's version."""
         self._rights.check_read(request.path)
-        node = self._permitted(request.path, Permission.READ)
+        node = self._permitted(request.path, AclPermission.READ)
         _check_version(node.version, request.version, request.path)
 
     # -- steps ------------------------------------------------------------------------------------
 
-    def _permitted(self, path: str, permission: Permission) -> ZNode:
+    def _permitted(self, path: str, permission: AclPermission) -> ZNode:
         check_path(path)
         node = self._tree.node(path)
         self._rights.check_permission(path, node.acl, permission)

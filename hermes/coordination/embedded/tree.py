@@ -13,19 +13,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from hermes.coordination.embedded.access import hide_digests
-from hermes.coordination.embedded.changes import NodeWritten
-from hermes.coordination.embedded.errors import RequestRefusedError, ZooKeeperCode
+from hermes.coordination.embedded.access_control import hide_digests
 from hermes.coordination.embedded.jute import encode_string
-from hermes.coordination.embedded.limits import MAX_TREE_BYTES
-from hermes.coordination.embedded.records import (
+from hermes.coordination.embedded.jute_records import (
     OPEN_ACL,
     READ_ACL,
     Acl,
-    Permission,
+    AclPermission,
     Stat,
 )
+from hermes.coordination.embedded.limits import MAX_TREE_BYTES
 from hermes.coordination.embedded.rights import Rights
+from hermes.coordination.embedded.tree_changes import NodeWritten
+from hermes.coordination.embedded.zookeeper_errors import RequestRefusedError, ZooKeeperCode
 
 ROOT: Final = "/"
 
@@ -49,18 +49,10 @@ PERMANENT: Final = (ROOT, "/zookeeper", "/zookeeper/quota", "/zookeeper/config")
 
 @dataclass(slots=True, eq=False)
 class ZNode:
-    """One node.
+    """One node; fields with ZooKeeper's names are as in `Stat`.
 
     Attributes:
-        data: what it holds; None when its creator gave Java's null.
-        acl: who may do what.
-        czxid: the transaction that created it.
-        mzxid: the one that last set its data.
-        pzxid: the one by which a child last came or went.
-        ctime: when it was created, in ms since 1970.
-        mtime: when its data was last set, in ms since 1970.
-        version: how often its data was set.
-        acl_version: how often its ACL was set.
+        data: None when its creator gave Java's null.
         created_children: how many children it ever had: the number of the next sequence node.
         owner: the session that it lives with; 0 when it is persistent.
         children: their names, in the order of their creation, each with itself encoded.
@@ -85,7 +77,6 @@ class ZNode:
     def new(
         cls, data: bytes | None, acl: tuple[Acl, ...], zxid: int, now_ms: int, owner: int
     ) -> "ZNode":
-        """Make a node that a transaction creates now."""
         return cls(data, acl, zxid, zxid, zxid, now_ms, now_ms, owner=owner)
 
     def add_child(self, name: str) -> None:
@@ -99,7 +90,6 @@ class ZNode:
 
     @property
     def stat(self) -> Stat:
-        """What a client is given."""
         count = len(self.children)
         # A child that was deleted counts twice: for its creation and its deletion.
         changes = _int32(self.created_children * 2 - count)
@@ -118,7 +108,6 @@ class ZNode:
         )
 
     def written(self, path: str) -> NodeWritten:
-        """Its values now, to be stored."""
         return NodeWritten(path, *(getattr(self, name) for name in NodeWritten._fields[1:]))
 
 
@@ -126,7 +115,6 @@ class DataTree:
     """All nodes.
 
     Attributes:
-        nodes: by path.
         ephemerals: of each session that owns nodes their paths.
         zxid: the newest transaction.
         weight_bytes: what they take, by `node_bytes`.
@@ -147,12 +135,9 @@ class DataTree:
     def restore(
         cls, stored: Iterable[NodeWritten], zxid: int, max_bytes: int = MAX_TREE_BYTES
     ) -> "DataTree":
-        """Make a tree of nodes that were stored.
+        """Make a tree of nodes that were stored, in any order.
 
-        Args:
-            stored: in any order; permanent nodes may be among them.
-            zxid: the newest transaction that they reflect.
-            max_bytes: as in the constructor; more than that stays, but nothing is added.
+        Permanent nodes may be among them. More than `max_bytes` stays, but nothing is added.
         """
         tree = cls(max_bytes)
         tree.zxid = zxid
@@ -179,26 +164,24 @@ class DataTree:
         """Find a node that the client may read, or refuse the request with NO_NODE or NO_AUTH."""
         rights.check_read(path)
         node = self.node(path)
-        rights.check_permission(path, node.acl, Permission.READ)
+        rights.check_permission(path, node.acl, AclPermission.READ)
         return node
 
     def visible_acl(self, path: str, rights: Rights) -> tuple[Acl, ...]:
         """A node's ACL as the client may see it: without digests, unless it may change it.
 
-        Raises:
-            RequestRefusedError: with NO_NODE or NO_AUTH.
+        Refuses as `readable`.
         """
         rights.check_read(path)
         node = self.node(path)
-        rights.check_permission(path, node.acl, Permission.READ | Permission.ADMIN)
-        is_admin = rights.is_permitted(path, node.acl, Permission.ADMIN)
+        rights.check_permission(path, node.acl, AclPermission.READ | AclPermission.ADMIN)
+        is_admin = rights.is_permitted(path, node.acl, AclPermission.ADMIN)
         if is_admin and rights.may_write(path):
             return node.acl
         return hide_digests(node.acl)
 
     @property
     def ephemeral_count(self) -> int:
-        """How many nodes live with a session."""
         return sum(map(len, self.ephemerals.values()))
 
     def weigh(self, change_bytes: int) -> None:
@@ -214,21 +197,15 @@ def node_bytes(path: str, node: ZNode) -> int:
 
 
 def data_weight(data: bytes | None) -> int:
-    """What a node's data take."""
     return -(-len(data or b"") // _DATA_STEP) * _DATA_STEP
 
 
 def acl_weight(acl: tuple[Acl, ...]) -> int:
-    """What an ACL takes."""
     return 0 if acl == OPEN_ACL else sum(_ENTRY_BYTES + len(each.identity.name) for each in acl)
 
 
 def check_path(path: str) -> None:
-    """Check that a node may have this path.
-
-    Raises:
-        RequestRefusedError: with BAD_ARGUMENTS; the text says why.
-    """
+    """Check that a node may have this path, or refuse it with BAD_ARGUMENTS."""
     if path == ROOT:
         return
     if not path.startswith("/"):
@@ -244,8 +221,7 @@ def check_path(path: str) -> None:
 def parent_path(path: str) -> str:
     """The path of the parent; of the root the root.
 
-    Raises:
-        RequestRefusedError: with BAD_ARGUMENTS, when there is no '/' or there is a null character.
+    Refuses, with BAD_ARGUMENTS, a path without '/' or with a null character.
     """
     parent, slash, _ = path.rpartition("/")
     if not slash or "\0" in path:
@@ -254,7 +230,6 @@ def parent_path(path: str) -> str:
 
 
 def child_name(path: str) -> str:
-    """The last part of a path."""
     return path.rpartition("/")[2]
 
 

@@ -11,10 +11,10 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from hermes.coordination.embedded.errors import RequestRefusedError, ZooKeeperCode
+from hermes.coordination.embedded.jute_records import EventType
 from hermes.coordination.embedded.limits import MAX_WATCH_BYTES, MAX_WATCH_BYTES_PER_CLIENT
-from hermes.coordination.embedded.records import EventType
 from hermes.coordination.embedded.tree import parent_path
+from hermes.coordination.embedded.zookeeper_errors import RequestRefusedError, ZooKeeperCode
 
 _WATCH_BYTES = 300  # in three dictionaries
 
@@ -75,7 +75,6 @@ class WatchTable(Generic[_Watcher]):
         return watchers
 
     def forget(self, watcher: _Watcher) -> None:
-        """Remove the watches of a watcher."""
         for path in self._paths.pop(watcher, ()):
             self._weights.remove(path, watcher)
             watchers = self._watchers[path]
@@ -85,12 +84,7 @@ class WatchTable(Generic[_Watcher]):
 
 
 class Watches(Generic[_Watcher]):
-    """All watches.
-
-    Attributes:
-        data: set by getData and exists.
-        children: set by getChildren.
-    """
+    """All watches: `data`, set by getData and exists, and `children`, set by getChildren."""
 
     def __init__(self) -> None:
         self._weights: _Weights[_Watcher] = _Weights()
@@ -108,16 +102,11 @@ class Watches(Generic[_Watcher]):
         return max(weights.by_watcher, key=weights.by_watcher.__getitem__)
 
     def forget(self, watcher: _Watcher) -> None:
-        """Remove the watches of a connection that is gone."""
         self.data.forget(watcher)
         self.children.forget(watcher)
 
     def fire(self, kind: EventType, path: str) -> Iterator[tuple[_Watcher, EventType, str]]:
-        """Take the watches that a change fires.
-
-        Args:
-            kind: CREATED, DELETED or DATA_CHANGED.
-            path: of the node.
+        """Take the watches that a change (CREATED, DELETED or DATA_CHANGED) of a node fires.
 
         Yields:
             Who is to be notified of what about which path, in order.

@@ -14,7 +14,7 @@ import pytest
 from certificates import Certificates
 from jute_frames import OPEN_ACL, connect_request, request, text
 
-from hermes.coordination.embedded.requests import KNOWN_TYPES, OpCode
+from hermes.coordination.embedded.zookeeper_requests import KNOWN_TYPES, OpCode
 from hermes.coordination.sessions import Session
 from hermes.security import ClientSecurity
 from hermes.testing import RunningBroker, running_broker

@@ -18,7 +18,7 @@ from zookeeper_process import four_letter_word
 
 from hermes.config import ListenerConfig
 from hermes.coordination.embedded import EmbeddedCoordination
-from hermes.coordination.embedded.store import Store
+from hermes.coordination.embedded.store import CoordinationStore
 from hermes.errors import ConfigError, HermesError, StorageError
 
 LOOPBACK = ListenerConfig("tcp:0:interface=127.0.0.1")
@@ -80,11 +80,11 @@ def test_the_service_serves_until_it_is_stopped(tmp_path: Path) -> Any:
         answer = yield deferToThread(four_letter_word, port, "srvr")
         assert "Node count: 4\n" in answer
         with pytest.raises(StorageError, match="locked"):
-            Store(path).open()
+            CoordinationStore(path).open()
     finally:
         yield service.stopService()
     assert service.addresses == []
-    store = Store(path)
+    store = CoordinationStore(path)
     store.open()  # nobody holds it
     store.close()
     with pytest.raises(ConnectionRefusedError):
@@ -99,7 +99,7 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
         service = EmbeddedCoordination(reactor, tmp_path / "coordination.sqlite", listen)
         with pytest.raises(HermesError, match="coordination_listen: can't open"):
             service.startService()
-    store = Store(tmp_path / "coordination.sqlite")
+    store = CoordinationStore(tmp_path / "coordination.sqlite")
     store.open()  # nobody holds it
     store.close()
 

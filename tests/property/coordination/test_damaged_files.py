@@ -10,7 +10,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hermes.coordination.embedded.changes import (
+from hermes.coordination.embedded.jute_records import OPEN_ACL
+from hermes.coordination.embedded.store import CoordinationStore
+from hermes.coordination.embedded.tree_changes import (
     Change,
     ChildrenChanged,
     NodeDeleted,
@@ -18,8 +20,6 @@ from hermes.coordination.embedded.changes import (
     SessionClosed,
     SessionOpened,
 )
-from hermes.coordination.embedded.records import OPEN_ACL
-from hermes.coordination.embedded.store import Store
 from hermes.errors import StorageError
 
 
@@ -54,7 +54,7 @@ def content(directory: Path) -> dict[str, bytes]:
 @pytest.fixture(scope="module")
 def left_behind(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Files]:
     directory = tmp_path_factory.mktemp("store")
-    store = Store(directory / "file")
+    store = CoordinationStore(directory / "file")
     states: list[object] = [summary(store)]
     for number, changes in enumerate(transactions()):
         store.write(changes, number + 1)
@@ -68,13 +68,13 @@ def left_behind(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Files]:
     return {"crash": Files(crashed, states), "stop": Files(content(directory), states)}
 
 
-def summary(store: Store) -> object:
+def summary(store: CoordinationStore) -> object:
     """What a server would serve from a file."""
     stored = store.open()
     return (frozenset(stored.nodes), frozenset(stored.sessions), stored.zxid)
 
 
-def summary_of_open(store: Store) -> object:
+def summary_of_open(store: CoordinationStore) -> object:
     """The same, of one that is open, without closing it."""
     from hermes.coordination.embedded.database import read
 
@@ -122,7 +122,7 @@ def test_a_damaged_file_serves_a_committed_state_or_nothing(
     try:
         for each, original in files.items():
             (directory / each).write_bytes(bytes(data) if each == name else original)
-        store = Store(directory / "file")
+        store = CoordinationStore(directory / "file")
         try:
             served = summary(store)
         except StorageError:
@@ -140,6 +140,6 @@ def test_files_without_damage_are_served(left_behind: dict[str, Files], tmp_path
         directory.mkdir()
         for name, data in files.items():
             (directory / name).write_bytes(data)
-        store = Store(directory / "file")
+        store = CoordinationStore(directory / "file")
         assert summary(store) == states[-1]
         store.close()

@@ -5,10 +5,10 @@ import time
 
 import pytest
 
-from hermes.coordination.embedded.changes import NodeWritten
-from hermes.coordination.embedded.records import OPEN_ACL
+from hermes.coordination.embedded.jute_records import OPEN_ACL
 from hermes.coordination.embedded.snapshots import condition_of
-from hermes.coordination.embedded.store import FILE_NAME, Store
+from hermes.coordination.embedded.store import FILE_NAME, CoordinationStore
+from hermes.coordination.embedded.tree_changes import NodeWritten
 from hermes.protocol import encode_message_set
 from hermes.storage import FileLayer
 from hermes.storage.lock import DirectoryLock
@@ -18,7 +18,7 @@ from hermes.storage.lock import DirectoryLock
 def data(tmp_path, make_segment):
     """A data directory with one message and the nodes of two groups."""
     make_segment(encode_message_set([b"abc"]))
-    store = Store(tmp_path / "data" / FILE_NAME)
+    store = CoordinationStore(tmp_path / "data" / FILE_NAME)
     store.open()
     paths = ("/consumers", "/consumers/a", "/consumers/b")
     store.write([NodeWritten(path, b"", OPEN_ACL, 1, 1, 1, 0, 0, 0, 0, 0, 0) for path in paths], 1)

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from hermes.coordination.embedded.changes import NodeWritten
-from hermes.coordination.embedded.records import OPEN_ACL
-from hermes.coordination.embedded.store import FILE_NAME, Store, snapshot_path
+from hermes.coordination.embedded.jute_records import OPEN_ACL
+from hermes.coordination.embedded.store import FILE_NAME, CoordinationStore, snapshot_path
+from hermes.coordination.embedded.tree_changes import NodeWritten
 
 #: Of the first format, in their order.
 _NODE_COLUMNS = (
@@ -20,9 +20,9 @@ _NODE_COLUMNS = (
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
+def store(tmp_path: Path) -> CoordinationStore:
     """A broker's file, closed, with a snapshot that is an hour old and one node younger."""
-    store = Store(tmp_path / FILE_NAME)
+    store = CoordinationStore(tmp_path / FILE_NAME)
     store.open()
     nodes = [
         NodeWritten(path, b"", OPEN_ACL, 1, 1, 1, 0, 0, 0, 0, 0, 0)
@@ -35,7 +35,7 @@ def store(tmp_path: Path) -> Store:
     return store
 
 
-def test_show_says_what_the_file_and_its_snapshot_hold(run: Any, store: Store) -> None:
+def test_show_says_what_the_file_and_its_snapshot_hold(run: Any, store: CoordinationStore) -> None:
     result = run("coordination", "show", store.path.parent)
     assert result.exit_code == 0
     file, snapshot = result.stdout.splitlines()
@@ -44,14 +44,14 @@ def test_show_says_what_the_file_and_its_snapshot_hold(run: Any, store: Store) -
     assert snapshot.endswith(", 60 minutes ago")
 
 
-def test_show_what_is_damaged(run: Any, store: Store) -> None:
+def test_show_what_is_damaged(run: Any, store: CoordinationStore) -> None:
     store.path.write_bytes(store.path.read_bytes()[:-100])
     result = run("coordination", "show", store.path.parent)
     assert result.exit_code == 1
     assert f"{store.path} can't be used" in result.stdout
 
 
-def test_show_while_a_broker_serves(run: Any, store: Store) -> None:
+def test_show_while_a_broker_serves(run: Any, store: CoordinationStore) -> None:
     store.open()
     result = run("coordination", "show", store.path.parent)
     store.close()
@@ -81,7 +81,7 @@ def test_show_a_file_of_an_older_and_of_a_newer_release(run: Any, tmp_path: Path
     assert shown[0] == f"{path} has format 3; this version of Hermes knows 2"
 
 
-def test_restore_the_snapshot(run: Any, store: Store) -> None:
+def test_restore_the_snapshot(run: Any, store: CoordinationStore) -> None:
     result = run("coordination", "restore", store.path.parent)
     assert result.exit_code == 0
     assert "restored from" in result.stdout
@@ -90,7 +90,9 @@ def test_restore_the_snapshot(run: Any, store: Store) -> None:
     store.close()
 
 
-def test_a_copy_is_restored_instead_of_the_snapshot(run: Any, store: Store, tmp_path: Path) -> None:
+def test_a_copy_is_restored_instead_of_the_snapshot(
+    run: Any, store: CoordinationStore, tmp_path: Path
+) -> None:
     copy = tmp_path / "copy"
     snapshot_path(store.path).rename(copy)
     store.path.unlink()
@@ -107,7 +109,7 @@ def test_nothing_to_restore_is_one_line(run: Any, tmp_path: Path) -> None:
     assert result.stderr.count("\n") == 1
 
 
-def test_its_files_are_known_to_check_log(run: Any, store: Store) -> None:
+def test_its_files_are_known_to_check_log(run: Any, store: CoordinationStore) -> None:
     result = run("check-log", store.path.parent)
     assert FILE_NAME not in result.stdout + result.stderr
     assert "0 notices" in result.stdout

@@ -8,15 +8,15 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 from twisted.logger import Logger
 
-from hermes.coordination.embedded.changes import Change
-from hermes.coordination.embedded.committing import CommitQueue
-from hermes.coordination.embedded.guarded import GuardedProcessor
+from hermes.coordination.embedded.commit_queue import CommitQueue
+from hermes.coordination.embedded.four_letter_words import ClientReport
+from hermes.coordination.embedded.guarded_processor import GuardedProcessor
+from hermes.coordination.embedded.jute_records import AclIdentity
 from hermes.coordination.embedded.processor import ServerState
 from hermes.coordination.embedded.proofs import Promise, Proof
-from hermes.coordination.embedded.records import Identity
-from hermes.coordination.embedded.requests import ConnectRequest
 from hermes.coordination.embedded.rights import Rights
-from hermes.coordination.embedded.words import ClientReport
+from hermes.coordination.embedded.tree_changes import Change
+from hermes.coordination.embedded.zookeeper_requests import ConnectRequest
 from hermes.limited_log import LimitedLog
 
 
@@ -54,7 +54,7 @@ class FakePeer:
     """A connection that only remembers what it was told."""
 
     def __init__(self) -> None:
-        self.rights = Rights({Identity("ip", "127.0.0.1"): None})
+        self.rights = Rights({AclIdentity("ip", "127.0.0.1"): None})
         self.promise: Promise | None = None
         self.asks_for_passwords = False
         self.proofs: list[Proof] = []

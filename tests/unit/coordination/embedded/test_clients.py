@@ -4,7 +4,7 @@ import pytest
 from twisted.internet.task import Clock
 
 from hermes.coordination.embedded.clients import RoundRobin
-from hermes.coordination.embedded.words import ClientReport
+from hermes.coordination.embedded.four_letter_words import ClientReport
 
 
 class Wishes:

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from hermes.coordination.embedded import access, processor
-from hermes.coordination.embedded.errors import ZooKeeperCode
+from hermes.coordination.embedded import access_control, processor
 from hermes.coordination.embedded.limits import (
     MAX_ACL_ENTRIES,
     MAX_CHILDREN_BYTES,
@@ -20,6 +19,7 @@ from hermes.coordination.embedded.limits import (
     MAX_WATCHES_SET,
 )
 from hermes.coordination.embedded.tree import DataTree, node_bytes
+from hermes.coordination.embedded.zookeeper_errors import ZooKeeperCode
 
 OPEN = (("world", "anyone"),)
 END = struct.pack(">i?i", -1, True, -1)
@@ -76,13 +76,13 @@ def test_the_networks_of_an_acl_are_parsed_once(
     bench: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parsed: list[str] = []
-    parse = access.ipaddress.ip_network
+    parse = access_control.ipaddress.ip_network
     monkeypatch.setattr(
-        access.ipaddress,
+        access_control.ipaddress,
         "ip_network",
         lambda value, **options: parsed.append(value) or parse(value, **options),
     )
-    access._network.cache_clear()
+    access_control._network.cache_clear()
     peer = bench.connect()
     entries = [("ip", f"10.1.{index}.0/24") for index in range(MAX_ACL_ENTRIES)]
     ask(bench, peer, 1, create("/a", entries=entries))

@@ -7,12 +7,12 @@ import pytest
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
-from hermes.coordination.embedded.changes import NodeWritten, SessionClosed, SessionOpened
-from hermes.coordination.embedded.committing import CommitQueue
+from hermes.coordination.embedded.commit_queue import CommitQueue
 from hermes.coordination.embedded.jute import encode_buffer, encode_string, encode_vector
-from hermes.coordination.embedded.records import OPEN_ACL
-from hermes.coordination.embedded.requests import ConnectRequest
-from hermes.coordination.embedded.sessions import LATE_SECONDS
+from hermes.coordination.embedded.jute_records import OPEN_ACL
+from hermes.coordination.embedded.server_sessions import LATE_SECONDS
+from hermes.coordination.embedded.tree_changes import NodeWritten, SessionClosed, SessionOpened
+from hermes.coordination.embedded.zookeeper_requests import ConnectRequest
 from hermes.errors import RemoteProtocolError
 
 CREATE, EXISTS, GET_DATA, PING, CLOSE = 1, 3, 4, 11, -11

@@ -11,20 +11,20 @@ import pytest
 
 from hermes.coordination.embedded import database
 from hermes.coordination.embedded import store as store_module
-from hermes.coordination.embedded.changes import (
+from hermes.coordination.embedded.jute_records import OPEN_ACL, Acl, AclIdentity
+from hermes.coordination.embedded.snapshots import condition_of, restore
+from hermes.coordination.embedded.store import CoordinationStore, snapshot_path
+from hermes.coordination.embedded.tree_changes import (
     ChildrenChanged,
     NodeDeleted,
     NodeWritten,
     SessionClosed,
     SessionOpened,
 )
-from hermes.coordination.embedded.errors import DamagedError
-from hermes.coordination.embedded.records import OPEN_ACL, Acl, Identity
-from hermes.coordination.embedded.snapshots import condition_of, restore
-from hermes.coordination.embedded.store import Store, snapshot_path
+from hermes.coordination.embedded.zookeeper_errors import DamagedError
 from hermes.errors import StorageError
 
-ACL = (*OPEN_ACL, Acl(1, Identity("digest", "ü:\u4e16=")))
+ACL = (*OPEN_ACL, Acl(1, AclIdentity("digest", "ü:\u4e16=")))
 BIG = (1 << 62) + 1
 
 
@@ -33,8 +33,8 @@ def node(path: str, data: bytes | None = b"x") -> NodeWritten:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    store = Store(tmp_path / "deep" / "coordination.sqlite")
+def store(tmp_path: Path) -> Iterator[CoordinationStore]:
+    store = CoordinationStore(tmp_path / "deep" / "coordination.sqlite")
     yield store
     store.close()
 
@@ -48,12 +48,12 @@ def change(path: Path, *statements: str) -> None:
     connection.close()
 
 
-def test_a_new_file_is_empty(store: Store) -> None:
+def test_a_new_file_is_empty(store: CoordinationStore) -> None:
     assert store.open() == ((), (), 0, None)
     assert store.was_created
 
 
-def test_what_was_written_is_there_again(store: Store) -> None:
+def test_what_was_written_is_there_again(store: CoordinationStore) -> None:
     store.open()
     sessions = [SessionOpened(BIG, b"\0secret", 6000), SessionOpened(2, b"", 1)]
     nodes = [node("/a", None), node("/ü", b"\0\xff"), node("/gone")]
@@ -78,7 +78,7 @@ def test_what_was_written_is_there_again(store: Store) -> None:
     assert stored.zxid == BIG
 
 
-def test_whose_a_session_is_is_kept(store: Store) -> None:
+def test_whose_a_session_is_is_kept(store: CoordinationStore) -> None:
     store.open()
     store.write([SessionOpened(1, b"a", 6000), SessionOpened(2, b"b", 6000)], 2)
     store.write([SessionOpened(2, b"b", 6000, is_own=True)], 3)
@@ -86,7 +86,7 @@ def test_whose_a_session_is_is_kept(store: Store) -> None:
 
 
 def test_values_are_bound_by_position_to_places_without_names(
-    store: Store, monkeypatch: pytest.MonkeyPatch
+    store: CoordinationStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Python 3.12 warns of the rest and 3.14 refuses it: ?1, :name, @name and $name are names.
     statements: list[str] = []
@@ -121,7 +121,7 @@ class Traced:
         return getattr(self._connection, name)
 
 
-def test_a_parent_is_written_once_for_all_its_children(store: Store) -> None:
+def test_a_parent_is_written_once_for_all_its_children(store: CoordinationStore) -> None:
     store.open()
     children = [ChildrenChanged("/a", number, number) for number in range(100)]
     seen: list[str] = []
@@ -133,7 +133,7 @@ def test_a_parent_is_written_once_for_all_its_children(store: Store) -> None:
     assert store.open().nodes == (node("/a"),)
 
 
-def test_the_files_are_for_their_owner_alone(store: Store) -> None:
+def test_the_files_are_for_their_owner_alone(store: CoordinationStore) -> None:
     store.open()
     store.write([SessionOpened(1, b"secret", 6000)], 1)
     modes = {path.name: path.stat().st_mode & 0o777 for path in store.path.parent.iterdir()}
@@ -141,7 +141,7 @@ def test_the_files_are_for_their_owner_alone(store: Store) -> None:
     assert store.path.name in modes
 
 
-def test_a_copy_that_others_may_read_is_closed_to_them(store: Store) -> None:
+def test_a_copy_that_others_may_read_is_closed_to_them(store: CoordinationStore) -> None:
     store.open()
     store.close()
     store.path.chmod(0o644)
@@ -151,7 +151,7 @@ def test_a_copy_that_others_may_read_is_closed_to_them(store: Store) -> None:
     assert modes == {0o600}
 
 
-def test_a_batch_is_written_as_a_whole_or_not_at_all(store: Store) -> None:
+def test_a_batch_is_written_as_a_whole_or_not_at_all(store: CoordinationStore) -> None:
     store.open()
     store.write([node("/a")], 1)
     with pytest.raises(StorageError, match="coordination can't use"):
@@ -161,14 +161,14 @@ def test_a_batch_is_written_as_a_whole_or_not_at_all(store: Store) -> None:
     assert stored.zxid == 1
 
 
-def test_two_servers_cannot_use_one_file(store: Store) -> None:
+def test_two_servers_cannot_use_one_file(store: CoordinationStore) -> None:
     store.open()
     with pytest.raises(StorageError, match="locked"):
-        Store(store.path).open()
+        CoordinationStore(store.path).open()
     store.write([node("/a")], 1)
 
 
-def test_a_file_of_another_kind_is_left_alone(store: Store) -> None:
+def test_a_file_of_another_kind_is_left_alone(store: CoordinationStore) -> None:
     store.path.parent.mkdir()
     content = b"this is no database, and longer than the header of one would be" * 40
     store.path.write_bytes(content)
@@ -177,7 +177,7 @@ def test_a_file_of_another_kind_is_left_alone(store: Store) -> None:
     assert store.path.read_bytes() == content
 
 
-def test_a_file_of_a_later_version_is_left_alone(store: Store) -> None:
+def test_a_file_of_a_later_version_is_left_alone(store: CoordinationStore) -> None:
     store.open()
     store.close()
     change(store.path, "PRAGMA user_version = 3")
@@ -185,7 +185,7 @@ def test_a_file_of_a_later_version_is_left_alone(store: Store) -> None:
         store.open()
 
 
-def test_the_log_of_a_file_that_is_gone_is_given_to_no_other(store: Store) -> None:
+def test_the_log_of_a_file_that_is_gone_is_given_to_no_other(store: CoordinationStore) -> None:
     store.open()
     store.write([node("/a")], 1)
     log = store.path.with_name(f"{store.path.name}-wal")
@@ -201,7 +201,7 @@ def test_the_log_of_a_file_that_is_gone_is_given_to_no_other(store: Store) -> No
 def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StorageError):
-        Store(tmp_path / "file" / "coordination.sqlite").open()
+        CoordinationStore(tmp_path / "file" / "coordination.sqlite").open()
 
 
 # -- damage -------------------------------------------------------------------------------------
@@ -226,7 +226,9 @@ def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
         "PRAGMA user_version = 1",
     ],
 )
-def test_whatever_is_not_what_was_written_is_refused(store: Store, statement: str) -> None:
+def test_whatever_is_not_what_was_written_is_refused(
+    store: CoordinationStore, statement: str
+) -> None:
     store.open()
     store.write([node("/a"), node("/b"), SessionOpened(1, b"s", 6000)], 5)
     store.close()
@@ -235,7 +237,7 @@ def test_whatever_is_not_what_was_written_is_refused(store: Store, statement: st
         store.open()
 
 
-def test_an_emptied_file_is_refused(store: Store) -> None:
+def test_an_emptied_file_is_refused(store: CoordinationStore) -> None:
     store.open()
     store.close()
     store.path.write_bytes(b"")
@@ -244,7 +246,7 @@ def test_an_emptied_file_is_refused(store: Store) -> None:
     assert store.path.read_bytes() == b""
 
 
-def test_a_missing_file_whose_snapshot_is_there_is_refused(store: Store) -> None:
+def test_a_missing_file_whose_snapshot_is_there_is_refused(store: CoordinationStore) -> None:
     store.open()
     store.snapshot(1)
     store.close()
@@ -258,7 +260,7 @@ def test_a_missing_file_whose_snapshot_is_there_is_refused(store: Store) -> None
 
 
 @pytest.mark.parametrize("suffix", ["", "-wal", "-journal"])
-def test_a_link_is_not_followed(store: Store, tmp_path: Path, suffix: str) -> None:
+def test_a_link_is_not_followed(store: CoordinationStore, tmp_path: Path, suffix: str) -> None:
     store.open()
     store.close()
     store.path.with_name(store.path.name + suffix).unlink(missing_ok=True)
@@ -270,7 +272,7 @@ def test_a_link_is_not_followed(store: Store, tmp_path: Path, suffix: str) -> No
     assert foreign.read_bytes() == b""
 
 
-def test_a_file_of_the_first_versions_is_taken_over(store: Store) -> None:
+def test_a_file_of_the_first_versions_is_taken_over(store: CoordinationStore) -> None:
     acl = '[[31, ["world", "anyone"]], [1, ["digest", "\\u00fc:\\u4e16="]]]'
     store.path.parent.mkdir()
     change(
@@ -295,7 +297,7 @@ def test_a_file_of_the_first_versions_is_taken_over(store: Store) -> None:
 # -- a file that somebody touches while it is open ----------------------------------------------
 
 
-def test_a_file_that_was_deleted_is_put_back(store: Store) -> None:
+def test_a_file_that_was_deleted_is_put_back(store: CoordinationStore) -> None:
     store.open()
     store.write([node("/a")], 1)
     store.put_back_if_deleted()
@@ -314,7 +316,7 @@ def test_a_file_that_was_deleted_is_put_back(store: Store) -> None:
     assert store.path.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_directory_that_was_removed_is_not_made_again(store: Store) -> None:
+def test_a_directory_that_was_removed_is_not_made_again(store: CoordinationStore) -> None:
     store.open()
     shutil.rmtree(store.path.parent)
     with pytest.raises(StorageError):
@@ -324,7 +326,7 @@ def test_a_directory_that_was_removed_is_not_made_again(store: Store) -> None:
     assert not store.path.parent.exists()
 
 
-def test_a_file_that_was_replaced_is_not_written_over(store: Store) -> None:
+def test_a_file_that_was_replaced_is_not_written_over(store: CoordinationStore) -> None:
     store.open()
     store.write([node("/a")], 1)
     other = store.path.with_name("other")
@@ -338,7 +340,7 @@ def test_a_file_that_was_replaced_is_not_written_over(store: Store) -> None:
 # -- snapshots ----------------------------------------------------------------------------------
 
 
-def test_a_snapshot_holds_what_was_written(store: Store) -> None:
+def test_a_snapshot_holds_what_was_written(store: CoordinationStore) -> None:
     store.open()
     store.write([node("/a"), SessionOpened(1, b"s", 6000)], 7)
     assert store.snapshot(1_700_000_000_000)
@@ -356,7 +358,9 @@ def test_a_snapshot_holds_what_was_written(store: Store) -> None:
     }
 
 
-def test_a_link_in_the_place_of_a_snapshot_is_replaced(store: Store, tmp_path: Path) -> None:
+def test_a_link_in_the_place_of_a_snapshot_is_replaced(
+    store: CoordinationStore, tmp_path: Path
+) -> None:
     foreign = tmp_path / "foreign"
     foreign.write_bytes(b"mine")
     store.open()
@@ -368,7 +372,7 @@ def test_a_link_in_the_place_of_a_snapshot_is_replaced(store: Store, tmp_path: P
     assert not snapshot_path(store.path).is_symlink()
 
 
-def test_a_damaged_file_never_replaces_a_good_snapshot(store: Store) -> None:
+def test_a_damaged_file_never_replaces_a_good_snapshot(store: CoordinationStore) -> None:
     store.open()
     store.write([node("/a")], 1)
     store.snapshot(1)
@@ -379,7 +383,7 @@ def test_a_damaged_file_never_replaces_a_good_snapshot(store: Store) -> None:
     assert condition_of(snapshot_path(store.path)).taken_ms == 1
 
 
-def test_a_restored_snapshot_has_no_sessions_and_a_new_epoch(store: Store) -> None:
+def test_a_restored_snapshot_has_no_sessions_and_a_new_epoch(store: CoordinationStore) -> None:
     store.open()
     owned = node("/consumers/g/owners/t/0-0")
     lasting = [
@@ -403,7 +407,7 @@ def test_a_restored_snapshot_has_no_sessions_and_a_new_epoch(store: Store) -> No
     assert damaged.read_bytes() == content[: len(content) // 2]
 
 
-def test_nothing_is_restored_under_a_broker_that_serves(store: Store) -> None:
+def test_nothing_is_restored_under_a_broker_that_serves(store: CoordinationStore) -> None:
     store.open()
     store.write([node("/a")], 1)
     store.snapshot(1)
@@ -413,7 +417,9 @@ def test_nothing_is_restored_under_a_broker_that_serves(store: Store) -> None:
     assert len(store.open().nodes) == 2
 
 
-def test_nothing_is_restored_from_what_is_no_whole_copy(store: Store, tmp_path: Path) -> None:
+def test_nothing_is_restored_from_what_is_no_whole_copy(
+    store: CoordinationStore, tmp_path: Path
+) -> None:
     store.open()
     store.write([node("/a")], 1)
     store.close()

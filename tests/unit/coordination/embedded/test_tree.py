@@ -10,21 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.coordination.embedded.changes import (
-    Change,
-    ChildrenChanged,
-    NodeDeleted,
-    NodeWritten,
-)
-from hermes.coordination.embedded.errors import RequestRefusedError, ZooKeeperCode
-from hermes.coordination.embedded.records import OPEN_ACL, READ_ACL, EventType
-from hermes.coordination.embedded.requests import (
-    CheckRequest,
-    CreateRequest,
-    DeleteRequest,
-    SetAclRequest,
-    SetDataRequest,
-)
+from hermes.coordination.embedded.jute_records import OPEN_ACL, READ_ACL, EventType
 from hermes.coordination.embedded.transaction import Transaction
 from hermes.coordination.embedded.tree import (
     PERMANENT,
@@ -32,6 +18,20 @@ from hermes.coordination.embedded.tree import (
     check_path,
     child_name,
     parent_path,
+)
+from hermes.coordination.embedded.tree_changes import (
+    Change,
+    ChildrenChanged,
+    NodeDeleted,
+    NodeWritten,
+)
+from hermes.coordination.embedded.zookeeper_errors import RequestRefusedError, ZooKeeperCode
+from hermes.coordination.embedded.zookeeper_requests import (
+    CheckRequest,
+    CreateRequest,
+    DeleteRequest,
+    SetAclRequest,
+    SetDataRequest,
 )
 
 SESSION = 77

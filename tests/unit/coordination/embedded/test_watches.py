@@ -1,6 +1,6 @@
 """Tables of watches, without connections."""
 
-from hermes.coordination.embedded.records import EventType
+from hermes.coordination.embedded.jute_records import EventType
 from hermes.coordination.embedded.watches import Watches
 
 

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.coordination.embedded.errors import RequestRefusedError, ZooKeeperCode
 from hermes.coordination.embedded.jute import JuteReader, encode_buffer, encode_string
+from hermes.coordination.embedded.jute_records import OPEN_ACL, Acl, AclIdentity, EventType, Stat
 from hermes.coordination.embedded.receiver import MAX_FRAME_BYTES, ClientReceiver, Word
-from hermes.coordination.embedded.records import OPEN_ACL, Acl, EventType, Identity, Stat
-from hermes.coordination.embedded.requests import (
+from hermes.coordination.embedded.zookeeper_errors import RequestRefusedError, ZooKeeperCode
+from hermes.coordination.embedded.zookeeper_requests import (
     AuthRequest,
     CheckRequest,
     CloseRequest,
@@ -28,7 +28,7 @@ from hermes.coordination.embedded.requests import (
     SyncRequest,
     decode_request,
 )
-from hermes.coordination.embedded.responses import (
+from hermes.coordination.embedded.zookeeper_responses import (
     encode_connect_response,
     encode_event,
     encode_failed_results,
@@ -119,7 +119,7 @@ def test_primitives_come_back(data: bytes | None, text: str) -> None:
 
 @given(permissions=st.integers(0, 31), scheme=st.text(max_size=9), name=st.text(max_size=9))
 def test_acls_come_back(permissions: int, scheme: str, name: str) -> None:
-    acl = Acl(permissions, Identity(scheme, name))
+    acl = Acl(permissions, AclIdentity(scheme, name))
     assert Acl.read(JuteReader(acl.encode())) == acl
 
 

@@ -5,7 +5,7 @@ They hold copies, so that they say the same whenever they are written.
 
 from typing import NamedTuple, TypeAlias
 
-from hermes.coordination.embedded.records import Acl
+from hermes.coordination.embedded.jute_records import Acl
 
 
 class NodeWritten(NamedTuple):
@@ -34,13 +34,11 @@ class ChildrenChanged(NamedTuple):
 
 
 class NodeDeleted(NamedTuple):
-    """A node is gone."""
-
     path: str
 
 
 class SessionOpened(NamedTuple):
-    """A session began, or is now known to be this broker's own (sessions.py)."""
+    """A session began, or is now known to be this broker's own (server_sessions.py)."""
 
     session_id: int
     password: bytes

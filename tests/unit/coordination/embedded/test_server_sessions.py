@@ -1,7 +1,7 @@
 """Sessions' ids come from the wall clock, and are not given twice when it goes back."""
 
-from hermes.coordination.embedded.changes import SessionOpened
-from hermes.coordination.embedded.sessions import SessionTable
+from hermes.coordination.embedded.server_sessions import SessionTable
+from hermes.coordination.embedded.tree_changes import SessionOpened
 
 NOW_MS = 1_700_000_000_000
 

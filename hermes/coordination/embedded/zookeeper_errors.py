@@ -9,7 +9,7 @@ from hermes.errors import HermesError, StorageError
 
 
 class ZooKeeperCode(IntEnum):
-    """What stands in a encode_response's header, and in the results of a transaction."""
+    """The error in a response's header, and in the results of a transaction."""
 
     OK = 0
     RUNTIME_INCONSISTENCY = -2
@@ -30,10 +30,9 @@ class ZooKeeperCode(IntEnum):
 
 
 class RequestRefusedError(HermesError):
-    """A request can't be carried out; nothing of it was. It never leaves the server as itself.
+    """A request can't be carried out, and nothing of it was; the client is answered with `code`.
 
-    Attributes:
-        code: what the client is answered with.
+    It never leaves the server as itself.
     """
 
     def __init__(self, code: ZooKeeperCode, detail: str = "") -> None:

@@ -5,9 +5,11 @@ Source: ZooKeeper's `PrepRequestProcessor` and `FinalRequestProcessor`.
 
 from typing import TypeAlias
 
-from hermes.coordination.embedded.errors import RequestRefusedError
 from hermes.coordination.embedded.jute import encode_string
-from hermes.coordination.embedded.requests import (
+from hermes.coordination.embedded.transaction import Transaction
+from hermes.coordination.embedded.tree import DataTree
+from hermes.coordination.embedded.zookeeper_errors import RequestRefusedError
+from hermes.coordination.embedded.zookeeper_requests import (
     CheckRequest,
     CreateRequest,
     DeleteRequest,
@@ -17,9 +19,7 @@ from hermes.coordination.embedded.requests import (
     SetAclRequest,
     SetDataRequest,
 )
-from hermes.coordination.embedded.responses import encode_failed_results, encode_results
-from hermes.coordination.embedded.transaction import Transaction
-from hermes.coordination.embedded.tree import DataTree
+from hermes.coordination.embedded.zookeeper_responses import encode_failed_results, encode_results
 
 #: What `serve_write` serves.
 WriteRequest: TypeAlias = Operation | MultiRequest | SetAclRequest

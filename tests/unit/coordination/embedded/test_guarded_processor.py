@@ -7,8 +7,8 @@ import pytest
 from jute_frames import OPEN_ACL, acl, text
 
 from hermes.coordination.embedded.proofs import Proof
-from hermes.coordination.embedded.requests import ConnectRequest
-from hermes.coordination.embedded.shown_names import ShownNames
+from hermes.coordination.embedded.visible_names import VisibleNames
+from hermes.coordination.embedded.zookeeper_requests import ConnectRequest
 from hermes.security import INTERNAL, AccessRule, AccessRules, Operation, Resource
 
 NO_NODE, NO_AUTH, AUTH_FAILED, MUST_AUTHENTICATE = -101, -102, -115, -124
@@ -41,7 +41,7 @@ class Guarded:
         self.bench = bench
         self.processor = bench.processor
         self.rules = rules
-        self.shown = None if rules is None else ShownNames(rules.stamp)
+        self.shown = None if rules is None else VisibleNames(rules.stamp)
 
     def connect(self, session_id: int = 0, password: bytes = bytes(16), zxid: int = 0) -> Any:
         peer = type(self.bench.connect())()

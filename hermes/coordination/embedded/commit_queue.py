@@ -17,8 +17,8 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.python.failure import Failure
 
-from hermes.coordination.embedded.changes import Change, NodeWritten
 from hermes.coordination.embedded.limits import ITEM_BYTES
+from hermes.coordination.embedded.tree_changes import Change, NodeWritten
 from hermes.logs import ModuleLogger
 
 #: How long what waited for one write is called: a thousand clients may have.
@@ -98,7 +98,7 @@ class CommitQueue:
         self.held_bytes = 0
 
     def idle(self) -> "Deferred[None]":
-        """Wait until everything committed is on disk and told, or the queue is dead."""
+        """Wait until everything committed is on disk and sent, or the queue is dead."""
         idle: Deferred[None] = Deferred()
         self._idle.append(idle)
         self._notify_idle()

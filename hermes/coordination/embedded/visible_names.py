@@ -1,4 +1,4 @@
-"""Which names of a long list somebody may know, remembered for as long as the rules are the same.
+"""Which names of a long list a principal may know, cached for as long as the rules are the same.
 
 A cluster has thousands of topics, and whoever watches their list reads it again whenever one comes
 or goes. Only names that are new are looked at then.
@@ -12,8 +12,8 @@ from typing import Final
 _MOST_NAMES: Final = 200_000
 
 
-class ShownNames:
-    """Remembers answers by principal and list; lives in the reactor's thread.
+class VisibleNames:
+    """Caches answers by principal and list; lives in the reactor's thread.
 
     Args:
         stamp: equal as long as the answers about a principal stay as they are.
@@ -28,10 +28,9 @@ class ShownNames:
     def select(
         self, principal: str, path: str, names: Mapping[str, bytes], may: Callable[[str], bool]
     ) -> list[bytes]:
-        """Leave out what somebody may not know.
+        """Leave out what a principal may not know.
 
         Args:
-            principal: who asks.
             path: whose children these are.
             names: all of them, each with what is given if it may be known.
             may: whether one may be.

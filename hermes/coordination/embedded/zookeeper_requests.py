@@ -24,14 +24,14 @@ from enum import IntEnum
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from hermes.coordination.embedded.errors import RequestRefusedError, ZooKeeperCode
 from hermes.coordination.embedded.jute import JuteReader
+from hermes.coordination.embedded.jute_records import Acl
 from hermes.coordination.embedded.limits import (
     MAX_ACL_ENTRIES,
     MAX_OPERATIONS,
     MAX_WATCHES_SET,
 )
-from hermes.coordination.embedded.records import Acl
+from hermes.coordination.embedded.zookeeper_errors import RequestRefusedError, ZooKeeperCode
 from hermes.errors import RemoteProtocolError
 
 
@@ -133,8 +133,6 @@ class ExistsRequest(NamedTuple):
 
 
 class GetDataRequest(NamedTuple):
-    """Ask for a node's data and stat."""
-
     path: str
     watch: bool
 
@@ -148,8 +146,6 @@ class GetChildrenRequest(NamedTuple):
 
 
 class GetAclRequest(NamedTuple):
-    """Ask for a node's ACL and stat."""
-
     path: str
 
 
@@ -226,11 +222,7 @@ def decode_connect(body: memoryview) -> ConnectRequest:
 
 
 def decode_request(code: int, reader: JuteReader) -> Request:
-    """Decode a request's body.
-
-    Args:
-        code: the type in the request's header.
-        reader: positioned after the header. Nothing of what it reads is kept as a view.
+    """Decode a request's body, of the type `code`; nothing of it is kept as a view.
 
     Raises:
         RequestRefusedError: with UNIMPLEMENTED for a type that is not served, with

@@ -18,7 +18,7 @@ _INT: Final = struct.Struct(">i")
 _STAT: Final = struct.Struct(">qqqqiiiqiiq")
 
 
-class Permission(IntFlag):
+class AclPermission(IntFlag):
     """What an ACL can allow."""
 
     READ = 1
@@ -38,7 +38,7 @@ class EventType(IntEnum):
     CHILDREN_CHANGED = 4
 
 
-class Identity(NamedTuple):
+class AclIdentity(NamedTuple):
     """Who a client is, or who an ACL means.
 
     Attributes:
@@ -51,51 +51,35 @@ class Identity(NamedTuple):
 
 
 class Acl(NamedTuple):
-    """One entry of a node's access control list.
-
-    Attributes:
-        permissions: bits of `Permission`.
-        identity: to whom they are granted.
-    """
+    """An entry of a node's access control list: bits of `AclPermission`, and who has them."""
 
     permissions: int
-    identity: Identity
+    identity: AclIdentity
 
     def encode(self) -> bytes:
-        """Encode for the wire."""
         scheme, name = self.identity
         return _INT.pack(self.permissions) + encode_string(scheme) + encode_string(name)
 
     @classmethod
     def read(cls, reader: JuteReader) -> "Acl":
-        """Read one.
-
-        Raises:
-            RemoteProtocolError: it does not fit.
-        """
-        return cls(reader.int32(), Identity(reader.string(), reader.string()))
+        return cls(reader.int32(), AclIdentity(reader.string(), reader.string()))
 
 
-_ANYONE: Final = Identity("world", "anyone")
-OPEN_ACL: Final = (Acl(Permission.ALL, _ANYONE),)
-READ_ACL: Final = (Acl(Permission.READ, _ANYONE),)
+_ANYONE: Final = AclIdentity("world", "anyone")
+OPEN_ACL: Final = (Acl(AclPermission.ALL, _ANYONE),)
+READ_ACL: Final = (Acl(AclPermission.READ, _ANYONE),)
 
 
 class Stat(NamedTuple):
     """What a client is given about a node besides its data; named as ZooKeeper names it.
 
     Attributes:
-        czxid: the transaction that created the node.
-        mzxid: the one that last set its data.
-        ctime: when it was created, in ms since 1970.
-        mtime: when its data was last set, in ms since 1970.
-        version: how often its data was set.
-        cversion: how often a child came or went.
-        aversion: how often its ACL was set.
+        czxid, mzxid, pzxid: the transactions that created the node, last set its data, and by
+            which a child last came or went.
+        ctime, mtime: when it was created, and its data last set, in ms since 1970.
+        version, cversion, aversion: how often its data was set, a child came or went, its ACL was
+            set.
         ephemeral_owner: the session that it lives with; 0 when it is persistent.
-        data_length: in bytes.
-        num_children: how many there are.
-        pzxid: the transaction by which a child last came or went.
     """
 
     czxid: int
@@ -111,5 +95,4 @@ class Stat(NamedTuple):
     pzxid: int
 
     def encode(self) -> bytes:
-        """Encode for the wire."""
         return _STAT.pack(*self)

@@ -13,10 +13,10 @@ import struct
 from collections.abc import Iterable
 from typing import Final
 
-from hermes.coordination.embedded.errors import ZooKeeperCode
 from hermes.coordination.embedded.jute import encode_buffer, encode_string
-from hermes.coordination.embedded.records import EventType
-from hermes.coordination.embedded.requests import OpCode
+from hermes.coordination.embedded.jute_records import EventType
+from hermes.coordination.embedded.zookeeper_errors import ZooKeeperCode
+from hermes.coordination.embedded.zookeeper_requests import OpCode
 from hermes.protocol.wire import frame
 
 _CONNECT: Final = struct.Struct(">iiq")
@@ -46,13 +46,9 @@ def encode_connect_response(
 
 
 def encode_response(xid: int, zxid: int, error: int = ZooKeeperCode.OK, body: bytes = b"") -> bytes:
-    """Answer a request with a whole frame.
+    """Answer a request with a whole frame; the body is left out unless the error is OK.
 
-    Args:
-        xid: the request's.
-        zxid: the newest transaction that the response reflects.
-        error: a code; the body is left out unless it is OK.
-        body: the response's record.
+    `zxid` is the newest transaction that the response reflects.
     """
     return frame(_HEADER.pack(xid, zxid, error), b"" if error else body)
 
@@ -71,13 +67,8 @@ def encode_results(results: Iterable[tuple[OpCode, bytes]]) -> bytes:
 def encode_failed_results(failed: int, count: int, code: ZooKeeperCode) -> bytes:
     """Encode the results of a transaction of which nothing was carried out.
 
-    The operations before the one that failed count as rolled back (0), those after it as not
-    tried (RUNTIME_INCONSISTENCY).
-
-    Args:
-        failed: the index of the operation that failed.
-        count: how many there were.
-        code: why it failed.
+    The operations before the one that failed, by its index, count as rolled back (0), those after
+    it as not tried (RUNTIME_INCONSISTENCY).
     """
     codes = [ZooKeeperCode.OK] * failed + [code]
     codes += [ZooKeeperCode.RUNTIME_INCONSISTENCY] * (count - failed - 1)

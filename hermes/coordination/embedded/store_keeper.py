@@ -1,4 +1,4 @@
-"""Keeps the server's file: opens it, reopens it after trouble, checks on it, copies it.
+"""Opens the server's file, reopens it after failures, checks it, copies it.
 
 A file that is damaged, or that can't be written, takes coordination out of service and nothing
 else: no response is better than a wrong one. It is retried at growing intervals, so that an
@@ -19,11 +19,11 @@ from twisted.python.failure import Failure
 from twisted.python.threadpool import ThreadPool
 
 from hermes.backoff import growing_pause
-from hermes.coordination.embedded.changes import Change
 from hermes.coordination.embedded.database import Stored
-from hermes.coordination.embedded.errors import DamagedError, OutOfServiceError
 from hermes.coordination.embedded.snapshots import condition_of, snapshot_path
-from hermes.coordination.embedded.store import Store
+from hermes.coordination.embedded.store import CoordinationStore
+from hermes.coordination.embedded.tree_changes import Change
+from hermes.coordination.embedded.zookeeper_errors import DamagedError, OutOfServiceError
 from hermes.errors import StorageError
 from hermes.logs import ModuleLogger
 
@@ -48,8 +48,6 @@ class Keeper(Generic[_Prepared]):
     """Keeps one file; lives in the reactor's thread, and works in a thread of its own.
 
     Args:
-        reactor: for timers.
-        path: of the file.
         prepare: builds what can be served from what is stored; called in the file's thread (but at
             the start in the caller's), as it may take long.
         begin: called with the result whenever it can be served.
@@ -68,7 +66,7 @@ class Keeper(Generic[_Prepared]):
         end: Callable[[], None],
         now_ms: Callable[[], int],
     ) -> None:
-        self.store = Store(path)
+        self.store = CoordinationStore(path)
         self._reactor = reactor
         self._prepare = prepare
         self._begin = begin
@@ -88,8 +86,7 @@ class Keeper(Generic[_Prepared]):
     def start(self, *, is_new: bool) -> None:
         """Open the file; blocks. If it is damaged that is logged, and it will be retried.
 
-        Args:
-            is_new: whether it is normal that there is no file yet.
+        `is_new`: whether it is normal that there is no file yet.
 
         Raises:
             StorageError: it can't be used at all, or another process uses it.

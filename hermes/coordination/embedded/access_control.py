@@ -15,13 +15,13 @@ from collections.abc import Collection, Iterable
 from functools import lru_cache
 from typing import TypeAlias
 
-from hermes.coordination.embedded.errors import RequestRefusedError, ZooKeeperCode
+from hermes.coordination.embedded.jute_records import Acl, AclIdentity, AclPermission
 from hermes.coordination.embedded.limits import (
     MAX_ACL_ENTRIES,
     MAX_CREDENTIAL_BYTES,
     MAX_IDENTITIES,
 )
-from hermes.coordination.embedded.records import Acl, Identity, Permission
+from hermes.coordination.embedded.zookeeper_errors import RequestRefusedError, ZooKeeperCode
 
 _Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -31,27 +31,22 @@ _VERIFIED = ":verified"
 _LONGEST_NETWORK = len("ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255/128")
 
 
-def authenticate(scheme: str, credential: bytes) -> Identity | None:
-    """Find out who a client is.
+def authenticate(scheme: str, credential: bytes) -> AclIdentity | None:
+    """The identity that a credential proves; None if it proves none.
 
-    Args:
-        scheme: `digest`, with `user:password` as its credential.
-        credential: what the client sent.
-
-    Returns:
-        The identity, to be added to those of the connection; None when it proves nothing.
+    For `digest` the credential is `user:password`.
     """
     return credential_identity(credential) if scheme == "digest" else None
 
 
-def credential_identity(credential: bytes) -> Identity:
+def credential_identity(credential: bytes) -> AclIdentity:
     """What `user:password` is to ACLs: the user, and a hash of both."""
     user = credential.partition(b":")[0].decode("utf-8", "replace")
     digest = b64encode(hashlib.sha1(credential, usedforsecurity=False).digest()).decode()
-    return Identity("digest", f"{user}:{digest}")
+    return AclIdentity("digest", f"{user}:{digest}")
 
 
-def add_identity(identities: dict[Identity, None], scheme: str, credential: bytes) -> None:
+def add_identity(identities: dict[AclIdentity, None], scheme: str, credential: bytes) -> None:
     """Add what a client has proved to its identities.
 
     Raises:
@@ -70,7 +65,7 @@ def add_identity(identities: dict[Identity, None], scheme: str, credential: byte
     identities[identity] = None
 
 
-def expand_acl(acl: Iterable[Acl], identities: Collection[Identity]) -> tuple[Acl, ...]:
+def expand_acl(acl: Iterable[Acl], identities: Collection[AclIdentity]) -> tuple[Acl, ...]:
     """Check an ACL before it is stored, and put the client's own identities in place of `auth`.
 
     Raises:
@@ -95,24 +90,24 @@ def expand_acl(acl: Iterable[Acl], identities: Collection[Identity]) -> tuple[Ac
     return tuple(expanded)
 
 
-def own_identities(identities: Iterable[Identity]) -> list[Identity]:
+def own_identities(identities: Iterable[AclIdentity]) -> list[AclIdentity]:
     """What `auth` stands for: the users, by name alone where that was verified."""
     own = [each for each in identities if each.scheme == "digest"]
     return [each for each in own if is_verified(each)] or own
 
 
-def verified_identity(principal: str) -> Identity:
-    """What somebody is to ACLs whose name was verified: itself, whatever the password becomes."""
-    return Identity("digest", principal + _VERIFIED)
+def verified_identity(principal: str) -> AclIdentity:
+    """The identity of a verified name: the name alone, whatever the password becomes."""
+    return AclIdentity("digest", principal + _VERIFIED)
 
 
-def is_verified(identity: Identity) -> bool:
-    """Whether it is such a one: nobody who isn't verified can have it."""
+def is_verified(identity: AclIdentity) -> bool:
+    """Whether a name was verified: nobody else can have such an identity."""
     return identity.scheme == "digest" and identity.name.endswith(_VERIFIED)
 
 
 def is_permitted(
-    acl: Iterable[Acl], permission: Permission, identities: Collection[Identity]
+    acl: Iterable[Acl], permission: AclPermission, identities: Collection[AclIdentity]
 ) -> bool:
     """Whether a client may do what it asks for: any one of the bits suffices."""
     return any(
@@ -123,14 +118,14 @@ def is_permitted(
 def hide_digests(acl: Iterable[Acl]) -> tuple[Acl, ...]:
     """Leave out the passwords' digests, for a client that may read the ACL but not change it."""
     return tuple(
-        Acl(entry.permissions, Identity("digest", entry.identity.name.partition(":")[0] + ":x"))
+        Acl(entry.permissions, AclIdentity("digest", entry.identity.name.partition(":")[0] + ":x"))
         if entry.identity.scheme == "digest"
         else entry
         for entry in acl
     )
 
 
-def _is_valid(identity: Identity) -> bool:
+def _is_valid(identity: AclIdentity) -> bool:
     if identity.scheme == "world":
         return identity.name == "anyone"
     if identity.scheme == "digest":
@@ -138,7 +133,7 @@ def _is_valid(identity: Identity) -> bool:
     return identity.scheme == "ip" and _network(identity.name) is not None
 
 
-def _matches(wanted: Identity, identities: Collection[Identity]) -> bool:
+def _matches(wanted: AclIdentity, identities: Collection[AclIdentity]) -> bool:
     if wanted.scheme == "world":
         return True
     if wanted.scheme == "ip":

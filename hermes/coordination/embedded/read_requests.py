@@ -6,10 +6,13 @@ Source: ZooKeeper's `FinalRequestProcessor` and `DataTree.setWatches`.
 from collections.abc import Hashable, Iterator
 from typing import TypeAlias, TypeVar
 
-from hermes.coordination.embedded.errors import RequestRefusedError, ZooKeeperCode
 from hermes.coordination.embedded.jute import encode_buffer, encode_string, encode_vector
-from hermes.coordination.embedded.records import EventType, Stat
-from hermes.coordination.embedded.requests import (
+from hermes.coordination.embedded.jute_records import EventType, Stat
+from hermes.coordination.embedded.rights import Rights
+from hermes.coordination.embedded.tree import DataTree, ZNode
+from hermes.coordination.embedded.watches import Watches, WatchTable
+from hermes.coordination.embedded.zookeeper_errors import RequestRefusedError, ZooKeeperCode
+from hermes.coordination.embedded.zookeeper_requests import (
     ExistsRequest,
     GetAclRequest,
     GetChildrenRequest,
@@ -17,9 +20,6 @@ from hermes.coordination.embedded.requests import (
     SetWatchesRequest,
     SyncRequest,
 )
-from hermes.coordination.embedded.rights import Rights
-from hermes.coordination.embedded.tree import DataTree, ZNode
-from hermes.coordination.embedded.watches import Watches, WatchTable
 
 #: What `serve_read` serves.
 ReadRequest: TypeAlias = (

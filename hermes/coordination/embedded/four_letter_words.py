@@ -25,12 +25,9 @@ class Statistics:
     """What is counted, of one connection or of all.
 
     Attributes:
-        received: frames and words that came in.
-        sent: frames that went out.
-        latencies: how many requests were answered.
-        latency_sum_ms: how long that took altogether.
-        latency_min_ms: the shortest.
-        latency_max_ms: the longest.
+        received: frames and words.
+        sent: frames.
+        latencies: how many requests were answered; the rest is how long that took.
     """
 
     received: int = 0
@@ -41,7 +38,6 @@ class Statistics:
     latency_max_ms: float = 0.0
 
     def answered(self, latency_ms: float) -> None:
-        """Count a response."""
         shortest = self.latency_min_ms if self.latencies else latency_ms
         self.latency_min_ms = min(shortest, latency_ms)
         self.latency_max_ms = max(self.latency_max_ms, latency_ms)
@@ -56,14 +52,7 @@ class Statistics:
 
 @dataclass(frozen=True, slots=True)
 class ClientReport:
-    """One connection.
-
-    Attributes:
-        address: of the client, as text.
-        queued: how many of its requests have no response yet.
-        received: how many frames it sent.
-        sent: how many it was sent.
-    """
+    """One connection: its unanswered requests, and how many frames it sent and got."""
 
     address: str
     queued: int
@@ -72,18 +61,13 @@ class ClientReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ServerReport:
     """The server's state, when it is asked.
 
     Attributes:
         statistics: counted since the start.
-        clients: the open connections.
         outstanding: how many requests have no response yet.
-        zxid: the newest transaction.
-        nodes: how many there are.
-        ephemerals: how many of them live with a session.
-        watches: how many are set.
-        sessions: how many are alive.
+        ephemerals: how many of the nodes live with a session.
         data_bytes: what the nodes take, roughly.
         settings: what `conf` reports, in its order.
     """
@@ -100,14 +84,14 @@ class Report:
     settings: Mapping[str, object] = field(default_factory=dict)
 
 
-def word_response(word: str, report: Report | None) -> str:
+def word_response(word: str, report: ServerReport | None) -> str:
     """Answer one of `receiver.WORDS`; without a report nothing is served."""
     if report is None:
         return _OUT_OF_SERVICE.get(word, _NOT_SERVING)
     return _ANSWERS[word](report)
 
 
-def _summary(report: Report) -> str:
+def _summary(report: ServerReport) -> str:
     counted = report.statistics
     latency = (
         f"{counted.latency_min_ms:.0f}/{counted.latency_mean_ms:.1f}/{counted.latency_max_ms:.0f}"
@@ -124,11 +108,11 @@ def _summary(report: Report) -> str:
     )
 
 
-def _srvr(report: Report) -> str:
+def _srvr(report: ServerReport) -> str:
     return f"Zookeeper version: {VERSION}\n{_summary(report)}"
 
 
-def _stat(report: Report) -> str:
+def _stat(report: ServerReport) -> str:
     clients = "".join(
         f" /{each.address}[1](queued={each.queued},recved={each.received},sent={each.sent})\n"
         for each in report.clients
@@ -136,7 +120,7 @@ def _stat(report: Report) -> str:
     return f"Zookeeper version: {VERSION}\nClients:\n{clients}\n{_summary(report)}"
 
 
-def _mntr(report: Report) -> str:
+def _mntr(report: ServerReport) -> str:
     counted = report.statistics
     values = {
         "version": VERSION,
@@ -157,7 +141,7 @@ def _mntr(report: Report) -> str:
     return "".join(f"zk_{name}\t{value}\n" for name, value in values.items())
 
 
-def _envi(report: Report) -> str:
+def _envi(report: ServerReport) -> str:
     values = {
         "zookeeper.version": VERSION,
         "host.name": socket.gethostname(),
@@ -174,7 +158,7 @@ def _properties(values: Mapping[str, object]) -> str:
     return "".join(f"{name}={value}\n" for name, value in values.items())
 
 
-_ANSWERS: Final[dict[str, Callable[[Report], str]]] = {
+_ANSWERS: Final[dict[str, Callable[[ServerReport], str]]] = {
     "conf": lambda report: _properties(report.settings),
     "envi": _envi,
     "isro": lambda report: "rw",

@@ -1,4 +1,4 @@
-"""What clients may do until they have said who they are, on a listener that asks for passwords.
+"""What clients may do until they have authenticated, on a listener that asks for passwords.
 
 A client of ZooKeeper asks for a session first and authenticates in it. So the session is only
 promised: it begins, or is taken over from its former connection, once the password was right.
@@ -11,19 +11,22 @@ it enforces authentication, and the connection is closed.
 import os
 from typing import Final
 
-from hermes.coordination.embedded.access import credential_identity, verified_identity
-from hermes.coordination.embedded.errors import RequestRefusedError, ZooKeeperCode
+from hermes.coordination.embedded.access_control import credential_identity, verified_identity
 from hermes.coordination.embedded.jute import JuteReader
 from hermes.coordination.embedded.limits import MAX_CREDENTIAL_BYTES
 from hermes.coordination.embedded.processor import PASSWORD_BYTES, Peer, RequestProcessor
 from hermes.coordination.embedded.proofs import Promise, Proof
-from hermes.coordination.embedded.requests import (
+from hermes.coordination.embedded.zookeeper_errors import RequestRefusedError, ZooKeeperCode
+from hermes.coordination.embedded.zookeeper_requests import (
     AuthRequest,
     ConnectRequest,
     OpCode,
     decode_request,
 )
-from hermes.coordination.embedded.responses import encode_connect_response, encode_response
+from hermes.coordination.embedded.zookeeper_responses import (
+    encode_connect_response,
+    encode_response,
+)
 
 # Tells nothing: whoever hasn't authenticated sees no transaction's number.
 _NO_ZXID: Final = 0
@@ -33,7 +36,7 @@ class GuardedProcessor(RequestProcessor):
     """Serves requests of clients that have to authenticate, and of others."""
 
     def connect(self, peer: Peer, request: ConnectRequest) -> None:
-        """See `RequestProcessor`: until the client has authenticated, a session is promised."""
+        """Give a session, or until the client has authenticated promise one."""
         if not peer.asks_for_passwords:
             super().connect(peer, request)
             return
@@ -59,7 +62,7 @@ class GuardedProcessor(RequestProcessor):
         return Promise(request, session.session_id, session.password)
 
     def handle(self, peer: Peer, body: memoryview) -> None:
-        """See `RequestProcessor`; a client without a session may only authenticate."""
+        """Serve a request; a client without a session may only authenticate."""
         if not peer.asks_for_passwords:
             super().handle(peer, body)
             return
@@ -101,15 +104,9 @@ class GuardedProcessor(RequestProcessor):
         self._answer(peer, xid, ZooKeeperCode.AUTH_FAILED, is_last=True)
 
     def admit(self, peer: Peer, proof: Proof, user: str) -> bool:
-        """A proof is right: the client gets its session.
+        """A proof is right: give the client its session.
 
-        Args:
-            peer: the client's connection.
-            proof: what it proved.
-            user: who it is.
-
-        Returns:
-            Whether it gets one: not as somebody else than before, nor another's session.
+        False when it gets none: not as somebody else than before, nor another's session.
         """
         promise, peer.promise = peer.promise, None
         if promise is None:

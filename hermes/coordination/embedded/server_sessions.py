@@ -22,7 +22,7 @@ from typing import Final, Generic, TypeVar
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
-from hermes.coordination.embedded.changes import SessionOpened
+from hermes.coordination.embedded.tree_changes import SessionOpened
 
 #: A timer that fires later than this proves that the process did not run.
 LATE_SECONDS: Final = 1.0
@@ -83,25 +83,22 @@ class SessionTable(Generic[_Connection]):
     def open(
         self, session_id: int, password: bytes, timeout_ms: int, now: float
     ) -> ServerSession[_Connection]:
-        """Begin a session."""
         session: ServerSession[_Connection] = ServerSession(session_id, password, timeout_ms, 0.0)
         session.touch(now)
         self._sessions[session_id] = session
         return session
 
     def get(self, session_id: int) -> ServerSession[_Connection] | None:
-        """A session that is alive; None when it isn't."""
         return self._sessions.get(session_id)
 
     def find(self, session_id: int, password: bytes) -> ServerSession[_Connection] | None:
-        """Find a session that a client wants to resume; None when there is no such session."""
+        """The session that a client wants to resume; None when there is no such session."""
         session = self._sessions.get(session_id)
         if session is None or not hmac.compare_digest(session.password, password):
             return None
         return session
 
     def close(self, session: ServerSession[_Connection]) -> None:
-        """End a session."""
         self._sessions.pop(session.session_id, None)
 
     def unused_id(self, now_ms: int) -> int:
@@ -151,7 +148,6 @@ class ExpiryTimer(Generic[_Connection]):
         self._call = self._clock.callLater(delay, self._fire, deadline)
 
     def stop(self) -> None:
-        """Let no session expire any more."""
         if self._call is not None:
             self._call.cancel()
             self._call = None

@@ -11,12 +11,12 @@ from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.task import Clock
 from twisted.logger import LogEvent, globalLogPublisher
 
-from hermes.coordination.embedded.changes import NodeWritten
 from hermes.coordination.embedded.database import Stored
-from hermes.coordination.embedded.keeping import CHECK_SECONDS, SNAPSHOT_SECONDS, Keeper
-from hermes.coordination.embedded.records import OPEN_ACL
+from hermes.coordination.embedded.jute_records import OPEN_ACL
 from hermes.coordination.embedded.snapshots import condition_of, restore
-from hermes.coordination.embedded.store import Store, snapshot_path
+from hermes.coordination.embedded.store import CoordinationStore, snapshot_path
+from hermes.coordination.embedded.store_keeper import CHECK_SECONDS, SNAPSHOT_SECONDS, Keeper
+from hermes.coordination.embedded.tree_changes import NodeWritten
 from hermes.errors import StorageError
 
 NOW_MS = 1_700_000_000_000
@@ -58,7 +58,7 @@ class Bench:
         self.ends += 1
 
     def observe(self, event: LogEvent) -> None:
-        if event["log_namespace"].startswith("hermes.coordination.embedded.keeping"):
+        if event["log_namespace"].startswith("hermes.coordination.embedded.store_keeper"):
             self.lines.append(event["log_format"].format(**event))
 
     def wait(self, seconds: float) -> None:
@@ -101,7 +101,7 @@ def test_a_missing_file_is_when_the_directory_is_not_new(bench: Bench) -> None:
 
 
 def test_a_damaged_file_is_said_once_and_served_when_it_is_restored(bench: Bench) -> None:
-    store = Store(bench.path)
+    store = CoordinationStore(bench.path)
     store.open()
     node = NodeWritten("/consumers/g", b"x", OPEN_ACL, 1, 1, 1, 0, 0, 0, 0, 0, 0)
     store.write([node], 1)
@@ -136,7 +136,7 @@ def test_without_a_snapshot_the_advice_is_another(bench: Bench) -> None:
 
 
 def test_a_file_that_is_in_use_ends_the_start(bench: Bench) -> None:
-    store = Store(bench.path)
+    store = CoordinationStore(bench.path)
     store.open()
     with pytest.raises(StorageError, match="locked"):
         bench.keeper.start(is_new=True)
@@ -184,7 +184,7 @@ def test_a_deleted_file_is_put_back_and_said(bench: Bench) -> None:
 def test_a_replaced_file_is_served_from_then_on(bench: Bench, tmp_path: Path) -> None:
     bench.keeper.start(is_new=True)
     bench.write(1)
-    other = Store(tmp_path / "other")
+    other = CoordinationStore(tmp_path / "other")
     other.open()
     other.write([NodeWritten("/o", b"", OPEN_ACL, 1, 1, 1, 0, 0, 0, 0, 0, 0)], 70)
     other.close()
