@@ -16,8 +16,8 @@ from hermes.client.groups.connector import Connector as BlockingConnector
 from hermes.client.groups.streams import MessageStream as BlockingStream
 from hermes.client.groups.streams import StreamMessage
 from hermes.client.metrics import GroupMetrics
-from hermes.coordination.filters import TopicFilter
 from hermes.coordination.layout import BrokerPartition
+from hermes.coordination.topic_filters import TopicFilter
 from hermes.errors import ClientError
 from hermes.keywords import explains_keywords
 

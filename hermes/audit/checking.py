@@ -16,8 +16,8 @@ from hermes.audit.event_reader import EventReader
 from hermes.audit.publishing import Publisher
 from hermes.audit.tiers import Tiers
 from hermes.client import ProducerConfig
-from hermes.coordination.filters import TopicFilter
 from hermes.coordination.sessions import Session
+from hermes.coordination.topic_filters import TopicFilter
 from hermes.security import PLAIN, ClientSecurity
 
 _log = logging.getLogger(__name__)

@@ -27,9 +27,9 @@ from hermes.client.groups.config import ConsumerConfig
 from hermes.client.groups.fetchers import BrokerFetcher
 from hermes.client.groups.membership import GroupMember
 from hermes.client.groups.streams import Claim, MessageStream
-from hermes.coordination.filters import Blacklist, TopicFilter
 from hermes.coordination.layout import BrokerPartition, Subscription, make_consumer_id
 from hermes.coordination.sessions import Lease, Session
+from hermes.coordination.topic_filters import Blacklist, TopicFilter
 from hermes.errors import HermesError, InvalidMessageError, WrongFormatError
 from hermes.protocol import LATEST, AppendTimesRequest, RecordSet
 from hermes.protocol.damage import resume_beyond

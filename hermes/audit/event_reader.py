@@ -10,7 +10,7 @@ from typing import Final
 
 from hermes.audit.events import AUDIT_TOPIC, Event, decode_event
 from hermes.client import EARLIEST, FetchRequest, SimpleConsumer
-from hermes.coordination.cluster import read_brokers, read_partition_counts
+from hermes.coordination.cluster_view import read_brokers, read_partition_counts
 from hermes.coordination.layout import BrokerNode, BrokerPartition
 from hermes.coordination.sessions import Session
 from hermes.errors import (

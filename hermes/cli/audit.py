@@ -36,8 +36,8 @@ from hermes.cli.terminal import (
 from hermes.client.places import parse_time_ms
 from hermes.config import ListenerConfig
 from hermes.config.units import parse_duration
-from hermes.coordination.filters import Whitelist
 from hermes.coordination.layout import check_node_name
+from hermes.coordination.topic_filters import Whitelist
 from hermes.errors import ConfigError, HermesError
 from hermes.security import AccessRule
 

@@ -25,7 +25,7 @@ from hermes.cli.terminal import format_bytes, format_time_ms
 from hermes.config import BrokerConfig, ListenerConfig, load_broker_config
 from hermes.config.endpoints import read_endpoint
 from hermes.config.exposure import warnings_of
-from hermes.coordination.cluster import read_brokers
+from hermes.coordination.cluster_view import read_brokers
 from hermes.coordination.embedded.snapshots import condition_of, snapshot_path
 from hermes.coordination.embedded.store import FILE_NAME
 from hermes.coordination.group_state import list_groups

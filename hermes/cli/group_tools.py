@@ -9,7 +9,7 @@ import click
 from hermes.cli.exit_codes import EXIT_FAILURE, fail_for
 from hermes.cli.registered_cluster import GROUP_ARGUMENT, RegisteredCluster, cluster_options
 from hermes.cli.terminal import write_line
-from hermes.coordination.cluster import OnFault, read_partitions, read_topics
+from hermes.coordination.cluster_view import OnFault, read_partitions, read_topics
 from hermes.coordination.group_state import GroupState, list_groups, read_group, store_offsets
 from hermes.coordination.layout import (
     BrokerPartition,

@@ -35,8 +35,8 @@ from hermes.coordination.mirrors import (
     MOST_BYTES,
     MirroredPartition,
     MirrorProcess,
+    problems_of,
     read_mirrors,
-    troubles,
 )
 from hermes.coordination.origins import forget_origins, list_origins
 from hermes.errors import (
@@ -172,7 +172,7 @@ def status(cluster: RegisteredCluster, as_json: bool, name: str | None) -> None:
     for mirror, processes in mirrors.items():
         if name in (None, mirror):
             _show(processes, as_json, now_ms)
-            wrong += troubles(mirror, processes, now_ms)
+            wrong += problems_of(mirror, processes, now_ms)
     if not mirrors and not as_json:
         write_line("no mirror writes to this cluster")
     fail_for(wrong)
@@ -204,7 +204,7 @@ def ask(as_json: bool, address: str, security: ClientSecurity) -> None:
         raise HermesError(f"{url}: {error}") from error
     now_ms = time.time_ns() // 1_000_000
     _show([process], as_json, now_ms)
-    fail_for(list(troubles(process.mirror, [process], now_ms)))
+    fail_for(list(problems_of(process.mirror, [process], now_ms)))
 
 
 def _open(url: str, security: ClientSecurity) -> Any:

@@ -11,8 +11,8 @@ from hermes.cli.registered_cluster import RegisteredCluster, cluster_options, st
 from hermes.cli.terminal import note, write_rows
 from hermes.client.mirrored import MirroredPartitions, source_name
 from hermes.client.translation import TranslatedPlace, translate
-from hermes.coordination.cluster import read_brokers, read_topics
 from hermes.coordination.cluster_id import cluster_id
+from hermes.coordination.cluster_view import read_brokers, read_topics
 from hermes.coordination.group_state import read_group, store_offsets
 from hermes.coordination.layout import BrokerPartition, check_node_name
 from hermes.coordination.origins import list_origins

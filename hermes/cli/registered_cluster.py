@@ -20,7 +20,7 @@ from hermes.cli.security_options import security_options
 from hermes.cli.terminal import note
 from hermes.client import LATEST, FetchRequest, SimpleConsumer
 from hermes.client.kafka_groups import UNANSWERED, KafkaGroups
-from hermes.coordination.cluster import fitting, read_brokers, read_listeners
+from hermes.coordination.cluster_view import fitting, read_brokers, read_listeners
 from hermes.coordination.group_state import GroupState, read_group
 from hermes.coordination.layout import BrokerNode, BrokerPartition, check_node_name
 from hermes.coordination.sessions import Session

@@ -8,7 +8,7 @@ from hermes.cli.options import BrokerOption
 from hermes.cli.parallel_requests import ParallelRequests
 from hermes.cli.registered_cluster import start_session
 from hermes.client import SimpleConsumer
-from hermes.coordination.cluster import read_brokers
+from hermes.coordination.cluster_view import read_brokers
 from hermes.coordination.group_state import lag_between, list_groups, read_group
 from hermes.coordination.layout import BrokerNode, BrokerPartition
 from hermes.coordination.sessions import Session

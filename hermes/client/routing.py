@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from hermes.client import conversations
 from hermes.client.payloads import InPartition, Keys
 from hermes.client.sync_producer import SyncProducer
-from hermes.coordination.cluster import NodeFaults, read_brokers, read_partitions
+from hermes.coordination.cluster_view import NodeFaults, read_brokers, read_partitions
 from hermes.coordination.layout import BrokerPartition
 from hermes.coordination.sessions import Session
 from hermes.errors import (

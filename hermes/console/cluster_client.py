@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from hermes.client import SimpleConsumer, SyncProducer
 from hermes.client.kafka_groups import ElsewhereError, KafkaGroups
-from hermes.coordination.cluster import fitting, read_brokers, read_listeners
+from hermes.coordination.cluster_view import fitting, read_brokers, read_listeners
 from hermes.coordination.sessions import Session
 from hermes.errors import ClientError, CoordinationError, HermesError, InvalidNodeError
 from hermes.protocol import BrokerMetadata, MetadataRequest

@@ -6,7 +6,6 @@ from typing import Protocol
 
 from hermes.console.group_views import KAFKA, OWN, MemberRow
 from hermes.console.page_request import NoSuchPageError
-from hermes.coordination.filters import Whitelist
 from hermes.coordination.group_state import GroupState, list_groups, read_group, read_members
 from hermes.coordination.kafka_group_state import (
     KafkaGroupMember,
@@ -18,6 +17,7 @@ from hermes.coordination.kafka_group_state import (
 from hermes.coordination.kafka_topics import NOBODY
 from hermes.coordination.layout import BrokerPartition, Subscription, check_node_name
 from hermes.coordination.sessions import Session
+from hermes.coordination.topic_filters import Whitelist
 from hermes.errors import ConfigError
 from hermes.quoting import printable
 

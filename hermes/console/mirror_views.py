@@ -7,7 +7,7 @@ from typing import Final
 
 from hermes.console.cache import ReadCache
 from hermes.console.cluster_client import ClusterClient
-from hermes.coordination.mirrors import MirroredPartition, MirrorProcess, read_mirrors, troubles
+from hermes.coordination.mirrors import MirroredPartition, MirrorProcess, problems_of, read_mirrors
 
 #: How many partitions of a mirror are shown, those furthest behind first.
 MOST_ROWS: Final = 200
@@ -89,5 +89,5 @@ def _view(name: str, processes: list[MirrorProcess], now_ms: int) -> MirrorView:
         tuple((each, max(0.0, (now_ms - each.time_ms) / 1000)) for each in processes),
         tuple(rows[:MOST_ROWS]),
         sum(each.count for each in processes),
-        tuple(troubles(name, processes, now_ms)),
+        tuple(problems_of(name, processes, now_ms)),
     )

@@ -15,7 +15,7 @@ from hermes.config.topic import DEFAULT_OF, MAX_BATCH_BYTES, TOPIC_ONLY, TOPIC_S
 from hermes.console.cache import ReadCache
 from hermes.console.cluster_client import BrokerState, ClusterClient, ListenAddress
 from hermes.console.topic_views import TopicView
-from hermes.coordination.cluster import read_listeners
+from hermes.coordination.cluster_view import read_listeners
 from hermes.errors import ClientError, HermesError
 from hermes.protocol import CreateTopicRequest, SettingDescription
 

@@ -1,6 +1,6 @@
 """How brokers and consumers find each other and share the load, with no master among them.
 
-layout, filters
+layout, topic_filters
     what ZooKeeper holds and what follows from it, as pure functions: Kafka 0.7's to the byte
 listeners
     where a broker listens, beside what Kafka 0.7 has of it
@@ -13,8 +13,8 @@ registration
 kafka_topics, topic_tree
     the topics as Kafka clients know them, beside where 0.7's look
 group_state, kafka_groups, kafka_group_state
-    what stands there about groups, for tools
-cluster
+    what is stored there about groups, for tools
+cluster_view
     the entries of all brokers, as clients see them
 embedded
     a ZooKeeper server for one machine, inside the broker's process

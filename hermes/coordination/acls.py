@@ -1,4 +1,4 @@
-"""Whose the nodes are that an authenticated session makes.
+"""Who owns the nodes that an authenticated session makes.
 
 Without users there are no owners: every node is open, as Kafka 0.7's are. With one, whoever makes a
 node owns it, and others may read it. Below some nodes everybody may make nodes of their own.
@@ -31,7 +31,7 @@ SHARED: Final = {CONSUMERS: _OPEN_TO_OWNERS, MIRRORS: _OPEN_TO_OWNERS, ORIGINS: 
 
 
 def acl_of(path: str) -> tuple[ACL, ...]:
-    """What a node of ours is made with."""
+    """The ACL with which a node of ours is made."""
     return SHARED.get(path, OWNED)
 
 
@@ -39,11 +39,10 @@ class OwningClient(KazooClient):  # type: ignore[misc]
     """A kazoo client that owns what it makes; it must have authenticated."""
 
     def create_async(self, path: str, value: bytes = b"", acl: Any = None, **options: Any) -> Any:
-        """See kazoo's; `makepath` would give the parents this node's ACL, so it isn't used."""
+        """As kazoo's; `makepath` would give the parents this node's ACL, so it isn't used."""
         return super().create_async(path, value, acl or acl_of(path), **options)
 
     def transaction(self) -> "OwningTransaction":
-        """See kazoo's."""
         return OwningTransaction(self)
 
 
@@ -53,5 +52,4 @@ class OwningTransaction(TransactionRequest):  # type: ignore[misc]
     def create(
         self, path: str, value: bytes = b"", acl: Any = None, *flags: bool, **options: bool
     ) -> None:
-        """See kazoo's."""
         super().create(path, value, acl or acl_of(path), *flags, **options)

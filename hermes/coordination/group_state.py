@@ -1,4 +1,4 @@
-"""What stands in ZooKeeper about a consumer group, for tools: nothing is watched.
+"""What ZooKeeper stores about a consumer group, for tools: nothing is watched.
 
 Offsets may be stored for a group that has no members; members store their own, fenced.
 """
@@ -55,30 +55,25 @@ def list_groups(session: Session) -> list[str]:
 
 
 def read_members(session: Session, group: str) -> list[str]:
-    """The consumer ids of a group's members, sorted; none for a group that there is not."""
+    """The consumer ids of a group's members, sorted; none for an unknown group."""
     return session.children(GroupPaths(group).ids)
 
 
 def lag_between(offset: int | None, end: int | None) -> int | None:
-    """How far a group is behind, in whatever offsets count.
+    """How far a group is behind, in the offsets' unit; None where that isn't known.
+
+    An offset beyond the end is of another log, which had the topic's name before, or has lost its
+    end: where the group goes on is then for its clients to decide.
 
     Args:
         offset: what it has stored, read before the end; None where that isn't known.
         end: up to where the partition can be read; likewise.
-
-    Returns:
-        None where it isn't known. An offset beyond the end is of another log, which had the topic's
-        name before, or has lost its end: where the group goes on is then for its clients to decide.
     """
     return None if offset is None or end is None or offset > end else end - offset
 
 
 def read_group(session: Session, group: str) -> GroupState:
-    """Read one group.
-
-    Raises:
-        CoordinationError: there is no such group.
-    """
+    """Read one group; CoordinationError if there is none."""
     paths = GroupPaths(group)
     if session.get(paths.root) is None:
         raise CoordinationError(f"there is no group {group!r} (hermes groups list shows all)")
@@ -106,19 +101,11 @@ def read_group(session: Session, group: str) -> GroupState:
 def read_stored_offsets(
     session: Session, broker_id: int, limit: int
 ) -> tuple[dict[tuple[str, str, int], int], bool]:
-    """Read what all groups have stored of one broker's partitions.
-
-    Args:
-        session: where to read.
-        broker_id: the broker.
-        limit: how many to read at the most.
+    """Read up to `limit` offsets that groups have stored of one broker's partitions.
 
     Returns:
         Offsets by group, topic and partition, and whether these are all. What can't be understood
         is left out.
-
-    Raises:
-        CoordinationUnavailableError: ZooKeeper does not answer.
     """
     places: dict[str, tuple[str, str, int]] = {}
     for group in list_groups(session):

@@ -1,4 +1,4 @@
-"""What stands in coordination about groups of Kafka's consumers, for tools: nothing is watched.
+"""What coordination stores about groups of Kafka's consumers, for tools: nothing is watched.
 
 Only a group's coordinator writes there (`hermes.groups.offset_tree`). What it holds back for
 a moment, such as that a member has left, isn't here yet. docs/log-format.md has the values.
@@ -64,8 +64,7 @@ class KafkaGroupState(NamedTuple):
     Attributes:
         kind: `classic` or `consumer` (KIP-848).
         members: who is in it, as far as that is kept.
-        offsets: what it has committed.
-        topics: of each of its topics what stands there; None where that is not to be had.
+        topics: the nodes of its topics; None where that is not to be had.
         faults: what can't be understood, and is left out.
     """
 
@@ -82,17 +81,13 @@ def list_kafka_groups(session: Session) -> list[str]:
 
 
 def count_members(session: Session, group: str) -> int:
-    """How many members a group has; 0 for one that there is not, or of which that isn't kept."""
+    """How many members a group has; 0 for an unknown one, or where that isn't kept."""
     faults: list[InvalidNodeError] = []
     return len(_read_members(session, group, faults)[1])
 
 
 def read_kafka_group(session: Session, group: str) -> KafkaGroupState:
-    """Read one group.
-
-    Raises:
-        CoordinationError: there is no such group.
-    """
+    """Read one group; CoordinationError if there is none."""
     path = group_node_path(group)
     if session.get(path) is None:
         raise CoordinationError(f"there is no group {group!r} (hermes groups list shows all)")
@@ -113,19 +108,11 @@ def read_kafka_group(session: Session, group: str) -> KafkaGroupState:
 def read_committed(
     session: Session, broker_id: int, limit: int
 ) -> tuple[dict[tuple[str, str, int], int], bool]:
-    """Read what all groups have committed of one broker's partitions.
-
-    Args:
-        session: where to read.
-        broker_id: the broker.
-        limit: how many to read at the most.
+    """Read up to `limit` offsets that groups have committed of one broker's partitions.
 
     Returns:
         Offsets by group, topic and the broker's number of the partition, and whether these are all.
         What can't be understood is left out.
-
-    Raises:
-        CoordinationError: it does not answer.
     """
     found: dict[tuple[str, str, int], int] = {}
     topics: dict[str, TopicNode | None] = {}
@@ -216,7 +203,7 @@ def _read_members(
 def _read_record_and_members(
     session: Session, record_path: str, members_path: str
 ) -> tuple[Node | None, Node | None]:
-    """Read two nodes as they stood together: members count only with their generation's record.
+    """Read two nodes as they were together: members count only with their generation's record.
 
     Each write of members changes the record's version: if that is the same before and after them,
     nothing was written in between.

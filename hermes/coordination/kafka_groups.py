@@ -1,8 +1,8 @@
-"""Where groups of Kafka's consumers stand in coordination. Pure functions.
+"""The nodes of groups of Kafka's consumers in coordination. Pure functions.
 
-    /hermes/kafka/groups/<group>                          persistent   JSON: the group's record
-    /hermes/kafka/groups/<group>/<topic>:<partition>      persistent   JSON: a committed offset
-    /hermes/kafka/groups/<group>/members                  persistent   deflated JSON: its members
+    /hermes/kafka/groups/<group>                      persistent   JSON: the group's record
+    /hermes/kafka/groups/<group>/<topic>:<partition>  persistent   JSON: a committed offset
+    /hermes/kafka/groups/<group>/members              persistent   deflated JSON: its members
 
 In a group's node what a path can't have is written as in URLs, and so is a dot at the beginning;
 the empty name is `%`. `<partition>` is Kafka's number. `hermes.groups.offset_tree` has the
@@ -23,23 +23,19 @@ _EMPTY: Final = "%"
 
 
 def group_node_name(group: str) -> str:
-    """Name the node of a group, whatever the group is called."""
     name = quote(group, safe=_SAFE)
     return "%2E" + name[1:] if name.startswith(".") else name or _EMPTY
 
 
 def group_of_node(name: str) -> str:
-    """Read the name of a group's node."""
     return "" if name == _EMPTY else unquote(name)
 
 
 def group_node_path(group: str) -> str:
-    """Where a group stands."""
     return f"{KAFKA_GROUPS}/{group_node_name(group)}"
 
 
 def offset_node_path(group: str, topic: str, partition: int) -> str:
-    """Where an offset of a group stands."""
     return f"{group_node_path(group)}/{topic}:{partition}"
 
 

@@ -54,12 +54,7 @@ _EXPECTED: Final = (
 
 
 class BoundedHandler(SequentialThreadingHandler):  # type: ignore[misc]
-    """Threads as kazoo's own handler has them; connecting takes no longer than it may.
-
-    Args:
-        connect_seconds: for one attempt.
-        security: whether by TLS, and whom to trust.
-    """
+    """Threads as kazoo's own handler has them; an attempt to connect ends after its time."""
 
     def __init__(self, connect_seconds: float, security: ClientSecurity = PLAIN) -> None:
         super().__init__()
@@ -69,7 +64,6 @@ class BoundedHandler(SequentialThreadingHandler):  # type: ignore[misc]
     def create_connection(
         self, address: tuple[str, int], hostname: str | None = None, **options: Any
     ) -> socket.socket:
-        """See kazoo's."""
         asked = options.get("timeout") or self._connect_seconds
         seconds = min(asked, self._connect_seconds)
         if self._security.uses_tls:
@@ -78,7 +72,7 @@ class BoundedHandler(SequentialThreadingHandler):  # type: ignore[misc]
         return made
 
     def select(self, readers: Any, writers: Any, others: Any, timeout: Any = None) -> Any:
-        """See kazoo's: it doesn't know of what TLS has read ahead, where a response may wait."""
+        """As kazoo's, which doesn't know of what TLS has read ahead, where a response may wait."""
         ahead = [each for each in readers if isinstance(each, ssl.SSLSocket) and each.pending()]
         if not ahead:
             return super().select(readers, writers, others, timeout)
@@ -90,7 +84,6 @@ class BoundedConnection(ConnectionHandler):  # type: ignore[misc]
     """A connection that is given up, and made again, when a server doesn't keep to the protocol.
 
     Args:
-        client: whose connection it becomes.
         connect_seconds: how long a server may take to answer when it is connected to.
         on_granted: called with the session's timeout in seconds, whenever a server grants one.
         on_refused: called when a server refuses the user; it isn't tried again.
@@ -121,7 +114,7 @@ class BoundedConnection(ConnectionHandler):  # type: ignore[misc]
         self._short_lived = 0
 
     def drop(self) -> None:
-        """Give the connection of now up, from any thread; another is made unless it is over."""
+        """Give the current connection up, from any thread; another is made unless it is over."""
         connected = self._socket
         if connected is not None:
             with suppress(OSError):  # it has gone already
@@ -210,7 +203,7 @@ class BoundedConnection(ConnectionHandler):  # type: ignore[misc]
 
     @contextmanager
     def _socket_error_handling(self) -> Iterator[None]:
-        """See kazoo's: this says more about TLS."""
+        """As kazoo's, but says more about TLS."""
         try:
             yield
         except OSError as error:
@@ -240,7 +233,6 @@ class QuietLogger(logging.LoggerAdapter):  # type: ignore[type-arg]
     reason = ""
 
     def log(self, level: int, msg: object, *args: object, **options: Any) -> None:
-        """See `logging.Logger.log`."""
         if "passwd" in str(msg):
             return  # a session's password, which is as good as its user's
         args = tuple(map(masked, args))
@@ -257,5 +249,4 @@ class QuietLogger(logging.LoggerAdapter):  # type: ignore[type-arg]
     def process(
         self, msg: Any, kwargs: MutableMapping[str, Any]
     ) -> tuple[Any, MutableMapping[str, Any]]:
-        """Nothing is added."""
         return msg, kwargs

@@ -63,13 +63,9 @@ def _is_loopback(host: str) -> bool:
 def connect_by_tls(
     address: tuple[str, int], host: str, seconds: float, security: ClientSecurity
 ) -> ssl.SSLSocket:
-    """Connect and shake hands, all in one time.
+    """Connect and shake hands, within `seconds` for both.
 
-    Args:
-        address: where to.
-        host: the name or address that the certificate must be for.
-        seconds: how long it may take.
-        security: whom to trust, and what to show.
+    `host` is the name or address that the certificate must be for.
 
     Raises:
         TlsRefusedError: one side refuses the other.

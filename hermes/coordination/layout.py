@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from hermes.config.kinds import MAX_PARTITIONS
-from hermes.coordination.filters import Blacklist, TopicFilter, Whitelist
+from hermes.coordination.topic_filters import Blacklist, TopicFilter, Whitelist
 from hermes.errors import ConfigError, ConsumerIdError, InvalidNodeError
 from hermes.quoting import quoted
 

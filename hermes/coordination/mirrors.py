@@ -1,10 +1,10 @@
-"""What mirror processes say about themselves in the cluster that they write to.
+"""What mirror processes publish about themselves in the cluster that they write to.
 
     /mirrors/<name>/<process>    ephemeral    JSON: a `MirrorProcess`
 
-Everybody who shows mirrors reads this: the command, the console. A process rewrites its node every
-few seconds; one that ends takes it along. Reading is liberal: what a later version adds is ignored,
-and a node that can't be understood costs what it is about.
+The command and the console read it. A process rewrites its node every few seconds; one that ends
+takes it along. Reading is liberal: what a later version adds is ignored, and a node that can't be
+understood costs what it is about.
 """
 
 import json
@@ -34,10 +34,8 @@ class MirroredPartition:
     """A partition that a process mirrors.
 
     Attributes:
-        source: the name of the source cluster.
-        topic: the topic's name there.
+        source: the name of the source cluster; topic and partition are those there.
         partition: `<broker>-<partition>` there.
-        target_topic: the topic's name in the target.
         position: the source offset up to which the target has acknowledged everything.
         end: up to where the source can be read; None while that isn't known.
         rate_bytes: bytes of the source per second, over the last seconds.
@@ -64,13 +62,9 @@ class MirrorProcess:
     """A process of a mirror, at one moment. Counts begin at its start.
 
     Attributes:
-        mirror: the mirror's name.
         process: what tells the mirror's processes apart.
-        host: the machine.
-        pid: of the process.
         version: of Hermes.
-        started_ms: when it started, in ms since 1970.
-        time_ms: when it wrote this, likewise.
+        started_ms, time_ms: when it started and when it wrote this, in ms since 1970.
         sources: of each source cluster its id, by its name.
         target: the id of the target cluster.
         http: where it serves metrics; empty for nowhere.
@@ -111,16 +105,11 @@ class MirrorProcess:
 
     @property
     def path(self) -> str:
-        """Where it stands."""
         return f"{MIRRORS}/{self.mirror}/{self.process}"
 
     @classmethod
     def parse(cls, path: str, value: bytes) -> Self:
-        """Read a node.
-
-        Raises:
-            InvalidNodeError: it can't be understood; the text names the path.
-        """
+        """Read a node; InvalidNodeError, with the path, if it can't be understood."""
         try:
             given = json.loads(value)
             *_, mirror, process = path.split("/")
@@ -154,14 +143,8 @@ class MirrorProcess:
             limit //= 2
 
 
-def troubles(name: str, processes: Sequence[MirrorProcess], now_ms: int) -> Iterator[str]:
-    """What is wrong with a mirror, a sentence each; nothing where all is well.
-
-    Args:
-        name: the mirror's name.
-        processes: its processes.
-        now_ms: the wall clock, in ms since 1970.
-    """
+def problems_of(name: str, processes: Sequence[MirrorProcess], now_ms: int) -> Iterator[str]:
+    """What is wrong with a mirror, a sentence each; nothing where all is well."""
     if not processes:
         yield f"mirror {name}: no process runs"
     for each in processes:
@@ -178,7 +161,7 @@ def troubles(name: str, processes: Sequence[MirrorProcess], now_ms: int) -> Iter
 
 
 def read_mirrors(session: Session) -> tuple[dict[str, list[MirrorProcess]], list[InvalidNodeError]]:
-    """Read what all mirror processes say that write to a cluster.
+    """Read what all mirror processes have published that write to a cluster.
 
     Returns:
         The processes of each mirror, both in the order of their names, a mirror without processes
@@ -221,7 +204,7 @@ _KINDS: Final[Mapping[Any, Any]] = {
 
 
 def _made(kind: Any, given: Mapping[str, Any]) -> Any:
-    """Make a value of what stands in a node; ValueError or TypeError if that can't be."""
+    """Make a value of a node's JSON; ValueError or TypeError if that can't be."""
     return kind(**dict(_checked(kind, given)))
 
 

@@ -25,12 +25,7 @@ from hermes.security.access import CLUSTER, Operation, Resource
 
 
 class Need(NamedTuple):
-    """What somebody must be allowed to do.
-
-    Attributes:
-        operation: what.
-        resource: to which topic or group, or to the cluster.
-    """
+    """What somebody must be allowed to do."""
 
     operation: Operation
     resource: Resource
@@ -54,11 +49,7 @@ _OF_TOPICS: Final = (BROKER_TOPICS, ORIGINS, KAFKA_TOPICS, RECORD_TOPICS)
 def need_to_read(path: str) -> Need | None:
     """What it takes to read a node, to learn whether it is there, or to watch it.
 
-    Args:
-        path: any string that a client sends.
-
-    Returns:
-        None where being served is enough.
+    None where being served is enough. The path is any string that a client sends.
     """
     if kafka_group := _part_below(path, KAFKA_GROUPS):
         return Need(Operation.DESCRIBE, Resource.group(group_of_node(kafka_group)))
@@ -73,7 +64,6 @@ def need_to_read(path: str) -> Need | None:
 
 
 def need_to_write(path: str) -> Need:
-    """What it takes to create, change or delete a node."""
     if group := _group_of(path):
         return Need(Operation.GROUP, Resource.group(group))
     if origin := _part_below(path, ORIGINS):

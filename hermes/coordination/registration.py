@@ -16,8 +16,8 @@ from typing import Any
 from uuid import UUID
 
 from hermes.coordination.acls import SHARED
-from hermes.coordination.cluster import read_listeners
 from hermes.coordination.cluster_id import cluster_id
+from hermes.coordination.cluster_view import read_listeners
 from hermes.coordination.group_state import read_stored_offsets
 from hermes.coordination.kafka_group_state import read_committed
 from hermes.coordination.kafka_topics import (

@@ -81,12 +81,8 @@ boot_seconds: Final[Callable[[], float]] = partial(time.clock_gettime, _BOOT_CLO
 class Lease(core.Term):
     """How long a session, and what is registered in it, lives for certain. Threads may share it.
 
-    Args:
-        session_id: the session.
-        clock: seconds that never go backwards.
-
     Attributes:
-        clock: as given.
+        clock: seconds that never go backwards.
         until: when it ends, by the clock; every answered request extends it, and the end of the
             session ends it. Read it again before relying on it.
     """
@@ -108,7 +104,6 @@ class Node(NamedTuple):
     """A node as it was read.
 
     Attributes:
-        value: its bytes.
         version: counts the changes of its value.
         owner: the session that an ephemeral node belongs to; 0 for a persistent one.
     """
@@ -119,13 +114,12 @@ class Node(NamedTuple):
 
 
 class _Reads:
-    """The responses to reads that were sent together."""
+    """The responses to reads that were sent together, in the form of a result of kazoo's."""
 
     def __init__(self, results: Sequence[Any]) -> None:
         self._results = results
 
     def get(self, timeout: float) -> list[Node | None]:
-        """Wait for all of them, as with a single one of kazoo's results."""
         found: list[Node | None] = []
         for result in self._results:
             try:
@@ -153,9 +147,6 @@ class Session:
     Raises:
         ConfigError: the files of `security` can't be used, or a password would be sent in clear.
         CoordinationError: `connect` can't be understood.
-
-    Attributes:
-        security: as given.
     """
 
     def __init__(
@@ -273,7 +264,7 @@ class Session:
         self._has_begun.wait(max(0.0, end - time.monotonic()))
 
     def forked(self) -> None:
-        """See `hermes.forks.Forkable`: the session is the parent's, and continues there."""
+        """Leave the session, which is the parent's, and continues there."""
         self._is_forked = True
         # kazoo would stop threads that don't run here.
         atexit.unregister(self._client.handler.stop)
@@ -308,7 +299,7 @@ class Session:
 
     @property
     def session_id(self) -> int | None:
-        """The session of now; None without a connection, as then nobody knows."""
+        """The current session; None without a connection, as then nobody knows."""
         identity = self._client.client_id
         return identity[0] if identity else None
 
@@ -355,7 +346,7 @@ class Session:
             raise CoordinationError(f"this session with ZooKeeper {FORKED}")
         sent, session_id = self._clock(), self.session_id
         try:
-            result = method(*args, **options).get(timeout=self._patience())
+            result = method(*args, **options).get(timeout=self._response_seconds())
         except (NoNodeError, NodeExistsError, BadVersionError, NotEmptyError):
             raise
         except NoAuthError as error:
@@ -376,8 +367,8 @@ class Session:
             self._lease.until = sent + self._timeout * _LEASE_PART
         return result
 
-    def _patience(self) -> float:
-        """How long to wait for a response, in seconds."""
+    def _response_seconds(self) -> float:
+        """How long to wait for a response."""
         until = self._starting_until
         return self._timeout if until is None else max(0.01, until - time.monotonic())
 

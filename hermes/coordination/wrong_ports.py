@@ -19,14 +19,9 @@ _BROKER_ANSWER: Final = _SIZE.pack(6)
 
 
 def what_answers(address: tuple[str, int], seconds: float) -> str | None:
-    """Find out who it is, without TLS.
+    """Find out who it is, without TLS, and say what to do about it; None if it is nobody known.
 
-    Args:
-        address: host and port.
-        seconds: how long each of the questions may take.
-
-    Returns:
-        What to do about it; None if it is nobody known.
+    `seconds` is how long each of the questions may take.
     """
     for probe in (_BROKER_PROBE, KAFKA_PROBE):
         answer = _answer(address, probe, seconds)

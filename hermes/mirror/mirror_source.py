@@ -18,8 +18,7 @@ from hermes.client.groups.membership import GroupMember
 from hermes.client.simple_consumer import SimpleConsumer
 from hermes.config.kinds import FORMAT_KAFKA
 from hermes.config.mirror import MirrorClusterAddress
-from hermes.coordination.cluster import read_brokers, read_partition_counts, read_partitions
-from hermes.coordination.filters import TopicFilter
+from hermes.coordination.cluster_view import read_brokers, read_partition_counts, read_partitions
 from hermes.coordination.layout import (
     BrokerPartition,
     GroupPaths,
@@ -28,6 +27,7 @@ from hermes.coordination.layout import (
     parse_partition,
 )
 from hermes.coordination.sessions import Session
+from hermes.coordination.topic_filters import TopicFilter
 from hermes.errors import BrokerUnavailableError, HermesError, InvalidNodeError
 from hermes.mirror.fetchers import SourceFetcher
 from hermes.mirror.figures import Problems

@@ -7,9 +7,9 @@ from functools import partial
 from typing import Any, Final
 
 from hermes.config.mirror import MirrorConfig
-from hermes.coordination.filters import Blacklist, TopicFilter, Whitelist
 from hermes.coordination.layout import BrokerPartition
 from hermes.coordination.sessions import Session
+from hermes.coordination.topic_filters import Blacklist, TopicFilter, Whitelist
 from hermes.errors import ConfigError, InvalidTopicError
 from hermes.mirror.figures import PartitionFigures, Problems
 from hermes.mirror.mirror_source import MirrorSource

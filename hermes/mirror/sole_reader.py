@@ -14,9 +14,9 @@ from hermes.client.groups.fetchers import FetchThread, MakeFetcher
 from hermes.client.groups.streams import Claim
 from hermes.client.metrics import ConsumerCounters
 from hermes.client.simple_consumer import SimpleConsumer
-from hermes.coordination.filters import TopicFilter
 from hermes.coordination.layout import BrokerPartition
 from hermes.coordination.sessions import Lease
+from hermes.coordination.topic_filters import TopicFilter
 from hermes.errors import ConfigError, HermesError
 from hermes.mirror.figures import Problems
 from hermes.mirror.source_claim import SourceClaim

@@ -11,8 +11,8 @@ from typing import Final
 from hermes.client.mirrored import MirroredPartitions
 from hermes.client.simple_consumer import SimpleConsumer
 from hermes.config.mirror import MirrorClusterAddress
-from hermes.coordination.cluster import NodeFaults, read_brokers, read_partition_counts
 from hermes.coordination.cluster_id import cluster_id, id_of_addresses
+from hermes.coordination.cluster_view import NodeFaults, read_brokers, read_partition_counts
 from hermes.coordination.layout import BrokerPartition
 from hermes.coordination.sessions import Session
 from hermes.errors import (

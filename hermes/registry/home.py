@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
 from hermes.config import SCHEMAS_TOPIC
-from hermes.coordination.cluster import read_brokers, read_partition_counts
+from hermes.coordination.cluster_view import read_brokers, read_partition_counts
 from hermes.coordination.sessions import Session
 from hermes.errors import CoordinationError, HermesError, InvalidNodeError
 from hermes.quoting import quoted

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Final, Self, TypeVar
 
 from hermes.client import EARLIEST, AppendTime, SimpleConsumer
-from hermes.coordination.cluster import (
+from hermes.coordination.cluster_view import (
     NodeFaults,
     read_brokers,
     read_partitions,

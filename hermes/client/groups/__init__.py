@@ -11,8 +11,8 @@ connector   the API for applications
 from hermes.client.groups.config import ConsumerConfig
 from hermes.client.groups.connector import Connector, Consumer, RebalanceListener
 from hermes.client.groups.streams import MessageStream, StreamMessage
-from hermes.coordination.filters import Blacklist, Whitelist
 from hermes.coordination.layout import BrokerPartition
+from hermes.coordination.topic_filters import Blacklist, Whitelist
 
 __all__ = [
     "Blacklist",

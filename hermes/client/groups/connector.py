@@ -14,9 +14,9 @@ from hermes.client.groups.config import ConsumerConfig
 from hermes.client.groups.membership import GroupMember
 from hermes.client.groups.streams import Claim, MessageStream
 from hermes.client.metrics import GroupMetrics
-from hermes.coordination.filters import TopicFilter
 from hermes.coordination.layout import BrokerPartition, Subscription, make_consumer_id
 from hermes.coordination.sessions import Session
+from hermes.coordination.topic_filters import TopicFilter
 from hermes.errors import ArgumentError, ClientError, ConfigError, HermesError
 from hermes.forks import FORKED, watch_forks
 from hermes.interfaces import IDecoder

@@ -38,7 +38,7 @@ from hermes.client.groups.config import ConsumerConfig
 from hermes.client.groups.fetchers import BrokerFetcher, FetchThread, MakeFetcher
 from hermes.client.groups.streams import Claim, MessageStream
 from hermes.client.metrics import ConsumerCounters, GroupMetrics, PartitionPosition
-from hermes.coordination.cluster import NodeFaults, read_brokers, read_partitions, read_topics
+from hermes.coordination.cluster_view import NodeFaults, read_brokers, read_partitions, read_topics
 from hermes.coordination.layout import (
     BrokerPartition,
     GroupPaths,

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from hermes.client.arguments import check_topic, seconds_of
-from hermes.coordination.filters import Whitelist
+from hermes.coordination.topic_filters import Whitelist
 from hermes.errors import ArgumentError, ConfigError
 from hermes.protocol import check_topic_name
 from hermes.quoting import quoted

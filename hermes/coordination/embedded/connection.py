@@ -251,7 +251,7 @@ class CoordinationConnection(Protocol):
     def _connect(self, request: ConnectRequest) -> None:
         self._stop_timer()
         if self._guard.asks_for_passwords:
-            self._timer = self._clients.clock.callLater(PROOF_SECONDS, self._lose_patience)
+            self._timer = self._clients.clock.callLater(PROOF_SECONDS, self._drop_unproved)
         else:
             self._clients.silent.pop(self, None)
         processor = self._clients.processor
@@ -261,7 +261,7 @@ class CoordinationConnection(Protocol):
         self._processor = processor
         processor.connect(self, request)
 
-    def _lose_patience(self) -> None:
+    def _drop_unproved(self) -> None:
         self._clients.lines.warn(
             "unproven",
             "cut off {address}: it did not authenticate within {seconds} s",

@@ -9,7 +9,7 @@ import pytest
 from server_process import ServerProcess
 
 from hermes.client import SyncProducer
-from hermes.coordination.cluster import read_listeners
+from hermes.coordination.cluster_view import read_listeners
 from hermes.coordination.listeners import BrokerListeners, ListenerNode, parse_listeners
 from hermes.coordination.registration import BrokerRegistration
 from hermes.coordination.sessions import Session

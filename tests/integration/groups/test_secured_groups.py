@@ -19,7 +19,7 @@ from hermes import (
     SimpleConsumer,
     errors,
 )
-from hermes.coordination.cluster import read_brokers
+from hermes.coordination.cluster_view import read_brokers
 from hermes.coordination.sessions import Session
 from hermes.testing import RunningBroker, running_broker
 

@@ -1,4 +1,3 @@
-from hermes.coordination.filters import Blacklist, Whitelist
 from hermes.coordination.layout import (
     BrokerPartition,
     Subscription,
@@ -6,6 +5,7 @@ from hermes.coordination.layout import (
     assign_topic,
     stream_ids,
 )
+from hermes.coordination.topic_filters import Blacklist, Whitelist
 from hermes.errors import ConfigError
 
 

@@ -2,7 +2,6 @@ from typing import Any
 
 import pytest
 
-from hermes.coordination.filters import Blacklist, Whitelist
 from hermes.coordination.layout import (
     BrokerNode,
     BrokerPartition,
@@ -23,6 +22,7 @@ from hermes.coordination.layout import (
     parse_subscription,
     topic_path,
 )
+from hermes.coordination.topic_filters import Blacklist, Whitelist
 from hermes.errors import ConfigError, ConsumerIdError, InvalidNodeError
 
 STATIC = bytes.fromhex("7b202273742d31223a20322c2273742d32223a2031207d")

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from hermes.coordination.cluster import read_brokers
+from hermes.coordination.cluster_view import read_brokers
 from hermes.coordination.layout import BROKER_IDS
 from hermes.coordination.listeners import (
     BrokerListeners,

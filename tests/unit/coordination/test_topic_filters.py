@@ -1,6 +1,6 @@
 import pytest
 
-from hermes.coordination.filters import Blacklist, Whitelist
+from hermes.coordination.topic_filters import Blacklist, Whitelist
 from hermes.errors import ConfigError
 
 

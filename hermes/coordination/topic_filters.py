@@ -18,7 +18,7 @@ class TopicFilter:
         raw: as a user writes it.
 
     Attributes:
-        regex: as it stands in ZooKeeper.
+        regex: as it is stored in ZooKeeper.
 
     Raises:
         ConfigError: it is no regular expression, or one that only Java can evaluate.
@@ -70,7 +70,6 @@ class Whitelist(TopicFilter):
     """
 
     def allows(self, topic: str) -> bool:
-        """See `TopicFilter`."""
         return self._matches(topic)
 
 
@@ -78,5 +77,4 @@ class Blacklist(TopicFilter):
     """Selects topics whose whole name does not match."""
 
     def allows(self, topic: str) -> bool:
-        """See `TopicFilter`."""
         return not self._matches(topic)

@@ -1,7 +1,9 @@
 """The brokers and their partitions, as clients see them in ZooKeeper.
 
 What others have written there is data, not truth. An entry that can't be understood costs what it
-is about, one broker or one broker's part of a topic; it is reported, and the others are read.
+is about, one broker or one broker's part of a topic; it is reported to `on_fault`, and the others
+are read. With `watch`, the session's `on_change` is called for changes. Everything here raises
+CoordinationUnavailableError when ZooKeeper does not answer.
 """
 
 import logging
@@ -51,7 +53,7 @@ class NodeFaults:
         self._met: set[str] = set()
 
     def note(self, fault: InvalidNodeError, cost: str = "it is left out") -> bool:
-        """Say a fault, and what goes without because of it; returns whether it is news."""
+        """Log a fault, and what is lost by it; returns whether it is news."""
         text = str(fault)
         is_new = text not in self._known and text not in self._met
         if len(self._met) < _MOST_REMEMBERED:
@@ -77,16 +79,10 @@ def read_brokers(
     """The brokers that live and can be understood, by id, each at a listener for this client.
 
     That is the first one with the TLS and the authentication that the client has; where none is
-    like that, or none is told, what Kafka 0.7's clients would use.
+    like that, or none is known, what Kafka 0.7's clients would use.
 
     Args:
-        session: where to read.
-        on_fault: hears of each entry that is left out.
-        watch: whether the session's `on_change` is called when a broker comes, goes or moves.
         security: what the client brings to brokers; None: what the session brings to ZooKeeper.
-
-    Raises:
-        CoordinationUnavailableError: ZooKeeper does not answer.
     """
     brokers = _read_places(session, on_fault, watch=watch)
     brings = session.security if security is None else security
@@ -107,12 +103,7 @@ def read_brokers(
 
 
 def fitting(listeners: Sequence[ListenerNode], brings: ClientSecurity) -> list[ListenerNode]:
-    """The listeners that are for a client, the best first.
-
-    Args:
-        listeners: a broker's.
-        brings: what the client brings.
-    """
+    """The listeners that are for a client, by the security it brings; the best first."""
     found = [each for each in listeners if brings.fits(each.tls, each.authentication)]
     if brings.user is None and brings.uses_tls:  # a certificate may be brought where none is wanted
         found += [
@@ -141,14 +132,7 @@ def _read_places(session: Session, on_fault: OnFault, *, watch: bool) -> dict[in
 def read_listeners(session: Session, on_fault: OnFault) -> dict[int, BrokerListeners]:
     """Where the brokers that live listen, by id.
 
-    A broker that tells no more than 0.7's do has one listener, without TLS and authentication.
-
-    Args:
-        session: where to read.
-        on_fault: hears of each entry that is left out.
-
-    Raises:
-        CoordinationUnavailableError: ZooKeeper does not answer.
+    A broker that registers no more than 0.7's do has one listener, without TLS and authentication.
     """
     brokers = _read_places(session, on_fault, watch=False)
     paths = [listeners_path(broker_id) for broker_id in brokers]
@@ -170,13 +154,6 @@ def read_topics(session: Session, *, watch: bool = False) -> list[str]:
     """The topics that any broker ever had, sorted; of either format.
 
     Kafka 0.7's clients see those of its own format only.
-
-    Args:
-        session: where to read.
-        watch: whether the session's `on_change` is called when there are others.
-
-    Raises:
-        CoordinationUnavailableError: ZooKeeper does not answer.
     """
     parents = (BROKER_TOPICS, KAFKA_TOPICS, RECORD_TOPICS)
     return sorted({name for each in parents for name in session.children(each, watch=watch)})
@@ -185,17 +162,7 @@ def read_topics(session: Session, *, watch: bool = False) -> list[str]:
 def read_partition_counts(
     session: Session, topic: str, on_fault: OnFault, *, watch: bool = False
 ) -> dict[int, int]:
-    """How many partitions of a topic each broker has that lives; none for an unknown topic.
-
-    Args:
-        session: where to read.
-        topic: the topic's name.
-        on_fault: hears of each entry that is left out.
-        watch: whether the session's `on_change` is called for changes.
-
-    Raises:
-        CoordinationUnavailableError: ZooKeeper does not answer.
-    """
+    """How many partitions of a topic each broker has that lives; none for an unknown topic."""
     return _counts(session, f"{BROKER_TOPICS}/{topic}", on_fault, watch=watch)
 
 
@@ -223,17 +190,8 @@ def read_partitions(
 ) -> dict[int, Sequence[int]]:
     """The numbers of a topic's partitions on each broker that lives, of either format.
 
-    Topics of Kafka's format don't stand where Kafka 0.7's clients look; they are looked for when
-    there is nothing. Brokers with `kafka_listen` number them through; each other one has its own.
-
-    Args:
-        session: where to read.
-        topic: the topic's name.
-        on_fault: hears of each entry that is left out.
-        watch: whether the session's `on_change` is called for changes.
-
-    Raises:
-        CoordinationUnavailableError: ZooKeeper does not answer.
+    Topics of Kafka's format aren't where Kafka 0.7's clients look; they are looked for when there
+    is nothing. Brokers with `kafka_listen` number them through; each other one has its own.
     """
     counts = read_partition_counts(session, topic, on_fault, watch=watch)
     if counts or not fits_in_a_path(topic):
