@@ -35,16 +35,11 @@ def cluster_id(session: Session) -> str:
 
 
 def new_cluster_id() -> str:
-    """A UUID that no other cluster has."""
     return str(uuid.uuid4())
 
 
 def parse_cluster_id(value: bytes, where: str) -> str:
-    """Read a UUID where one is kept.
-
-    Raises:
-        InvalidNodeError: it is none.
-    """
+    """Read a UUID; InvalidNodeError if it is none."""
     try:
         return str(uuid.UUID(value.decode("ascii").strip()))
     except ValueError:
@@ -54,10 +49,7 @@ def parse_cluster_id(value: bytes, where: str) -> str:
 def id_of_addresses(addresses: Iterable[tuple[str, int]]) -> str:
     """A UUID for a cluster without coordination, which is known by its brokers' addresses only.
 
-    The same brokers under other names are another cluster to this.
-
-    Args:
-        addresses: host and port of each broker, in any order.
+    The same brokers under other names are another cluster to this; their order doesn't matter.
     """
     listed = ",".join(sorted({f"{host.lower()}:{port}" for host, port in addresses}))
     return str(uuid.uuid5(_ADDRESSES, listed))

@@ -8,7 +8,8 @@
                                                       partitions of its own the topic has, decimal
 
 Clients of Kafka 0.7 don't look here: what they find under /brokers/topics they fetch, and a format
-that they don't know ends them. `topic_tree` reads and changes all this. Pure functions.
+that they don't know ends them. `topic_tree` reads and changes all this. Pure functions, whose
+parsers raise InvalidNodeError, with the path, for what can't be understood.
 """
 
 import json
@@ -37,10 +38,9 @@ NOBODY: Final = BrokerPartition(-1, -1)
 
 @dataclass(frozen=True, slots=True)
 class TopicNode:
-    """What stands there about a topic.
+    """What is stored about a topic.
 
     Attributes:
-        id: its UUID.
         format: `0.7` or `kafka`.
         partitions: by Kafka's number whose partition it is; `NOBODY` where that was lost.
         settings: of a `kafka` topic what was set for it, as texts; brokers take them from here.
@@ -59,7 +59,6 @@ class TopicNode:
 
     @property
     def brokers(self) -> frozenset[int]:
-        """The brokers that have partitions of it."""
         return frozenset(each.broker_id for each in self.partitions if each != NOBODY)
 
 
@@ -67,7 +66,6 @@ class DeletedTopic(NamedTuple):
     """A topic that was deleted, until all its brokers have deleted it.
 
     Attributes:
-        name: what it was called.
         format: `0.7` or `kafka`.
         brokers: those that still have files of it.
     """
@@ -78,7 +76,6 @@ class DeletedTopic(NamedTuple):
 
 
 def topic_node_path(topic: str) -> str:
-    """Where a topic's node stands."""
     return f"{KAFKA_TOPICS}/{topic}"
 
 
@@ -97,7 +94,6 @@ def fits_in_a_path(topic: str) -> bool:
 
 
 def format_topic(node: TopicNode) -> bytes:
-    """Write a topic's node."""
     shown: dict[str, Any] = {
         "id": str(node.id),
         "format": node.format,
@@ -111,11 +107,7 @@ def format_topic(node: TopicNode) -> bytes:
 
 
 def parse_topic(path: str, value: bytes) -> TopicNode:
-    """Read a topic's node; what a later version adds is ignored.
-
-    Raises:
-        InvalidNodeError: it can't be understood; the text names the path.
-    """
+    """Read a topic's node; what a later version adds is ignored."""
     try:
         read = json.loads(value)
         places = [
@@ -131,21 +123,14 @@ def parse_topic(path: str, value: bytes) -> TopicNode:
 
 
 def deleted_path(topic_id: UUID) -> str:
-    """Where it stands that a topic was deleted."""
     return f"{KAFKA_DELETED}/{topic_id}"
 
 
 def format_deleted(deleted: DeletedTopic) -> bytes:
-    """Write the node of a topic that was deleted."""
     return json.dumps({**deleted._asdict(), "brokers": sorted(deleted.brokers)}).encode()
 
 
 def parse_deleted(path: str, value: bytes) -> DeletedTopic:
-    """Read the node of a topic that was deleted.
-
-    Raises:
-        InvalidNodeError: it can't be understood; the text names the path.
-    """
     try:
         read = json.loads(value)
         brokers = frozenset(map(_whole, read["brokers"]))
@@ -165,17 +150,13 @@ def _whole(value: Any) -> int:
 def with_share(
     node: TopicNode | None, made: TopicNode, broker_id: int, partitions: Sequence[int]
 ) -> TopicNode:
-    """What stands of a topic once a broker's partitions are in it.
+    """A topic's node once a broker's partitions are in it; the same object if they all are already.
 
     Args:
-        node: what stands there; None for nothing.
+        node: None if there is none.
         made: the node to begin with then, without partitions.
-        broker_id: the broker's id.
         partitions: the broker's own numbers of its partitions, ascending. Those of a `kafka` topic
             are Kafka's, so each has its place already.
-
-    Returns:
-        The same object if they are all in it.
     """
     before = made if node is None else node
     wanted = [BrokerPartition(broker_id, each) for each in partitions]

@@ -13,7 +13,8 @@ Parents are persistent and empty; numbers are decimal. A subscription is one of
     !2!click.*                      ... that a black list doesn't forbid
     clicks                          one stream of one topic (other clients than Kafka's own)
 
-Writing is exact to the byte, reading is liberal: other clients share the same tree.
+Writing is exact to the byte, reading is liberal: other clients share the same tree. What can't be
+understood raises InvalidNodeError, whose text names the path.
 
 Who in a group gets which partitions is computed alike by every member, Kafka 0.7's included. For
 each topic, the partitions and the streams of the whole group are put in order, and each stream
@@ -57,12 +58,11 @@ _MOST_DIGITS: Final = 10
 
 
 class BrokerNode(NamedTuple):
-    """What a broker says about itself.
+    """What a broker registers about itself.
 
     Attributes:
         creator: names one life of the broker: its host and the ms since 1970 when it registered.
         host: the name or address that clients reach it by; no colons.
-        port: its port.
     """
 
     creator: str
@@ -81,38 +81,31 @@ class BrokerPartition(NamedTuple):
 
 
 class GroupPaths(NamedTuple):
-    """The places of one consumer group."""
+    """The paths of one consumer group; those of a topic's owners and offsets are parents."""
 
     group: str
 
     @property
     def root(self) -> str:
-        """The group's own node."""
         return f"{CONSUMERS}/{self.group}"
 
     @property
     def ids(self) -> str:
-        """The parent of the members."""
         return f"{self.root}/ids"
 
     def member(self, consumer_id: str) -> str:
-        """Where a member registers."""
         return f"{self.root}/ids/{consumer_id}"
 
     def owners(self, topic: str) -> str:
-        """The parent of a topic's owners."""
         return f"{self.root}/owners/{topic}"
 
     def owner(self, topic: str, partition: BrokerPartition) -> str:
-        """Where the owner of a partition stands."""
         return f"{self.root}/owners/{topic}/{partition}"
 
     def offsets(self, topic: str) -> str:
-        """The parent of a topic's offsets."""
         return f"{self.root}/offsets/{topic}"
 
     def offset(self, topic: str, partition: BrokerPartition) -> str:
-        """Where the next offset of a partition stands."""
         return f"{self.root}/offsets/{topic}/{partition}"
 
 
@@ -137,21 +130,15 @@ class Subscription(NamedTuple):
 
 
 def broker_path(broker_id: int) -> str:
-    """Where a broker registers."""
     return f"{BROKER_IDS}/{broker_id}"
 
 
 def topic_path(topic: str, broker_id: int) -> str:
-    """Where a broker registers its partitions of a topic."""
     return f"{BROKER_TOPICS}/{topic}/{broker_id}"
 
 
 def check_node_name(key: str, name: str) -> None:
-    """Refuse a group's or a consumer's name that can't be part of a path.
-
-    Raises:
-        ConfigError: the text says what is wrong with it.
-    """
+    """Refuse, with a ConfigError, a group's or a consumer's name that can't be part of a path."""
     if not name or name in (".", ".."):
         raise ConfigError(key, f"{quoted(name)} can't be part of a ZooKeeper path")
     if refused := _REFUSED.search(name):
@@ -163,11 +150,7 @@ def check_node_name(key: str, name: str) -> None:
 def make_consumer_id(group: str, host: str, now_ms: int, token: str) -> str:
     """Make a consumer's id: `<group>_<host>-<ms>-<token>`.
 
-    Args:
-        group: the group's name.
-        host: this machine's name.
-        now_ms: ms since 1970.
-        token: 8 hex digits, at random, or whatever else tells consumers of a host apart.
+    The token is 8 hex digits, at random, or whatever else tells consumers of a host apart.
     """
     return f"{group}_{host}-{now_ms}-{token}"
 
@@ -176,12 +159,7 @@ def make_consumer_id(group: str, host: str, now_ms: int, token: str) -> str:
 
 
 def format_broker(host: str, port: int, now_ms: int) -> bytes:
-    """Write what a broker says about itself.
-
-    Args:
-        host: what clients connect to; a name or an IPv4 address.
-        port: 1 to 65535.
-        now_ms: when it registers, in ms since 1970.
+    """Write a broker's node: the host is a name or an IPv4 address.
 
     Raises:
         ConfigError: the host holds a colon, at which 0.7's clients split the value.
@@ -196,11 +174,7 @@ def format_broker(host: str, port: int, now_ms: int) -> bytes:
 
 
 def parse_broker(path: str, value: bytes) -> BrokerNode:
-    """Read what a broker says about itself; `host:port` alone is read too.
-
-    Raises:
-        InvalidNodeError: it says nothing of the kind; the text names the path.
-    """
+    """Read a broker's node; `host:port` alone is read too."""
     text = _text(path, value)
     creator, _, address = text.partition(":")
     host, colon, port = address.rpartition(":")
@@ -212,11 +186,7 @@ def parse_broker(path: str, value: bytes) -> BrokerNode:
 
 
 def parse_broker_id(path: str, name: str) -> int:
-    """Read a broker's id from the name of its node.
-
-    Raises:
-        InvalidNodeError: it is not a number >= 0.
-    """
+    """Read a broker's id from the name of its node."""
     if not _is_name(name):
         raise _invalid(path, "a broker id", name)
     return int(name)
@@ -231,11 +201,6 @@ def format_number(number: int) -> bytes:
 
 
 def parse_partition_count(path: str, value: bytes) -> int:
-    """Read a number of partitions.
-
-    Raises:
-        InvalidNodeError: it is not a decimal number, or none that can be meant.
-    """
     count = parse_number(path, value)
     if not 0 <= count <= MAX_PARTITIONS:
         raise _invalid(path, f"at most {MAX_PARTITIONS} partitions", str(count))
@@ -243,11 +208,7 @@ def parse_partition_count(path: str, value: bytes) -> int:
 
 
 def parse_number(path: str, value: bytes) -> int:
-    """Read an offset.
-
-    Raises:
-        InvalidNodeError: it is not a decimal number of 64 bits; the text names the path.
-    """
+    """Read an offset: a decimal number of 64 bits."""
     text = _text(path, value).strip()
     number = int(text) if _NUMBER.fullmatch(text) else None
     if number is None or not -_INT64_END <= number < _INT64_END:
@@ -265,11 +226,6 @@ def _is_name(text: str) -> bool:
 
 
 def parse_partition(path: str, name: str) -> BrokerPartition:
-    """Read `<broker id>-<partition>`.
-
-    Raises:
-        InvalidNodeError: it is something else.
-    """
     broker_id, dash, partition = name.partition("-")
     if not (dash and _is_name(broker_id) and _is_name(partition)):
         raise _invalid(path, "<broker>-<partition>", name)
@@ -375,7 +331,7 @@ def assign(
         partitions_of: topic -> broker id -> the numbers of its partitions, for every topic that
             matters.
         members: consumer id -> what it wants, for every member of the group.
-        on_fault: hears of a member whose filter nobody can evaluate; it is taken to want nothing.
+        on_fault: called with a member whose filter nobody can evaluate, which gets nothing.
 
     Returns:
         The stream of every partition; topics that nobody wants are left out.
@@ -406,14 +362,9 @@ def assign(
 def assign_topic(
     partitions: Iterable[BrokerPartition], streams: Iterable[str]
 ) -> dict[BrokerPartition, str]:
-    """Compute the assignment of one topic.
+    """Compute the assignment of one topic, in 0.7's order of partitions.
 
-    Args:
-        partitions: all of the topic, in any order.
-        streams: all that want it, in any order; at least one.
-
-    Returns:
-        The stream of each partition, in 0.7's order of partitions.
+    Partitions and streams, of which there is at least one, come in any order.
     """
     ordered = sorted(partitions, key=lambda each: _java_order(str(each)))
     takers = sorted(set(streams), key=_java_order)

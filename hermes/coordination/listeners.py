@@ -2,7 +2,7 @@
 
     /hermes/brokers/<id>    ephemeral    {"listeners": [...], "http": [...], "kafka": [...]}
 
-0.7's node of a broker has room for one host and port, and for no word about TLS. So this one stands
+0.7's node of a broker has room for one host and port, and for no word about TLS. So this one is
 beside it, is written in the same transaction, and ends with the same session. Each listener is
 
     {"name": "outside", "host": "kafka1.example.org", "port": 9094, "tls": true,
@@ -32,8 +32,6 @@ class ListenerNode(NamedTuple):
     Attributes:
         name: tells it from the broker's others; those of several brokers that are alike have one.
         host: a name or an address, also of IPv6, by which clients reach it.
-        port: its port.
-        tls: whether it does TLS.
         authentication: how clients say who they are: `none`, `tls`, `scram`, or what a later
             release knows.
     """
@@ -66,12 +64,8 @@ class BrokerListeners(NamedTuple):
     def like(self, asked: ListenerNode) -> ListenerNode | None:
         """Which of the listeners a client should use that has reached another broker's.
 
-        Args:
-            asked: what it has reached there.
-
-        Returns:
-            That of the same name, if one was given to it; else one with the same rules; else None.
-            Names that are places only break ties.
+        That of the same name, if one was given to it; else one with the same rules; else None.
+        Names that are places only break ties.
         """
         return _like(self.listeners, asked)
 
@@ -89,7 +83,6 @@ def _like(listeners: Sequence[ListenerNode], asked: ListenerNode) -> ListenerNod
 
 
 def listeners_path(broker_id: int) -> str:
-    """Where a broker says where it listens."""
     return f"{HERMES_BROKERS}/{broker_id}"
 
 
@@ -102,11 +95,7 @@ def format_listeners(listeners: BrokerListeners) -> bytes:
 
 
 def parse_listeners(path: str, value: bytes) -> BrokerListeners:
-    """Read where a broker listens.
-
-    Raises:
-        InvalidNodeError: it says nothing of the kind; the text names the path.
-    """
+    """Read where a broker listens; InvalidNodeError, with the path, if that can't be understood."""
     try:
         found = json.loads(value)
         kinds = [found["listeners"], found.get("http", []), found.get("kafka", [])]

@@ -5,6 +5,10 @@
 A mirror writes there, in the cluster that it writes to, the cluster that it reads from and the
 origins that the topic has over there. So each cluster knows all clusters before it, however many
 mirrors are in between. Entries stay when a mirror stops, since the messages do.
+
+The functions take a session with the cluster that has the topic. They raise
+CoordinationUnavailableError when it doesn't answer, and InvalidNodeError for a node that can't be
+understood.
 """
 
 import json
@@ -23,19 +27,9 @@ _ATTEMPTS: Final = 10
 
 
 def read_origins(session: Session, topic: str, *, watch: bool = False) -> Mapping[str, str]:
-    """The clusters whose messages a topic may hold beside its own.
+    """The clusters, by id, whose messages a topic may hold beside its own, and who said so.
 
-    Args:
-        session: with the cluster that has the topic.
-        topic: the topic's name.
-        watch: whether the session's `on_change` is called when there are others.
-
-    Returns:
-        Of each cluster, by its id, the mirror that said so.
-
-    Raises:
-        InvalidNodeError: what stands there can't be understood.
-        CoordinationUnavailableError: coordination does not answer.
+    With `watch`, the session's `on_change` is called when there are others.
     """
     path = f"{ORIGINS}/{topic}"
     node = session.get(path, watch=watch)
@@ -43,18 +37,10 @@ def read_origins(session: Session, topic: str, *, watch: bool = False) -> Mappin
 
 
 def add_origins(session: Session, topic: str, origins: Mapping[str, str]) -> list[str]:
-    """Add clusters to those that a topic has already.
-
-    Args:
-        session: with the cluster that has the topic.
-        topic: the topic's name.
-        origins: clusters' ids, and the mirror that says so.
-
-    Returns:
-        The ids that were not known before.
+    """Add clusters to those that a topic has already; returns the ids that are new.
 
     Raises:
-        InvalidNodeError: what stands there can't be understood, or would become too much.
+        InvalidNodeError: the node can't be understood, or would become too much.
         CoordinationUnavailableError: coordination does not answer, or others change the node all
             the time.
     """
@@ -83,12 +69,7 @@ def add_origins(session: Session, topic: str, origins: Mapping[str, str]) -> lis
 
 
 def remove_origins(session: Session, topic: str, clusters: list[str]) -> None:
-    """Take back what `add_origins` has added, before any message was sent.
-
-    Raises:
-        InvalidNodeError: what stands there can't be understood.
-        CoordinationUnavailableError: coordination does not answer.
-    """
+    """Remove what `add_origins` has added, before any message was sent."""
     path = f"{ORIGINS}/{topic}"
     node = session.get(path)
     if node is None:
@@ -101,11 +82,7 @@ def remove_origins(session: Session, topic: str, clusters: list[str]) -> None:
 
 
 def list_origins(session: Session) -> dict[str, Mapping[str, str] | InvalidNodeError]:
-    """The origins of all topics that have any; the error where they can't be understood.
-
-    Raises:
-        CoordinationUnavailableError: coordination does not answer.
-    """
+    """The origins of all topics that have any; the error where they can't be understood."""
     found: dict[str, Mapping[str, str] | InvalidNodeError] = {}
     for topic in session.children(ORIGINS):
         try:
@@ -116,12 +93,9 @@ def list_origins(session: Session) -> dict[str, Mapping[str, str] | InvalidNodeE
 
 
 def forget_origins(session: Session, topic: str) -> bool:
-    """Delete what stands there about a topic; returns whether there was anything.
+    """Delete a topic's origins; returns whether there were any.
 
     For a topic that was deleted and made anew, or whose mirror is to be turned round.
-
-    Raises:
-        CoordinationUnavailableError: coordination does not answer.
     """
     return session.delete(f"{ORIGINS}/{topic}", -1)
 

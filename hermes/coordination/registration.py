@@ -72,18 +72,15 @@ class BrokerRegistration:
     """Registers one broker for as long as it runs. Any thread may call.
 
     Args:
-        broker_id: the broker's id.
         host: what clients connect to; a name or an IPv4 address.
-        port: its port.
         topics: number of partitions by topic, of those that exist and hold messages of 0.7.
         record_topics: the same of those of Kafka's format that aren't a cluster's as a whole.
-        listeners: where the broker listens, for other clients than 0.7's; None: they aren't told.
-        connect: see `Session`.
+        listeners: where the broker listens, for other clients than 0.7's; None: they aren't
+            registered.
+        connect, session_timeout_seconds, connection_timeout_seconds: see `Session`.
         security: see `Session`; with a user, others can read the broker's nodes and not write them.
-        session_timeout_seconds: see `Session`.
-        connection_timeout_seconds: see `Session`.
         now_ms: the wall clock, in ms since 1970.
-        on_session: told the id of the session, in any thread, whenever it is going to be
+        on_session: called with the id of the session, in any thread, whenever it is going to be
             registered in one; it must not block.
 
     Raises:
@@ -187,11 +184,8 @@ class BrokerRegistration:
 
         Groups of Hermes' own clients, of Kafka 0.7's clients and of current Kafka clients.
 
-        Args:
-            limit: how many to read at the most.
-
         Returns:
-            Offsets by group, topic and partition, and whether these are all.
+            Up to `limit` offsets by group, topic and partition, and whether these are all.
 
         Raises:
             CoordinationUnavailableError: ZooKeeper does not answer.
@@ -216,10 +210,9 @@ class BrokerRegistration:
         self._wake.set()
 
     def topic_deleted(self, topic: str, topic_id: UUID | None = None) -> None:
-        """Take back a topic, soon.
+        """Deregister a topic, soon.
 
         Args:
-            topic: its name.
             topic_id: its UUID, if it may be among the cluster's topics and isn't kept up with there
                 by anybody else in this process: it is deleted there, too.
         """
@@ -283,7 +276,7 @@ class BrokerRegistration:
             self._wake.clear()
 
     def _converge(self) -> None:
-        """Set right what isn't as it should be."""
+        """Correct what isn't as it should be."""
         if self._session.session_id is None:
             return  # woken again once there is a connection
         registered = self._registered
@@ -316,7 +309,7 @@ class BrokerRegistration:
     def _delete_left(self) -> None:
         """Delete topics that are gone from among the cluster's.
 
-        They stand there if this broker has served clients of Kafka's in an earlier life.
+        They are there if this broker has served clients of Kafka's in an earlier life.
         """
         with self._lock:
             left = dict(self._left)
@@ -336,7 +329,7 @@ class BrokerRegistration:
                 del self._left[topic_id]
 
     def _wanted(self) -> dict[str, bytes]:
-        """What is to stand beside the broker's own entry, by path; what it listens on first."""
+        """What should be beside the broker's own entry, by path; what it listens on first."""
         with self._lock:
             topics = list(self._topics.items())
             record_topics = list(self._record_topics.items())
@@ -355,9 +348,6 @@ class BrokerRegistration:
 
         Nobody else can listen where this broker does, so an entry with its address is one that
         it has left behind: its session has not expired yet. That one is replaced.
-
-        Args:
-            registered: gets what is registered.
         """
         session_id = self._session.session_id
         if session_id is not None:
@@ -400,10 +390,7 @@ class BrokerRegistration:
     ) -> None:
         """Register topics in one transaction, or in smaller ones if something is in the way.
 
-        Args:
-            values: what is to be written, by path.
-            registered: gets those that are registered.
-            problems: gets what is wrong with the others.
+        `registered` gets those that are, `problems` what is wrong with the others.
         """
         try:
             self._transact(values)
@@ -433,14 +420,13 @@ class BrokerRegistration:
         raise CoordinationError(f"{next(iter(values))}: ZooKeeper refuses it: {errors!r:.200}")
 
     def _ensure_parents(self) -> None:
-        """Let there be the persistent nodes above those that are written."""
         parents = {BROKER_TOPICS: True, HERMES_BROKERS: self._listeners}
         for path, is_needed in {**parents, RECORD_TOPICS: self._record_topics}.items():
             if is_needed:
                 self._session.ensure_path(path)
 
     def _operations(self, values: Mapping[str, bytes]) -> list[_Operation]:
-        """What makes the nodes be there with their values, as calls of kazoo's transaction."""
+        """The calls of kazoo's transaction that give the nodes their values."""
         found = dict(zip(values, self._session.get_all(list(values)), strict=True))
         parents = {path: path.rpartition("/")[0] for path in values if found[path] is None}
         has_parent = self._session.get_all(list(parents.values()))

@@ -1,4 +1,4 @@
-"""Reading and changing what coordination has about topics for Kafka clients (kafka_topics.py).
+"""Reads and changes what coordination has about topics for Kafka clients (kafka_topics.py).
 
 Every change of a topic's node rewrites `changes` in the same transaction, so that one watch hears
 of all of them, and its version counts them. All writes depend on the version that was read: of two
@@ -45,13 +45,7 @@ _Parsed = TypeVar("_Parsed")
 
 
 class TreeContents(NamedTuple):
-    """What stands there at one time.
-
-    Attributes:
-        version: counts the changes of topics.
-        topics: by name.
-        deleted: by UUID.
-    """
+    """What is stored at one time; the version counts the changes of topics."""
 
     version: int
     topics: Mapping[str, TopicNode]
@@ -66,8 +60,7 @@ class TopicTree:
     `InvalidNodeError` when what is to be changed can't be understood.
 
     Args:
-        session: a session with coordination.
-        on_fault: hears of each node that can't be understood and is left out.
+        on_fault: called with each node that can't be understood and is left out.
     """
 
     def __init__(
@@ -79,15 +72,14 @@ class TopicTree:
     # -- reading --------------------------------------------------------------------------------
 
     def prepare(self) -> None:
-        """Let there be the parents; comes first."""
+        """Make the parents; comes first."""
         for path in (KAFKA_TOPICS, KAFKA_DELETED, KAFKA_CHANGES):
             self._session.ensure_path(path)
 
     def read(self, known: TreeContents | None = None) -> TreeContents:
-        """Read all that stands there, and watch for changes of topics.
+        """Read everything, and watch for changes of topics.
 
-        Args:
-            known: what was read before: only what has changed since is read again.
+        With `known`, what was read before, only what has changed since is read again.
         """
         last = self._session.get(KAFKA_CHANGES, watch=True)
         if last is None:
@@ -137,16 +129,12 @@ class TopicTree:
     def change(
         self, name: str, change: Callable[[TopicNode | None], TopicNode | None]
     ) -> TopicNode | None:
-        """Change a topic's node in one step, however many do so at once.
+        """Change a topic's node in one step, however many do so at once; returns the new node.
 
         Args:
-            name: the topic's name.
-            change: given what stands there (None for nothing) says what shall; called again when
+            change: makes the new node of the current one (None if there is none); called again when
                 others were quicker. What it raises ends the change. The same object, or None: all
                 is well.
-
-        Returns:
-            What stands there now.
         """
         path = topic_node_path(name)
         after: TopicNode | None = None
@@ -166,14 +154,10 @@ class TopicTree:
         return after
 
     def delete(self, name: str, wanted: Callable[[TopicNode], bool]) -> TopicNode | None:
-        """Delete a topic; its brokers delete its files as soon as they can.
-
-        Args:
-            name: its name.
-            wanted: whether what stands there is to be deleted.
+        """Delete a topic if the node is `wanted`; its brokers delete its files as soon as they can.
 
         Returns:
-            What stood there; None if there was nothing, or nothing that was wanted.
+            The node; None if there was none, or none that was wanted.
         """
         path = topic_node_path(name)
         deleted: list[TopicNode] = []
@@ -210,15 +194,7 @@ class TopicTree:
         self._carry_out(path, decide)
 
     def claim_producer_ids(self, count: int, at_least: int = 0) -> int:
-        """Take ids that nobody had before.
-
-        Args:
-            count: how many.
-            at_least: take none below this.
-
-        Returns:
-            The first one.
-        """
+        """Take `count` ids that nobody had before, from `at_least` on; returns the first one."""
         first: list[int] = []
 
         def decide(found: Node | None) -> Sequence[_Operation]:
@@ -236,7 +212,7 @@ class TopicTree:
         return first[0]
 
     def _carry_out(self, path: str, decide: Callable[[Node | None], Sequence[_Operation]]) -> None:
-        """Do what `decide` says of what stands at a path, unless that has changed meanwhile."""
+        """Do what `decide` says of a path's node, unless that has changed meanwhile."""
         results: list[Any] = []
         for _ in range(_TRIES):
             operations = decide(self._session.get(path))
