@@ -80,7 +80,7 @@ def line_encoder(
     """
     try:
         from hermes.avro.json_values import json_to_value
-        from hermes.schemas.serializers import RecordWriter
+        from hermes.schemas.records import RecordWriter
     except ModuleNotFoundError as error:
         raise needs_fastavro("--schema") from error
     with _client(url, security, retry_seconds) as client:
@@ -174,7 +174,7 @@ def record_decoder(
         HermesError: the schema is invalid.
     """
     try:
-        from hermes.schemas.serializers import RecordReader
+        from hermes.schemas.records import RecordReader
     except ModuleNotFoundError as error:
         raise needs_fastavro("--registry") from error
     with _client(url, security, retry_seconds) as client:

@@ -12,7 +12,7 @@ from hermes.schemas.registered import RegisteredSchema
 from hermes.security import PLAIN, ClientSecurity
 
 if TYPE_CHECKING:
-    from hermes.schemas.serializers import RecordReader
+    from hermes.schemas.records import RecordReader
 
 _TIMEOUT_SECONDS: Final = 2.0
 # How long a registry that failed is not asked again, so that it doesn't hold up every message.
@@ -135,7 +135,7 @@ class RegistryRecords:
         with self._lock:
             if self._reader is None:
                 # Only now: a broker starts without it, and may never need it.
-                from hermes.schemas.serializers import RecordReader
+                from hermes.schemas.records import RecordReader
 
                 self._reader = RecordReader(self._client)
             return self._reader

@@ -11,8 +11,8 @@ from zope.interface import implementer
 
 from hermes.errors import ConfigError
 from hermes.interfaces import IDecoder, IEncoder
+from hermes.schemas.records import RecordReader, RecordWriter, references_of
 from hermes.schemas.registry_client import RegistryClient
-from hermes.schemas.serializers import RecordReader, RecordWriter, references_of
 from hermes.security.password_files import read_password_file
 
 _log = logging.getLogger(__name__)

@@ -35,8 +35,8 @@ from hermes.avro.schema import AvroSchema, configured_schema
 from hermes.errors import ConfigError, EncodingError
 from hermes.protocol.stamps import without_stamp
 from hermes.schemas.framing import HEADER_BYTES, schema_id_of
+from hermes.schemas.records import RecordReader
 from hermes.schemas.registry_client import RegistryClient
-from hermes.schemas.serializers import RecordReader
 from hermes.spark.identity import NOBODY, ClientIdentity
 
 _PRIMITIVE: Final[Mapping[str, spark.DataType]] = {

@@ -26,7 +26,7 @@ from hermes.coordination.layout import BrokerPartition
 from hermes.coordination.sessions import Session
 from hermes.protocol import Acks, ProduceRequest, encode_message_set
 from hermes.schemas import RegistryClient
-from hermes.schemas.serializers import RecordWriter
+from hermes.schemas.records import RecordWriter
 from hermes.security import ClientSecurity
 from hermes.security.users_file import change_users_file
 from hermes.testing import running_broker

@@ -19,7 +19,7 @@ from registry_server import served_registry
 from hermes.errors import EncodingError, IncompatibleSchemaError, UnknownSchemaError
 from hermes.plugins.encoders.avro_registry import RegistryAvroEncoder
 from hermes.schemas import RegistryClient, SchemaReference
-from hermes.schemas.serializers import RecordReader, RecordWriter
+from hermes.schemas.records import RecordReader, RecordWriter
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from hermes.errors import (
 )
 from hermes.schemas import RegistryClient, SchemaReference
 from hermes.schemas.framing import header, is_framed, schema_id_of
-from hermes.schemas.serializers import RecordReader, RecordWriter, references_of
+from hermes.schemas.records import RecordReader, RecordWriter, references_of
 from hermes.schemas.subjects import subject_of
 
 CLICK = {
