@@ -46,8 +46,8 @@ async def _delete(topic: str, number: int, offset: int, call: Call) -> tuple[Cod
             )
         if offset == _HIGH_WATERMARK or offset > log.high_watermark:
             # In Kafka the high watermark of the only replica covers what acks=1 has answered.
-            visible = await call.server.shared.flusher.flush_now(log)
-            offset = visible if offset == _HIGH_WATERMARK else offset
+            await call.server.shared.flusher.flush_now(log)
+            offset = log.high_watermark if offset == _HIGH_WATERMARK else offset
         if offset < 0:
             raise KafkaError(Code.OFFSET_OUT_OF_RANGE)
         return Code.NONE, await call.server.in_thread(log.delete_records, offset)

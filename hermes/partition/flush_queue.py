@@ -12,7 +12,7 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 
-from hermes.storage import Log
+from hermes.storage import FlushedEnd, Log
 
 #: While both queues wait, one place in so many is for what nobody in particular waits for.
 _PLACES = 4
@@ -62,7 +62,7 @@ class FlushState:
     last_start: float = float("-inf")
     timer: Any = None
     timer_due: float = 0.0
-    waiting: "list[tuple[int, Deferred[int]]]" = field(default_factory=list)
+    waiting: "list[tuple[int, Deferred[FlushedEnd]]]" = field(default_factory=list)
 
 
 class FlushQueue:

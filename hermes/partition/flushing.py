@@ -29,7 +29,7 @@ from hermes.logs import ModuleLogger
 from hermes.metrics import Histogram
 from hermes.partition.flush_queue import FlushPolicy, FlushQueue, FlushState
 from hermes.rate_limit import RateLimit
-from hermes.storage import Log
+from hermes.storage import FlushedEnd, Log
 
 #: The least time between the starts of two flushes of one log that nobody waits for.
 GROUP_WINDOW_SECONDS = 0.003
@@ -127,7 +127,7 @@ class FlushScheduler:
         elif state.timer is None:
             self._start_at(state, self._clock.seconds() + state.policy.interval_ms / 1000)
 
-    def flush_now(self, log: Log, urgent: bool = True) -> "Deferred[int]":
+    def flush_now(self, log: Log, urgent: bool = True) -> "Deferred[FlushedEnd]":
         """Start a group commit of everything appended so far.
 
         Args:
@@ -135,12 +135,12 @@ class FlushScheduler:
             urgent: whether it goes before those that are due by their policy.
 
         Returns:
-            A Deferred of the high watermark once all of it is on disk. Fails with StorageError
+            A Deferred of the flushed end once all of it is on disk. Fails with StorageError
             when the flush does; the log is then offline.
         """
-        flushed: Deferred[int] = Deferred()
-        if log.high_watermark >= log.end_offset:
-            flushed.callback(log.high_watermark)
+        flushed: Deferred[FlushedEnd] = Deferred()
+        if log.flushed_end >= log.end_offset:
+            flushed.callback(log.flushed_end)
             return flushed
         if log.is_offline:
             flushed.errback(LogOfflineError(f"{log.topic}-{log.partition} is offline"))
@@ -206,7 +206,7 @@ class FlushScheduler:
         state.running, state.urgent = True, urgent
         state.last_start = self._clock.seconds()
         self._running.add(state)
-        queue = self._queue if state.log.high_watermark else self._first
+        queue = self._queue if state.log.flushed_end else self._first
         queue.add(state)
         self._run_next(queue)
 
@@ -230,22 +230,22 @@ class FlushScheduler:
         queue.running -= 1
         self._run_next(queue)
 
-    def _done(self, high_watermark: int, state: FlushState) -> None:
+    def _done(self, flushed_end: FlushedEnd, state: FlushState) -> None:
         self._ended(state)
         now = self._clock.seconds()
         self.seconds.observe(now - state.last_start)
         if state.covered:
             self.visible_seconds.observe(now - state.covered)
             state.covered = 0.0
-        if high_watermark >= state.log.end_offset:
+        if flushed_end >= state.log.end_offset:
             state.oldest = 0.0  # it had been appended before the flush looked what there is
         for observer in self._flushed:
             observer(state.log)
-        ready = [entry for entry in state.waiting if entry[0] <= high_watermark]
+        ready = [entry for entry in state.waiting if entry[0] <= flushed_end]
         if ready:
-            state.waiting = [entry for entry in state.waiting if entry[0] > high_watermark]
+            state.waiting = [entry for entry in state.waiting if entry[0] > flushed_end]
             for _, flushed in ready:
-                flushed.callback(high_watermark)
+                flushed.callback(flushed_end)
         if not state.running and self._states.get(state.log) is state:
             if state.waiting:
                 self._start(state, state.urgent)

@@ -46,7 +46,7 @@ from hermes.storage.log import Log
 from hermes.storage.reader import EARLIEST_TIME, LATEST_TIME
 from hermes.storage.recovery import RecoveryReport, scan
 from hermes.storage.retention import AppendAges, apply_retention
-from hermes.storage.segment import parse_segment_name, segment_name
+from hermes.storage.segment import FlushedEnd, HighWatermark, parse_segment_name, segment_name
 from hermes.storage.settings import LogSettings
 from hermes.storage.source_spans import SourceRange
 from hermes.storage.topic_entries import TopicEntries
@@ -59,6 +59,8 @@ __all__ = [
     "DataDirectory",
     "DescriptorCache",
     "FileLayer",
+    "FlushedEnd",
+    "HighWatermark",
     "Log",
     "LogSettings",
     "LogSlice",

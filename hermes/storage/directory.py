@@ -552,7 +552,7 @@ class DataDirectory:
         for log in logs:
             log.close()
         # A late caller may have appended to a log until it was closed.
-        flushed += [log.high_watermark == log.end_offset for log in self._logs.values()]
+        flushed += [log.flushed_end == log.end_offset for log in self._logs.values()]
         self.closing = CLEAN_SHUTDOWN_MARKER
         is_clean = clean and self._is_open and all(flushed) and not abandoned
         if is_clean:

@@ -195,7 +195,7 @@ class KafkaPartition(FormatSidecar):
             # Each flush comes here, on a full disk, too: what can't be written isn't tried again.
             if not (is_synced or has_new_end) and self._is_as(seen):
                 return
-            end = view.high_watermark
+            end = view.flushed_end
             segments = tuple(
                 each.base_offset
                 for each in view.segments
@@ -269,7 +269,7 @@ class KafkaPartition(FormatSidecar):
 
     def flushed(self, lock: AbstractContextManager[object], view_of: Callable[[], LogView]) -> None:
         """Write the snapshot of producers that has become due, and what else is known by now."""
-        self._snapshots.write(self.producers.take_captures(view_of().high_watermark))
+        self._snapshots.write(self.producers.take_captures(view_of().flushed_end))
         self.record(view_of)
 
     def close(self, end: int) -> None:

@@ -1,8 +1,9 @@
 """One partition's log: append, flush, read, delete, go offline and come back.
 
 Life of an append: bytes go to the page cache at the log's end (`append`, in the reactor's thread);
-they are put on disk by a later `flush` in a worker thread; only then the *high watermark* moves
-over them and they become visible. What the disk confirmed is never taken back.
+they are put on disk by a later `flush` in a worker thread, which moves the *flushed end* over them;
+`commit` moves the *high watermark*, and they become visible. Where there is one copy only, a flush
+commits, too. What was committed is never taken back.
 
 What a log is made of, its locks and their order: `hermes.storage.log_state`. Which thread may call
 what:
@@ -42,7 +43,7 @@ from hermes.storage.log_state import LogState
 from hermes.storage.message_times import TimestampedOffset
 from hermes.storage.reader import LogReader
 from hermes.storage.recovery import RecoveryReport
-from hermes.storage.segment import LogView, Segment
+from hermes.storage.segment import FlushedEnd, HighWatermark, LogView, Segment
 from hermes.storage.settings import LogSettings
 
 #: How often segments are looked at again when one was renamed or deleted at that moment.
@@ -176,8 +177,13 @@ class Log:
         return self._state.tail.end
 
     @property
-    def high_watermark(self) -> int:
-        """The offset up to which the log is on disk, and therefore visible."""
+    def flushed_end(self) -> FlushedEnd:
+        """The offset up to which the log is on this disk."""
+        return self._state.view.flushed_end
+
+    @property
+    def high_watermark(self) -> HighWatermark:
+        """The offset up to which the log is committed, and therefore visible."""
         return self._state.view.high_watermark
 
     @property
@@ -192,17 +198,17 @@ class Log:
 
     @property
     def unflushed_bytes(self) -> int:
-        """How many bytes were appended and are not yet visible."""
+        """How many bytes were appended and are not on disk yet."""
         return self._state.tail.unflushed_bytes
 
     @property
     def unflushed_messages(self) -> int:
-        """How many messages were appended and are not yet visible."""
+        """How many messages were appended and are not on disk yet."""
         return self._state.tail.messages
 
     @property
     def first_unflushed_ms(self) -> int | None:
-        """When the oldest append that isn't visible yet was made; None when all is visible."""
+        """When the oldest append that isn't on disk yet was made; None when all is."""
         return self._state.tail.first_ms
 
     @property
@@ -257,7 +263,7 @@ class Log:
         return self._state.is_closed
 
     def complete_segments(self) -> tuple[Segment, ...]:
-        """The segments that nothing is appended to any more, all of them on disk."""
+        """The segments that nothing is appended to any more, all of them committed."""
         return self._state.view.complete_segments()
 
     def visible_segments(self) -> list[tuple[Segment, int]]:
@@ -329,22 +335,50 @@ class Log:
             except OSError as error:
                 raise state.undo_append(error) from error
 
-    def flush(self) -> int:
-        """Put on disk what was appended so far and make it visible. Blocks; any worker thread.
+    def flush(self) -> FlushedEnd:
+        """Put on disk what was appended so far. Blocks; any worker thread.
+
+        It becomes visible with that, unless there are other copies (`is_sole_copy`).
 
         Appends continue meanwhile and wait for the next flush. Calls for one log run one after the
         other.
 
         Returns:
-            The high watermark.
+            The flushed end.
 
         Raises:
-            LogOfflineError: the disk failed (now or before); the high watermark has not moved
+            LogOfflineError: the disk failed (now or before); the flushed end has not moved
                 and nothing of what it covers is lost. `reopen` finds out what is left of the rest.
             StorageError: no descriptor was available, and nothing is lost: flush again later.
         """
         with self._state.flush_lock:
             return flush(self._state)
+
+    @property
+    def is_sole_copy(self) -> bool:
+        """Whether nobody else has a copy, so that a flush commits."""
+        return self._state.is_sole_copy
+
+    @is_sole_copy.setter
+    def is_sole_copy(self, is_sole_copy: bool) -> None:
+        self._state.is_sole_copy = is_sole_copy
+
+    def commit(self, offset: int) -> HighWatermark:
+        """Make visible what is on as many disks as must have it, this one included. Any thread.
+
+        Args:
+            offset: up to where that is; beyond the flushed end it means that end, and what was
+                visible stays so.
+
+        Returns:
+            The high watermark now.
+        """
+        state = self._state
+        with state.lock:
+            view = state.view
+            mark = HighWatermark(max(view.high_watermark, min(offset, view.flushed_end)))
+            state.view = view._replace(high_watermark=mark)
+            return mark
 
     # -- reading --------------------------------------------------------------------------------
 

@@ -54,7 +54,9 @@ class LogDeletion:
                 raise storage_error(f"{state.name}: delete records", error) from error
             with state.lock:
                 view = state.view
-                state.view = LogView.of(view.segments, view.high_watermark, offset)
+                state.view = LogView.of(
+                    view.segments, view.flushed_end, view.high_watermark, offset
+                )
             self._sidecar.cut(offset, state.tail.end)
             self._remove_from_view(view.position_of(offset), None)
         self._delete_removed()
@@ -89,25 +91,25 @@ class LogDeletion:
             removed = view.segments[:count]
             # An active one that was only opened, to see whether it was to be rolled, is among them.
             tail.forget(removed)
-            state.view = LogView.of(view.segments[count:], view.high_watermark, view.earliest)
+            state.view = view.with_segments(view.segments[count:])
         state.retire(removed)
         state.directory.remove(removed)
         return removed
 
     def _replace_all(self) -> tuple[Segment, ...]:
-        """Under the flush lock: let an empty segment stand in for all; () if the log grew."""
+        """Under the flush lock: let an empty segment stand in for all, once all is committed."""
         state = self._state
         end = flush(state)
         with state.lock:
             view, tail = state.view, state.tail
-            if tail.end != end or not tail.size_bytes:
+            if tail.end != end or view.high_watermark < end or not tail.size_bytes:
                 return ()
             try:
                 stand_in = tail.replace(view.segments)
             except OSError as error:
                 what = f"{state.name}: begin an empty segment"
                 raise storage_error(what, error) from error
-            state.view = LogView.of((stand_in,), end)
+            state.view = LogView.of((stand_in,), end, view.high_watermark)
         state.retire(view.segments)
         state.directory.remove(view.segments)
         flush(state)

@@ -10,7 +10,7 @@ from contextlib import suppress
 from hermes.errors import LogOfflineError, StorageError
 from hermes.storage.files import Identity, identity, storage_error
 from hermes.storage.log_state import LogState
-from hermes.storage.segment import LogView, Segment
+from hermes.storage.segment import Segment
 from hermes.storage.segment_files import remove_segment
 
 
@@ -78,7 +78,7 @@ class LogExchange:
         view = self._state.view
         place = view.segments.index(old)
         segments = (*view.segments[:place], *new, *view.segments[place + 1 :])
-        self._state.view = LogView.of(segments, view.high_watermark, view.earliest)
+        self._state.view = view.with_segments(segments)
 
     def _rename(self, draft: str, old: Segment, new: Segment) -> None:
         """Under the lock: give a file a segment's name.

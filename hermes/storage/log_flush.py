@@ -1,16 +1,17 @@
-"""One flush of a log: what was appended goes to the disk, and becomes visible.
+"""One flush of a log: what was appended goes to the disk.
 
 The order is the promise: what the sidecars must have on disk first, the segments' bytes and names
-(`hermes.storage.tail`), the time indexes; only then the high watermark moves.
+(`hermes.storage.tail`), the time indexes; only then the flushed end moves, and where there is no
+other copy, the high watermark with it.
 """
 
 from hermes.errors import LogOfflineError, StorageError
 from hermes.storage.files import is_no_descriptor, storage_error
 from hermes.storage.log_state import LogState
-from hermes.storage.segment import LogView
+from hermes.storage.segment import FlushedEnd, HighWatermark, LogView
 
 
-def flush(state: LogState) -> int:
+def flush(state: LogState) -> FlushedEnd:
     """Under the flush lock: flush what was appended so far.
 
     Returns:
@@ -24,7 +25,7 @@ def flush(state: LogState) -> int:
         tail = state.tail
         try:
             for each in state.accounted:
-                each.account(tail.end, state.view.high_watermark)
+                each.account(tail.end, state.view.flushed_end)
         except OSError as error:
             raise state.refused("flush the positions of sources", error) from error
         work = tail.take()
@@ -41,14 +42,17 @@ def flush(state: LogState) -> int:
             reason = f"{what}: {error.strerror or error}"
             state.go_offline(reason)
         raise LogOfflineError(reason) from error
-    state.index_failures += tail.write_indexes(work, state.view.high_watermark)
+    state.index_failures += tail.write_indexes(work, state.view.flushed_end)
     with state.lock:
         tail.finish(work)
-        bases, segments, _ = state.view
-        state.view = LogView(bases, segments, work.end)
+        bases, segments, _, high_watermark = state.view
+        flushed_end = FlushedEnd(work.end)
+        if state.is_sole_copy:
+            high_watermark = HighWatermark(work.end)
+        state.view = LogView(bases, segments, flushed_end, high_watermark)
     for each in state.told_of_flushes:
         try:
             each.flushed(state.lock, state.current_view)
         except (OSError, StorageError):
             state.index_failures += 1
-    return work.end
+    return flushed_end

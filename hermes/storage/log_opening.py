@@ -112,7 +112,7 @@ class LogOpening:
             if state.is_closed:
                 state.check_online()
             if state.offline_reason is None:
-                return RecoveryReport(state.view.high_watermark, state.view.high_watermark)
+                return RecoveryReport(state.view.flushed_end, state.view.flushed_end)
             try:
                 return self._recover(now_ms)
             except OSError as error:
@@ -121,7 +121,7 @@ class LogOpening:
                 raise LogOfflineError(str(failure)) from error
 
     def _recover(self, now_ms: int) -> RecoveryReport:
-        """Under the flush lock, offline: recover from the high watermark on.
+        """Under the flush lock, offline: recover from the flushed end on.
 
         All segments are new objects. The old ones may be open in a file system that was taken away,
         or hold names that an earlier attempt has changed half.
@@ -132,7 +132,7 @@ class LogOpening:
         segments = find_again(view, tail.end, state.files)
         remove_unbegun(view, tail.end, state.files)
         place = state.directory.current_identity()
-        first = view.position_of(view.high_watermark)
+        first = view.position_of(view.flushed_end)
         state.directory.sync_parent()
         try:
             if first and not state.format.is_dense:
@@ -141,7 +141,7 @@ class LogOpening:
                 self._recovery(now_ms).mend_indexes(complete)
             kept, report = self._recovery(now_ms).after_failure(
                 segments[first:],
-                view.high_watermark,
+                view.flushed_end,
                 tail.end,
                 tail.unflushed_bytes,
                 tail.entries,

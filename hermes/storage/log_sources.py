@@ -82,7 +82,7 @@ class SourcesSidecar(Sidecar):
     def flushed(self, lock: AbstractContextManager[object], view_of: Callable[[], LogView]) -> None:
         if self.positions is not None:
             view = view_of()
-            self.positions.tidy(lock, view.earliest, view.high_watermark)
+            self.positions.tidy(lock, view.earliest, view.flushed_end)
 
     def close(self, end: int) -> None:
         if self.positions is not None:
@@ -130,7 +130,7 @@ class LogSources:
                 return
             positions = self._sidecar.made()
             try:
-                positions.begin(state.tail.end, state.view.high_watermark)
+                positions.begin(state.tail.end, state.view.flushed_end)
             except OSError as error:
                 with state.lock:
                     failure = state.refused("get ready for ranges of sources", error)
@@ -223,7 +223,7 @@ class LogSources:
                 return None
             state.prepare(now_ms)
             counted = message_count if state.format.counts_messages else byte_count
-            flushed, mark = state.view.high_watermark, sources.mark()
+            flushed, mark = state.view.flushed_end, sources.mark()
             try:
                 span = sources.write(wanted, tail.end, tail.end + counted, flushed)
                 state.last_append_ms = now_ms

@@ -34,7 +34,7 @@ from hermes.storage.files import FileLayer, is_no_descriptor, is_no_room, storag
 from hermes.storage.loading import LoadedLog
 from hermes.storage.log_directory import LogDirectory
 from hermes.storage.log_format import LogFormat
-from hermes.storage.segment import LogView, Segment
+from hermes.storage.segment import FlushedEnd, HighWatermark, LogView, Segment
 from hermes.storage.settings import LogSettings
 from hermes.storage.sidecar import Sidecar, busy_at
 from hermes.storage.tail import Tail
@@ -49,6 +49,7 @@ class LogState:
         view: what readers see; empty before the log was opened.
         offline_reason: why it takes no appends, in words for an operator; None when it does.
         is_closed: whether it was closed, or deleted with its topic: it never comes back.
+        is_sole_copy: whether nobody else has a copy, so that what is flushed is committed.
         openings, last_append_ms, index_failures, is_suspect: as `Log` has them.
     """
 
@@ -75,10 +76,11 @@ class LogState:
         self.told_of_flushes = busy_at("flushed", sidecars)
         self.lock = threading.Lock()
         self.flush_lock = threading.Lock()
-        self.view = LogView((), (), 0)
+        self.view = LogView((), (), FlushedEnd(0), HighWatermark(0))
         self.tail = Tail(files, descriptors, self.directory, log_format)
         self.offline_reason: str | None = "not opened yet"
         self.is_closed = False
+        self.is_sole_copy = True
         self.openings = 0
         self.last_append_ms: int | None = None
         self.index_failures = 0
@@ -144,8 +146,7 @@ class LogState:
         if rolled is not None:
             for each in self.sidecars:
                 each.rolled(self.tail.end)
-            segments = (*view.segments, rolled)
-            self.view = LogView.of(segments, view.high_watermark, view.earliest)
+            self.view = view.with_segments((*view.segments, rolled))
 
     def undo_append(self, error: OSError) -> StorageError:
         """Under the lock: cut a failed append off; say what to raise."""
@@ -174,11 +175,21 @@ class LogState:
                 self.go_offline(reason)
             raise LogOfflineError(reason) from error
 
+    def show(self, view: LogView) -> None:
+        """Under the lock: let readers have a view whose flushed end or segments are others.
+
+        What was visible stays so, but for what a cut has taken. Where there is no other copy, what
+        is flushed is committed.
+        """
+        known = view.flushed_end if self.is_sole_copy else self.view.high_watermark
+        high_watermark = HighWatermark(min(view.flushed_end, max(known, view.earliest)))
+        self.view = view._replace(high_watermark=high_watermark)
+
     def install(self, loaded: LoadedLog, earliest: int) -> None:
         """Under the lock: start from what was loaded, all of it flushed."""
         self.openings += 1
         self.is_suspect |= loaded.report is not None and bool(loaded.report.bad_ranges)
-        self.view = LogView.of(loaded.segments, loaded.end, earliest)
+        self.show(LogView.of(loaded.segments, FlushedEnd(loaded.end), HighWatermark(0), earliest))
         self.tail = Tail(
             self.files,
             self.descriptors,

@@ -70,12 +70,12 @@ class LogReader:
                 `resident` in memory may be.
             OffsetOutOfRangeError: the offset is before the earliest or beyond the visible end.
         """
-        bases, segments, high_watermark = view
+        bases, segments, _, high_watermark = view
         position = bisect_right(bases, offset)
         if not position or offset > high_watermark:
             raise OffsetOutOfRangeError(offset, view.earliest, high_watermark)
         is_active = position == len(bases)
-        end = high_watermark
+        end: int = high_watermark
         if not is_active and bases[position] < end:
             end = bases[position]
         if end == offset or (max_bytes <= 0 and not whole_first):

@@ -21,7 +21,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from errno import EEXIST
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, NewType
 
 from hermes.storage.boundary import Boundaries
 from hermes.storage.descriptors import CachedFile
@@ -34,6 +34,8 @@ __all__ = [
     "INDEX_SUFFIX",
     "SEGMENT_SUFFIX",
     "UNFLUSHED_SUFFIX",
+    "FlushedEnd",
+    "HighWatermark",
     "LogView",
     "Segment",
     "choose_names",
@@ -180,6 +182,13 @@ class Segment:
         return f"<Segment {self.path}>"
 
 
+#: Up to where a log is on this disk: what recovery starts from and checkpoints say.
+FlushedEnd = NewType("FlushedEnd", int)
+
+#: Up to where a log is committed, on the disks of as many as must have it: what readers see.
+HighWatermark = NewType("HighWatermark", int)
+
+
 class LogView(NamedTuple):
     """What a log shows to readers at one moment: immutable, replaced as a whole (copy-on-write).
 
@@ -187,18 +196,31 @@ class LogView(NamedTuple):
         bases: the segments' base offsets, ascending: what a lookup bisects. The first one is
             where the log begins, which may be inside its segment.
         segments: the segments, in the same order; the last one is active.
-        high_watermark: up to where the log is on disk, and therefore visible.
+        flushed_end: up to where the log is on this disk.
+        high_watermark: up to where it is committed, and therefore visible; never beyond the
+            flushed end, and the same where there is one copy only.
     """
 
     bases: tuple[int, ...]
     segments: tuple[Segment, ...]
-    high_watermark: int
+    flushed_end: FlushedEnd
+    high_watermark: HighWatermark
 
     @classmethod
-    def of(cls, segments: tuple[Segment, ...], high_watermark: int, earliest: int = 0) -> "LogView":
+    def of(
+        cls,
+        segments: tuple[Segment, ...],
+        flushed_end: FlushedEnd,
+        high_watermark: HighWatermark,
+        earliest: int = 0,
+    ) -> "LogView":
         """Make a view of segments, oldest first; a log may begin inside the first one."""
         first, *others = (each.base_offset for each in segments)
-        return cls((max(first, earliest), *others), segments, high_watermark)
+        return cls((max(first, earliest), *others), segments, flushed_end, high_watermark)
+
+    def with_segments(self, segments: tuple[Segment, ...]) -> "LogView":
+        """The same log in other segments."""
+        return LogView.of(segments, self.flushed_end, self.high_watermark, self.earliest)
 
     @property
     def earliest(self) -> int:
@@ -218,7 +240,7 @@ class LogView(NamedTuple):
         return min(self.end_of(position, self.high_watermark), self.high_watermark)
 
     def complete_segments(self) -> tuple[Segment, ...]:
-        """The segments that nothing is appended to any more, all of them on disk."""
+        """The segments that nothing is appended to any more, all of them committed."""
         count = len(self.segments) - 1
         while count > 0 and not (
             self.segments[count].is_flushed_name and self.bases[count] <= self.high_watermark

@@ -126,7 +126,7 @@ def find_again(view: LogView, end: int, files: FileLayer) -> tuple[Segment, ...]
         CorruptLogError: something that was visible is missing.
         OSError: the disk still fails.
     """
-    first = view.position_of(view.high_watermark)
+    first = view.position_of(view.flushed_end)
     found = []
     for number, old in enumerate(view.segments):
         segment = _named_as_now(old, files)
@@ -134,7 +134,7 @@ def find_again(view: LogView, end: int, files: FileLayer) -> tuple[Segment, ...]
             if segment is None:
                 raise CorruptLogError(f"{old.path} is missing, {_LOST}")
             limit = view.end_of(number, end)
-            least = view.high_watermark if number == first else limit
+            least = view.flushed_end if number == first else limit
             _check_is_whole(old, segment, least, limit, files)
             found.append(segment)
         elif segment is not None and segment.file.identity == old.file.identity:

@@ -250,7 +250,7 @@ class Tail:
             self.roll_after_ms = (now_ms if first is None else first.time_ms) + max_age_ms
         is_full = self._counts_messages and self.end - active.base_offset > MAX_SEGMENT_OFFSETS
         if size and (size > settings.segment_bytes or now_ms > self.roll_after_ms or is_full):
-            rolled = self._roll(active, is_flushed=view.high_watermark == self.end)
+            rolled = self._roll(active, is_flushed=view.flushed_end == self.end)
             size = 0
         self._roll_beyond = (rolled or active).base_offset + MAX_SEGMENT_OFFSETS
         # The earlier limit holds: a clock that was ahead when the segment began, and is right

@@ -26,7 +26,7 @@ class FakeLog:
 
     def __init__(self) -> None:
         self.end_offset = 0
-        self.high_watermark = 0
+        self.flushed_end = 0
         self.unflushed_messages = 0
         self.failure: Exception | None = None
         self.is_offline = False
@@ -38,9 +38,9 @@ class FakeLog:
     def flush(self) -> int:
         if self.failure is not None:
             raise self.failure
-        self.high_watermark = self.end_offset
+        self.flushed_end = self.end_offset
         self.unflushed_messages = 0
-        return self.high_watermark
+        return self.flushed_end
 
 
 class FakeThreads:
@@ -73,7 +73,7 @@ class Bench:
             self.clock, self.threads, lambda topic: FlushPolicy(messages, interval_ms)
         )
         self.seen: list[int] = []
-        self.scheduler.on_flushed(lambda log: self.seen.append(log.high_watermark))
+        self.scheduler.on_flushed(lambda log: self.seen.append(log.flushed_end))
 
     def append(self, size: int = 10, messages: int = 1) -> None:
         self.log.append(size, messages)
@@ -243,7 +243,7 @@ def test_what_was_appended_to_a_topic_while_it_was_deleted_fails_in_silence() ->
 
 def test_a_log_that_comes_back_is_told_to_the_observers() -> None:
     bench = Bench()
-    bench.log.high_watermark = 7
+    bench.log.flushed_end = 7
     bench.scheduler.reopened(bench.log)
     assert bench.seen == [7]
 
@@ -267,7 +267,7 @@ def test_a_thousand_new_logs_leave_a_thread_to_those_that_are_there() -> None:
         log.append(10)
         scheduler.flush_now(log)
     old: Any = FakeLog()
-    old.high_watermark, old.end_offset = 10, 20
+    old.flushed_end, old.end_offset = 10, 20
     flushed: list[int] = []
     scheduler.flush_now(old).addCallback(flushed.append)
     assert len(threads.calls) == 2, "one new log, and the old one"
@@ -277,7 +277,7 @@ def test_a_thousand_new_logs_leave_a_thread_to_those_that_are_there() -> None:
     while threads.calls:
         assert len(threads.calls) == 1
         threads.run()
-    assert [log.high_watermark for log in new] == [10] * 1000
+    assert [log.flushed_end for log in new] == [10] * 1000
     assert not scheduler.flushing
 
 
@@ -295,7 +295,7 @@ def test_a_first_flush_that_fails_or_is_forgotten_lets_the_next_one_run() -> Non
     scheduler.forget(logs[1])
     while threads.calls:
         threads.run()
-    assert logs[2].high_watermark == 10
+    assert logs[2].flushed_end == 10
     assert not scheduler.flushing
     assert len(outcomes) == 3
     assert outcomes[-1] == 10
@@ -305,7 +305,7 @@ def _flushed_logs(count: int) -> "list[Any]":
     """Logs that have something to flush, not for the first time."""
     logs: list[Any] = [FakeLog() for _ in range(count)]
     for log in logs:
-        log.high_watermark = log.end_offset = 10
+        log.flushed_end = log.end_offset = 10
         log.append(10)
     return logs
 
@@ -331,7 +331,7 @@ def test_what_a_request_waits_for_passes_what_is_only_due() -> None:
     assert 30 * 4 // 3 <= runs <= 30 * 4 // 3 + 3, "every fourth place is for those that are due"
     while bench.threads.calls:
         bench.threads.run()
-    assert all(log.high_watermark == 20 for log in due)
+    assert all(log.flushed_end == 20 for log in due)
     assert not bench.scheduler.flushing
 
 
@@ -398,7 +398,7 @@ def test_a_log_that_was_brought_forward_leaves_nothing_in_the_queue_of_first_flu
         bench.threads.run()
     assert [each.called for each in waits] == [True] * 4
     assert bench.scheduler.running == bench.scheduler.queued == 0
-    assert [each.high_watermark for each in new] == [10, 10, 20, 10]
+    assert [each.flushed_end for each in new] == [10, 10, 20, 10]
 
 
 @given(st.lists(st.tuples(st.sampled_from("wrt"), st.integers(0, 7), st.booleans()), max_size=60))
@@ -425,5 +425,5 @@ def test_in_whatever_order_everything_is_flushed_and_everybody_answered(
         else:
             bench.clock.advance(GROUP_WINDOW_SECONDS)
     assert all(each.called for each in waits)
-    assert all(each.high_watermark == each.end_offset for each in logs)
+    assert all(each.flushed_end == each.end_offset for each in logs)
     assert bench.scheduler.running == bench.scheduler.queued == 0
