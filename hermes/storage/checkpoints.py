@@ -172,6 +172,20 @@ class LeaderEpochs:
         self._entries = kept
         return kept != before
 
+    def before(self, offset: int) -> int:
+        """The epoch of what comes before an offset; -1 when it isn't known."""
+        return next((epoch for epoch, first in reversed(self._entries) if first < offset), -1)
+
+    def begin(self, epoch: int, offset: int) -> bool:
+        """An epoch begins where the log ends; whether that changed something, as for `settle`."""
+        before = self._entries
+        if before and before[-1][0] == epoch:
+            return False
+        # What was to begin there, or in a later epoch, has come to nothing.
+        kept = [each for each in before if each[0] < epoch and each[1] < offset]
+        self._entries = [*kept, (epoch, offset)]
+        return True
+
     def end_of(self, epoch: int, log_end: int) -> tuple[int, int]:
         """Find where an epoch ends, for clients that want to know whether a log was cut.
 

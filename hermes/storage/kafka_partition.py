@@ -8,7 +8,7 @@ is made.
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from errno import EIO
 from functools import partial
 from uuid import UUID
@@ -73,6 +73,7 @@ class KafkaPartition(FormatSidecar):
         self._checkpoints = checkpoints or Checkpoints(os.path.dirname(directory), files)
         self._epochs = LeaderEpochs("", ())
         self._has_new_epochs = False
+        self._unwritten_epochs: StorageError | None = None
         self._is_new = False
         self.topic_id = topic_id
         self.producers = ProducerStates(f"{topic}-{partition}")
@@ -271,6 +272,8 @@ class KafkaPartition(FormatSidecar):
         """Write the snapshot of producers that has become due, and what else is known by now."""
         self._snapshots.write(self.producers.take_captures(view_of().flushed_end))
         self.record(view_of)
+        if self._unwritten_epochs is not None:
+            raise self._unwritten_epochs
 
     def close(self, end: int) -> None:
         """Write what is known of producers, for the next start."""
@@ -302,6 +305,23 @@ class KafkaPartition(FormatSidecar):
     def cut(self, earliest: int, end: int) -> None:
         self._has_new_epochs |= self._epochs.settle((), earliest, end)
 
+    def epoch_before(self, offset: int) -> int:
+        return self._epochs.before(offset)
+
+    def begin_epoch(self, epoch: int, offset: int) -> None:
+        self._has_new_epochs |= self._epochs.begin(epoch, offset)
+
+    def placed(self, headers: Sequence[BatchHeader], now_ms: int) -> None:
+        for each in headers:
+            self.begin_epoch(each.leader_epoch, each.base_offset)
+            self.producers.note((each,), each.base_offset, now_ms)
+
+    def restarted(self, offset: int, view_of: Callable[[], LogView]) -> None:
+        self.cut(offset, offset)
+        self.producers.replace({})
+        self._snapshots.clear()
+        self.keep_start(offset, view_of)
+
     def keep_start(self, earliest: int, view_of: Callable[[], LogView]) -> None:
         self._record(view_of, earliest, is_synced=True)
         self._checkpoints.keep(*self._key, earliest)
@@ -318,7 +338,10 @@ class KafkaPartition(FormatSidecar):
             self._files.fsync_directory(self._directory)
             self._is_new = False
         if self._has_new_epochs:
-            # No message depends on it: who opens the log finds the last epoch in its batches.
-            with suppress(StorageError):
+            # Before it is written: an epoch may begin meanwhile.
+            self._has_new_epochs, self._unwritten_epochs = False, None
+            try:
                 self._epochs.write(self._files)
-                self._has_new_epochs = False
+            except StorageError as error:
+                # No message depends on it: who opens the log finds the last epoch in its batches.
+                self._has_new_epochs, self._unwritten_epochs = True, error

@@ -38,6 +38,7 @@ from hermes.storage.log_exchange import LogExchange
 from hermes.storage.log_flush import flush
 from hermes.storage.log_format import LogFormat
 from hermes.storage.log_opening import LogOpening
+from hermes.storage.log_replica import LogReplica
 from hermes.storage.log_sources import LogSources, SourcesSidecar
 from hermes.storage.log_state import LogState
 from hermes.storage.message_times import TimestampedOffset
@@ -78,6 +79,7 @@ class Log:
         producers: what is known of idempotent producers; None in a format that has none.
         sources: what mirrors have appended to it.
         exchange: exchanges complete segments.
+        replica: makes it the same as another copy.
         damage: what is known to be damaged, by segment. Replaced as a whole by whoever looks.
     """
 
@@ -120,6 +122,7 @@ class Log:
         self.exchange = LogExchange(self._state)
         self._opening = LogOpening(self._state, self.sidecar, self.exchange)
         self._deletion = LogDeletion(self._state, self.sidecar)
+        self.replica = LogReplica(self._state, self.sidecar, self._opening, self._deletion)
 
     def __repr__(self) -> str:
         return f"<Log {self.name}>"

@@ -31,7 +31,7 @@ class LogDeletion:
             state.check_online()
             state.check_directory()
             removed = self._remove_from_view(count, expected_end)
-        self._delete_removed()
+        self.delete_removed()
         return sum(segment.size_bytes for segment in removed)
 
     def records(self, offset: int) -> int:
@@ -59,10 +59,10 @@ class LogDeletion:
                 )
             self._sidecar.cut(offset, state.tail.end)
             self._remove_from_view(view.position_of(offset), None)
-        self._delete_removed()
+        self.delete_removed()
         return state.view.earliest
 
-    def _delete_removed(self) -> None:
+    def delete_removed(self) -> None:
         """Delete the files of segments that are in no view any more."""
         state = self._state
         try:

@@ -7,13 +7,20 @@ Both hold the log's lock for flushes throughout, and its other lock only to inst
 from collections.abc import Sequence
 from contextlib import suppress
 
-from hermes.errors import LogOfflineError, StorageError
+from hermes.errors import LogOfflineError, OffsetOutOfRangeError, StorageError
 from hermes.storage.files import storage_error
 from hermes.storage.loading import LoadedLog, load
 from hermes.storage.log_exchange import LogExchange
 from hermes.storage.log_state import LogState
+from hermes.storage.reader import LogReader
 from hermes.storage.recovery import RecoveryReport, TailRecovery
-from hermes.storage.segment_files import LoadingSegment, find_again, remove_unbegun
+from hermes.storage.segment import FlushedEnd, LogView, Segment
+from hermes.storage.segment_files import (
+    LoadingSegment,
+    find_again,
+    remove_segment,
+    remove_unbegun,
+)
 from hermes.storage.sidecar import FormatSidecar
 
 
@@ -34,6 +41,9 @@ class LogOpening:
         self._sidecar = sidecar
         self._exchange = exchange
         self.strange_files: tuple[str, ...] = ()
+        self._reader = LogReader(state.files, state.descriptors, state.format)
+        # What a cut has left out of the view and not deleted yet, in order.
+        self._doomed: list[Segment] = []
 
     def open(self, *, clean: bool, now_ms: int, is_new_directory: bool) -> RecoveryReport | None:
         """Load the directory; see `Log.open`."""
@@ -120,6 +130,43 @@ class LogOpening:
                 state.offline_reason = str(failure)
                 raise LogOfflineError(str(failure)) from error
 
+    def cut(self, offset: int, now_ms: int) -> RecoveryReport:
+        """Under the flush lock, online: let the log end at an offset; see `LogReplica.cut_to`.
+
+        What remains is recovered as after a failure. So the view is first what it will be at most:
+        nobody looks for what is going to be deleted.
+        """
+        state = self._state
+        with state.lock:
+            view, tail = state.view, state.tail
+            if not view.high_watermark <= offset <= tail.end:
+                raise OffsetOutOfRangeError(offset, view.high_watermark, tail.end)
+            state.go_offline(f"it is being cut at offset {offset}")
+        try:
+            limit = state.settings.max_message_bytes
+            end = self._reader.boundary_before(view.up_to(tail.end), offset, limit)
+            with state.lock:
+                kept = view.position_of(end) + 1
+                self._doomed = list(view.segments[kept:])
+                flushed_end = FlushedEnd(min(view.flushed_end, end))
+                state.view = LogView.of(
+                    view.segments[:kept], flushed_end, view.high_watermark, view.earliest
+                )
+                tail.end = end
+            state.retire(self._doomed)
+            return self._recover(now_ms)
+        except OSError as error:
+            failure = storage_error(f"{state.name}: cut at offset {offset}", error)
+            state.offline_reason = str(failure)
+            raise LogOfflineError(str(failure)) from error
+
+    def _remove_doomed(self) -> None:
+        """Delete segments that a cut has left out, the newest first, each for certain."""
+        while self._doomed:
+            remove_segment(self._doomed[-1], self._state.files)
+            self._state.directory.sync()
+            del self._doomed[-1]
+
     def _recover(self, now_ms: int) -> RecoveryReport:
         """Under the flush lock, offline: recover from the flushed end on.
 
@@ -128,6 +175,7 @@ class LogOpening:
         """
         state = self._state
         self._exchange.settle()
+        self._remove_doomed()
         view, tail = state.view, state.tail
         segments = find_again(view, tail.end, state.files)
         remove_unbegun(view, tail.end, state.files)

@@ -190,6 +190,11 @@ class ProducerSnapshots:
         for old in self._offsets()[:-KEPT_SNAPSHOTS]:
             self._files.unlink(self._path(old))
 
+    def clear(self) -> None:
+        """Remove all snapshots: the log begins anew."""
+        for offset in self._offsets():
+            self._files.unlink(self._path(offset))
+
     def _offsets(self) -> list[int]:
         """Where the log ended for each snapshot, ascending."""
         names = map(_NAME.fullmatch, self._files.listdir(self._directory))

@@ -222,6 +222,10 @@ class LogView(NamedTuple):
         """The same log in other segments."""
         return LogView.of(segments, self.flushed_end, self.high_watermark, self.earliest)
 
+    def up_to(self, end: int) -> "LogView":
+        """The same for somebody who may read what isn't committed, up to the log's end."""
+        return self._replace(high_watermark=HighWatermark(end))
+
     @property
     def earliest(self) -> int:
         """The first offset; 0 without segments."""

@@ -24,6 +24,7 @@ from contextlib import AbstractContextManager
 from typing import NamedTuple
 from uuid import UUID
 
+from hermes.protocol.record_batches import BatchHeader
 from hermes.storage.producer_states import ProducerStates
 from hermes.storage.segment import LogView, Segment
 
@@ -181,6 +182,19 @@ class FormatSidecar(Sidecar):
 
     def adopt(self, topic_id: UUID) -> None:
         """Take the topic's id instead of one that was made up."""
+
+    def epoch_before(self, offset: int) -> int:
+        """The leader epoch of what comes before an offset; -1 when that isn't known."""
+        return -1
+
+    def begin_epoch(self, epoch: int, offset: int) -> None:
+        """Under the log's lock: append in a leader epoch from an offset on, the log's end."""
+
+    def placed(self, headers: Sequence[BatchHeader], now_ms: int) -> None:
+        """Under the log's lock: batches were appended with offsets and epochs of another log."""
+
+    def restarted(self, offset: int, view_of: Callable[[], LogView]) -> None:
+        """The log begins and ends at an offset, without messages: as `keep_start`."""
 
     def keep_start(self, earliest: int, view_of: Callable[[], LogView]) -> None:
         """Put on disk that the log begins inside of a segment, before anybody is told.

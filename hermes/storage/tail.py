@@ -249,7 +249,8 @@ class Tail:
             first = active.index.first()
             self.roll_after_ms = (now_ms if first is None else first.time_ms) + max_age_ms
         is_full = self._counts_messages and self.end - active.base_offset > MAX_SEGMENT_OFFSETS
-        if size and (size > settings.segment_bytes or now_ms > self.roll_after_ms or is_full):
+        is_due = size > settings.segment_bytes or now_ms > self.roll_after_ms
+        if is_full or (size and is_due):
             rolled = self._roll(active, is_flushed=view.flushed_end == self.end)
             size = 0
         self._roll_beyond = (rolled or active).base_offset + MAX_SEGMENT_OFFSETS
@@ -258,6 +259,14 @@ class Tail:
         limit = now_ms + max_age_ms
         self.roll_after_ms = min(self.roll_after_ms, limit) if size else limit
         return rolled
+
+    def skip_to(self, start: int) -> None:
+        """Before an append whose offset is given: end there, if the hole before it is large.
+
+        `prepare` begins a segment then where the indexes of the active one have no bits for it.
+        """
+        if start - self.end > MAX_SEGMENT_OFFSETS // 2:
+            self.end = start
 
     def _pin(self, active: Segment) -> None:
         """Open the active segment and keep it open until a flush has covered it."""

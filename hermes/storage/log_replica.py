@@ -1,0 +1,190 @@
+"""What makes a log the same as another copy of it: a cut at its end, a new start, placed appends.
+
+Of these a replica's broker calls one at a time; `append_placed`, `begin_epoch` and `read_appended`
+in the thread that appends (the reactor's), the others in worker threads, where they take the log's
+lock for flushes (`hermes.storage.log_state`). What was committed is never cut.
+"""
+
+from collections.abc import Sequence
+
+from hermes.errors import OffsetOutOfRangeError, StorageError
+from hermes.protocol.record_batches import BatchHeader
+from hermes.storage.descriptors import LogSlice, SegmentRetiredError
+from hermes.storage.files import Buffer, storage_error
+from hermes.storage.log_deletion import LogDeletion
+from hermes.storage.log_flush import flush
+from hermes.storage.log_opening import LogOpening
+from hermes.storage.log_state import LogState
+from hermes.storage.reader import LogReader
+from hermes.storage.recovery import RecoveryReport
+from hermes.storage.segment import FlushedEnd, HighWatermark, LogView
+from hermes.storage.sidecar import FormatSidecar
+
+
+class LogReplica:
+    """Makes one log follow another.
+
+    Args:
+        state: the log's.
+        sidecar: that of the log's format.
+        opening: recovers the log after a cut.
+        deletion: deletes what lies before a new start.
+    """
+
+    def __init__(
+        self,
+        state: LogState,
+        sidecar: FormatSidecar,
+        opening: LogOpening,
+        deletion: LogDeletion,
+    ) -> None:
+        self._state = state
+        self._sidecar = sidecar
+        self._opening = opening
+        self._deletion = deletion
+        self._reader = LogReader(state.files, state.descriptors, state.format)
+
+    def read_appended(self, offset: int, max_bytes: int, *, whole_first: bool = False) -> LogSlice:
+        """Find bytes up to the log's end, committed or not: for other copies, and for nobody else.
+
+        As `Log.read`. A cut may take them before they are read.
+        """
+        state = self._state
+        with state.lock:
+            view = state.view.up_to(state.tail.end)
+        if not view.bases:
+            state.check_online()
+        try:
+            return self._reader.read(view, offset, max_bytes, whole_first)
+        except SegmentRetiredError:
+            raise state.offline_error() from None
+        except OSError as error:
+            raise state.unreadable(error) from error
+
+    def epoch_before_end(self) -> int:
+        """The leader epoch of the last batch, -1 for none: where another log has another, cut."""
+        return self._sidecar.epoch_before(self._state.tail.end)
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Append in a leader epoch from now on; the next flush has it on disk."""
+        self._check_format()
+        with self._state.lock:
+            self._sidecar.begin_epoch(epoch, self._state.tail.end)
+
+    def append_placed(
+        self, buffers: Sequence[Buffer], headers: Sequence[BatchHeader], now_ms: int
+    ) -> None:
+        """Append batches where they lie in the other log: their offsets and epochs stay.
+
+        There may be holes, which compaction has left there.
+
+        Args:
+            buffers: the bytes of whole batches that were checked, in order. Not kept.
+            headers: the batches', at least one.
+            now_ms: ms since 1970.
+
+        Raises:
+            StorageError: they don't follow what the log has; or as for `Log.append`.
+        """
+        self._check_format()
+        state = self._state
+        with state.lock:
+            end = self._check_order(headers)
+            state.tail.skip_to(headers[0].base_offset)
+            state.prepare(now_ms)
+            tail = state.tail
+            size_bytes = sum(each.size_bytes for each in headers)
+            state.last_append_ms = now_ms
+            try:
+                tail.append(buffers, size_bytes, end - tail.end, now_ms)
+            except OSError as error:
+                raise state.undo_append(error) from error
+            self._sidecar.placed(headers, now_ms)
+
+    def _check_order(self, headers: Sequence[BatchHeader]) -> int:
+        """Under the lock: refuse batches that don't follow; where they end."""
+        end = self._state.tail.end
+        epoch = self._sidecar.epoch_before(end)
+        for each in headers:
+            if each.base_offset < end or each.leader_epoch < epoch:
+                raise StorageError(
+                    f"{self._state.name}: a batch at offset {each.base_offset} of epoch "
+                    f"{each.leader_epoch} doesn't follow offset {end} of epoch {epoch}"
+                )
+            end, epoch = each.next_offset, each.leader_epoch
+        return end
+
+    def _check_format(self) -> None:
+        if self._state.format.is_dense:
+            text = f"{self._state.name} is of the format {self._state.format.name}"
+            raise StorageError(f"{text}: where its messages lie is for their sizes to say")
+
+    def cut_to(self, offset: int, now_ms: int) -> RecoveryReport:
+        """Let the log end at an offset; what remains is on disk before this returns. Blocks.
+
+        Appends are refused meanwhile. A stop on the way leaves a log that ends there, or later.
+
+        Args:
+            offset: from the high watermark to the log's end. Where that is inside of a frame, the
+                log ends before it.
+            now_ms: ms since 1970.
+
+        Returns:
+            What remains: its `valid_end` is the log's end now.
+
+        Raises:
+            OffsetOutOfRangeError: nothing was cut.
+            LogOfflineError: the log is offline, or it is now, since the disk failed: `Log.reopen`
+                goes on with the cut.
+        """
+        state = self._state
+        with state.flush_lock:
+            state.check_online()
+            state.check_directory()
+            return self._opening.cut(offset, now_ms)
+
+    def restart_at(self, offset: int) -> None:
+        """Let the log begin and end at an offset, without messages. Blocks.
+
+        For one that lacks what the other log has deleted. A stop on the way leaves the log as it
+        was, or one that ends at the offset, with or without its old messages.
+
+        Args:
+            offset: from the log's end on.
+
+        Raises:
+            OffsetOutOfRangeError: the log has something from there on; `cut_to` comes first.
+            LogOfflineError: as for `cut_to`.
+            StorageError: it is of another format, or the disk refused.
+        """
+        self._check_format()
+        state = self._state
+        with state.flush_lock:
+            state.check_online()
+            state.check_directory()
+            flush(state)
+            with state.lock:
+                view, tail = state.view, state.tail
+                if offset < tail.end:
+                    raise OffsetOutOfRangeError(offset, tail.end, tail.end)
+                self._begin_again(offset)
+            state.retire(view.segments)
+            state.directory.remove(view.segments)
+            flush(state)
+            try:
+                self._sidecar.restarted(offset, state.current_view)
+            except OSError as error:
+                raise storage_error(f"{state.name}: begin at offset {offset}", error) from error
+        self._deletion.delete_removed()
+
+    def _begin_again(self, offset: int) -> None:
+        """Under the lock: let an empty segment at an offset stand in for all."""
+        state, tail = self._state, self._state.tail
+        before, tail.end = tail.end, offset
+        try:
+            stand_in = tail.replace(state.view.segments)
+        except OSError as error:
+            tail.end = before
+            raise storage_error(f"{state.name}: begin an empty segment", error) from error
+        state.openings += 1
+        state.view = LogView.of((stand_in,), FlushedEnd(offset), HighWatermark(offset))

@@ -1,0 +1,302 @@
+"""A log that is made the same as another copy: cut, begun again, appended to in place."""
+
+import os
+from pathlib import Path
+
+import pytest
+from kafka_logs import (
+    append_values,
+    batches_in,
+    check_indexes,
+    open_kafka_log,
+    read_batches,
+    read_records,
+    record,
+)
+from storage_fakes import FaultyFiles
+from storage_logs import NOW_MS, append, message, open_log, read_all, settings
+
+from hermes.errors import LogOfflineError, OffsetOutOfRangeError, StorageError
+from hermes.protocol.record_batches import placed
+from hermes.protocol.records import encode_batch
+from hermes.storage import Log
+
+SIZE = len(message("0"))
+
+
+def batch(number: int, *, producer: int = -1, sequence: int = -1) -> bytes:
+    """One message, as a producer sends it."""
+    epoch = 0 if producer >= 0 else -1
+    return encode_batch(
+        [record(b"value %d" % number)],
+        producer_id=producer,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+    )
+
+
+def place(log: Log, data: bytes, offset: int, epoch: int = 0) -> None:
+    """Append a batch where it lies in another log."""
+    ((header, _),) = batches_in(data)
+    buffers = placed(data, [header], offset, epoch)
+    ((header, _),) = batches_in(b"".join(buffers))
+    log.replica.append_placed(buffers, [header], NOW_MS)
+
+
+def follower(path: Path, segment_bytes: int = 200) -> Log:
+    """A log of Kafka's format with other copies, of ten flushed messages in some segments."""
+    log, _ = open_kafka_log(path, segment_bytes=segment_bytes)
+    log.is_sole_copy = False
+    for number in range(10):
+        place(log, batch(number), number)
+    log.flush()
+    return log
+
+
+def appended(log: Log) -> bytes:
+    """All that the log has, committed or not."""
+    offset, found = log.earliest, b""
+    while offset < log.end_offset:
+        with log.replica.read_appended(offset, 1 << 20) as part:
+            data = os.pread(part.fileno(), part.length, part.position)
+        found += data
+        offset = batches_in(data)[-1][0].next_offset if log.counts_messages else offset + len(data)
+    return found
+
+
+# -- cut ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_flushed", [True, False], ids=["flushed", "not flushed"])
+def test_a_log_of_messages_is_cut_at_every_byte(tmp_path: Path, is_flushed: bool) -> None:
+    texts = [message(str(number)) for number in range(6)]
+    for offset in range(SIZE, 6 * SIZE + 1):
+        log = open_log(tmp_path / f"c-{offset}", log_settings=settings(SIZE))
+        log.is_sole_copy = False
+        for number, text in enumerate(texts):
+            append(log, text, now_ms=NOW_MS + number)
+            if is_flushed or not number:
+                log.flush()
+        log.commit(SIZE)
+        openings = log.openings
+        end = log.replica.cut_to(offset, NOW_MS).valid_end
+        assert end == log.end_offset == log.flushed_end == offset // SIZE * SIZE
+        assert (log.openings, log.high_watermark) == (openings + 1, SIZE)
+        append(log, message("x"), now_ms=NOW_MS + 9)
+        log.flush()
+        log.commit(1 << 40)
+        expected = b"".join(texts)[:end] + message("x")
+        assert read_all(log) == expected
+        log.close()
+        again = open_log(tmp_path / f"c-{offset}", clean=True)
+        assert read_all(again) == expected
+        assert again.offsets_before(NOW_MS + 10, 1, NOW_MS + 20) == [end + SIZE]
+        again.close()
+
+
+@pytest.mark.parametrize("unflushed", [0, 3])
+def test_a_log_of_batches_is_cut_at_every_offset(tmp_path: Path, unflushed: int) -> None:
+    for offset in range(2, 11 + unflushed):
+        path = tmp_path / f"k-{offset}"
+        log = follower(path)
+        for number in range(10, 10 + unflushed):
+            place(log, batch(number), number)
+        log.commit(2)
+        expected = batches_in(appended(log))[:offset]
+        assert log.replica.cut_to(offset, NOW_MS).valid_end == offset
+        assert (log.end_offset, log.flushed_end, log.high_watermark) == (offset, offset, 2)
+        assert batches_in(appended(log)) == expected
+        place(log, batch(99), offset)
+        log.flush()
+        log.commit(offset + 1)
+        found = read_batches(log)
+        assert found[:-1] == expected
+        log.close()
+        again, _ = open_kafka_log(path, clean=True)
+        assert read_batches(again) == found
+        again.close()
+        for each in path.glob("*.log"):
+            check_indexes(each)
+
+
+def test_a_batch_is_cut_as_a_whole(tmp_path: Path) -> None:
+    log, _ = open_kafka_log(tmp_path / "k-0")
+    log.is_sole_copy = False
+    append_values(log, b"a", b"b", b"c")
+    append_values(log, b"d", b"e", b"f")
+    log.flush()
+    log.replica.cut_to(4, NOW_MS)
+    assert log.end_offset == 3
+
+
+def test_what_is_committed_is_not_cut(tmp_path: Path) -> None:
+    log = follower(tmp_path / "k-0")
+    log.commit(5)
+    for offset in (4, 11):
+        with pytest.raises(OffsetOutOfRangeError):
+            log.replica.cut_to(offset, NOW_MS)
+    assert (log.end_offset, log.is_offline) == (10, False)
+
+
+def test_a_cut_takes_what_was_known_of_producers_and_epochs(tmp_path: Path) -> None:
+    log, _ = open_kafka_log(tmp_path / "k-0", segment_bytes=100)
+    log.is_sole_copy = False
+    for number in range(6):
+        place(log, batch(number, producer=7, sequence=number), number, 3 if number < 4 else 5)
+        log.flush()
+    assert log.producers is not None
+    assert log.producers.states[7].last_sequence == 5
+    assert (log.replica.epoch_before_end(), log.end_of_epoch(3)) == (5, (3, 4))
+    log.replica.cut_to(3, NOW_MS)
+    assert log.producers.states[7].last_sequence == 2
+    assert log.replica.epoch_before_end() == 3
+    # Another history, in an epoch before what was cut.
+    place(log, batch(3, producer=7, sequence=3), 3, 4)
+    assert log.leader_epoch == log.replica.epoch_before_end() == 4
+    log.flush()
+    log.close()
+    again, _ = open_kafka_log(tmp_path / "k-0", clean=True)
+    assert again.leader_epoch == 4
+    assert again.end_of_epoch(3) == (3, 3)
+
+
+# -- appends in place -----------------------------------------------------------------------------
+
+
+def test_holes_stay_and_reading_goes_over_them(tmp_path: Path) -> None:
+    log, _ = open_kafka_log(tmp_path / "k-0", segment_bytes=200)
+    for offset in (3, 4, 9, 20, 21):
+        place(log, batch(offset), offset, 2)
+    log.flush()
+    assert [each.offset for each in read_records(log)] == [3, 4, 9, 20, 21]
+    assert [each.offset for each in read_records(log, 5)] == [9, 20, 21]
+    assert (log.end_offset, log.leader_epoch) == (22, 2)
+    log.close()
+    again, report = open_kafka_log(tmp_path / "k-0")
+    assert report is not None
+    assert [each.offset for each in read_records(again)] == [3, 4, 9, 20, 21]
+
+
+@pytest.mark.parametrize("first", [0, 5])
+def test_a_hole_of_more_than_an_index_has_bits_for(tmp_path: Path, first: int) -> None:
+    log, _ = open_kafka_log(tmp_path / "k-0")
+    offsets = [*range(first), first + 2**32, first + 2**32 + 1]
+    for offset in offsets:
+        place(log, batch(offset), offset)
+    log.flush()
+    assert [each.offset for each in read_records(log)] == offsets
+    log.close()
+    again, _ = open_kafka_log(tmp_path / "k-0")
+    assert [each.offset for each in read_records(again)] == offsets
+    for each in (tmp_path / "k-0").glob("*.log"):
+        check_indexes(each)
+
+
+@pytest.mark.parametrize(("offset", "epoch"), [(9, 3), (10, 2)], ids=["an offset", "an epoch"])
+def test_what_does_not_follow_is_refused(tmp_path: Path, offset: int, epoch: int) -> None:
+    log = follower(tmp_path / "k-0")
+    place(log, batch(10), 10, 3)
+    log.replica.cut_to(11, NOW_MS)
+    place(log, batch(11), 11, 3)
+    log.replica.cut_to(11, NOW_MS)
+    with pytest.raises(StorageError, match="doesn't follow"):
+        place(log, batch(0), offset, epoch)
+    place(log, batch(11), 11, 3)
+
+
+def test_a_log_whose_offsets_count_bytes_takes_none(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "c-0")
+    with pytest.raises(StorageError, match=r"format 0\.7"):
+        log.replica.append_placed([b""], [], NOW_MS)
+    with pytest.raises(StorageError, match=r"format 0\.7"):
+        log.replica.restart_at(100)
+
+
+def test_an_append_that_the_disk_refuses_leaves_nothing(tmp_path: Path) -> None:
+    files = FaultyFiles(None, 28, only=("pwrite", "pwritev"))
+    log, _ = open_kafka_log(tmp_path / "k-0", files)
+    place(log, batch(0), 0)
+    files.fail_at = files.counted
+    with pytest.raises(StorageError):
+        place(log, batch(1), 1)
+    place(log, batch(1), 1)
+    log.flush()
+    assert [each.offset for each in read_records(log)] == [0, 1]
+
+
+def test_an_epoch_begins_without_a_message(tmp_path: Path) -> None:
+    log = follower(tmp_path / "k-0")
+    log.replica.begin_epoch(8)
+    assert (log.leader_epoch, log.replica.epoch_before_end()) == (8, 0)
+    log.flush()
+    assert log.end_of_epoch(0) == (0, 10)
+    assert "8 10" in (tmp_path / "k-0" / "leader-epoch-checkpoint").read_text()
+
+
+def test_epochs_that_can_not_be_written_are_counted(tmp_path: Path) -> None:
+    files = FaultyFiles(None, 28, stays=True, only=("open_new",), path_part=".new")
+    log, _ = open_kafka_log(tmp_path / "k-0", files)
+    place(log, batch(0), 0)
+    log.flush()
+    before = log.index_failures
+    files.fail_at = files.counted
+    log.replica.begin_epoch(1)
+    log.flush()
+    assert log.index_failures > before
+    files.fail_at = None
+    log.flush()
+    assert "1 1" in (tmp_path / "k-0" / "leader-epoch-checkpoint").read_text()
+
+
+# -- a new start ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("offset", [10, 11, 2**33])
+def test_a_log_begins_again_elsewhere(tmp_path: Path, offset: int) -> None:
+    log = follower(tmp_path / "k-0")
+    log.commit(4)
+    openings = log.openings
+    with log.read(0, 1000) as held:
+        log.replica.restart_at(offset)
+        assert len(os.pread(held.fileno(), held.length, held.position)) == held.length
+    assert (log.earliest, log.end_offset, log.flushed_end) == (offset,) * 3
+    assert (log.high_watermark, log.openings) == (offset, openings + 1)
+    assert len(list((tmp_path / "k-0").glob("*.log"))) == 1
+    place(log, batch(1), offset + 5)
+    log.flush()
+    log.commit(offset + 6)
+    assert [each.offset for each in read_records(log)] == [offset + 5]
+    log.close()
+    again, _ = open_kafka_log(tmp_path / "k-0")
+    assert again.earliest == offset
+    assert [each.offset for each in read_records(again)] == [offset + 5]
+
+
+def test_a_log_does_not_begin_again_before_its_end(tmp_path: Path) -> None:
+    log = follower(tmp_path / "k-0")
+    with pytest.raises(OffsetOutOfRangeError):
+        log.replica.restart_at(9)
+    assert log.earliest == 0
+
+
+# -- reading what isn't committed -----------------------------------------------------------------
+
+
+def test_other_copies_read_to_the_end(tmp_path: Path) -> None:
+    log = follower(tmp_path / "k-0")
+    log.commit(2)
+    place(log, batch(10), 10)
+    assert [each[0].base_offset for each in batches_in(appended(log))] == list(range(11))
+    with pytest.raises(OffsetOutOfRangeError):
+        log.read(3, 100)
+    with pytest.raises(OffsetOutOfRangeError):
+        log.replica.read_appended(12, 100)
+    with log.replica.read_appended(11, 100) as part:
+        assert part.length == 0
+
+
+def test_a_log_that_is_offline_is_not_cut(tmp_path: Path) -> None:
+    log = follower(tmp_path / "k-0")
+    log._state.go_offline("the disk failed")
+    with pytest.raises(LogOfflineError):
+        log.replica.cut_to(10, NOW_MS)
