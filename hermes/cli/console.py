@@ -9,20 +9,12 @@ from typing import Final
 import click
 from twisted.internet.defer import maybeDeferred
 
-from hermes.cli.listener_options import (
-    ALLOW_INSECURE_OPTION,
-    LISTENER_TYPE,
-    RULES_OPTION,
-    USERS_FILE_OPTION,
-    check_served,
-    read_rules,
-    url_shown,
-)
+from hermes.cli.listener_options import url_shown
 from hermes.cli.options import BrokerOption, broker_option, zookeeper_option
 from hermes.cli.record_codec import REGISTRY_OPTION, needs_fastavro
 from hermes.cli.security_options import security_options
+from hermes.cli.site_options import SiteOptions, site_options
 from hermes.cli.terminal import note
-from hermes.config import ListenerConfig
 from hermes.console import (
     CHANGES_LOGGER,
     ClusterClient,
@@ -36,7 +28,6 @@ from hermes.errors import HermesError
 from hermes.listening import Listener
 from hermes.reactors import make_reactor
 from hermes.security import ClientSecurity
-from hermes.web import WebServer, users_guard
 
 _LISTEN: Final = "tcp:8092:interface=127.0.0.1"
 _LEAST_CHARACTERS: Final = 8
@@ -62,25 +53,8 @@ def _write_password(ctx: click.Context, _: click.Parameter, path: Path | None) -
 @click.command("console", short_help="Serve the web console.")
 @broker_option(required=False)
 @zookeeper_option("Show all brokers of this ZooKeeper.")
-@click.option(
-    "-l",
-    "--listen",
-    default=_LISTEN,
-    show_default=True,
-    type=LISTENER_TYPE,
-    metavar="ENDPOINT",
-    help="Where to listen: an endpoint string, or a mapping as broker.yaml has it, in braces. "
-    "Elsewhere than on the loopback interface only with --password-file.",
-)
-@ALLOW_INSECURE_OPTION
-@USERS_FILE_OPTION
-@click.option(
-    "--host",
-    "hosts",
-    multiple=True,
-    metavar="NAME",
-    help="A name by which browsers may reach it, beside those of the loopback interface; several "
-    "times for several.",
+@site_options(
+    _LISTEN, listen_note=" Elsewhere than on the loopback interface only with --password-file."
 )
 @click.option(
     "--password-file",
@@ -99,7 +73,6 @@ def _write_password(ctx: click.Context, _: click.Parameter, path: Path | None) -
 )
 @REGISTRY_OPTION
 @security_options(password_option="--client-password-file")
-@RULES_OPTION
 @click.option(
     "--actions",
     is_flag=True,
@@ -109,14 +82,10 @@ def _write_password(ctx: click.Context, _: click.Parameter, path: Path | None) -
 def command(
     broker: BrokerOption | None,
     zookeeper: str | None,
-    listen: ListenerConfig,
-    allow_insecure: bool,
-    users_file: Path | None,
-    hosts: tuple[str, ...],
+    site: SiteOptions,
     password_file: Path | None,
     registry_url: str | None,
     security: ClientSecurity,
-    rules: Path | None,
     actions: bool,
 ) -> None:
     r"""Serve pages that show a broker, or a whole cluster, until Ctrl-C.
@@ -133,15 +102,13 @@ def command(
         raise click.UsageError("missing option '-b' / '--broker', or '-Z' / '--zookeeper'")
     logging.getLogger(CHANGES_LOGGER).addHandler(_NoteHandler())
     logging.getLogger(CHANGES_LOGGER).setLevel(logging.INFO)
-    check_served("--listen", [listen], allow_insecure=allow_insecure, users_file=users_file)
+    site.check()
     password = None if password_file is None else Password(password_file)
     reactor = make_reactor()
-    listener = Listener(reactor, "--listen", listen)
+    listener = Listener(reactor, "--listen", site.listen)
     address = None if broker is None else ListenAddress(*broker)
     cluster = ClusterClient(address, zookeeper or "", security=security)
-    guard, stop_guard = users_guard(reactor, users_file, read_rules(rules))
-    server = WebServer(reactor, hosts, guard)
-    server.on_stop.append(stop_guard)
+    server = site.server(reactor)
     failure: list[HermesError] = []
     try:
         server.open([listener])
@@ -159,7 +126,7 @@ def command(
         reactor.callWhenRunning(reactor.stop)
     else:
         for served_at in server.addresses:
-            note(f"the console of {cluster.name} is at {url_shown(served_at, listen)}/")
+            note(f"the console of {cluster.name} is at {url_shown(served_at, site.listen)}/")
     reactor.addSystemEventTrigger("before", "shutdown", lambda: maybeDeferred(server.stop))
     reactor.run()
     if failure:

@@ -8,20 +8,12 @@ from typing import Any, Final
 import click
 from twisted.internet.defer import Deferred, maybeDeferred
 
-from hermes.cli.listener_options import (
-    ALLOW_INSECURE_OPTION,
-    LISTENER_TYPE,
-    RULES_OPTION,
-    USERS_FILE_OPTION,
-    check_served,
-    read_rules,
-    url_shown,
-)
+from hermes.cli.listener_options import url_shown
 from hermes.cli.options import BrokerOption, broker_option, zookeeper_option
 from hermes.cli.registered_cluster import start_session
 from hermes.cli.security_options import security_options
+from hermes.cli.site_options import SiteOptions, site_options
 from hermes.cli.terminal import note
-from hermes.config import ListenerConfig
 from hermes.errors import HermesError
 from hermes.listening import Listener
 from hermes.reactors import make_reactor
@@ -31,7 +23,6 @@ from hermes.registry.monitoring import add_resources
 from hermes.registry.topic_store import TopicStore
 from hermes.registry.wiring import NAME, make_store, serve_registry, url_of
 from hermes.security import ClientSecurity
-from hermes.web import WebServer, users_guard
 
 _LISTEN: Final = "tcp:8081:interface=127.0.0.1"
 _TIMEOUT_SECONDS: Final = 10.0
@@ -40,30 +31,11 @@ _TIMEOUT_SECONDS: Final = 10.0
 @click.command("registry", short_help="Serve a schema registry.")
 @broker_option(required=False)
 @zookeeper_option("Serve the registry of the cluster of this ZooKeeper.")
-@click.option(
-    "-l",
-    "--listen",
-    default=_LISTEN,
-    show_default=True,
-    type=LISTENER_TYPE,
-    metavar="ENDPOINT",
-    help="Where to listen: an endpoint string, or a mapping as broker.yaml has it, in braces.",
-)
-@ALLOW_INSECURE_OPTION
-@USERS_FILE_OPTION
-@RULES_OPTION
+@site_options(_LISTEN, host_note=" Programs may use any.")
 @click.option(
     "--advertised-host",
     metavar="NAME",
     help="How other registries reach this machine, if --listen is for all of its addresses.",
-)
-@click.option(
-    "--host",
-    "hosts",
-    multiple=True,
-    metavar="NAME",
-    help="A name by which browsers may reach it, beside those of the loopback interface; several "
-    "times for several. Programs may use any.",
 )
 @click.option(
     "--state-dir",
@@ -74,12 +46,8 @@ _TIMEOUT_SECONDS: Final = 10.0
 def command(
     broker: BrokerOption | None,
     zookeeper: str | None,
-    listen: ListenerConfig,
-    allow_insecure: bool,
-    users_file: Path | None,
-    rules: Path | None,
+    site: SiteOptions,
     advertised_host: str | None,
-    hosts: tuple[str, ...],
     state_dir: Path | None,
     security: ClientSecurity,
 ) -> None:
@@ -96,23 +64,21 @@ def command(
     """
     if broker is None and not zookeeper:
         raise click.UsageError("missing option '-b' / '--broker', or '-Z' / '--zookeeper'")
-    check_served("--listen", [listen], allow_insecure=allow_insecure, users_file=users_file)
+    site.check()
     logging.getLogger("hermes").setLevel(logging.INFO)
     reactor = make_reactor()
-    listener = Listener(reactor, "--listen", listen)
+    listener = Listener(reactor, "--listen", site.listen)
     zookeeper = zookeeper or _coordination_of(broker, security)
     if zookeeper:
         _check_coordination(zookeeper, security)
-    guard, stop_guard = users_guard(reactor, users_file, read_rules(rules))
-    server = WebServer(reactor, hosts, guard)
-    server.on_stop.append(stop_guard)
+    server = site.server(reactor)
     server.open([listener])
-    url = url_of(server.addresses[0], lambda: advertised_host or _own_address(), listen)
+    url = url_of(server.addresses[0], lambda: advertised_host or _own_address(), site.listen)
     store = _make_store(broker, zookeeper, url, state_dir, security)
     served = serve_registry(server, reactor, store)
     server.root.fallback = served.resource
     add_resources(server, store, served.metrics)
-    where = url.removesuffix(f"/{NAME}") or url_shown(server.addresses[0], listen)
+    where = url.removesuffix(f"/{NAME}") or url_shown(server.addresses[0], site.listen)
     note(f"the schema registry of {zookeeper or broker} is at {where}")
 
     def stop() -> "Deferred[Any]":
