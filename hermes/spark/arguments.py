@@ -42,18 +42,7 @@ def unguessable_name() -> str:
 def column_type(
     df: DataFrame, name: str, argument: str, types: tuple[type[DataType], ...], expected: str
 ) -> DataType:
-    """Look up a column that must exist, once, and be of certain types.
-
-    Args:
-        df: where.
-        name: a top-level column's name, in its own upper and lower case.
-        argument: what the error names.
-        types: the classes that are right.
-        expected: the same in words: `a timestamp`.
-
-    Raises:
-        ConfigError: it is missing, duplicated, or of another type.
-    """
+    """Look up a column that exists once, of one of the types; else ConfigError names `argument`."""
     found = [field.dataType for field in df.schema.fields if field.name == name]
     if len(found) != 1:
         what = "there are several columns" if found else "there is no column"

@@ -25,11 +25,7 @@ EMPTY: Final = Bounds(0, 0)
 
 
 class TopicShare(NamedTuple):
-    """A broker's partitions of a topic.
-
-    Attributes:
-        total: how many the topic has; in a cluster, those of Kafka's format have more than these.
-    """
+    """A broker's partitions of a topic, and how many its cluster has, where it knows that."""
 
     numbers: Sequence[int]
     total: int
@@ -58,10 +54,7 @@ def shares(consumer: SimpleConsumer, topics: list[str]) -> dict[str, TopicShare]
 def bounds(
     consumer: SimpleConsumer, partitions: list[TopicPartition]
 ) -> dict[TopicPartition, Bounds | None]:
-    """What partitions of one broker hold; None for those that it doesn't have.
-
-    Kafka 0.7 can't be asked for that, and is taken to have them.
-    """
+    """As `ClusterReader.bounds`, of one broker's partitions."""
     if not consumer.supports(MetadataRequest.TYPE):
         return {each: offset_bounds(consumer, each) for each in partitions}
     described = consumer.metadata(sorted({each.topic for each in partitions})).topics

@@ -63,16 +63,11 @@ class ClusterReader:
     # -- brokers and partitions -----------------------------------------------------------------
 
     def brokers(self) -> dict[int, tuple[str, int]]:
-        """Where each broker listens now, by id: (host, port).
-
-        Raises:
-            RoutingError: two servers of the list are the same broker, or one is a Kafka 0.7.
-        """
+        """Where each broker listens now, by id. RoutingError for a Kafka 0.7, or two of an id."""
         return self._retried(self._learn)
 
     @property
     def are_listed(self) -> bool:
-        """Whether the brokers are those of a list, rather than all that register."""
         return not self._address.zookeeper
 
     def topics(self) -> list[str]:
@@ -166,11 +161,7 @@ class ClusterReader:
     def append_times(
         self, partition: TopicPartition, start: int, end: int, interval_ms: int
     ) -> list[AppendTime]:
-        """When a range was appended; see `SimpleConsumer.append_times`.
-
-        No stretches when the broker is a Kafka 0.7, which can't be asked, or when retention was
-        quicker.
-        """
+        """When a range was appended; nothing of Kafka 0.7, or if retention was quicker."""
 
         def ask(consumer: SimpleConsumer) -> list[AppendTime]:
             if not consumer.supports(AppendTimesRequest.TYPE):
@@ -190,14 +181,7 @@ class ClusterReader:
     # -- progress for monitoring ----------------------------------------------------------------
 
     def check_group(self, group: str) -> None:
-        """Refuse to publish progress as a group that has members: its offsets are theirs.
-
-        For clusters whose address is a ZooKeeper.
-
-        Raises:
-            ConfigError: it is not a name for a group.
-            GroupActiveError: it has members.
-        """
+        """Raise GroupActiveError if a group has members: its offsets are theirs."""
         check_node_name("groupId", group)
         if self._zookeeper().children(GroupPaths(group).ids):
             raise GroupActiveError(
@@ -206,10 +190,11 @@ class ClusterReader:
             )
 
     def publish(self, group: str, offsets: Offsets) -> None:
-        """Store offsets as a group's, for those who watch lags, unless it has members by now.
+        """Store offsets as a group's, for `hermes groups` and tools of Kafka 0.7. Nothing reads them
+        here.
 
-        `hermes groups` and tools of Kafka 0.7 show them; nothing here ever reads them. What can't
-        be stored is logged: the next time will do.
+        What can't be stored, or is of a group that has members by now, is logged: the next time
+        will do.
         """
         by_node = {
             (each.topic, BrokerPartition(each.broker_id, each.partition)): offset
@@ -223,7 +208,6 @@ class ClusterReader:
     # -- within ---------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Close every connection. Idempotent."""
         for consumer in self._consumers.values():
             consumer.close()
         self._consumers.clear()
@@ -266,7 +250,6 @@ class ClusterReader:
         return self._known
 
     def _consumer(self, broker_id: int) -> SimpleConsumer:
-        """The consumer of a broker, wherever that is now."""
         address = self._brokers().get(broker_id) or self._learn().get(broker_id)
         if address is None:
             known = ", ".join(map(str, self._known))
@@ -281,7 +264,6 @@ class ClusterReader:
         return self._consumers[address]
 
     def _listed(self) -> dict[int, tuple[str, int]]:
-        """Learn the id of every server in the list."""
         found: dict[int, tuple[str, int]] = {}
         for address in self._address.bootstrap:
             broker_id = broker_metadata.broker_id(self._connected(address))
@@ -297,7 +279,6 @@ class ClusterReader:
     def _check_whole(
         self, found: Mapping[str, Mapping[int, Sequence[int]]], counts: Mapping[str, int]
     ) -> None:
-        """Refuse a list that lacks brokers with partitions of a topic of Kafka's format."""
         for topic, numbers in found.items():
             listed = {number for some in numbers.values() for number in some}
             if len(listed) < counts[topic]:

@@ -87,12 +87,9 @@ def nullable(schema: StructType) -> StructType:
 
 
 class RowBatch(NamedTuple):
-    """Some messages of a partition, in order.
+    """Some messages of a partition, without their timestamps, and where to continue after them.
 
-    Attributes:
-        rows: the columns without the timestamp.
-        next_offset: where to continue after them.
-        skipped: the damaged stretches that were skipped: (start, end) offsets.
+    `skipped` are the damaged stretches that were skipped: (start, end) offsets.
     """
 
     rows: pa.RecordBatch
@@ -109,9 +106,8 @@ def record_batches(
 ) -> Iterator[RowBatch]:
     """Turn a message set into record batches; an incomplete message at its end is ignored.
 
-    Yields:
-        Batches that together hold every message once. One may have no rows and still a later
-        `next_offset`: after an empty compressed set or a damaged stretch.
+    One may have no rows and still a later `next_offset`: after an empty compressed set or a damaged
+    stretch.
 
     Raises:
         InvalidMessageError: a message is damaged; `offset` and `next_offset` are absolute. The
@@ -136,13 +132,7 @@ def record_batches(
 
 
 class _Part(NamedTuple):
-    """Some rows of a batch: of plain messages, or of others.
-
-    Attributes:
-        offsets: where each message or its set starts.
-        next_offsets: where each message or its set ends.
-        indexes: the places within sets; None for plain messages, which are in none.
-    """
+    """Rows, and where the message or set of each starts and ends. Plain ones have no `indexes`."""
 
     values: pa.Array
     offsets: pa.Array
@@ -154,12 +144,7 @@ _NOTHING: Final = _Part(pa.nulls(0, pa.binary()), *(pa.nulls(0, pa.int64()),) * 
 
 
 class _Rows:
-    """Collects the messages of one batch.
-
-    Attributes:
-        position: how far it has come in the data.
-        skipped: the damaged stretches that it skipped: (start, end) offsets.
-    """
+    """Collects the messages of one batch. `position` is how far it has come in the data."""
 
     def __init__(
         self, data: bytes, position: int, base_offset: int, max_expanded_bytes: int
@@ -176,10 +161,7 @@ class _Rows:
         self.skipped: list[tuple[int, int]] = []
 
     def collect(self, skip_damaged: bool) -> None:
-        """Take messages until the batch is full or the data ends.
-
-        InvalidMessageError at a damaged one; those before it have been taken.
-        """
+        """Take messages until the batch is full, the data end, or one is damaged, an error."""
         room = MAX_BATCH_BYTES
         while room > 0:
             self._take_plain()
@@ -189,7 +171,6 @@ class _Rows:
                 return
 
     def _take_plain(self) -> None:
-        """Take the plain messages at the position, if any."""
         count, self.position, values, ends, places = core.pack_plain(
             self._data, self.position, self._base_offset
         )
@@ -201,7 +182,7 @@ class _Rows:
             )
 
     def _take_unusual(self, skip_damaged: bool) -> int:
-        """Take the message at the position, of any kind, if any; returns its values' bytes."""
+        """Take the message at the position, of any kind; returns its values' bytes."""
         start, base = self.position, self._base_offset
         end = _end_of(self._data, start)
         if end is None:
@@ -221,8 +202,7 @@ class _Rows:
     ) -> int:
         """Skip the damage at the position, or raise the error about it.
 
-        `inside` is what is wrong within the message if its length is right, `end` where it ends
-        then.
+        `inside` is wrong within the message if its length is right; `end` is where it ends then.
         """
         start, base = self.position, self._base_offset
         rest = MessageSet(self._data[start:], base + start, on_corrupt="skip" if skip else "raise")
@@ -241,7 +221,6 @@ class _Rows:
         return 0
 
     def _add(self, values: list[bytes], start: int, end: int) -> int:
-        """Add the messages of one set, or the one of another format than the usual."""
         base = self._base_offset
         self._sets.append((len(values), base + start, base + end))
         self._values += values
@@ -249,7 +228,6 @@ class _Rows:
         return sum(map(len, values))
 
     def _finish_sets(self) -> None:
-        """Make a part of the sets that were added since the last."""
         if not self._values:
             return
         counts, starts, ends = np.array(self._sets, np.int64).T
@@ -303,7 +281,6 @@ def _joined(arrays: list[pa.Array]) -> pa.Array:
 
 @lru_cache(maxsize=4)
 def _same_columns(partition: TopicPartition, count: int) -> tuple[pa.Array, ...]:
-    """Topic, broker, partition and the index 0, so often."""
     return (
         repeated(partition.topic, pa.string(), count),
         repeated(partition.broker_id, _INTEGER, count),

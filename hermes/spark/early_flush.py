@@ -26,12 +26,9 @@ _GONE: Final = {errno.ENOENT, errno.ESTALE}
 
 
 def flushed_early(store: FileStore, directory: str) -> AbstractContextManager[None]:
-    """While the block runs, flush what is written into a directory by and by; it may not exist yet.
+    """While the block runs, flush what is written into a directory of this machine by and by.
 
-    Only stores of this machine have something to flush.
-
-    Raises:
-        OSError: a file couldn't be flushed: what was written may be lost, and must not count.
+    After an OSError what was written may be lost, and must not count.
     """
     if store.path is None:
         return nullcontext()
@@ -45,7 +42,6 @@ def _flushing(
     seconds: float = _SECONDS,
     least_bytes: int = _LEAST_BYTES,
 ) -> Iterator[None]:
-    """As `flushed_early`; `sync` flushes a file, and `seconds` pass between looks at them."""
     ended = threading.Event()
     failures: list[OSError] = []
 

@@ -60,7 +60,6 @@ class Files:
             return []
 
     def write(self, path: Path, content: bytes) -> None:
-        """Write a new file, not yet flushed."""
         with _named(path), open(path, "xb") as file:
             file.write(content)
 
@@ -94,7 +93,6 @@ class Files:
         path.mkdir(parents=True, exist_ok=True)
 
     def remove_empty(self, path: Path) -> bool:
-        """Remove a directory if nothing is in it; whether it is gone."""
         try:
             path.rmdir()
         except FileNotFoundError:
@@ -145,10 +143,7 @@ def sync_all(paths: Iterable[Path]) -> None:
 
 
 def above(path: Path) -> list[Path]:
-    """The directories above a path that may be new, and so must be flushed with it.
-
-    These are all up to the mount point, as far as this user may open them.
-    """
+    """The directories above a path up to the mount point, which may be new, if they can be opened."""
     found = []
     for each in path.parents:
         if os.access(each, os.R_OK):
@@ -164,14 +159,9 @@ def temporary_name(path: AnyPath) -> AnyPath:
 
 
 def publish(files: Files, path: Path, content: bytes) -> bool:
-    """Create a file, whole and durable, if its name is free.
-
-    Returns:
-        Whether the name now stands for this content; False when it stands for another: that file
-        is left as it is.
+    """Create a file, whole and durable, if its name is free; see `FileStore.create`.
 
     Raises:
-        OSError: the disk is full or fails. Unless the name was given already, nothing remains.
         LoadTargetError: this file system has no hard links, or doesn't permit this one.
     """
     temporary = temporary_name(path)

@@ -30,13 +30,10 @@ OPTION_NAMES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class ClientIdentity:
-    """What the options say; pickled for the workers.
+    """What the options say; pickled for the workers. Files are there and on the driver.
 
-    Files are on the driver and on every worker. `zookeeper_tls` says whether ZooKeeper is connected
-    to as brokers are; else without TLS, and as nobody.
-
-    Raises:
-        ConfigError: they contradict each other; the text names an option.
+    Without `zookeeper_tls` ZooKeeper is connected to without TLS, and as nobody. Options that
+    contradict each other are a ConfigError.
     """
 
     tls: bool | None = None
@@ -57,11 +54,7 @@ class ClientIdentity:
         self._security(None, None)
 
     def security(self) -> ClientSecurity:
-        """How to connect to brokers from this process. Blocks: may read a file.
-
-        Raises:
-            ConfigError: there is no password here, or a file can't be used.
-        """
+        """How to connect to brokers from this process: may read a file. Raises ConfigError."""
         return self._security(self.user, None if self.user is None else self._password()).check()
 
     def coordination(self) -> ClientSecurity:

@@ -26,12 +26,7 @@ _ROWS: Final = 16_384
 def record_rows(
     partition: TopicPartition, fetched: RecordSet, end: int, extras: Extras
 ) -> Iterator[pa.RecordBatch]:
-    """Turn fetched records into rows that together hold every record before `end` once.
-
-    Raises:
-        InvalidMessageError: a batch is damaged. The records before it have been yielded.
-        ExpandedTooLargeError: a batch is too large when it is expanded.
-    """
+    """Turn records before `end` into rows; an InvalidMessageError comes after those before it."""
     schema = arrow_schema(extras)
     for some in fetched.runs(_ROWS):
         wanted = [record for record in some if record.offset < end]

@@ -62,7 +62,6 @@ class HermesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._seen: Offsets = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy for the workers, without connections."""
         return {**self.__dict__, "_cluster": None}
 
     # -- offsets, beside the driver -------------------------------------------------------------
@@ -80,7 +79,6 @@ class HermesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @plain_errors
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Where the next batch ends."""
         if _is_initial(start):
             return {topic: ends for topic, ends in start.items() if topic not in _INITIAL}
         begun = unnested(start)
@@ -108,10 +106,6 @@ class HermesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @plain_errors
     def prepareForTriggerAvailableNow(self) -> None:
-        """Settle where `Trigger.AvailableNow` ends.
-
-        Where the query starts isn't known here, nor therefore what is missing: `latestOffset` sees.
-        """
         cluster = self._connected()
         partitions = present_partitions(cluster, self._options.selection)
         held = cluster.bounds(partitions, may_lack=True)
@@ -165,10 +159,7 @@ class HermesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _available(
         self, begun: Offsets
     ) -> tuple[dict[TopicPartition, Bounds], list[TopicPartition]]:
-        """What those of the partitions hold that exist and whose brokers answer.
-
-        And those of `begun` that are gone.
-        """
+        """What those hold that exist and whose brokers answer; those of `begun` that are gone."""
         cluster = self._connected()
         brokers = cluster.brokers()
         selection = self._options.selection
@@ -209,7 +200,6 @@ class HermesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return capped(cluster, starts, ends, max_bytes)
 
     def _shrunk(self, partition: TopicPartition, wanted: int, end: int | None) -> None:
-        """Report a partition that ends before the stream's offset, or is gone."""
         now = "the partition is gone" if end is None else f"it ends at {end}"
         text = f"{partition}: offset {wanted} was wanted, but {now}: was the topic re-created?"
         fail = self._options.fail_on_data_loss

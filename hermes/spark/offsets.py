@@ -64,11 +64,7 @@ def parse_offsets(text: str) -> Offsets:
 
 
 def parse_partitions(text: str) -> tuple[TopicPartition, ...]:
-    """Read `{"topic": ["<broker>-<partition>", ...]}`, the option `assign`; sorted, each once.
-
-    Raises:
-        ValueError: it is something else, or names no partition at all.
-    """
+    """Read `{"topic": ["<broker>-<partition>", ...]}`, sorted, each once. Raises ValueError."""
     found: set[TopicPartition] = set()
     expected = '{"topic": ["<broker>-<partition>", ...]}'
     for topic, names in _json_object(text, expected).items():

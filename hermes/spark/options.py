@@ -27,8 +27,6 @@ StartingPoint: TypeAlias = Literal["earliest", "latest"] | Offsets
 
 
 class Option(NamedTuple):
-    """One option; `uses` is what it applies to. `parse` raises ValueError."""
-
     name: str
     parse: Callable[[str], Any]
     default: Any
@@ -44,12 +42,7 @@ class RetryOptions(NamedTuple):
 
 
 class ConnectionOptions(NamedTuple):
-    """How the brokers are found, and who connects: a list or a ZooKeeper is given.
-
-    Attributes:
-        bootstrap: all the brokers, as (host, port); each knows only its own partitions.
-        zookeeper: `HOST:PORT,HOST:PORT/CHROOT` of the ZooKeeper where they register.
-    """
+    """How the brokers are found: all of them are listed, or the ZooKeeper with its chroot."""
 
     bootstrap: tuple[tuple[str, int], ...] = ()
     zookeeper: str = ""
@@ -364,16 +357,10 @@ def parse_options(
     use: Use | None,
     hints: Mapping[str, str] = _HINTS,
 ) -> dict[str, Any]:
-    """Read the options that Spark hands over.
+    """Read the options that Spark hands over, in any case: a value for each of the table.
 
-    Args:
-        given: names, in any case, and texts.
-        table: the known options.
-        use: what for; None to check only what doesn't depend on it.
-        hints: what to say about unknown ones, by their name in lower case.
-
-    Returns:
-        A value for every option of the table, by its name: the default where none was given.
+    Without a `use` only what doesn't depend on it is checked. `hints` say what to do about unknown
+    ones, by their name in lower case.
 
     Raises:
         ConfigError: an option is unknown, wrong, or not for this use.
@@ -394,11 +381,7 @@ def parse_options(
 
 
 def address_of(values: Mapping[str, Any]) -> ConnectionOptions:
-    """Take the brokers' address, and who connects, from parsed options.
-
-    Raises:
-        ConfigError: both addresses are given, or neither; or the others contradict each other.
-    """
+    """Take the brokers' address, and who connects, from parsed options. Raises ConfigError."""
     bootstrap, zookeeper = (values[option.name] for option in ADDRESS_OPTIONS)
     if bool(bootstrap) == bool(zookeeper):
         raise ConfigError(
@@ -422,8 +405,6 @@ class Extras(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """The options of a read, checked; see `SOURCE_OPTIONS` for what each means."""
-
     address: ConnectionOptions
     selection: Selection
     starting: StartingPoint
@@ -442,11 +423,7 @@ class SourceOptions:
 
     @classmethod
     def parse(cls, given: Mapping[str, str], use: Use | None) -> "SourceOptions":
-        """Read what Spark hands over.
-
-        Raises:
-            ConfigError: an option is unknown, wrong or missing, or two exclude each other.
-        """
+        """Read what Spark hands over. Raises ConfigError."""
         values = parse_options(given, SOURCE_OPTIONS, use)
         _exclude(values, given, "startingTimestamp", "startingOffsets")
         _exclude(values, given, "endingTimestamp", "endingOffsets")

@@ -30,10 +30,8 @@ _NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 class DataFile:
     """A file that Spark has written, by its name in the store.
 
-    Attributes:
-        modified_ms: when it was written, in ms since 1970.
-        partition_values: the columns that are folders instead, as text; None for null.
-        statistics: of its columns, see `file_statistics`.
+    `partition_values` are the columns that are folders instead, as text; None for null.
+    `statistics` see `file_statistics`.
     """
 
     name: str
@@ -49,13 +47,8 @@ def write_parquet(
 ) -> int:
     """Have Spark write rows, once, into an empty directory that workers see under the same URL.
 
-    Sets `settings` in the rows' session; `folders` are columns, outermost first.
-
-    Returns:
-        How many rows the tasks have written; those of repeated tasks count once.
-
-    Raises:
-        LoadError: Spark doesn't report how many.
+    Sets `settings` in the rows' session. Returns how many rows the tasks have written; those of
+    repeated tasks count once. LoadError if Spark doesn't report it.
     """
     # Spark's default, INT96, holds only the years 1677 to 2262.
     rows.sparkSession.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")

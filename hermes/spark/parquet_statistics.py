@@ -20,10 +20,7 @@ _LARGEST_CHARACTER: Final = "\U0010ffff"
 
 
 def file_statistics(metadata: pq.FileMetaData) -> dict[str, Any]:
-    """The statistics that a file's footer has: of values that JSON can hold.
-
-    `numRecords`, and where they are known `minValues`, `maxValues` and `nullCount`, by columns.
-    """
+    """`numRecords` and, where the footer says, `minValues`, `maxValues`, `nullCount` by columns."""
     found: dict[str, Any] = {"numRecords": metadata.num_rows}
     if not metadata.num_row_groups:
         return found
@@ -61,7 +58,6 @@ def _leaves(fields: Any) -> Iterator[tuple[tuple[str, ...], int]]:
 
 
 def _width(kind: pa.DataType) -> int:
-    """How many columns of a file a type takes."""
     if not pa.types.is_nested(kind):
         return 1
     return sum(_width(kind.field(number).type) for number in range(kind.num_fields))

@@ -31,12 +31,8 @@ def selected_partitions(
 ) -> list[TopicPartition]:
     """The partitions that are read, as they exist now, sorted.
 
-    Args:
-        cluster: knows which exist.
-        selection: which are wanted.
-        known: partitions that a stream has read before. It decides what it means if these are
-            missing; here that is no error.
-        whole: whether topics must be there whole, see `ClusterReader.partitions`.
+    A stream that has read `known` before decides what it means if these are missing; here that is
+    no error. For `whole` see `ClusterReader.partitions`.
 
     Raises:
         RoutingError: brokers are missing from the list.
@@ -63,7 +59,6 @@ def present_partitions(cluster: ClusterReader, selection: Selection) -> list[Top
 def _found(
     cluster: ClusterReader, selection: Selection, *, whole: bool
 ) -> dict[str, list[TopicPartition]]:
-    """The partitions that exist, by the topics that are wanted."""
     if selection.pattern is not None:
         matches = selection.pattern.matches
         topics: Iterable[str] = [topic for topic in cluster.topics() if matches(topic)]
@@ -84,12 +79,7 @@ def _wanted(
 def starting_offsets(
     cluster: ClusterReader, partitions: Iterable[TopicPartition], options: SourceOptions
 ) -> Offsets:
-    """Where the read of each partition starts.
-
-    Raises:
-        ConfigError: the offsets given don't fit the partitions.
-        DataLossError: an offset given is out of range, and that is to be an error.
-    """
+    """Where reads start. ConfigError and DataLossError if the offsets given don't fit."""
     point, time_ms = options.starting, options.starting_ms
     return _offsets(cluster, partitions, point, time_ms, "startingOffsets", options)
 
@@ -97,7 +87,7 @@ def starting_offsets(
 def ending_offsets(
     cluster: ClusterReader, partitions: Iterable[TopicPartition], options: SourceOptions
 ) -> Offsets:
-    """Where the read of each partition ends; raises as `starting_offsets`."""
+    """Where reads end; raises as `starting_offsets`."""
     point, time_ms = options.ending, options.ending_ms
     return _offsets(cluster, partitions, point, time_ms, "endingOffsets", options)
 
@@ -129,7 +119,6 @@ def _offsets(
 
 
 def _check_complete(given: Offsets, partitions: list[TopicPartition], option: str) -> None:
-    """Refuse offsets for other partitions than those that are read, as Kafka's connector does."""
     if missing := [each for each in partitions if each not in given]:
         raise ConfigError(option, f"expected an offset for each partition; missing: {missing[0]}")
     if unread := sorted(set(given) - set(partitions)):
@@ -144,7 +133,6 @@ def _resolved(
     option: str,
     options: SourceOptions,
 ) -> int:
-    """Resolve and check what was given as the offset of a partition."""
     if wanted == EARLIEST_OFFSET:
         return held.earliest
     if wanted == LATEST_OFFSET:
@@ -167,11 +155,7 @@ def check_available(
 ) -> Offsets:
     """Compare where a read starts with what the partitions hold now.
 
-    Returns:
-        The starts, moved to the earliest offset where messages are gone.
-
-    Raises:
-        DataLossError: messages are gone, and that is to be an error.
+    Where messages are gone, it starts at the earliest offset, unless that is a DataLossError.
     """
     checked = dict(start)
     bounds = cluster.bounds(start)
@@ -188,12 +172,8 @@ def check_planned(
 ) -> Offsets:
     """Compare where planned reads end with what the partitions hold now.
 
-    Returns:
-        The ends, without those of partitions that are gone or end before: these were re-created,
-            and the next plan that notices it reads them from their beginning.
-
-    Raises:
-        DataLossError: there are such, and that is to be an error.
+    Those of partitions that are gone or end before are left out, unless that is a DataLossError:
+    these were re-created, and the next plan that notices it reads them from their beginning.
     """
     checked = {}
     bounds = cluster.bounds(end)

@@ -51,12 +51,10 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Narrowing:
-    """What filters leave.
+    """What filters leave: tests of a partition's topic, broker and number, by the column's name.
 
-    Attributes:
-        tests: what a partition's topic, broker and number must pass, by the column's name.
-        offsets: where messages may start.
-        times_ms: when they may have been appended, in ms since 1970, rounded outwards.
+    And where messages may start, and the ms since 1970 when they may have been appended, rounded
+    outwards.
     """
 
     tests: Mapping[str, tuple[_Test, ...]] = field(default_factory=dict)
@@ -126,7 +124,6 @@ class Narrowing:
     def _by_time(
         self, cluster: ClusterReader, partition: TopicPartition, start: int, end: int
     ) -> tuple[int, int]:
-        """Leave out what is known to be too old at the start, or too new at the end."""
         runs = cluster.append_times(partition, start, end, _INTERVAL_MS)
         oldest, newest = self.times_ms.first, self.times_ms.last
         kept = [
@@ -144,7 +141,6 @@ class Narrowing:
 
 
 def _ends(kind: str, value: Any, bounds: Callable[[Any], Span]) -> tuple[int | None, int | None]:
-    """What a filter of numbers leaves, at most."""
     if kind == "In":
         each = [bounds(one) for one in value]
         firsts = [one.first for one in each if one.first is not None]

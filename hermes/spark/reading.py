@@ -72,8 +72,6 @@ class ReadTask(InputPartition):
 
 
 class _Connections:
-    """A task's connections: ranges of the same broker share one."""
-
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._settings = options.address.identity.security().settings()
@@ -104,10 +102,8 @@ def read_ranges(
 ) -> Iterator[pa.RecordBatch]:
     """Read ranges one after the other, in the order of the log.
 
-    Args:
-        ranges: what to read.
-        options: of the source. Its retries start over whenever something was read.
-        schema: the same columns as Spark has them, to the letter: they may be nullable there.
+    Retries start over whenever something was read. `schema` has the same columns as Spark has them,
+    to the letter: they may be nullable there.
 
     Raises:
         DataLossError: messages of a range are gone, and that is to be an error.
@@ -122,16 +118,9 @@ def read_ranges(
 
 
 def data_lost(log: logging.Logger, text: str, fail: bool, advice: str = _ADVICE) -> None:
-    """Report messages that are gone: an error, unless `fail` (`failOnDataLoss`) is false.
+    """Warn of messages that are gone, or raise a DataLossError if `fail` (`failOnDataLoss`).
 
-    Args:
-        log: of the module that noticed it, for a warning.
-        text: what is gone, of which partition.
-        fail: whether it is an error.
-        advice: what follows the text in an error: what to change. Begins with its punctuation.
-
-    Raises:
-        DataLossError: that is to be an error.
+    `advice` follows the text in an error: what to change. Begins with its punctuation.
     """
     if fail:
         raise DataLossError(text + advice)
@@ -174,8 +163,6 @@ class _Times(NamedTuple):
 
 
 class _RangeReader:
-    """Goes through one range, fetch by fetch."""
-
     def __init__(
         self, wanted: ReadRange, options: SourceOptions, connections: _Connections
     ) -> None:
@@ -258,7 +245,6 @@ class _RangeReader:
         return batch.rows.slice(0, int(np.searchsorted(offsets, self._end)))
 
     def _timed(self, rows: pa.RecordBatch, next_offset: int) -> pa.RecordBatch:
-        """Add the times of appending, if they are wanted."""
         if not self._extras.timestamp:
             return rows
         if self._times is None or self._times.end < next_offset:
@@ -286,7 +272,6 @@ class _RangeReader:
         )
 
     def _skip_loss(self) -> None:
-        """The offset is not available: fail, or continue where messages are left."""
         earliest, latest, _ = offset_bounds(self._connected(), self.partition)
         if earliest <= self._offset < latest:  # as right after a broker's restart
             raise BrokerUnavailableError(
@@ -301,7 +286,6 @@ class _RangeReader:
         self._offset = earliest if self._offset < earliest < self._end else self._end
 
     def _skip_damage(self, error: InvalidMessageError) -> None:
-        """A message is damaged: fail, or continue with the next good one, if one can be found."""
         if isinstance(error, ExpandedTooLargeError):
             raise type(error)(
                 f"{self.partition}: {error}; raise maxFetchBytes to read it", offset=error.offset
@@ -338,5 +322,4 @@ class _RangeReader:
             self._address = known.get(self.partition.broker_id, self._address)
 
     def disconnect(self) -> None:
-        """Close the connection; the next fetch opens another."""
         self._connections.drop(self._address)

@@ -48,8 +48,6 @@ _REQUEST_MS: Final = 30_000
 
 @dataclass(frozen=True, slots=True)
 class SentMessages(WriterCommitMessage):
-    """What a task reports to the driver when it is done."""
-
     messages: int
 
 
@@ -110,12 +108,7 @@ def find_brokers(options: SinkOptions) -> Brokers:
 def send_rows(
     batches: Iterable[pa.RecordBatch], rows: OutgoingRows, options: SinkOptions, brokers: Brokers
 ) -> SentMessages:
-    """Send rows, and wait for their acknowledgements.
-
-    Raises:
-        ClientError: some were not acknowledged; which of them arrived is unknown.
-        HermesError: rows can't be sent as they are; those of earlier batches may have been.
-    """
+    """Send rows, and wait for their acknowledgements. After an error some may have arrived."""
     producer = Producer(producer_config(options, brokers))
     count = 0
     before: _Sending = []
@@ -165,7 +158,6 @@ def _send(producer: Producer, outgoing: Iterable[Outgoing]) -> _Sending:
 
 
 def _acknowledged(sending: _Sending) -> int:
-    """Wait until all were acknowledged; return how many messages they are."""
     for handle, topic, count in sending:
         try:
             handle.result()

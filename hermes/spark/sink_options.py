@@ -163,8 +163,6 @@ _HINTS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """The options of a write, checked; see `SINK_OPTIONS` for what each means."""
-
     address: ConnectionOptions
     topic: str | None
     id_column: str | None

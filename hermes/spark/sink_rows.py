@@ -63,12 +63,7 @@ _OR_A_KEY: Final = " (a row with a key and no value is a tombstone, in topics of
 
 
 class Outgoing(NamedTuple):
-    """Messages for one topic.
-
-    Attributes:
-        messages: one or more.
-        keys: of each; None for messages without keys, which all go to one partition.
-    """
+    """Messages for one topic, one or more. Those without keys all go to one partition."""
 
     topic: str
     messages: list[bytes] | list[RecordData]
@@ -76,11 +71,7 @@ class Outgoing(NamedTuple):
 
 
 class OutgoingRows:
-    """Knows which column is what; pickled for the workers.
-
-    Raises:
-        ConfigError: a column is missing, of the wrong type, duplicated, or unknown.
-    """
+    """Knows which column is what; pickled for the workers. Raises ConfigError."""
 
     def __init__(
         self, schema: StructType, options: SinkOptions, ignored: frozenset[str] = frozenset()
@@ -92,9 +83,7 @@ class OutgoingRows:
         """Turn rows into messages. Nothing is yielded before all rows were checked.
 
         Raises:
-            EncodingError: a column is null where it mustn't be.
-            ConfigError: a message is too large.
-            InvalidTopicError: a topic's name is not allowed.
+            EncodingError, ConfigError, InvalidTopicError: one can't be sent as it is.
         """
         keys = self._column(rows, "key") if "key" in self._places else None
         payloads = self._payloads(rows, keys)
@@ -140,7 +129,6 @@ class OutgoingRows:
         return pa.nulls(rows.num_rows, pa.string()) if place is None else rows.column(place)
 
     def _more(self, rows: pa.RecordBatch) -> Sequence[pa.Array]:
-        """Headers, and times in ms; nothing when the rows have neither column."""
         if "headers" not in self._places and "timestamp" not in self._places:
             return ()
         times = self._column(rows, "timestamp")
@@ -180,10 +168,7 @@ class OutgoingRows:
 
 
 def _places(schema: StructType, options: SinkOptions, ignored: frozenset[str]) -> dict[str, int]:
-    """Find the columns that are used, and check all.
-
-    Spark ignores case in names of columns, unless it is configured not to.
-    """
+    """Check the columns, and find those that are used. Spark ignores case in their names."""
     expected: dict[str, tuple[type[DataType], ...]] = {
         "value": _BYTES,
         "topic": _TEXT,

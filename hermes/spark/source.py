@@ -87,7 +87,6 @@ class HermesDataSource(DataSource):
         return HermesStreamWriter(schema, *self._to_write(schema, stream=True))
 
     def _to_write(self, schema: StructType, *, stream: bool) -> tuple[SinkOptions, frozenset[str]]:
-        """The options of a write, and the columns that it leaves out."""
         table = {} if names_brokers(self.options) else kept(schema)
         given = {**to_write(table), **self.options} if table else self.options
         require_options(given)
@@ -111,12 +110,7 @@ class HermesDataSource(DataSource):
 
 
 class HermesBatchReader(DataSourceReader):
-    """Reads from the starting to the ending offsets, both settled when Spark plans the query.
-
-    Args:
-        options: of the source.
-        rows: the columns as Spark has them, which may be nullable there.
-    """
+    """Reads between offsets that are both settled when Spark plans the query."""
 
     def __init__(self, options: SourceOptions, rows: pa.Schema | None = None) -> None:
         self._options = options
@@ -164,16 +158,14 @@ class _TakesFilters:
 
 
 class FilteringBatchReader(HermesBatchReader):
-    """The same, which narrows the read by the query's filters, for the option `pushFilters`."""
+    """For the option `pushFilters`."""
 
     @property
     def pushFilters(self) -> Any:
-        """Called by Spark with the filters, in sessions that push them down."""
         return _TakesFilters(self)
 
 
 def _check_order(start: Offsets, end: Offsets, options: SourceOptions) -> None:
-    """Refuse options by which a partition would end before it starts. Raises ConfigError."""
     first = "startingOffsets" if options.starting_ms is None else "startingTimestamp"
     last = "endingOffsets" if options.ending_ms is None else "endingTimestamp"
     for each in start:

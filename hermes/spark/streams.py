@@ -294,7 +294,6 @@ def join_table(
 def _check(
     left: DataFrame, right: DataFrame, on: str | Sequence[str], how: str, argument: str
 ) -> list[str]:
-    """Check what both joins have in common; return the key's columns. Raises ConfigError."""
     if how not in get_args(How):
         raise ConfigError("how", f"expected {' or '.join(get_args(How))}, got {how!r}")
     keys = require_columns(left, on, "on", least=1)
@@ -468,10 +467,7 @@ def deduplicate(
 def _watermarked(
     df: DataFrame, time: str, delay: Duration | None, *, prefix: str = ""
 ) -> DataFrame:
-    """Set a stream's watermark; None leaves it as it is, and a batch has none.
-
-    A ConfigError names the argument, with the prefix.
-    """
+    """Set a stream's watermark; None leaves it, and a batch has none. Raises ConfigError."""
     require_time(df, time, f"{prefix}time")
     if delay is None:
         return prepared(df)

@@ -72,13 +72,10 @@ def bytes_of(column: str) -> Column:
 
 
 def faults(column: Column, kind: DataType, path: str, *, nullable: bool) -> Iterator[Fault]:
-    """List what can be wrong with a column that a parser has filled.
+    """List what can be wrong with a column that a parser has filled, outer faults first.
 
-    `kind` has `nullable`, `containsNull` and `valueContainsNull` as they are meant; `path` is the
-    column's name, for the reasons.
-
-    Yields:
-        The faults, outer ones first: where an outer fault holds, an inner condition may be null.
+    Where an outer one holds, an inner condition may be null. `kind` has `nullable`, `containsNull`
+    and `valueContainsNull` as they are meant; `path` is the column's name, for the reasons.
     """
     if not nullable:
         yield Fault(column.isNull(), f"{path} is required, but missing or null")
@@ -127,15 +124,9 @@ def first_reason(found: Sequence[Fault]) -> Column:
 def with_outcome(
     df: DataFrame, value: Column, reason: Column, *, into: str, dead_letter: str
 ) -> DataFrame:
-    """Add the two columns, at the end.
+    """Add the two columns. `value` is evaluated only where there is no reason.
 
-    Args:
-        df: with whatever `value` and `reason` are computed from. Expensive intermediate results
-            must be columns of it, so that they are computed once.
-        value: evaluated only where there is no reason.
-        reason: null where the value is good.
-        into: the name for `value`.
-        dead_letter: the name for `reason`.
+    Expensive intermediate results must be columns of `df`, so that they are computed once.
     """
     # Spark pushes filters on the reason below the projection that parses, and then parses once for
     # the filter and again for the columns (measured: four times slower). It never pushes through

@@ -42,12 +42,7 @@ _CHECKPOINT_INTERVAL: Final = 100
 
 
 def open_table(store: FileStore) -> DeltaTable | None:
-    """Open the current version of a table; None when there is no table.
-
-    Raises:
-        LoadTargetError: its log is damaged, it isn't a directory, or the package would look
-            elsewhere.
-    """
+    """Open the current version of a table; None when there is none. Raises LoadTargetError."""
     address, options = _address(store)
     if store.path is not None and store.path.exists() and not store.path.is_dir():
         raise LoadTargetError(f"{store.place()} is not a directory: choose another place")
@@ -109,14 +104,11 @@ def add_files(
     *,
     merge_schema: bool = False,
 ) -> bool:
-    """Add files to a table, created if need be, in one commit.
+    """Add files to a table, created if need be, in one commit. They are below it, and flushed.
 
     Args:
-        store: the table.
-        files: what to add: below the table, and flushed.
         schema: all columns of the table.
         partition_by: which of them are not in the files.
-        app_id: who commits.
         version: of the application, 0 or more; each is committed once, in ascending order.
         metadata: what else the commit says; values that JSON can hold.
         merge_schema: whether the table may get new columns, which are null in its other rows, and
@@ -153,11 +145,7 @@ def add_files(
 def commit(
     store: FileStore, attempt: Callable[[DeltaTable], Result], table: DeltaTable | None = None
 ) -> Result:
-    """Do something to the current version of a table, again while others are first.
-
-    Raises:
-        LoadError: there is no table, or the commit failed; the text says why.
-    """
+    """Do something to the current version of a table, again while others are first, or LoadError."""
     table = table or open_table(store)
     if table is None:
         raise LoadError(f"{store.place()}: nothing was loaded into this table yet")

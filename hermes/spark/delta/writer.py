@@ -179,7 +179,7 @@ def _digest(checkpoint: FileStore, number: int) -> str | None:
 def _check_same(
     store: FileStore, table: DeltaTable, query_id: str, number: int, last: int, offsets: str | None
 ) -> None:
-    """Raise LoadError unless a batch whose number is in the table was only handed over again.
+    """Raise LoadError unless the batch of this number in the table is the same.
 
     It is another one when the checkpoint was replaced by an older copy, say.
     """

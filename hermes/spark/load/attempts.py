@@ -74,9 +74,8 @@ def run_load(
 
     Raises:
         LoadConflictError: another run committed the same load first.
-        LoadTargetError: something in the target is damaged.
-        LoadError: what was written isn't what is found in the target.
-        HermesError: whatever planner and writer raise.
+        HermesError: the target is damaged or lacks what was written, or whatever planner and writer
+            raise.
     """
     if not dry_run:
         commits.settle()

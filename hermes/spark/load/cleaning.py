@@ -86,7 +86,6 @@ def clean_up(
 
 
 def remove_plans(store: FileStore, state: JournalSnapshot) -> None:
-    """Remove the plans of loads that have expired as a whole."""
     for name in store.names(PLANS):
         number = numbered(name)
         if number is not None and number <= state.load and number not in state.loads:
@@ -137,10 +136,7 @@ def _delta_attempts(target: LoadTarget) -> tuple[int, list[str], list[str]]:
 
 
 def _temporary_files(store: FileStore, last: int) -> dict[str, int]:
-    """Files of committed loads that never got their name, with their sizes.
-
-    Others may be being written just now.
-    """
+    """Files that never got their name, with their sizes. Those of the next load are in use."""
     found = {}
     for each in store.walk(RECORDS):
         name = PurePosixPath(each.name).name

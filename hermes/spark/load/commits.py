@@ -40,10 +40,8 @@ def open_commits(
 ) -> Commits:
     """Find where a target's loads are committed.
 
-    Args:
-        target: of the loads.
-        columns: which columns they have beside what all loads have.
-        merge_schema: whether a table may get those that it lacks, or has more.
+    `columns` are those beside what all loads have; `merge_schema` says whether a table may get
+    those that it lacks, or has more.
 
     Raises:
         ConfigError: plain Parquet has the same columns always.
@@ -92,7 +90,6 @@ class JournalCommits:
 
 
 def load_entry(manifest: LoadManifest, files: Sequence[DataFile]) -> JournalEntry:
-    """The entry of a load, with the names that its files will have."""
     attempt = manifest.directory
     added = []
     for index, each in enumerate(files):

@@ -128,7 +128,6 @@ def _small(listed: Sequence[LoadedFile], target_bytes: int) -> list[LoadedFile]:
 def _compact(
     store: FileStore, journal: Journal, small: Sequence[LoadedFile], target_bytes: int
 ) -> list[LoadedFile] | None:
-    """Write a folder's files anew, and commit; None when another run changed them meanwhile."""
     token = f"compact-{journal.state.sequence:020d}-{secrets.token_hex(4)}"
     attempt = f"{ATTEMPTS}/{token}"
     names = tuple(each.name for each in small)

@@ -25,8 +25,6 @@ LOAD_KEY: Final = "hermes.load"
 
 
 class DeltaCommits:
-    """Commits to a Delta table."""
-
     def __init__(
         self, target: LoadTarget, columns: Extras = _NONE, *, merge_schema: bool = False
     ) -> None:

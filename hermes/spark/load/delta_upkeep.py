@@ -32,11 +32,7 @@ _EXPIRE_KEY: Final = "hermes.expire"
 def expire_table(
     store: FileStore, before: str, topics: Sequence[str], dry_run: bool
 ) -> tuple[tuple[tuple[str, str], ...], int, int, int]:
-    """Remove the folders before a day or hour from a table, in one commit.
-
-    Returns:
-        The folders, and how many files, messages and bytes were in them.
-    """
+    """Remove folders in one commit; also returns how many files, messages and bytes they had."""
 
     def attempt(table: DeltaTable) -> tuple[tuple[tuple[str, str], ...], int, int, int]:
         folders = {
@@ -65,11 +61,7 @@ def expire_table(
 def compact_table(
     store: FileStore, topics: Sequence[str], target_bytes: int
 ) -> Iterator[tuple[str, str, int, int, int, int]]:
-    """Make small files of a table into larger ones; each folder is a commit.
-
-    Yields:
-        The values of a `compacting.Compacted`.
-    """
+    """Compact folders, a commit each; yields the values of a `compacting.Compacted`."""
     for (topic, period), files in _folders(open_table(store)).items():
         small = [each for each in files if each.size_bytes < target_bytes]
         if len(small) < 2 or (topics and topic not in topics):

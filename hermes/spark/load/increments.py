@@ -34,14 +34,11 @@ def make_plan(
     partition_by: Granularity,
     now_ms: int,
 ) -> Plan | None:
-    """Plan the next load; None when there is nothing new.
-
-    Messages whose time isn't known go by `now_ms`.
+    """Plan the next load; None when there is nothing new. Messages of unknown time go by `now_ms`.
 
     Raises:
         DataLossError: messages are gone that were never loaded, and that is to be an error.
-        UnknownTopicError: a topic that was named is on none of the brokers.
-        HermesError: a broker can't be asked, also after the retries.
+        HermesError: a topic is unknown, or a broker can't be asked, also after the retries.
     """
     start, end, counting = _ranges(cluster, last.offsets, options)
     pieces = tuple(

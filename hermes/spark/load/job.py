@@ -189,17 +189,13 @@ def _new_sink(store: FileStore) -> SinkName:
 
 
 def parse_load_options(given: Mapping[str, str]) -> SourceOptions:
-    """Read the options of a load. Raises ConfigError."""
     texts = {name: str(text) for name, text in given.items()}
     parse_options(texts, LOAD_OPTIONS, None, _HINTS)
     return SourceOptions.parse(texts, None)
 
 
 def failure_text(error: Exception, place: object = "") -> str:
-    """The cause of Spark's failure: Hermes' own text where it has one, else the innermost cause.
-
-    `place` is what was written to, which a cause such as a full disk doesn't say.
-    """
+    """Hermes' own text in Spark's failure, else the innermost cause, with the place written to."""
     text = str(error).strip()
     for pattern in (_OURS, _CAUSE):
         if found := pattern.findall(text):
@@ -263,7 +259,6 @@ def _task_bytes(spark: SparkSession, plan: Plan, min_partitions: int | None) -> 
 
 @contextmanager
 def _reported(spark: SparkSession, progress: Progress | None) -> Iterator[None]:
-    """Report the progress of the jobs that this thread starts."""
     if progress is None:
         yield
         return

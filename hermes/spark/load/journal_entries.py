@@ -28,12 +28,9 @@ _KINDS: Final = ("load", "compact", "expire", "fence")
 
 
 class LoadedFile(NamedTuple):
-    """A data file that counts.
+    """A data file that counts; `key=value` folders in its name are columns.
 
-    Attributes:
-        name: relative to the target; `key=value` folders in it are columns.
-        load: the number of its load, where the file has no column that says so, as those of the
-            first release; None for others.
+    `load` is the number of its load, where no column says so, as in files of the first release.
     """
 
     name: str
@@ -63,12 +60,10 @@ class Addition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class JournalEntry:
-    """Something that happened, as one commit.
+    """Something that happened, as one commit: kind load, compact, expire or fence.
 
     Attributes:
-        kind: load, compact, expire or fence.
         attempt: the directory that files come from; "" when none are added.
-        removed: the names of files that don't count any more.
         before: of an expiry, the first period that is kept.
         topics: of an expiry, which topics it is about; empty for all.
         fenced: of a fence, the directories of attempts.
@@ -101,11 +96,7 @@ class JournalEntry:
 
 
 def decode_entry(content: bytes, source: str, advice: str) -> JournalEntry | LoadManifest:
-    """Read an entry, or a manifest of the first release.
-
-    Raises:
-        LoadTargetError: it is something else, damaged, or of a later release; with `advice`.
-    """
+    """Read an entry, or a manifest of the first release. LoadTargetError says what to do."""
     document = parse_document(content, _FORMAT, source, advice, (1, 2))
     if document["version"] == 1:
         return LoadManifest.decode(content, source, advice)

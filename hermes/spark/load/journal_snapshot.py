@@ -28,13 +28,7 @@ _FOLDERS: Final = re.compile(r"(?:^|/)topic=([^/]*)/day=([^/]*)(?:/hour=([^/]*))
 
 
 class LoadRecord(NamedTuple):
-    """A load some of whose rows may still be there.
-
-    Attributes:
-        newest: the newest period of its files; "" where it isn't known.
-        attempt: the directory of the attempt that was committed.
-        may_lack: see `LoadManifest`.
-    """
+    """A load some of whose rows may be there, with the newest period of its files ("": unknown)."""
 
     messages: int
     newest: str
@@ -43,30 +37,21 @@ class LoadRecord(NamedTuple):
 
 
 class Expired(NamedTuple):
-    """What an expiry has removed.
-
-    Attributes:
-        before: the first period that it kept.
-        topics: empty for all.
-        load: the last load before it.
-    """
+    """What an expiry has removed: periods before one, of topics (empty: all), up to a load."""
 
     before: str
     topics: tuple[str, ...]
     load: int
 
     def covers(self, load: int, topic: str, period: str) -> bool:
-        """Whether it has removed what a load had of a topic and period."""
         is_of = not self.topics or topic in self.topics
         return is_of and load <= self.load and period < self.before
 
 
 class JournalSnapshot:
-    """What counts after an entry.
+    """What counts after the entry `sequence`; 0 before the first.
 
     Attributes:
-        sequence: the number of that entry; 0 before the first.
-        load: the number of the last load.
         offsets: where the next load starts, for every partition that was ever loaded.
         loads: by number; those that have expired as a whole are left out.
         expiries: in their order; those that a later one includes are left out.
@@ -113,7 +98,6 @@ class JournalSnapshot:
         self.sequence += 1
 
     def list_files(self, number: int, files: Sequence[LoadedFile]) -> None:
-        """Say which files a load of the first release has."""
         del self.unlisted[number]
         self.files.update((each.name, each) for each in files)
         newest = max((period_of(each.name) for each in files), default="")

@@ -55,7 +55,6 @@ class TargetSettings:
     partition_by: Granularity = "day"
 
     def check(self) -> None:
-        """Raise ConfigError for an unknown sink or granularity."""
         for key, known in (("sink", get_args(SinkName)), ("partition_by", get_args(Granularity))):
             if getattr(self, key) not in known:
                 text = f"expected {' or '.join(known)}, got {getattr(self, key)!r}"
@@ -76,19 +75,13 @@ def manifest_name(number: int) -> str:
 
 
 class LoadTarget:
-    """A target, whether it exists already or not."""
-
     def __init__(self, store: FileStore, settings: TargetSettings) -> None:
         self.store = store
         self.settings = settings
 
     @classmethod
     def find(cls, store: FileStore) -> "LoadTarget | None":
-        """Open a target; None when nothing was loaded yet.
-
-        Raises:
-            LoadTargetError: the directory holds something else, or is damaged.
-        """
+        """Open a target; None when nothing was loaded yet. LoadTargetError for anything else."""
         try:
             names = [name for name in store.names() if not name.startswith(".")]
         except NotADirectoryError as error:
@@ -106,8 +99,7 @@ class LoadTarget:
     def create(self) -> None:
         """Create the directory as a target, durably. Another run may do the same meanwhile.
 
-        Raises:
-            LoadTargetError: another run made it a target with other settings.
+        LoadTargetError if that made it a target with other settings.
         """
         self.store.prepare(PLANS, MANIFESTS)
         if self.store.read(_TARGET) is not None:
@@ -157,8 +149,7 @@ class LoadTarget:
     def propose(self, plan: Plan) -> tuple[Plan, bool]:
         """Settle what a load copies: this plan, or that of another run which was first.
 
-        Raises:
-            LoadConflictError: the other run has committed the load, and its plan is gone again.
+        LoadConflictError if that run has committed the load, and its plan is gone again.
         """
         if self.store.create(plan_name(plan.number), plan.encode()):
             return plan, True

@@ -102,9 +102,7 @@ def loaded_files(
 def published_state(target: LoadTarget) -> JournalSnapshot:
     """What counts in a target of Parquet, with all files where they belong.
 
-    Raises:
-        LoadTargetError: a record is damaged; or a run has ended before its files were where they
-            belong, and this process isn't allowed to finish that.
+    LoadTargetError if a run ended before that, and this process isn't allowed to finish it.
     """
     journal = Journal(target.store)
     state = journal.read()

@@ -50,12 +50,7 @@ PERIOD_MS: Final[dict[Granularity, int]] = {"day": 86_400_000, "hour": 3_600_000
 
 
 class LoadCheckpoint(NamedTuple):
-    """How far a target has come.
-
-    Attributes:
-        number: of the last load; 0 before the first.
-        offsets: where the next one starts, for every partition that was ever loaded.
-    """
+    """The last load, 0 before the first, and where the next one starts in each partition."""
 
     number: int
     offsets: Offsets
@@ -81,10 +76,9 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One load, settled.
+    """One load, settled; loads are numbered from 1 without gaps.
 
     Attributes:
-        number: 1 for the first load into a target, and so on without gaps.
         pieces: ordered by partition and offset; those of a partition are contiguous.
         offsets: where the next load starts, for every partition that was ever loaded.
         counting: the topics whose offsets count messages, not bytes; earlier releases didn't say.
@@ -159,11 +153,9 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class LoadManifest:
-    """A committed load.
+    """A committed load; its directory is relative to the target.
 
     Attributes:
-        log_bytes: how many bytes of logs it came from, where offsets count bytes.
-        directory: of the data, relative to the target.
         offsets: where the next load starts, for every partition that was ever loaded.
         may_lack: whether it was allowed to leave out messages that are gone or damaged; None where
             an earlier release didn't say.

@@ -89,8 +89,6 @@ class LoadTask(InputPartition):
 
 
 class LoadSource(DataSource):
-    """The format "hermes_load", which `load` registers for itself."""
-
     @classmethod
     def name(cls) -> str:
         return "hermes_load"
@@ -119,7 +117,6 @@ class LoadReader(DataSourceReader):
         self._options = options
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Share the pieces out to tasks; reads no messages."""
         options = self._options
         with ClusterReader(options.address, options.retries) as cluster:
             ends: Offsets = {each: end for each, (_, end) in self._plan.ranges.items()}
@@ -140,11 +137,10 @@ class LoadReader(DataSourceReader):
 def tasks(
     cluster: ClusterReader, plan: Plan, starts: Offsets, task_bytes: int
 ) -> Iterator[LoadTask]:
-    """Make the tasks of a plan.
+    """Make the tasks of a plan, from the first offset of each partition that still exists.
 
     A task writes to one folder, and so one file. What is larger than `task_bytes` is split between
-    messages; smaller ranges that go to the same folder share a task. `starts` has the first offset
-    that still exists, for each partition of the plan.
+    messages; smaller ranges that go to the same folder share a task.
     """
     brokers = cluster.brokers()
     for _, pieces in groupby(sorted(plan.pieces, key=_folder), key=_folder):

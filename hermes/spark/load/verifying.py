@@ -100,8 +100,6 @@ def _journaled(state: JournalSnapshot) -> TargetContents:
 
 
 class _Comparison:
-    """Compares a target with its records, a folder at a time."""
-
     def __init__(self, target: LoadTarget, read: Callable[[], TargetContents]) -> None:
         self._target = target
         self._read = read
@@ -203,7 +201,6 @@ class _Comparison:
             )
 
     def _compare_runs(self, topic: str, period: str, runs: Sequence[Run]) -> None:
-        """Compare the messages of a folder with what was planned for it."""
         planned = {
             key: ranges
             for key, ranges in self._planned.get((topic, period), {}).items()

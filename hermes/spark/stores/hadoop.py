@@ -27,16 +27,7 @@ _ADDRESS: Final = re.compile(r"hdfs://([^/?#@]*)(/[^?#]*?)/*")
 
 
 class HadoopStore(RemoteStore):
-    """A directory of HDFS.
-
-    Args:
-        address: `hdfs://HOST:PORT/DIRECTORY`, or `hdfs:///DIRECTORY` for the cluster that Spark is
-            set up for.
-        spark: the session whose client is used.
-
-    Raises:
-        LoadTargetError: the address is none, or the cluster can't be used.
-    """
+    """A directory of HDFS. Without a host it is the cluster's that Spark is set up for."""
 
     def __init__(self, address: str, spark: Any) -> None:
         found = _ADDRESS.fullmatch(address)
@@ -189,7 +180,6 @@ class HadoopStore(RemoteStore):
         self._ask("", lambda: self._context.rename(source, target, options))
 
     def _ask(self, name: str, request: Callable[[], Result]) -> Result:
-        """Make a request; Java's exceptions become Python's."""
         try:
             return request()
         except Py4JJavaError as error:

@@ -25,13 +25,10 @@ def open_store(
     storage: Mapping[str, str] | None = None,
     files: Files | None = None,
 ) -> FileStore:
-    """Open what an address stands for; reads and writes nothing yet.
+    """Open a directory, `file://`, `s3://`, `s3a://` or `hdfs://`; reads and writes nothing yet.
 
-    Args:
-        address: a directory, `file://`, `s3://` or `s3a://`, or `hdfs://`.
-        session: Spark's; its settings are used for other stores than directories.
-        storage: settings of S3A, by Hadoop's names, which win over Spark's and the environment's.
-        files: the file system of a directory; for tests.
+    Settings of `storage`, by Hadoop's names of S3A, win over the session's and the environment's.
+    `files` is for tests.
 
     Raises:
         LoadTargetError: the address is of something else, or can't be used.

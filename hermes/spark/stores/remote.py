@@ -7,11 +7,7 @@ from typing import Any, BinaryIO, cast
 
 
 class RemoteStore:
-    """Half of a `FileStore`. What is written there is durable, so nothing is flushed.
-
-    Attributes:
-        address: as it was given, without slashes at its end.
-    """
+    """Half of a `FileStore`. What is written there is durable, so nothing is flushed."""
 
     path = None
 
@@ -37,7 +33,6 @@ class RemoteStore:
     def delete_empty(self, directory: str) -> None: ...
 
     def size_bytes(self, name: str) -> int:
-        """How large a file is. Raises FileNotFoundError."""
         raise NotImplementedError
 
     def read_range(self, name: str, start: int, length: int) -> bytes:
@@ -46,8 +41,6 @@ class RemoteStore:
 
 
 class _RangeFile(io.RawIOBase):
-    """A seekable file, as libraries want one."""
-
     def __init__(self, size_bytes: int, read_range: Callable[[int, int], bytes]) -> None:
         self._size_bytes = size_bytes
         self._read_range = read_range

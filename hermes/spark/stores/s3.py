@@ -41,11 +41,7 @@ _RETRIES: Final[Any] = {"max_retries": 6, "retry_timeout": timedelta(seconds=60)
 
 
 class S3Store(RemoteStore):
-    """Objects below a prefix.
-
-    Raises:
-        LoadTargetError: the address is none.
-    """
+    """Objects below a prefix. LoadTargetError for another address than `s3://BUCKET/PREFIX`."""
 
     def __init__(self, address: str, settings: S3Settings) -> None:
         super().__init__(address)

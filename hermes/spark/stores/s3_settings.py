@@ -32,11 +32,9 @@ class Credentials(NamedTuple):
 
 @dataclass(frozen=True)
 class S3Settings:
-    """How to reach a bucket.
+    """How to reach a bucket; at AWS without an endpoint.
 
     Attributes:
-        endpoint: the server's URL; None for AWS.
-        is_path_style: whether the bucket is part of the path, not of the host.
         credentials: who signs; None for whoever the machine is: a role, a web identity.
         is_anonymous: whether nobody signs.
         others: further settings for Spark, by Hadoop's names.
@@ -50,7 +48,6 @@ class S3Settings:
     others: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def for_obstore(self) -> dict[str, object]:
-        """The arguments of `obstore.store.S3Store`."""
         settings: dict[str, object] = {
             "region": self.region,
             "virtual_hosted_style_request": not self.is_path_style,
@@ -79,7 +76,6 @@ class S3Settings:
         )
 
     def for_spark(self) -> dict[str, str]:
-        """The settings of Spark's S3A file system."""
         settings = dict(self.others)
         if self.endpoint is not None:
             settings["fs.s3a.endpoint"] = self.endpoint
@@ -105,9 +101,7 @@ def find_settings(
 ) -> S3Settings:
     """Put the settings of a bucket together: those given, else Spark's, else the environment's.
 
-    Raises:
-        ConfigError: something was given that isn't a setting of S3A, a key came without its secret,
-            or the endpoint is no URL.
+    A ConfigError names what isn't a setting of S3A, half a key, or an endpoint that is no URL.
     """
     own = {name.removeprefix("spark.hadoop."): text for name, text in given.items()}
     for name in own:
@@ -189,7 +183,6 @@ def _url(endpoint: str | None, is_secure: str | None) -> str | None:
 
 
 def _profile(environ: Mapping[str, str]) -> dict[str, str]:
-    """What AWS' own two files say of the profile that is chosen."""
     name = environ.get("AWS_PROFILE", "default")
     home = Path(environ.get("HOME", "/nonexistent"), ".aws")
     files = (

@@ -13,8 +13,6 @@ Place: TypeAlias = Path | str
 
 
 class StoredFile(NamedTuple):
-    """A file, by its name in the store."""
-
     name: str
     size_bytes: int
     modified_ms: int
@@ -37,17 +35,15 @@ class FileStore(Protocol):
         """The content of a small file; None when there is none."""
 
     def spark_settings(self, spark: Any) -> Mapping[str, str]:
-        """What a session must be set to before Spark reads or writes `url`; it may hold secrets.
+        """What a session must be set to before Spark uses `url`; it may hold secrets.
 
-        Raises:
-            LoadError: it lacks the file system; the text says how to start it.
+        LoadError, which says how to start it, if it lacks the file system.
         """
 
     def delta_table(self) -> tuple[str, dict[str, str] | None]:
         """What deltalake calls the root, and its `storage_options`, which may hold secrets.
 
-        Raises:
-            LoadTargetError: it can't commit to such a store.
+        LoadTargetError if it can't commit to such a store.
         """
 
     def open(self, name: str, size_bytes: int | None = None) -> BinaryIO:
@@ -59,19 +55,14 @@ class FileStore(Protocol):
     def names(self, directory: str = "", after: str = "") -> list[str]:
         """The names of files and directories in a directory, sorted; none when it is missing.
 
-        Only those that sort behind `after`: object stores list no others then. Raises
-        NotADirectoryError.
+        Only those behind `after`: object stores list no others then. Raises NotADirectoryError.
         """
 
     def walk(self, directory: str = "") -> list[StoredFile]:
         """All files in a directory and those below it, sorted by name; none when it is missing."""
 
     def prepare(self, *directories: str) -> None:
-        """Make directories, durably, and check that `create` can be relied on.
-
-        Raises:
-            LoadTargetError: the store creates what exists already.
-        """
+        """Make directories, durably. LoadTargetError if `create` can't be relied on."""
 
     def create(self, name: str, content: bytes) -> bool:
         """Create a file, whole and durable, if its name is free. Its directory was prepared.
