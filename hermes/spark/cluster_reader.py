@@ -190,11 +190,10 @@ class ClusterReader:
             )
 
     def publish(self, group: str, offsets: Offsets) -> None:
-        """Store offsets as a group's, for `hermes groups` and tools of Kafka 0.7. Nothing reads them
-        here.
+        """Store offsets as a group's, for `hermes groups` and tools of Kafka 0.7.
 
-        What can't be stored, or is of a group that has members by now, is logged: the next time
-        will do.
+        Nothing here ever reads them. What can't be stored, or is of a group that has members by
+        now, is logged: the next time will do.
         """
         by_node = {
             (each.topic, BrokerPartition(each.broker_id, each.partition)): offset

@@ -143,7 +143,7 @@ def sync_all(paths: Iterable[Path]) -> None:
 
 
 def above(path: Path) -> list[Path]:
-    """The directories above a path up to the mount point, which may be new, if they can be opened."""
+    """The directories above a path that may be new, up to the mount point, if they are readable."""
     found = []
     for each in path.parents:
         if os.access(each, os.R_OK):

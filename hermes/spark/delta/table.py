@@ -145,7 +145,7 @@ def add_files(
 def commit(
     store: FileStore, attempt: Callable[[DeltaTable], Result], table: DeltaTable | None = None
 ) -> Result:
-    """Do something to the current version of a table, again while others are first, or LoadError."""
+    """Do something to the current version of a table, again while others are first, or raise."""
     table = table or open_table(store)
     if table is None:
         raise LoadError(f"{store.place()}: nothing was loaded into this table yet")
