@@ -4,12 +4,14 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from memory_registry import MemoryRegistry
+
 from hermes.broker.clocks import use_monotonic_clock
 from hermes.config import ListenerConfig
 from hermes.listening import Listener
 from hermes.reactors import make_reactor, release_reactor
 from hermes.registry.rest import RegistryResource
-from hermes.registry.store import MemoryStore, RegistryStore
+from hermes.registry.store import RegistryStore
 from hermes.web import WebServer
 
 __all__ = ["served_registry"]
@@ -28,7 +30,7 @@ def served_registry(store: RegistryStore | None = None) -> Iterator[str]:
     reactor = make_reactor()
     use_monotonic_clock(reactor)
     web = WebServer(reactor)
-    resource = RegistryResource(reactor, store or MemoryStore(), web.hosts)
+    resource = RegistryResource(reactor, store or MemoryRegistry(), web.hosts)
     web.root.add("registry", resource, any_host=True)
     web.on_stop.append(resource.stop)
     listener = ListenerConfig("tcp:0:interface=127.0.0.1")
