@@ -27,12 +27,7 @@ _KEPT_BYTES: Final = 4 * 1024 * 1024
 
 
 class _AsyncioAnswers(asyncio.BufferedProtocol):
-    """One connection: answers in request order, one request at a time.
-
-    Attributes:
-        closed: done when the connection is.
-        is_open: whether neither side has closed it.
-    """
+    """One connection: answers in request order, one request at a time."""
 
     def __init__(
         self, host: str, port: int, max_response_bytes: int, security: ClientSecurity

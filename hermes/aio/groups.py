@@ -78,11 +78,7 @@ class MessageStream:
         return self
 
     async def __anext__(self) -> StreamMessage:
-        """Wait for the next message.
-
-        Raises:
-            ConsumerTimeoutError, EncodingError, HermesError: as the blocking stream's `next`.
-        """
+        """Wait for the next message; raises as the blocking stream's `next` does."""
         self._at_once += 1
         if self._at_once >= _MESSAGES_AT_ONCE:
             self._at_once = 0
@@ -161,12 +157,7 @@ class BaseConnector:
         self._closed = False
 
     async def start(self) -> None:
-        """Connect to ZooKeeper; `async with` does it.
-
-        Raises:
-            CoordinationUnavailableError: ZooKeeper can't be reached.
-            PluginError: the decoder is missing or wrong.
-        """
+        """Connect to ZooKeeper; `async with` does it. Raises as the blocking connector does."""
         if self._closed or self._member is not None:
             raise ClientError("a connector is started once; use another one")
         loop = self._make_loop()
@@ -178,7 +169,6 @@ class BaseConnector:
 
     @property
     def consumer_id(self) -> str:
-        """The member's id, once it is started."""
         return self._started()[0].consumer_id
 
     async def create_message_streams(
@@ -198,11 +188,7 @@ class BaseConnector:
         return [self._stream(each) for each in await loop.in_thread(create, topic_filter, count)]
 
     async def commit_offsets(self) -> None:
-        """Commit the application's position, the message in the hands of the calling task included.
-
-        Raises:
-            CoordinationUnavailableError: ZooKeeper does not answer; some may be stored.
-        """
+        """Commit the application's position, the calling task's message included."""
         connector, loop = self._started()
         connector.finish(loop.current_task())
         await loop.in_thread(connector.commit_finished)
@@ -253,8 +239,6 @@ class BaseConnector:
 
 
 class _InLoop:
-    """The blocking connector's listener, which has the loop call that of the application."""
-
     def __init__(
         self, loop: EventLoop, listener: AsyncRebalanceListener, config: ConsumerConfig
     ) -> None:

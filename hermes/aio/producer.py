@@ -78,13 +78,10 @@ class BaseAsyncProducer(ABC):
         partition: int | BrokerPartition | None = None,
         **unknown: Never,
     ) -> SendResult:
-        """Send one message or a list of messages, and wait for the outcome.
+        """Send one message or a list of messages, and return where they went.
 
         For the arguments and the errors see `hermes.Producer.send`; it raises what sending failed
         with, too.
-
-        Returns:
-            Where the messages went.
         """
         if headers is not None or partition is not None or unknown:
             messages, key = with_options(messages, key, headers, partition, unknown)
@@ -108,10 +105,8 @@ class BaseAsyncProducer(ABC):
     ) -> SendHandle:
         """Accept messages without waiting for their outcome; only for room in the queue.
 
-        Messages are queued in the order of the calls, also when they have to wait for room.
-
-        Returns:
-            The outcome, for `outcome`. Its own `result` would block the event loop.
+        Messages are queued in the order of the calls, also when they have to wait for room. Wait
+        with `outcome`: the `result` of what it returns would block the event loop.
         """
         if headers is not None or partition is not None or unknown:
             messages, key = with_options(messages, key, headers, partition, unknown)
@@ -188,7 +183,6 @@ class BaseAsyncProducer(ABC):
             self._in_line -= 1
 
     def _outcome(self, handle: SendHandle) -> Awaitable[SendResult]:
-        """A future that is resolved with a handle's outcome."""
         batch, index = handle
         awaited = self._awaited.get(batch)
         if awaited is None:
@@ -213,10 +207,7 @@ class BaseAsyncProducer(ABC):
 
 
 class _BatchWaiters(NamedTuple):
-    """Who waits for the outcomes of a batch: the items and their futures, in the same order.
-
-    `make_future` makes a future of the loop in which they wait.
-    """
+    """Who waits for the outcomes of a batch: items and futures, in the same order."""
 
     make_future: Callable[[], Any]
     indices: list[int]

@@ -42,7 +42,7 @@ class ReloadedConfig(NamedTuple):
     Attributes:
         changed: what is in force now.
         left: what could not change, each with the reason.
-        untold: how many changes there are beyond these, which the broker has left out.
+        untold: how many more changes there are, which the broker has left out.
     """
 
     changed: list[ConfigChange]
@@ -201,12 +201,11 @@ class Administration:
     def describe_settings(self, topic: str | None = None) -> list[SettingDescription]:
         """Return the settings in force with their origins, in the order of docs/configuration.md.
 
+        They are those of a topic, or the broker's own.
+
         Example:
             for setting in consumer.describe_settings("clicks"):
                 print(setting.name, setting.value, setting.origin)
-
-        Args:
-            topic: a topic, for its settings; None for the broker's own.
 
         Raises:
             UnknownTopicError: the topic doesn't exist.
@@ -215,10 +214,7 @@ class Administration:
         return self._channel.run(describe_settings(topic))
 
     def describe_partitions(self, topic: str) -> list[PartitionDescription]:
-        """Describe a topic's partitions: segments, append times, why one is offline.
-
-        Returns:
-            The partitions that were written to, by number.
+        """Describe the partitions of a topic that were written to, by number.
 
         Raises:
             UnknownTopicError: the topic doesn't exist.

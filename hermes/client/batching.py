@@ -33,11 +33,11 @@ Outcome: TypeAlias = SendResult | Exception
 class Batch:
     """Items for one topic that leave together, and what became of each.
 
-    Payloads are kept as they are, without an object around each: an asynchronous producer makes
-    hundreds of thousands of items per second.
+    Payloads are kept without an object around each: an asynchronous producer makes hundreds of
+    thousands of items per second.
 
     Attributes:
-        topic: where to; empty when handlers see the items first, which then name their topics.
+        topic: empty when handlers see the items first, which then name their topics.
         started: when the first item came, on the monotonic clock.
         items: per item a payload, or a list of two payloads or more; with handlers the
             `ProducerData`. Empty again when all outcomes are known.
@@ -186,14 +186,10 @@ class SendHandle(tuple[Batch, int]):
         return self[0].is_done
 
     def result(self, timeout_seconds: float | None = None) -> SendResult:
-        """Wait for the outcome.
+        """Wait for the outcome: where the messages went, or without acknowledgement were sent.
 
         Args:
-            timeout_seconds: how long at most; None for as long as the producer's own limits
-                allow.
-
-        Returns:
-            Where the messages went; without acknowledgement, where they were sent.
+            timeout_seconds: None for as long as the producer's own limits allow.
 
         Raises:
             BrokerTimeoutError: the outcome is not known in time; it may still come.
@@ -244,8 +240,7 @@ class NoRoomNowError(Exception):
 class SendingQueue:
     """Items in, batches out, in a thread of its own.
 
-    `settle` is called in that thread with the batches that leave together, the oldest first; it
-    sends and settles them all.
+    That calls `settle`, to be sent and settled, with batches that leave together, oldest first.
     """
 
     def __init__(

@@ -1,9 +1,8 @@
 """One blocking connection to one broker, and the conversations held over it.
 
 `BrokerConnection` owns the socket, its deadline and its failures. It knows of the wire only that an
-answer is preceded by its size; what a request or an answer means is for the callers. Answers come
-in request order, so one lock makes a connection safe to share: it serves one call at a time.
-`Channel` carries conversations over it: it is the driver of the blocking clients.
+answer is preceded by its size. Answers come in request order, so one lock makes a connection safe
+to share: it serves one call at a time. `Channel` is the driver of the blocking clients.
 """
 
 import logging
@@ -74,14 +73,13 @@ class BrokerConnection:
         port: 1 to 65535; None for the one in `host`, or else 9092.
         timeout_seconds: the longest that one call may take, connecting and waiting for other
             threads' calls included; above 0.
-        connect_timeout_seconds: the longest that connecting may take; above 0.
+        connect_timeout_seconds: the longest that connecting may take, TLS and SCRAM included;
+            above 0.
         max_response_bytes: a response that declares more is rejected as malformed.
         hold_off_seconds: after connecting has run into its timeout, calls fail at once for so
             long, rather than each wait for it again; 0 or more. A refused connection costs no
             time, and so is always tried again.
-        security: whom to trust, and who this is: by TLS, and by SCRAM, before the first request,
-            within the time for connecting.
-        authenticate: the conversation that authenticates the user.
+        security: whom to trust, and who this is.
     """
 
     def __init__(
@@ -201,13 +199,8 @@ class BrokerConnection:
         """Send a request that has no answer (a produce of 0.7).
 
         The broker may have closed, or may close a moment later: both are looked for, but only an
-        answer to a later request on this connection proves that this one was read.
-
-        Raises:
-            BrokerUnavailableError: no connection, or the broker closed it; this request and
-                earlier unanswered ones may be lost.
-            BrokerTimeoutError: the broker did not take the bytes in time.
-            ClientError: the connection was closed by `close`.
+        answer to a later request on this connection proves that this one was read. Raises as `call`
+        does; earlier unanswered requests may be lost as well.
         """
         with self._turn(None) as deadline:
             self._transmit(request, deadline)
@@ -331,7 +324,7 @@ class BrokerConnection:
         )
 
     def _retire(self) -> None:
-        """Give the socket up after a time without an answer; see `call` on requests that change."""
+        """See `call` on requests that change something."""
         current = self._socket
         if current is None or not self._is_changing or self._closed:
             self._drop()
@@ -342,7 +335,6 @@ class BrokerConnection:
         self._retired = RetiredConnection(current, self.timeout_seconds)
 
     def _await_end(self, deadline: float) -> None:
-        """Wait until what was sent over a retired connection has been dealt with."""
         assert self._retired is not None
         if not self._retired.wait(deadline):
             raise BrokerNotReachedError(
@@ -440,7 +432,7 @@ class BrokerConnection:
     def _receive(
         self, decode: Callable[[memoryview], Any], deadline: float
     ) -> tuple[Any, Exception | None]:
-        """Receive an answer: what was made of it, or what `decode` raised at no socket's cost."""
+        """What was made of an answer, or what `decode` raised at no socket's cost."""
         size = self._receive_answer(deadline)
         self._unanswered = self._is_changing = False
         try:
@@ -521,9 +513,7 @@ class Channel:
     def run(self, conversation: Conversation[_R], *, timeout_seconds: float | None = None) -> _R:
         """Hold a conversation and return what it returns, or raise what it raises.
 
-        Args:
-            timeout_seconds: the longest that each of its requests may take, above 0; None for the
-                connection's own.
+        `timeout_seconds` bounds each of its requests; None for the connection's own.
         """
         step: Step | None = None
         try:

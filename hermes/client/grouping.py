@@ -79,18 +79,13 @@ def encode_records(
     max_batch_bytes: int,
     message_overhead: int = 0,
 ) -> EncodedRecords:
-    """Encode payloads as record batches.
+    """Encode payloads as record batches; raises EncodingError.
 
     Args:
-        payloads: the values.
         keys: of each its key, or None; bytes, or a string, which becomes UTF-8. Empty for none.
         records: of each what else it has, or None. Empty for nothing.
-        codec: how the batches are compressed.
         max_batch_bytes: a batch with more than one record is no larger, before compression.
         message_overhead: what a message takes beside its payload as positions are counted.
-
-    Raises:
-        EncodingError: a key or a header can't be stored.
     """
     now_ms = time.time_ns() // 1_000_000
     batches: list[bytes] = []
@@ -136,10 +131,9 @@ def _stored_key(key: Any) -> bytes | None:
 class SetRules(NamedTuple):
     """How sets are made.
 
-    Attributes:
-        max_set_bytes: a set with more than one message is no larger, before compression.
-        max_message_bytes: no payload is larger, compressed ones included; no record batch with
-            more than one record, either.
+    A set of more than one message has up to `max_set_bytes` before compression. No payload is
+    larger than `max_message_bytes`, compressed ones included; no batch of more than one record,
+    either.
     """
 
     codec_of: Callable[[str], Codec]
@@ -205,7 +199,7 @@ class OutgoingSet:
             self.records += records
 
     def encode_again(self, codec: Codec, rules: SetRules) -> bool:
-        """Encode the set for the other format, after a broker has said that the topic has it.
+        """Encode the set for the other format, which the broker has said that the topic has.
 
         If that is impossible, it returns False, and `outcome` says why.
         """
@@ -303,7 +297,7 @@ class _Spread:
         self._sets = sets
 
     def outcome_at(self, _: int) -> Outcome:
-        """What became of the item: the first failure, or where its first message went."""
+        """The first failure, or where its first message went."""
         outcomes = [each.outcome_at(position) for each, position in self._sets]
         return next((each for each in outcomes if isinstance(each, Exception)), outcomes[0])
 

@@ -40,8 +40,6 @@ class Sent(NamedTuple):
 
 
 class Handlers:
-    """The handlers of a producer; at least one of both."""
-
     def __init__(
         self,
         callback_handler: Any,
@@ -64,11 +62,10 @@ class Handlers:
 
     @property
     def report_failures(self) -> bool:
-        """Whether the application learns of failures through them."""
         return self._reports_failures
 
     def before_enqueue(self, item: ProducerData) -> ProducerData | None:
-        """The item to accept in place of this one; None if it is to be dropped."""
+        """None if the item is to be dropped."""
         return item if self._hooks is None else self._hooks.before_enqueue(item)
 
     def after_enqueue(self, item: ProducerData, accepted: bool) -> None:
@@ -202,7 +199,6 @@ class _Observer:
         self._observer.on_open(config)
 
     def after_encode(self, topic: str, payloads: bytes | list[bytes]) -> bytes | list[bytes]:
-        """The payloads to send; those given when the hook fails."""
         given = payloads if isinstance(payloads, list) else [payloads]
         try:
             changed = list(self._observer.after_encode(topic, given))
@@ -239,7 +235,6 @@ class _Hooks:
         self._counters = counters
 
     def before_enqueue(self, item: ProducerData) -> ProducerData | None:
-        """The item to put into the queue; the one given when the hook fails."""
         changed = self._call(self._handler.before_enqueue, item, default=item)
         if changed is None:
             return None
@@ -249,7 +244,7 @@ class _Hooks:
         self._call(self._handler.after_enqueue, item, accepted)
 
     def after_dequeue(self, items: Sequence[ProducerData]) -> Sequence[ProducerData | None]:
-        """The items to continue with, None for one taken out; those given when the hook fails."""
+        """None for an item that was taken out."""
         taken = self._call(self._handler.after_dequeue, items, default=items)
         return self._checked(taken, items, may_drop=True)
 

@@ -133,10 +133,7 @@ class KafkaGroups:
     # -- asking ---------------------------------------------------------------------------------
 
     def groups(self) -> list[tuple[str, int]]:
-        """List the groups with how many members each has, sorted.
-
-        Those of brokers that don't answer are missing: see `faults`.
-        """
+        """List the groups with how many members each has, sorted; see `faults`."""
         found: dict[str, int] = {}
         for broker in self._metadata(()).brokers:
             try:
@@ -186,12 +183,8 @@ class KafkaGroups:
     def offset_at(self, place: _TopicPartition, time_ms: int = _LATEST) -> int:
         """The first offset of a time or later; without one, where the partition ends.
 
-        Args:
-            place: topic and Kafka's number of the partition.
-            time_ms: in ms since 1970, or one of ListOffsets' own words.
-
-        Raises:
-            ClientError: the partition isn't there, or its broker can't be reached.
+        The time is in ms since 1970, or one of ListOffsets' own words. Raises ClientError if the
+        partition isn't there, or its broker can't be reached.
         """
         topic, number = place
         partition = {
@@ -209,7 +202,6 @@ class KafkaGroups:
         return int(found.offset)
 
     def reset(self, place: _TopicPartition, stored: int, where: PartitionPlace) -> int:
-        """Find the offset that a place stands for."""
         earliest, latest = self.offset_at(place, _EARLIEST), self.offset_at(place)
         if where.kind == "time":
             found = {_EARLIEST: earliest, _LATEST: latest}.get(where.value)

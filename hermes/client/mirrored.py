@@ -39,14 +39,7 @@ _BROKERS_SHARE: Final = 0.8
 
 
 class Source(NamedTuple):
-    """A partition of another cluster.
-
-    Attributes:
-        cluster_id: the cluster's UUID.
-        topic: the topic's name there.
-        broker_id: the broker that has the partition.
-        partition: its number there.
-    """
+    """A partition of another cluster, of which `cluster_id` is the UUID."""
 
     cluster_id: str
     topic: str
@@ -58,8 +51,6 @@ class PartitionSources(NamedTuple):
     """What a partition has of its sources; all of it is on disk.
 
     Attributes:
-        partition: its number.
-        earliest: its earliest offset.
         end: where it ended at that moment; what follows is of no range that `positions` covers.
         positions: by source, up to which of its offsets it is here.
     """
@@ -77,8 +68,7 @@ class MirroredOutcome(NamedTuple):
         offset: where its first message is; None when nothing was appended.
         position: up to where the partition has the source now; -1 when it has nothing of it, or
             nobody knows.
-        error: why it was refused; None when all of the range is there, by this request or an
-            earlier one.
+        error: why it was refused; None when all of the range is there.
     """
 
     offset: int | None
@@ -109,11 +99,6 @@ class MirroredPartitions:
 
     Every method but `close` raises BrokerUnavailableError, BrokerTimeoutError and
     RemoteProtocolError, and UnsupportedRequestVersionError with a Kafka 0.7 or an older Hermes.
-
-    Args:
-        timeout_seconds: the longest that one request may take, above 0.
-        connect_timeout_seconds: the longest that connecting may take, above 0.
-        security: whom to trust, and who it is.
     """
 
     def __init__(
@@ -149,10 +134,7 @@ class MirroredPartitions:
         return self._channel.run(cluster_id())
 
     def positions(self, topic: str, partition: int | None = None) -> list[PartitionSources]:
-        """Find out up to where the partitions of a topic, or one of them, have each source.
-
-        Returns:
-            The partitions that were written to, by number.
+        """Find out up to where partitions that were written to have each source.
 
         Raises:
             UnknownTopicError: there is no such topic (yet).
@@ -172,17 +154,12 @@ class MirroredPartitions:
         return self._channel.run(source_map(topic, partition))
 
     def send(self, sets: Sequence[MirroredSet], acks: Acks = Acks.FLUSHED) -> list[MirroredOutcome]:
-        """Append sets whose ranges aren't there yet, and wait for that.
+        """Append up to `MAX_MIRRORED_SETS` sets whose ranges aren't there yet, and wait for that.
 
-        Args:
-            sets: 1 to `MAX_MIRRORED_SETS`; one that fails doesn't stop the next.
-            acks: WRITTEN or FLUSHED.
+        One that fails doesn't stop the next. Raises ClientError if others are in flight.
 
         Returns:
             What became of each, in order.
-
-        Raises:
-            ClientError: others are in flight.
         """
         self._channel.require(MirroredProduceRequest.TYPE, "a mirrored produce")
         self.begin(sets, acks)

@@ -114,12 +114,8 @@ def with_options(
 ) -> tuple[Any, Any]:
     """Fold what `send` takes by name into its messages and their key.
 
-    The messages become `RecordData` if they have headers; the key an `InPartition`.
-
-    Raises:
-        ArgumentError: the partition is no number from 0 on, headers are given twice, or an argument
-            is unknown.
-        EncodingError: the headers can't be stored.
+    The messages become `RecordData` if they have headers; the key an `InPartition`. Raises
+    ArgumentError and EncodingError.
     """
     if unknown:
         raise refuse_keywords("send", ("topic", "messages", "key", *_OPTIONS), unknown)
@@ -167,11 +163,8 @@ def _checked_partition(partition: Any) -> int | BrokerPartition:
 class Payloads:
     """Encodes what is sent, once for all of a producer's threads.
 
-    Args:
-        encoder: an `IEncoder`.
-        max_message_bytes: larger payloads are refused.
-        passes_bytes: whether the encoder gives bytes back as they are, so that it need not be
-            asked: the most frequent case by far.
+    `passes_bytes`: the encoder gives bytes back as they are, so that it need not be asked: the most
+    frequent case by far.
     """
 
     def __init__(self, encoder: Any, max_message_bytes: int, *, passes_bytes: bool) -> None:
@@ -188,9 +181,7 @@ class Payloads:
             many messages; how many bytes.
 
         Raises:
-            ArgumentError: the list is empty.
-            EncodingError: a value can't be encoded.
-            MessageTooLargeError: a payload is too large.
+            ArgumentError, EncodingError, MessageTooLargeError: it can't be sent.
         """
         if type(messages) is not list:
             payload = messages

@@ -159,21 +159,19 @@ class Producer:
             topic: where to; or all three in a `ProducerData`.
             messages: one value, or a list of values, of the kind that the encoder takes.
             key: chooses the partition; messages with equal keys keep their order. None for any.
-                `Keys` for one per message: then the outcome is where the first message went, or
-                what the first that failed did with.
+                `Keys` for one per message: then the outcome is that of the first that failed, or
+                else of the first.
             headers: of each message, for topics of Kafka's format: a mapping of names to bytes, or
                 pairs of them, in which a name may repeat.
             partition: where to, whatever the key is: a number as `result` gives it. Where several
                 brokers have one of this number, a `BrokerPartition`, as streams of groups have it.
-            **unknown: an error that says what was meant.
 
         Returns:
             The outcome. With a synchronous producer it is already known; with an asynchronous
             one, call `result`, or leave it to the callback handler.
 
         Raises:
-            ArgumentError: the topic is not a string, or the list of messages is empty; or an
-                argument is unknown.
+            ArgumentError: an argument is unknown or of the wrong type, or the list is empty.
             EncodingError: a value is not of that kind. (With handlers, `result` raises it.)
             MessageTooLargeError: a payload is larger than `max_message_bytes`. (Likewise.)
             InvalidTopicError: no topic can have this name.
@@ -225,10 +223,9 @@ class Producer:
             return partial(self._enqueue, item)
 
     def flush(self, timeout_seconds: float | None = None) -> None:
-        """Wait until everything accepted so far has its outcome.
+        """Wait until everything accepted so far has its outcome. Don't call it in a hook.
 
-        Without acknowledgements it also makes sure that the brokers have read what was sent. Don't
-        call it in a hook.
+        Without acknowledgements it also makes sure that the brokers have read what was sent.
 
         Args:
             timeout_seconds: how long to wait; None for as long as all retries may take.
@@ -250,15 +247,11 @@ class Producer:
     def close(self, timeout_seconds: float | None = None) -> None:
         """Send what was accepted, then close the connections. Idempotent.
 
-        Whatever can't be sent in time fails: handles and handlers report it, nothing vanishes.
+        Whatever can't be sent in time fails: handles and handlers report it, nothing vanishes. The
+        errors are those of `flush`; the producer is closed all the same.
 
         Args:
             timeout_seconds: how long to continue sending; None for `delivery_timeout`.
-
-        Raises:
-            DeliveryError: as for `flush`. The producer is closed all the same.
-            BrokerUnavailableError, BrokerTimeoutError: as for `flush`, when nothing acknowledges
-                the last messages. The producer is closed all the same.
         """
         if self._closed:
             return
@@ -370,7 +363,7 @@ class Producer:
     # -- sending --------------------------------------------------------------------------------
 
     def _settle(self, batches: Sequence[Batch]) -> None:
-        """Send batches and settle them: in the caller's thread, or in the queue's."""
+        """In the caller's thread, or in the queue's."""
         results: Sequence[Sequence[Outcome]]
         if self._handlers is not None:
             (batch,) = batches

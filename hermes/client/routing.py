@@ -60,7 +60,6 @@ class Brokers:
         return self._by_id[broker_id][1]
 
     def __iter__(self) -> Iterator[tuple[int, SyncProducer]]:
-        """The brokers known now, ordered by id."""
         return ((number, self._by_id[number][1]) for number in sorted(self._by_id))
 
     def __len__(self) -> int:
@@ -78,7 +77,6 @@ class Brokers:
             former[1].close()
 
     def at(self, address: tuple[str, int]) -> SyncProducer:
-        """The producer of whichever broker is at an address."""
         for known, producer in self._by_id.values():
             if known == address:
                 return producer
@@ -87,16 +85,12 @@ class Brokers:
         return self._strangers[address]
 
     def settle(self) -> None:
-        """Make sure that the brokers have read what was sent to them without acknowledgement.
-
-        Raises as `SyncProducer.barrier`.
-        """
+        """Make sure that they have read what was sent; see `SyncProducer.barrier`."""
         for _, broker in self:
             if broker.channel.connection.has_unanswered:
                 broker.barrier()
 
     def close(self) -> None:
-        """Close all connections; calls under way fail. Idempotent."""
         for broker in (*self._strangers.values(), *(broker for _, broker in self)):
             broker.close()
 
@@ -105,8 +99,7 @@ class TopicPartitions(NamedTuple):
     """The partitions of a topic.
 
     Attributes:
-        targets: ordered by broker id and partition; where counts are not known, partition -1 of
-            each broker.
+        targets: ordered; where counts are not known, partition -1 of each broker.
         is_counted: whether the targets are all the partitions, so that keys can choose.
         why_not: what to do about it when they are not.
     """
@@ -135,8 +128,6 @@ class BrokerListMetadata:
     Args:
         partition_counts: partitions on each broker by topic, "*" for others; where a topic is
             there, no broker is asked.
-        max_age_seconds: after how long brokers are asked again.
-        clock: monotonic seconds.
         search: finds out which brokers there are, by id; None if the list says so itself.
     """
 
@@ -230,7 +221,7 @@ class BrokerListMetadata:
         return [(broker_id, self._brokers[broker_id]) for broker_id in sorted(self._found)]
 
     def _numbers(self, topic: str, broker: SyncProducer) -> Sequence[int] | None:
-        """The numbers of a topic's partitions on a broker; None when they can't be known."""
+        """None when they can't be known."""
         configured = self._partition_counts.get(topic, self._partition_counts.get("*"))
         if configured is not None:
             return range(configured)
@@ -407,8 +398,7 @@ class Router:
     def choose_all(self, topic: str, keys: Keys) -> list[tuple[Target, list[int]]]:
         """Choose a target for each key, by one look at the partitions; raises as `choose` does.
 
-        Returns:
-            Each target with the places of its keys, in order.
+        Returns each target with the places of its keys, in order.
         """
         targets, is_counted, _ = self._metadata.partitions(topic)
         found: dict[Target, list[int]] = {}
@@ -422,7 +412,6 @@ class Router:
         return [pair for pair in zip(targets, places, strict=True) if pair[1]]
 
     def _chosen(self, topic: str, keys: Keys, count: int) -> list[int]:
-        """Choose a number below `count` for each key."""
         partition = self._partition
         chosen: list[int | None] = [None] * len(keys)
         if self._by_java_hash:
@@ -471,10 +460,7 @@ class Router:
 
 
 def _matching(known: TopicPartitions, partition: int | BrokerPartition) -> list[Target]:
-    """The targets that a caller may mean by a partition.
-
-    Raises HermesError if a broker that may have it doesn't answer.
-    """
+    """The targets that a caller may mean; raises HermesError if a broker of them doesn't answer."""
     broker_id: int | None = None
     if isinstance(partition, BrokerPartition):
         broker_id, partition = partition

@@ -52,8 +52,7 @@ class RetryRules(NamedTuple):
 
     Attributes:
         delivery_seconds: how long all tries may take together, above 0.
-        first_pause_seconds: the pause before the second try, 0 or more; each further one is twice
-            as long, up to a second.
+        first_pause_seconds: before the second try, 0 or more; each further pause is twice as long.
         max_retries: how many tries there are after the first; None for as many as the time allows.
     """
 
@@ -83,11 +82,10 @@ class Retries:
 
     @property
     def seconds_left(self) -> float:
-        """How long the try that begins now may take; 0 or less when the time is over."""
         return self._deadline - self._clock()
 
     def next_pause(self) -> float | None:
-        """The seconds to wait before the next try; None when there is to be none."""
+        """None when there is to be no other try."""
         if self._rules.max_retries is not None and self.count >= self._rules.max_retries:
             return None
         first = max(self._rules.first_pause_seconds, _SHORTEST_PAUSE_SECONDS)
@@ -103,11 +101,10 @@ class Sender:
     """Sends items. Threads may share it, each with items of its own.
 
     Args:
-        router: chooses targets, is notified of failures, and chooses again for sets without a key
-            and for those whose partition is gone with its broker.
+        router: chooses targets, also again for sets without a key and for those whose partition is
+            gone with its broker.
         acks: the acknowledgement to wait for; None for none.
-        may_go_without: whether a broker that can't acknowledge, one of Kafka 0.7, is sent to all
-            the same, as with None.
+        may_go_without: whether to send all the same to a broker that can't acknowledge.
     """
 
     def __init__(
@@ -131,10 +128,7 @@ class Sender:
         self._noted: set[str] = set()
 
     def send(self, batches: Sequence[Batch]) -> list[Delivery]:
-        """Send batches of payloads together; every item has its outcome afterwards.
-
-        Returns a delivery per batch, in order.
-        """
+        """Send batches of payloads together; every item has its outcome afterwards."""
         retries = Retries(self._retry_rules)
         deliveries = [Delivery(each, self._router, self._rules) for each in batches]
         pending = [each for delivery in deliveries for each in delivery.sets]
@@ -163,13 +157,11 @@ class Sender:
                 pending += delivery.place_again()
 
     def _has_other_format(self, each: OutgoingSet) -> bool:
-        """Whether a set was refused for its format, and has the other one now."""
         return isinstance(each.outcome, WrongFormatError) and each.encode_again(
             self._rules.codec_of(each.topic), self._rules
         )
 
     def abandon(self) -> None:
-        """Let sends end without further tries."""
         self._abandoned.set()
 
     def _log_what_failed(
@@ -291,8 +283,7 @@ def _produces(sets: Iterable[OutgoingSet]) -> list[ProduceRequest]:
 def _requests(sets: Sequence[OutgoingSet], max_bytes: int) -> Iterator[Sequence[OutgoingSet]]:
     """Put sets together into requests, in order.
 
-    A request is far smaller than what brokers take (100 MiB), and so never holds up others for
-    long; but it holds one set at least.
+    A request is far smaller than what brokers take (100 MiB), so as not to hold up others.
     """
     if len(sets) == 1:
         yield sets

@@ -47,7 +47,8 @@ class SimpleConsumer(Administration):
 
     Every method raises, besides the errors that it documents: BrokerUnavailableError,
     BrokerTimeoutError, RemoteProtocolError (a malformed response), and the BrokerError of the code
-    that the broker responded with.
+    that the broker responded with. A Kafka 0.7 fetches and lists offsets; whatever else it is asked
+    raises UnsupportedRequestVersionError.
 
     Example:
         with SimpleConsumer("localhost:9092") as consumer:
@@ -70,9 +71,6 @@ class SimpleConsumer(Administration):
             when that first matters; False for a Kafka 0.7, which would log the unknown request.
         poll_interval_ms: how often `fetch_waiting` polls a broker without long polls, above 0.
         tls: see `ClientSecurity` for this and the others.
-
-    Attributes:
-        counters: where its fetches are counted.
     """
 
     def __init__(
@@ -144,10 +142,6 @@ class SimpleConsumer(Administration):
 
     def fetch(self, request: FetchRequest) -> FetchedSet:
         """Fetch messages from one partition.
-
-        Example:
-            for message, next_offset in consumer.fetch(FetchRequest("clicks", 0, 0, 1 << 20)):
-                print(message.payload)
 
         Args:
             request: `offset` is where a message starts: a `next_offset` seen before, or one of
@@ -230,14 +224,7 @@ class SimpleConsumer(Administration):
         return self._channel.run(conversations.offsets_before(topic, partition, time, max_offsets))
 
     def metadata(self, topics: Sequence[str] | None = None) -> BrokerMetadata:
-        """Request the broker's id, version, limits, and topics with their partitions.
-
-        Args:
-            topics: which to describe; None for all.
-
-        Raises:
-            UnsupportedRequestVersionError: the broker is Kafka 0.7.
-        """
+        """Request the broker's id, version, limits, and topics (None: all) with partitions."""
         self._channel.require(MetadataRequest.TYPE, "metadata")
         return self._channel.run(conversations.metadata(topics))
 
@@ -245,9 +232,6 @@ class SimpleConsumer(Administration):
         """Find the largest offset, not after the given one, at which a message starts.
 
         It lies between the earliest offset and the high watermark.
-
-        Raises:
-            UnsupportedRequestVersionError: the broker is Kafka 0.7.
         """
         self._channel.require(BoundaryRequest.TYPE, "finding a boundary between messages")
         return self._channel.run(conversations.boundary_before(topic, partition, offset))
@@ -271,14 +255,13 @@ class SimpleConsumer(Administration):
         Returns:
             The whole range, in order and without holes; neighbours differ in time. Stretches begin
             and end where messages do, if the range does. Their time is that of the broker's clock,
-            or None
-            where it is not known: for data from Kafka, or when a crash lost it.
+            or
+            None where it is not known: for data from Kafka, or when a crash lost it.
 
         Raises:
             OffsetOutOfRangeBrokerError: the start is out of range, or became so meanwhile.
             WrongPartitionError: the topic has no such partition.
             ConfigError: interval_ms is below 1.
-            UnsupportedRequestVersionError: the broker is Kafka 0.7.
         """
         self._channel.require(AppendTimesRequest.TYPE, "finding out when messages were appended")
         return self._channel.run(append_times(topic, partition, start, end, interval_ms))
@@ -289,7 +272,6 @@ class SimpleConsumer(Administration):
         Raises:
             NoCoordinationError: the broker has no coordination.
             ClientError: it is reachable only on the broker's own machine, which is not this one.
-            UnsupportedRequestVersionError: the broker is Kafka 0.7 or an older Hermes.
         """
         self._channel.require(CoordinationRequest.TYPE, "telling where coordination is")
         connect = self._channel.run(conversations.coordination())
@@ -312,7 +294,6 @@ class SimpleConsumer(Administration):
 
         Raises:
             UnknownTopicError: the topic doesn't exist (any more).
-            UnsupportedRequestVersionError: the broker is Kafka 0.7.
         """
         self._channel.require(DeleteTopicRequest.TYPE, "deleting a topic")
         self._channel.run(conversations.delete_topic(topic))

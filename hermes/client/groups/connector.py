@@ -165,9 +165,8 @@ class Connector:
     def shutdown(self) -> None:
         """Commit (with auto_commit), leave the group, end the streams. Idempotent.
 
-        In a process that was forked from the member's it does nothing.
-
         A message that the application has not finished with is delivered again, to the next owner.
+        In a process that was forked from the member's it does nothing.
         """
         if self._closed:
             return

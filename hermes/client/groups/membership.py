@@ -90,9 +90,7 @@ class _Outcome(NamedTuple):
 
 
 class Ownership:
-    """Owners and offsets of a group in ZooKeeper, fenced against former owners.
-
-    Threads may share it.
+    """Owners and offsets of a group in ZooKeeper, fenced against former owners. Thread-safe.
 
     Taking a partition is one transaction: the owner's node is created and written once (its version
     is 1 from then on, where other implementations leave 0), and the offset's node is rewritten,
@@ -109,8 +107,7 @@ class Ownership:
     def take(self, claim: Claim) -> Node | None:
         """Become a partition's owner; the claim then has its offset, if one is stored.
 
-        Returns:
-            None, or the node of another owner; `on_change` is called when that is deleted.
+        Returns None, or the node of another owner; `on_change` is called when that is deleted.
 
         Raises:
             InvalidNodeError: a node of the partition can't be used; nothing was taken.
@@ -153,8 +150,7 @@ class Ownership:
     def commit(self, claim: Claim, offset: int) -> bool:
         """Store where to resume; False if the partition is no longer ours, and nothing was stored.
 
-        Raises:
-            CoordinationUnavailableError: the outcome is unknown; try again.
+        Raises CoordinationUnavailableError if the outcome is unknown; try again.
         """
         owner, path = self._places(claim)
         if self._session.session_id != claim.session_id:

@@ -42,12 +42,10 @@ class StreamMessage(NamedTuple):
     """A message of a stream.
 
     Attributes:
-        message: the payload, decoded.
-        topic: its topic.
+        message: the payload, decoded; None for a tombstone.
         partition: its number on the broker.
         offset: where it starts; those within a compressed message share one.
         next_offset: where to resume after it.
-        broker_id: the broker that has the partition.
         key, headers, timestamp_ms: see `StreamRecord`; none for messages of 0.7.
     """
 
@@ -78,8 +76,6 @@ class StreamRecord(StreamMessage):
     """A record of a topic of Kafka's format.
 
     Attributes:
-        message: its value, decoded; None for a tombstone.
-        key: its key; None if it has none.
         headers: pairs of a name and a value.
         timestamp_ms: ms since 1970; None if it has none.
     """
@@ -175,7 +171,6 @@ class Claim:
             return self._finished
 
     def start_at(self, offset: int) -> None:
-        """Resume at an offset; forgets what was fetched."""
         with self.lock:
             self.epoch += 1
             self._chunks.clear()
@@ -212,7 +207,6 @@ class Claim:
         return min(room, most) if 2 * room >= most or not self._chunks else 0
 
     def add(self, messages: FetchedSet, epoch: int) -> None:
-        """Add what was fetched at `fetch_offset`."""
         if not len(messages):
             return
         with self.lock:
@@ -372,16 +366,10 @@ class MessageStream(core.Supply[StreamMessage]):
         self._closed = self._is_forked = False
 
     def poll(self, reader: object) -> StreamMessage | None:
-        """Take the next message if there is one now; for readers that must not wait.
+        """Take the next message if there is one now, for readers that must not wait.
 
-        It finishes the last one, as `next` does.
-
-        Args:
-            reader: identifies the caller to `finish_if_reader`.
-
-        Raises:
-            StopIteration: the connector is shut down.
-            HermesError: as `next`.
+        It finishes the last one, and raises, as `next` does. The reader identifies the caller to
+        `finish_if_reader`.
         """
         self._reader = reader
         message = self._take()
@@ -423,14 +411,12 @@ class MessageStream(core.Supply[StreamMessage]):
         self._set_paused(partitions, True)
 
     def resume(self, *partitions: tuple[str, BrokerPartition]) -> None:
-        """Undo `pause`."""
         self._set_paused(partitions, False)
 
     def seek(self, topic: str, partition: BrokerPartition, offset: int) -> None:
         """Continue in a partition at an offset where a message starts.
 
-        Raises:
-            ClientError: the stream does not own the partition.
+        Raises ClientError if the stream does not own the partition.
         """
         with self.lock:
             for claim in self._claims:

@@ -225,7 +225,6 @@ class RetryingConsumer:
 
 
 def _producer_config(config: ConsumerConfig) -> ProducerConfig:
-    """The settings of what stores messages that failed."""
     return ProducerConfig(
         acks="flushed",
         delivery_timeout=f"{_DELIVERY_SECONDS}s",

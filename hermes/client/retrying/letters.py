@@ -36,10 +36,7 @@ class Letter:
     """A message that failed, in a retry topic or among the dead letters.
 
     Attributes:
-        topic: where it was published at first.
-        broker: the id of the broker that has it there.
-        partition: its partition there.
-        offset: where it starts in that partition; those within a compressed message share one.
+        topic, broker, partition, offset: where it was published at first.
         attempts: how many times it has failed, 1 or more.
         first_failed_ms, failed_ms: when it failed first and last, in ms since 1970.
         reason: why it failed last; the class of the exception and its text, shortened.

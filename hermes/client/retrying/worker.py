@@ -49,7 +49,6 @@ class WorkerContext:
     """What the workers of a consumer share.
 
     Attributes:
-        decode: makes a value of a topic and a payload; None if payloads are the values.
         publish: stores a payload in a topic, on disk when it returns; the key, the last argument,
             chooses the partition.
         timeout_seconds: for how long there may be no message for any worker; None for ever.
@@ -174,7 +173,6 @@ class Worker:
         return found
 
     def _wait(self) -> None:
-        """Wait until there may be something to do; raises ConsumerTimeoutError."""
         now = self._shared.clock()
         dues = [each.until for each in self._held.values() if each.until]
         dues += [each.due for each in self._sources if each.in_hand is not None]
@@ -231,10 +229,7 @@ class Worker:
     def _seconds_left(
         self, place: _Place, message: StreamMessage, rung: Rung, letter: Letter
     ) -> float:
-        """How long to wait until a message is due.
-
-        No longer than its delay, whatever the clock says of the machine on which it failed.
-        """
+        """No longer than its delay, whatever the clock says of the machine on which it failed."""
         shared = self._shared
         delay = shared.ladder.delay(rung.level)
         seconds = min(delay, delay - (shared.now_ms() - letter.failed_ms) / 1000)
@@ -321,7 +316,6 @@ class Worker:
         letter: Letter,
         error: HermesError,
     ) -> None:
-        """Put a message back that can't be sent on; the pauses grow."""
         self._shared.counters.count(unsent=1)
         held = self._hold(source, place, message, 0.0)
         pause = growing_pause(_FIRST_PAUSE_SECONDS, held.failures, _LONGEST_PAUSE_SECONDS)
