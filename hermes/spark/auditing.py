@@ -147,8 +147,7 @@ def audited_batches(
     Args:
         function: what handles a micro-batch; it gets the values as they are.
         name: the stream's; the tier is `spark:NAME`.
-        audit_to: the cluster that the reports go to.
-        window_ms: how long windows are; the same in all tiers.
+        audit_to, window_ms: as for `audit_loads`.
 
     Returns:
         A function of the micro-batch and its number. It raises ClientError when the report could

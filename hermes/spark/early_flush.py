@@ -80,7 +80,6 @@ def _files(directory: Path) -> Iterator[tuple[Path, os.stat_result]]:
 
 
 def _flush(path: Path, sync: Callable[[Path], None]) -> bool:
-    """Flush a file; whether it was still there."""
     try:
         sync(path)
     except OSError as error:

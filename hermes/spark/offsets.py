@@ -41,7 +41,6 @@ Offsets: TypeAlias = dict[TopicPartition, int]
 
 
 def nested(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
-    """Offsets as JSON has them: by topic, then by the partition's name; both sorted."""
     result: dict[str, dict[str, int]] = {}
     for each, offset in sorted(offsets.items()):
         result.setdefault(each.topic, {})[each.name] = offset
@@ -49,7 +48,7 @@ def nested(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
 
 
 def unnested(value: Mapping[str, Mapping[str, int]]) -> Offsets:
-    """The reverse of `nested`. ValueError says where it has another shape."""
+    """The reverse of `nested`. Raises ValueError."""
     return dict(sorted(_pairs(value)))
 
 

@@ -52,7 +52,7 @@ def selected_partitions(
 
 
 def present_partitions(cluster: ClusterReader, selection: Selection) -> list[TopicPartition]:
-    """The partitions that are read, as they exist now, sorted; none at all is not an error."""
+    """As `selected_partitions`; none at all is not an error."""
     return _wanted(_found(cluster, selection, whole=False), selection)
 
 
@@ -267,7 +267,6 @@ def plan(
 
 
 def packed(ranges: Iterable[ReadRange], most_bytes: int) -> Iterator[tuple[ReadRange, ...]]:
-    """Put neighbouring ranges together, up to a size; a larger one stays alone."""
     waiting: list[ReadRange] = []
     room = most_bytes
     for each in ranges:
@@ -281,7 +280,6 @@ def packed(ranges: Iterable[ReadRange], most_bytes: int) -> Iterator[tuple[ReadR
 
 
 def _pieces(sizes: Mapping[TopicPartition, int], least: int) -> dict[TopicPartition, int]:
-    """How many tasks each partition gets: by its size, one at least."""
     total = sum(sizes.values())
     counts = {each: max(1, least * size // total) for each, size in sizes.items()}
     for _ in range(sum(counts.values()), least):

@@ -36,7 +36,6 @@ class Behind(NamedTuple):
     """How far a source of a stream is behind, as of its last micro-batch, in bytes of the logs.
 
     Attributes:
-        partitions: how many it reads.
         maximum: of the partition that is furthest behind.
         minimum: of the one that is least behind.
     """
@@ -57,17 +56,13 @@ class Behind(NamedTuple):
 
 
 def behind_latest(source: Mapping[str, Any]) -> Behind | None:
-    """Return the lag of a stream's source.
+    """Return the lag of one of `sources` of a `StreamingQueryProgress`.
+
+    None for a source that isn't Hermes', or that has planned nothing yet.
 
     Example:
         for source in query.lastProgress.sources:
             print(behind_latest(source))
-
-    Args:
-        source: of `sources` of a `StreamingQueryProgress`.
-
-    Returns:
-        The figures; None for a source that isn't Hermes', or that has planned nothing yet.
     """
     ends, latest = (_offsets(source.get(name)) for name in ("endOffset", "latestOffset"))
     if not ends or not latest:

@@ -63,7 +63,6 @@ class Narrowing:
 
     @classmethod
     def of(cls, filters: Iterable[Any]) -> "Narrowing":
-        """Make it of filters that all hold; those that can't be used are left out."""
         tests: dict[str, tuple[_Test, ...]] = {}
         offsets, times = Span(), Span()
         for each in filters:

@@ -66,8 +66,6 @@ class ReadRange:
 
 @dataclass(frozen=True, eq=False)
 class ReadTask(InputPartition):
-    """What one task reads, one range after the other; pickled for the worker."""
-
     ranges: tuple[ReadRange, ...]
 
 
@@ -153,7 +151,6 @@ class _Times(NamedTuple):
     unknown: npt.NDArray[np.bool_]
 
     def column(self, offsets: npt.NDArray[np.int64], kind: pa.DataType) -> pa.Array:
-        """The times of messages, whose offsets are in order; the last counts for all later ones."""
         # Thousands of messages share a time: few are looked up.
         bounds = np.searchsorted(offsets, self.ends[:-1])
         counts = np.append(bounds, len(offsets))

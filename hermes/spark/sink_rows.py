@@ -206,7 +206,6 @@ def _places(schema: StructType, options: SinkOptions, ignored: frozenset[str]) -
 
 
 def _are_headers(kind: DataType) -> bool:
-    """Whether an array holds names and bytes, whatever their columns are called."""
     element = kind.elementType if isinstance(kind, ArrayType) else None
     kinds = (
         [type(each.dataType) for each in element.fields] if isinstance(element, StructType) else []

@@ -123,8 +123,8 @@ def sliding_counts(
 
     Args:
         df, time, by, watermark, totals: as for `tumbling_counts`.
-        width: of a window; at least `slide`.
-        slide: from one window's start to the next; at least 1 ms.
+        width: of a window; at least `slide`, which is at least 1 ms.
+        slide: from one window's start to the next.
     """
     slide_ms = as_ms(slide, "slide", least_ms=1)
     # Spark would silently leave out rows between the windows.
@@ -380,7 +380,6 @@ def top_n(
 def _of_closed_groups(
     df: DataFrame, n: int, by: str, groups: list[str], others: list[str]
 ) -> DataFrame:
-    """Rank by a second aggregation, which Spark runs after the first in mode `append`."""
     if "window" not in groups:
         raise ConfigError(
             "per", "a stream is ranked per window; rank other groups within foreachBatch"
@@ -393,8 +392,6 @@ def _of_closed_groups(
 
 
 def _comparator(names: list[str]) -> Any:
-    """Compare two structs: the first field descending, the others ascending."""
-
     def compare(left: Column, right: Column) -> Column:
         number, *others = [(left.getField(name), right.getField(name)) for name in names]
         # Swapped, so that the largest comes first and null last.

@@ -60,18 +60,14 @@ def decode_avro(
         good.groupBy("decoded.page").count().show()
 
     Args:
-        df: a DataFrame, of a batch or of a stream.
+        df: of a batch or of a stream.
         schema: the record's schema, with which all values were written: what `json.load` returns,
             or the JSON text.
         reader_schema: the schema to resolve them to, by Avro's rules: fields left out, renamed,
             with defaults. None to take them as they were written.
         column: the binary column.
-        into: the name of the column with the decoded struct.
-        dead_letter: the name of the column with the reason.
-
-    Returns:
-        `df` with two more columns: `into`, null for dead letters, and `dead_letter`, null for
-        good values.
+        into: the name of the column with the decoded struct, null for dead letters.
+        dead_letter: the name of the column with the reason, null for good values.
 
     Raises:
         ConfigError: an argument is wrong; the text names it, and the field of a schema.
@@ -151,12 +147,7 @@ def with_decoded_avro(
     into: str,
     dead_letter: str,
 ) -> DataFrame:
-    """Add the two columns, of values in a column that was checked.
-
-    Args:
-        rules: how they were written, and are to be read.
-        kind: the type of the decoded struct.
-    """
+    """Add the two columns, of values in a column that was checked, as structs of a `kind`."""
     from hermes.spark.decoding import avro_values
 
     arrow = avro_values.to_arrow(kind)

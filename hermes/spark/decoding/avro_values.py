@@ -71,28 +71,17 @@ _UNFIT: Final = (pa.ArrowException, OverflowError, TypeError, ValueError)
 
 
 def schema_text(schema: Any, argument: str) -> str:
-    """Write a schema as JSON, with which it travels to the workers.
-
-    Raises:
-        ConfigError: it isn't an Avro schema, or not one of a record, or has a type without a
-            counterpart.
-    """
+    """Write a schema as JSON, with which it travels to the workers. Raises ConfigError."""
     found = _parsed(schema, argument)
     _translated(found, argument)
     return found.text
 
 
 def to_spark(text: str, argument: str, referenced: tuple[str, ...] = ()) -> spark.StructType:
-    """Find Spark's type for a record's schema.
+    """Find Spark's type for a record's schema, and those that it refers to, in dependency order.
 
-    To Spark every field is nullable, since dead letters are null.
-
-    Args:
-        argument: what errors name.
-        referenced: the schemas that it refers to, in dependency order.
-
-    Raises:
-        ConfigError: a type has no counterpart; the text names the field.
+    To Spark every field is nullable, since dead letters are null. A ConfigError about a type
+    without a counterpart names `argument` and the field.
     """
     return _translated(_parsed(text, argument, referenced), argument)
 
@@ -114,8 +103,6 @@ def to_arrow(kind: spark.DataType) -> pa.DataType:
 
 
 class _Translation:
-    """Translates one schema; errors name `argument`."""
-
     def __init__(self, argument: str) -> None:
         self._argument = argument
 
@@ -176,7 +163,6 @@ class AvroFormat(NamedTuple):
         reader: the schema to resolve them to, as JSON; None to take them as they are.
         registry: the URL of the registry that has the writers' schemas, instead of `writers`.
         referenced: the schemas that the reader's refers to, in dependency order.
-        identity: the client of the registry.
     """
 
     writers: tuple[tuple[int | None, str], ...]
@@ -189,13 +175,9 @@ class AvroFormat(NamedTuple):
 def decode_batch(
     payloads: Iterable[bytes | None], rules: AvroFormat, kind: pa.DataType
 ) -> pa.Array:
-    """Decode payloads.
+    """Decode payloads to a struct array (value, reason), one of the two null in each place.
 
-    Returns:
-        A struct array (value, reason), exactly one of the two null in each place.
-
-    Raises:
-        HermesError: the registry can't be reached, or refused; no payload is to blame.
+    A HermesError is the registry's: no payload is to blame.
     """
     decode = _decoder(rules)
     values: list[Any] = []

@@ -287,7 +287,6 @@ def sync_log(store: FileStore) -> None:
 
 
 def sync_files(store: FileStore, files: Sequence[DataFile]) -> None:
-    """Flush files that are to be added, and the folders that they are in."""
     _sync_names(store, [each.name for each in files])
 
 

@@ -58,10 +58,8 @@ def clean_up(
         print(clean_up("/data/clicks").removed_bytes)
 
     Args:
-        target: the directory, or an address of S3 or HDFS.
+        target, storage, files: as for `load`.
         spark: a session, or a function that starts one, for HDFS and for S3 as Spark is set up.
-        storage: as for `load`.
-        files: the file system of a directory; for tests.
 
     Raises:
         LoadTargetError: it isn't a target of loads, or is damaged.
@@ -95,7 +93,6 @@ def remove_plans(store: FileStore, state: JournalSnapshot) -> None:
 def _attempts(
     target: LoadTarget, journal: Journal
 ) -> tuple[int, list[str], list[str], dict[str, int]]:
-    """The last load, attempts that can't count, those that may, and files that don't count."""
     store = target.store
     # What is listed first can't become part of the data afterwards: files follow their commit.
     listed = {each.name: each.size_bytes for each in store.walk(DATA)}

@@ -74,12 +74,10 @@ def compact(
         print(compact("/data/clicks").folders)
 
     Args:
-        target: the directory, or an address of S3 or HDFS.
+        target, storage, files: as for `load`.
         topics: only folders of these; empty for all.
         target_bytes: files of this size are left alone, and new ones reach it; 64 KiB or more.
         spark: a session, or a function that starts one, for HDFS and for S3 as Spark is set up.
-        storage: as for `load`.
-        files: the file system of a directory; for tests.
 
     Raises:
         ConfigError: `target_bytes` is too small.
@@ -193,7 +191,6 @@ def _written(
 
 
 def _groups(store: FileStore, files: Sequence[LoadedFile], group_bytes: int) -> Iterator[pa.Table]:
-    """The rows of files, in pieces of a good size for a row group."""
     held: list[pa.RecordBatch] = []
     for file in files:
         count = 0
@@ -225,7 +222,6 @@ def _batches(store: FileStore, file: LoadedFile) -> Iterator[pa.RecordBatch]:
 
 
 def _codec(store: FileStore, file: LoadedFile) -> str:
-    """How the first of the files is compressed, as the writer calls it."""
     with store.open(file.name) as opened, pq.ParquetFile(opened) as source:
         groups = source.metadata
         if not groups.num_row_groups or not groups.row_group(0).num_columns:

@@ -50,7 +50,6 @@ def read_runs(store: FileStore, topic: str, file: LoadedFile) -> tuple[int, int,
 
 
 def overlaps(ranges: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """What ranges of offsets have in common with one another."""
     reached = -1
     for start, end in sorted(ranges):
         if start < reached:
@@ -61,7 +60,6 @@ def overlaps(ranges: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
 def difference(
     ranges: Sequence[tuple[int, int]], others: Sequence[tuple[int, int]]
 ) -> Iterator[tuple[int, int]]:
-    """What is in some ranges of offsets, and not in others."""
     for start, end in sorted(ranges):
         for begin, stop in sorted(others):
             if start < begin < end:

@@ -62,14 +62,12 @@ def expire(
         print(expire("/data/clicks", "90d").messages)
 
     Args:
-        target: the directory, or an address of S3 or HDFS.
+        target, storage, files: as for `load`.
         older_than: an age, as in `90d`: a day is removed if it ended longer ago than that; or the
             first day, or hour, that is kept: `2026-10-01`, `2026-10-01T05` (UTC).
         topics: only what was loaded from these; empty for all.
         dry_run: only report what would be removed.
         spark: a session, or a function that starts one, for HDFS and for S3 as Spark is set up.
-        storage: as for `load`.
-        files: the file system of a directory; for tests.
         clock: returns the time in seconds since 1970; for tests.
 
     Raises:

@@ -78,7 +78,6 @@ class Journal:
         )
 
     def list_all(self) -> None:
-        """Find the files of loads by the first release, which has listed none."""
         for number, load in list(self.state.unlisted.items()):
             found = data_files(self._store, load.directory)
             files = [LoadedFile(each.name, each.size_bytes, each.rows, number) for each in found]
@@ -237,7 +236,6 @@ class Journal:
             self._store.delete_tree(entry.attempt)
 
     def migrate(self) -> None:
-        """Give a target of the first release a summary with all its files."""
         if self.state.unlisted:
             self.list_all()
             self.publish()

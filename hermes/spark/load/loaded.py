@@ -34,8 +34,7 @@ def read_loaded(
 
     Args:
         spark: the session to read with.
-        target: the directory, or an address of S3 or HDFS.
-        storage: as for `load`.
+        target, storage: as for `load`.
 
     Returns:
         The loads that are committed now; no rows when there are none yet.
@@ -79,9 +78,8 @@ def loaded_files(
         duckdb.read_parquet(loaded_files("/data/clicks"), hive_partitioning=True)
 
     Args:
-        target: the directory, or an address of S3 or HDFS.
+        target, storage: as for `load`.
         spark: a session, or a function that starts one, for HDFS and for S3 as Spark is set up.
-        storage: as for `load`.
 
     Returns:
         Paths, or addresses as `target` is one, sorted.

@@ -67,10 +67,8 @@ def verify(
         assert not verify("/data/clicks").problems
 
     Args:
-        target: the directory, or an address of S3 or HDFS.
+        target, storage, files: as for `load`.
         spark: a session, or a function that starts one, for HDFS and for S3 as Spark is set up.
-        storage: as for `load`.
-        files: the file system of a directory; for tests.
 
     Raises:
         LoadTargetError: it isn't a target of loads, or a record is damaged.
@@ -153,7 +151,6 @@ class _Comparison:
         return plan
 
     def _compare_start(self, plan: Plan, before: Plan | None) -> None:
-        """A load starts where the last one ended."""
         if before is None or before.number != plan.number - 1:
             return
         for partition, (start, _) in plan.ranges.items():

@@ -67,13 +67,9 @@ class FileStore(Protocol):
     def create(self, name: str, content: bytes) -> bool:
         """Create a file, whole and durable, if its name is free. Its directory was prepared.
 
-        Returns:
-            Whether the name now stands for this content. False when it stands for another: that
-            file is left as it is.
-
-        Raises:
-            OSError: the store is full or fails. Unless the name was given already, nothing remains.
-            LoadTargetError: the store can't do this, or doesn't permit it.
+        False when the name stands for another content: that file is left as it is. LoadTargetError
+        if the store can't do this, or doesn't permit it. After an OSError nothing remains, unless
+        the name was given already.
         """
 
     def make_directory(self, directory: str) -> None:
@@ -107,6 +103,6 @@ class FileStore(Protocol):
 
 
 def innermost_first(directory: str) -> list[str]:
-    """A directory and those above it, without the outermost one: `a/b/c` and `a/b`."""
+    """A directory and those above it, but for the outermost one: `a/b/c` and `a/b`."""
     above = (each.as_posix() for each in PurePosixPath(directory).parents)
     return [each for each in (directory, *above) if "/" in each]
