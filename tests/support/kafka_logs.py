@@ -1,6 +1,5 @@
 """Logs of Kafka's format for tests of the storage: batches, and reading everything back."""
 
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -102,7 +101,7 @@ def read_batches(
         with log.read(offset, max_bytes, whole_first=True) as part:
             if not part.length:
                 break
-            data = os.pread(part.fileno(), part.length, part.position)
+            data = log.files.pread(part.fileno(), part.length, part.position)
         read = batches_in(data)
         assert read
         assert read[0][0].next_offset > offset

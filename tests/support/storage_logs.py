@@ -1,6 +1,5 @@
 """Small things that tests of the storage share: messages, logs, and reading everything back."""
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -65,7 +64,7 @@ def read_all(log: Log, offset: int | None = None, max_bytes: int = 1 << 30) -> b
         with log.read(offset, max_bytes) as part:
             if not part.length:
                 return b"".join(parts)
-            parts.append(os.pread(part.fileno(), part.length, part.position))
+            parts.append(log.files.pread(part.fileno(), part.length, part.position))
             assert len(parts[-1]) == part.length
             offset += part.length
 
