@@ -13,6 +13,7 @@ what:
 - `offsets_before`, `offset_at_time`, `latest_timestamp`, `boundary_before`, `append_times`,
   `segment_infos`: any thread; they read a little (the boundary and what goes by messages'
   timestamps sometimes more), so a worker thread is the better place.
+- `commit`: any thread.
 - `flush`, `delete_oldest`, `delete_records`, `delete`, `check_directory`, `reopen`, `open`,
   `close`, `exchange.replace`, `sources.begin`: worker threads; they wait for the disk, and for each
   other where they must.
@@ -60,26 +61,14 @@ class Log:
     Made offline; `open` brings it into service. `DataDirectory` does that for all partitions.
 
     Args:
-        topic: the topic's name.
-        partition: the partition's number.
-        directory: the partition's directory.
-        settings: the topic's settings.
         files: the file layer; the operating system's unless given.
         descriptors: opens segments; a cache of its own unless given.
-        log_format: what its segments hold; Kafka 0.7's messages unless given.
-        topic_id: the topic's id, of Kafka's format.
-        checkpoints: what the data directory says of its logs of Kafka's format; those of the
-            directory above unless given.
+        topic_id: the topic's id, if its format has ids and it is known.
+        checkpoints: the data directory's; those of the directory above unless given.
 
     Attributes:
-        topic, partition, directory: as given.
-        format: what its segments hold.
         counts_messages: whether its offsets count messages; else they count bytes.
-        sidecar: what its format keeps beside its segments.
         producers: what is known of idempotent producers; None in a format that has none.
-        sources: what mirrors have appended to it.
-        exchange: exchanges complete segments.
-        replica: makes it the same as another copy.
         damage: what is known to be damaged, by segment. Replaced as a whole by whoever looks.
     """
 
@@ -283,20 +272,12 @@ class Log:
         return view.bases[count] if count else view.earliest
 
     def check_readable(self) -> None:
-        """Refuse to say where a log begins and ends that could not be opened: nobody knows.
-
-        Raises:
-            LogOfflineError: it couldn't, or was closed.
-        """
+        """Raise `LogOfflineError` for a log that was never opened: nobody knows where it ends."""
         if not self._state.view.bases:
             self._state.check_online()
 
     def check_online(self) -> None:
-        """Make sure that the log takes appends.
-
-        Raises:
-            LogOfflineError: it doesn't; `reopen` must come first.
-        """
+        """Raise `LogOfflineError` when the log takes no appends: `reopen` must come first."""
         self._state.check_online()
 
     # -- append and flush -----------------------------------------------------------------------
@@ -315,7 +296,7 @@ class Log:
             now_ms: ms since 1970.
 
         Returns:
-            The offset of the first byte.
+            The offset of the first message.
 
         Raises:
             DiskFullError: nothing of it remains; the same append may succeed later.
@@ -453,30 +434,22 @@ class Log:
             known.
 
         Raises:
-            LogOfflineError: the log could not be opened at all, or was closed.
-            StorageError: a segment can't be looked at.
+            StorageError: as for `boundary_before`.
         """
         return self._through_view(self._reader.offsets_before, time_ms, max_offsets, now_ms)
 
     def offset_at_time(self, time_ms: int) -> TimestampedOffset | None:
         """Find the first visible message whose own timestamp is not before a time. Blocks.
 
-        For a log of Kafka's format; `offsets_before` goes by when something was appended.
-
-        Args:
-            time_ms: ms since 1970.
-
-        Returns:
-            Its offset and timestamp; None when no message is that late.
+        Where the format has timestamps; `offsets_before` goes by when something was appended.
 
         Raises:
-            LogOfflineError: the log could not be opened at all, or was closed.
-            StorageError: a segment can't be read, or the log is of another format.
+            StorageError: as for `boundary_before`, or messages have no timestamps.
         """
         return self._through_view(self._reader.offset_at_time, time_ms)
 
     def latest_timestamp(self) -> TimestampedOffset | None:
-        """Find the first of the messages with the largest timestamp. As `offset_at_time`."""
+        """Find the first of the messages with the largest timestamp; else as `offset_at_time`."""
         return self._through_view(self._reader.latest_timestamp)
 
     def boundary_before(self, offset: int) -> int:
@@ -485,13 +458,9 @@ class Log:
         Args:
             offset: any offset from the earliest on; beyond the visible end it means that end.
 
-        Returns:
-            An offset from the earliest to the visible end.
-
         Raises:
             OffsetOutOfRangeError: the offset is before the earliest.
-            LogOfflineError: the log could not be opened at all, or was closed.
-            StorageError: the segment can't be read.
+            StorageError: the log could not be opened, or the segment can't be read.
         """
         limit = self.settings.max_message_bytes
         return self._through_view(self._reader.boundary_before, offset, limit)
@@ -514,8 +483,7 @@ class Log:
 
         Raises:
             OffsetOutOfRangeError: the start is before the earliest or beyond the visible end.
-            LogOfflineError: the log could not be opened at all, or was closed.
-            StorageError: an index can't be opened now.
+            StorageError: as for `boundary_before`, of an index.
         """
         while True:
             found = self._through_view(self._reader.append_times, start, end, interval_ms, max_runs)
@@ -526,10 +494,7 @@ class Log:
                 return found
 
     def segment_infos(self) -> tuple[SegmentInfo, ...]:
-        """Describe the segments, for retention policies and people.
-
-        Returns:
-            A tuple, oldest first; the last one is active. Empty for a log never opened.
+        """Describe the segments, the oldest first; the last one is active.
 
         Raises:
             StorageError: a segment can't be looked at.
@@ -566,7 +531,7 @@ class Log:
                 then syncs its parent as well.
 
         Returns:
-            What recovery did; None when there was nothing to recover.
+            None when there was nothing to recover.
 
         Raises:
             CorruptLogError: the segments don't fit together; the log stays offline, untouched.
@@ -578,18 +543,14 @@ class Log:
         """Bring an offline log back: read its tail, keep what is valid, write and sync it again.
 
         Blocks. A log that is online is left as it is. The files are looked for again, by their
-        names; the log only comes back when everything that was visible exists.
-
-        Args:
-            now_ms: ms since 1970.
+        names; the log only comes back when everything that was flushed exists.
 
         Returns:
-            What was found; `dropped_bytes` are bytes of appends that were accepted, but
-            never flushed.
+            What was found; `dropped_bytes` are of appends that were accepted, but never flushed.
 
         Raises:
             CorruptLogError: the segments don't fit together; still offline.
-            LogOfflineError: the disk still fails, something that was visible is missing, or the
+            LogOfflineError: the disk still fails, something that was flushed is missing, or the
                 log was closed; still offline.
         """
         return self._opening.reopen(now_ms)
@@ -647,22 +608,15 @@ class Log:
         return self._deletion.oldest(count, expected_end)
 
     def delete_records(self, offset: int) -> int:
-        """Let the log begin at an offset from now on. Blocks; any worker thread.
+        """Let the log begin at an offset from now on; where it begins then. Blocks; worker threads.
 
-        For a log of Kafka's format. Segments that lie before it as a whole are deleted; of the
-        others nothing is, but no reader gets at it any more.
-
-        Args:
-            offset: the first one that is kept; before the earliest one nothing changes.
-
-        Returns:
-            The earliest offset now.
+        Segments that lie before it as a whole are deleted; of the others nothing is, but no reader
+        gets at it any more. An offset before the earliest one changes nothing.
 
         Raises:
             OffsetOutOfRangeError: the offset is beyond the visible end.
             LogOfflineError: the log is offline; nothing was changed.
-            StorageError: the disk refused, or the log is of another format; as for
-                `delete_oldest`.
+            StorageError: as for `delete_oldest`; or the format has whole segments only.
         """
         return self._deletion.records(offset)
 
@@ -682,10 +636,7 @@ class Log:
         """Delete the log with its directory, oldest segment first: what a crash leaves is a log.
 
         Slices that are held stay readable until they are released. The caller syncs the parent
-        directory.
-
-        Returns:
-            How many bytes of messages were deleted.
+        directory. Returns how many bytes of messages were deleted.
 
         Raises:
             StorageError: a file or the directory can't be deleted (files that aren't ours are

@@ -90,7 +90,7 @@ def _make_registry(path: Path) -> None:
     for number in range(1, 4):
         event = {"event": "mode-changed", "subject": f"s{number}", "mode": "READONLY"}
         after = f"r{number - 1}" if number > 1 else ""
-        replica.take(
+        replica.read_message(
             number, number + 1, encode_record(LogRecord(number, after, f"r{number}", event))
         )
     Snapshots(SnapshotFile(path / SNAPSHOT_NAME), replica).write(HomeBroker(2, "localhost", 9092))
@@ -101,7 +101,7 @@ def _look_at_registry(path: Path) -> Seen:
     try:
         value = SnapshotFile(path / SNAPSHOT_NAME).read()
         assert value is not None
-        replica.use(value)
+        replica.restore(value)
     except (StorageError, ValueError) as error:
         return Seen({}, [str(error)])
     return Seen({"registry": (replica.to_json(), value["home"])}, [])
