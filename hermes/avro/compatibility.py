@@ -80,7 +80,7 @@ class _SchemaPair:
 
 
 class _PairGraph:
-    """All pairs that the comparison of two schemas comes to."""
+    """All pairs of types in the comparison of two schemas."""
 
     def __init__(self) -> None:
         self._pairs: dict[tuple[int, int], _SchemaPair] = {}
@@ -99,7 +99,7 @@ class _PairGraph:
         return root
 
     def spread(self) -> None:
-        """Make incompatible what depends on what is incompatible."""
+        """Propagate incompatibility to the pairs that depend on a pair."""
         bad = [each for each in self._pairs.values() if _is_bad(each)]
         for each in bad:
             each.is_bad = True
@@ -126,7 +126,7 @@ class _PairGraph:
                     return
                 yield f"{path}{end}: {fault}"
             if pair.is_choice and not _same_shape(pair):
-                continue  # what is wrong with each branch says nothing
+                continue  # the faults of each branch say nothing
             for end, part in pair.parts:
                 if not part.is_bad or id(part) in seen:
                     continue

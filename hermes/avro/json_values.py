@@ -82,7 +82,7 @@ def _without_infinities(value: Any) -> Any:
 
 
 class _Conversion:
-    """Converts JSON by a schema; `finish` makes of a primitive value what it stands for."""
+    """Converts JSON by a schema; `finish` converts primitive values."""
 
     def __init__(self, finish: Callable[[Any, AvroType], Any]) -> None:
         self._finish = finish

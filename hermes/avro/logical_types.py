@@ -12,7 +12,7 @@ from fastavro.read import LOGICAL_READERS
 
 from hermes.avro.graph import AvroType
 
-#: The logical type's name, and what fastavro is told in its place.
+#: The logical type's name, and the one that fastavro gets in its place.
 DECIMAL: Final = "decimal"
 OWN_DECIMAL: Final = "hermes-decimal"
 
@@ -25,7 +25,7 @@ _CONTEXT: Final = Context(prec=_MOST_DIGITS)
 
 
 def logical_value(value: Any, kind: AvroType) -> Any:
-    """What a primitive or fixed value, as its bytes say it, stands for by its logical type."""
+    """Apply its logical type to a primitive or fixed value, read from its bytes."""
     logical = kind.properties.get("logicalType")
     name = OWN_DECIMAL if logical == DECIMAL else logical
     read: Any = LOGICAL_READERS.get(f"{kind.kind}-{name}")

@@ -1,6 +1,6 @@
 """The schema registry: schemas have ids, are immutable, and follow rules of compatibility.
 
-A state machine fed by events, and what asks it over HTTP in the shape of Confluent's registry.
+A state machine fed by events, and over it the HTTP interface of Confluent's registry.
 
     errors            Confluent's codes
     limits            how much one call may ask
@@ -36,5 +36,5 @@ A state machine fed by events, and what asks it over HTTP in the shape of Conflu
     monitoring        `/metrics` and `/health` of a registry in a process of its own
     wiring            a registry put together and served
 
-What is above `log_records` knows no clock and no file, and what is above `rest` no Twisted.
+Modules above `log_records` know no clock and no file, those above `rest` no Twisted.
 """

@@ -71,7 +71,7 @@ class AppendQueue:
                 self._queue.append(_Queued(value, size, done))
                 self._changed.notify_all()
                 return done
-            if not is_stale:  # what that writer decides from now on stands on what never comes
+            if not is_stale:  # that writer's further decisions follow one that never comes
                 self._generation += 1
         if is_stale:
             done.set_exception(unavailable("this registry does not lead any more; try again"))

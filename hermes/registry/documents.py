@@ -77,7 +77,7 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def _check_size(value: Any) -> None:
-    """Walk level by level: recursion is what is guarded against here."""
+    """Walk level by level, since recursion is the danger."""
     count, level = 0, [value]
     for _ in range(MAX_DEPTH + 1):
         count += len(level)

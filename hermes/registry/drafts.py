@@ -59,7 +59,7 @@ def read_draft(draft: Draft, state: RegistryState, *, normalize: bool = False) -
         text = _read_avro_text(draft.text, referred).text
         return StoredSchema(AVRO, text, references, draft.metadata, draft.rule_set)
 
-    # Each is looked at twice: ahead of the writer, and by it.
+    # Each is read twice: ahead of the writer, and by it.
     key = draft, references, normalize, _key("", referred)
     return _DRAFTS.get(key, len(draft.text), read)
 

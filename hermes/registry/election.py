@@ -24,7 +24,7 @@ from hermes.security import PLAIN, ClientSecurity
 
 _log = logging.getLogger(__name__)
 
-#: Where the leader stands.
+#: The leader's node.
 LEADER_PATH: Final = "/registry/leader"
 
 _RETRY_SECONDS: Final = 1.0

@@ -17,7 +17,7 @@ from hermes.errors import CoordinationError, HermesError, InvalidNodeError
 from hermes.quoting import quoted
 from hermes.security import PLAIN, ClientSecurity
 
-#: Where the home's broker id stands.
+#: The node with the home's broker id.
 HOME_PATH: Final = "/registry/home"
 
 

@@ -28,7 +28,7 @@ _CONNECT_SECONDS: Final = 2.0
 
 
 class WrongTopicError(HomeError):
-    """The home's topic isn't the one that was read so far; somebody has to do something."""
+    """The home's topic isn't the one that was read so far; an operator has to act."""
 
 
 class TopicMessage(NamedTuple):

@@ -26,5 +26,5 @@ MAX_REFERENCES: Final = 1000
 #: How many characters of older versions a schema is compared with.
 MAX_COMPARED_CHARACTERS: Final = 5_000_000
 
-#: How many versions `GET /schemas` lists, unless it is asked for fewer or more.
+#: How many versions `GET /schemas` lists by default.
 LISTED_SCHEMAS: Final = 1000

@@ -197,7 +197,7 @@ def config(state: RegistryState, subject: str | None, *, or_global: bool) -> dic
 
 
 def settings_of(state: RegistryState, subject: str) -> dict[str, Any]:
-    """What goes for a subject: its own settings before those of all."""
+    """The settings in force for a subject: its own before those of all."""
     whole = {"compatibilityLevel": DEFAULT_LEVEL, **_config(state, None)}
     return {**whole, **_config(state, subject)}
 

@@ -159,7 +159,7 @@ class RegistryResource(Resource):
         return call
 
     def _check_right(self, principal: str | None, call: RestRequest) -> None:
-        """Refuse, with 403, a call that somebody may not make."""
+        """Refuse, with 403, a call that the principal may not make."""
         if self._rights is None:
             return
         operation = Operation.PRODUCE if changes(call) else Operation.DESCRIBE

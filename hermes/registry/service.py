@@ -13,7 +13,7 @@ from hermes.registry.routes import ROUTES, RawText, RestRoute
 from hermes.registry.store import RegistryStore, finished, then
 from hermes.registry.writer import Mutation
 
-#: Where a registry tells who leads, and how far it is: Hermes' own call.
+#: The path of Hermes' own call: who leads, and how far the state is.
 DESCRIPTION = ("hermes",)
 
 _NOT_FOUND = 404

@@ -38,7 +38,7 @@ class RegistryState:
     Attributes:
         last_id: the highest id that was ever given out; the next one is higher.
         schemas: by id, those that some version has, deleted softly or not.
-        configs: settings as JSON text, by subject; None for what goes for all. So `modes`.
+        configs: settings as JSON text, by subject; None for the global ones. So `modes`.
         associations: by resource id, resource type and kind.
     """
 

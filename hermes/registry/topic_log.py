@@ -31,7 +31,7 @@ from hermes.registry.writer import Writer
 
 _log = logging.getLogger(__name__)
 
-#: How long the home may be gone before callers are told, and another may lead that reaches it.
+#: How long the home may be gone before calls fail, and another that reaches it may lead.
 PATIENCE_SECONDS: Final = 5.0
 
 # How long one wait for more takes: after it, a follower that was elected begins to lead.

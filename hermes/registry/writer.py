@@ -18,7 +18,7 @@ from hermes.registry.state import RegistryState
 
 @dataclass(frozen=True, slots=True)
 class MutationResult:
-    """What a call comes to.
+    """The outcome of a call that changes something.
 
     Attributes:
         event: to be written; None if nothing changes.

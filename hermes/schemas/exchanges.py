@@ -44,7 +44,7 @@ class Exchanges:
     """Sends requests to a registry. Any number of threads may use it.
 
     Args:
-        addresses: where it listens; the first that responds is asked first from then on.
+        addresses: where it listens; the first that responds is tried first from then on.
         timeout_seconds: how long one address may take to accept a connection, and for each step
             of its response.
         retry_seconds: how long a request is retried while no address responds; 0 to try each
@@ -74,7 +74,7 @@ class Exchanges:
         self._idle: dict[Address, list[http.client.HTTPConnection]] = {}
         self._process = os.getpid()
 
-    def ask(self, method: str, path: str, body: object = None) -> Any:
+    def request(self, method: str, path: str, body: object = None) -> Any:
         """Send a request until an address responds.
 
         Args:
@@ -93,7 +93,7 @@ class Exchanges:
         pauses = 0
         while True:
             try:
-                return self._ask_each(method, path, body)
+                return self._request_in_turn(method, path, body)
             except RegistryUnavailableError as error:
                 left = None
                 if self._retry_seconds is not None:
@@ -106,19 +106,19 @@ class Exchanges:
             pauses += 1
             self._sleep(pause if left is None else min(pause, left))
 
-    def ask_all(self, path: str) -> Any:
-        """Get, as `ask`, something that one address may have before others, such as a new schema.
+    def get_from_any(self, path: str) -> Any:
+        """Get something that one address may have before others, such as a new schema.
 
         Raises:
             UnknownSchemaError: no address that responds has it.
-            HermesError: as `ask`.
+            HermesError: as `request`.
         """
         try:
-            return self.ask("GET", path)
+            return self.request("GET", path)
         except UnknownSchemaError:
             for address in self._in_order()[1:]:
                 try:
-                    return self._ask_at(address, "GET", path, None)
+                    return self._request_from(address, "GET", path, None)
                 except (UnknownSchemaError, RegistryUnavailableError):
                     continue
             raise
@@ -144,19 +144,19 @@ class Exchanges:
         first = self._first
         return [*self.addresses[first:], *self.addresses[:first]]
 
-    def _ask_each(self, method: str, path: str, body: object) -> Any:
+    def _request_in_turn(self, method: str, path: str, body: object) -> Any:
         reasons = []
         for address in self._in_order():
             try:
-                answer = self._ask_at(address, method, path, body)
+                response = self._request_from(address, method, path, body)
             except RegistryUnavailableError as error:
                 reasons.append(str(error))
             else:
                 self._first = self.addresses.index(address)
-                return answer
+                return response
         raise RegistryUnavailableError("; ".join(reasons))
 
-    def _ask_at(self, address: Address, method: str, path: str, body: object) -> Any:
+    def _request_from(self, address: Address, method: str, path: str, body: object) -> Any:
         response = self._exchange(address, method, path, body)
         if response.status in _RETRIED:
             _, text = _error_of(response)

@@ -20,11 +20,11 @@ from hermes.schemas.registered import (
 from hermes.schemas.response_cache import ResponseCache
 from hermes.security import ClientSecurity
 
-#: How long an id stays unknown before it is asked for again: damaged payloads hold any.
+#: How long an id stays unknown before it is requested again: damaged payloads hold any.
 _UNKNOWN_SECONDS: Final = 5.0
 #: How many unknown ids are kept at most.
 _MOST_UNKNOWN: Final = 10_000
-#: How many schemas one may stand on, those of others counted.
+#: How many schemas one may refer to, those of others counted.
 _MOST_REFERENCES: Final = 1_000
 
 
@@ -124,17 +124,17 @@ class RegistryClient:
         unknown_since = self._unknown.get(schema_id)
         if unknown_since is not None and time.monotonic() - unknown_since < _UNKNOWN_SECONDS:
             raise self._no_such_id(schema_id)
-        return self._cache.get(("id", schema_id), lambda: self._ask_for_id(schema_id))
+        return self._cache.get(("id", schema_id), lambda: self._request_id(schema_id))
 
-    def _ask_for_id(self, schema_id: int) -> RegisteredSchema:
+    def _request_id(self, schema_id: int) -> RegisteredSchema:
         try:
-            answer = self._exchanges.ask_all(f"/schemas/ids/{schema_id}")
+            response = self._exchanges.get_from_any(f"/schemas/ids/{schema_id}")
         except UnknownSchemaError as error:
             if len(self._unknown) >= _MOST_UNKNOWN:
                 self._unknown.clear()
             self._unknown[schema_id] = time.monotonic()
             raise self._no_such_id(schema_id) from error
-        return self._read(answer, {"id": schema_id})
+        return self._read(response, {"id": schema_id})
 
     def _no_such_id(self, schema_id: int) -> UnknownSchemaError:
         return UnknownSchemaError(
@@ -155,10 +155,10 @@ class RegistryClient:
         _check_number("version", version, "call latest() for the newest")
         path = f"/subjects/{_quoted(subject)}/versions/{version}?deleted=true"
 
-        def ask() -> RegisteredSchema:
-            return self._read(self._exchanges.ask_all(path), {})
+        def request() -> RegisteredSchema:
+            return self._read(self._exchanges.get_from_any(path), {})
 
-        return ask() if fresh else self._cache.get(("version", subject, version), ask)
+        return request() if fresh else self._cache.get(("version", subject, version), request)
 
     def latest(self, subject: str) -> RegisteredSchema:
         """Look up the latest version of a subject, now.
@@ -168,14 +168,14 @@ class RegistryClient:
             HermesError: as `by_id`.
         """
         path = f"/subjects/{_quoted(subject)}/versions/latest"
-        return self._read(self._exchanges.ask("GET", path), {})
+        return self._read(self._exchanges.request("GET", path), {})
 
     def subjects(self) -> list[str]:
         """List the subjects that have a version, now."""
-        answer = self._exchanges.ask("GET", "/subjects")
-        if not isinstance(answer, list) or not all(isinstance(each, str) for each in answer):
-            raise self._malformed(answer)
-        return answer
+        response = self._exchanges.request("GET", "/subjects")
+        if not isinstance(response, list) or not all(isinstance(each, str) for each in response):
+            raise self._malformed(response)
+        return response
 
     def versions(self, subject: str) -> list[int]:
         """List the versions of a subject, now.
@@ -183,20 +183,20 @@ class RegistryClient:
         Raises:
             UnknownSchemaError: there is no such subject.
         """
-        answer = self._exchanges.ask("GET", f"/subjects/{_quoted(subject)}/versions")
-        if not isinstance(answer, list) or not all(type(each) is int for each in answer):
-            raise self._malformed(answer)
-        return answer
+        response = self._exchanges.request("GET", f"/subjects/{_quoted(subject)}/versions")
+        if not isinstance(response, list) or not all(type(each) is int for each in response):
+            raise self._malformed(response)
+        return response
 
     def compatibility(self, subject: str) -> str:
         """Return a subject's current compatibility level: its own, or the global one."""
         # A subject may have settings of its own, and no level among them.
         for path in (f"/config/{_quoted(subject)}?defaultToGlobal=true", "/config"):
-            answer = self._exchanges.ask("GET", path)
-            level = answer.get("compatibilityLevel") if isinstance(answer, dict) else None
+            response = self._exchanges.request("GET", path)
+            level = response.get("compatibilityLevel") if isinstance(response, dict) else None
             if isinstance(level, str):
                 return level
-        raise self._malformed(answer)
+        raise self._malformed(response)
 
     def texts(self, schema: RegisteredSchema) -> tuple[str, ...]:
         """A schema after all schemas it refers to, in dependency order.
@@ -209,10 +209,10 @@ class RegistryClient:
         if not isinstance(schema, RegisteredSchema):
             raise _argument_error("schema", "a RegisteredSchema, as by_id returns it", schema)
         return self._cache.get(
-            ("texts", schema.text, schema.references), lambda: self._ask_for_texts(schema)
+            ("texts", schema.text, schema.references), lambda: self._request_texts(schema)
         )
 
-    def _ask_for_texts(self, schema: RegisteredSchema) -> tuple[str, ...]:
+    def _request_texts(self, schema: RegisteredSchema) -> tuple[str, ...]:
         found: dict[tuple[str, int], str] = {}
         around: list[tuple[str, int]] = []
 
@@ -290,14 +290,14 @@ class RegistryClient:
         text = _text_of(schema)
         body = _checked_body(text, schema_type, references)
 
-        def ask() -> int:
-            answer = self._exchanges.ask("POST", path, body)
-            number = answer.get("id") if isinstance(answer, dict) else None
+        def request() -> int:
+            response = self._exchanges.request("POST", path, body)
+            number = response.get("id") if isinstance(response, dict) else None
             if type(number) is not int:
-                raise self._malformed(answer)
+                raise self._malformed(response)
             return number
 
-        return self._cache.get((what, subject, text, schema_type, tuple(references)), ask)
+        return self._cache.get((what, subject, text, schema_type, tuple(references)), request)
 
     def incompatibilities(
         self,
@@ -317,26 +317,27 @@ class RegistryClient:
         """
         path = f"/compatibility/subjects/{_quoted(subject)}/versions?verbose=true"
         body = _checked_body(_text_of(text), schema_type, references)
-        answer = self._exchanges.ask("POST", path, body)
-        if not isinstance(answer, dict) or not isinstance(answer.get("is_compatible"), bool):
-            raise self._malformed(answer)
-        if answer["is_compatible"]:
+        response = self._exchanges.request("POST", path, body)
+        if not isinstance(response, dict) or not isinstance(response.get("is_compatible"), bool):
+            raise self._malformed(response)
+        if response["is_compatible"]:
             return []
-        messages = answer.get("messages")
+        messages = response.get("messages")
         listed = list(map(str, messages)) if isinstance(messages, list) else []
         return listed or ["the registry gives no reason"]
 
     # -- answers --------------------------------------------------------------------------------
 
-    def _read(self, answer: Any, known: Mapping[str, Any]) -> RegisteredSchema:
+    def _read(self, response: Any, known: Mapping[str, Any]) -> RegisteredSchema:
         try:
-            return read_registered({**answer, **known})
+            return read_registered({**response, **known})
         except (KeyError, TypeError) as error:
-            raise self._malformed(answer) from error
+            raise self._malformed(response) from error
 
-    def _malformed(self, answer: Any) -> SchemaRegistryError:
+    def _malformed(self, response: Any) -> SchemaRegistryError:
         return SchemaRegistryError(
-            f"there is no schema registry at {self.name}: it answered {quoted(answer)}", status=200
+            f"there is no schema registry at {self.name}: it answered {quoted(response)}",
+            status=200,
         )
 
 

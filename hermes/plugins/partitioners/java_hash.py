@@ -65,8 +65,7 @@ class JavaHashPartitioner:
     for which the JVM finds a valid one.
 
     Attributes:
-        keys_by_java_hash: tells a producer that it may choose for many keys at once by itself, in
-            the compiled core.
+        keys_by_java_hash: lets a producer partition many keys at once, in the compiled core.
     """
 
     keys_by_java_hash = True
