@@ -5,7 +5,7 @@ In the order of a reading:
     events          what the parts of a pipeline report on the topic hermes-audit: values <-> JSON
     publishing      sends these, so that each counts once whatever fails
     counting        counts a tier's messages by topic and window
-    producers, cluster, consumers
+    producers, cluster_counter, consumers
                     the tiers: the callback handler `audit`; a cluster's messages, counted as a
                     group; members of a group that are audited, and the decoder `audit`
     event_reader, tiers

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Self
 
-from hermes.audit.cluster import ClusterCounter
+from hermes.audit.cluster_counter import ClusterCounter
 from hermes.audit.comparing import Report, compare
 from hermes.audit.counting import DEFAULT_WINDOW_MS
 from hermes.audit.event_reader import EventReader

@@ -56,17 +56,11 @@ class UnstampedDecoder:
         self._decode: Callable[[str, bytes], Any] = decoder.decode
 
     def decode(self, topic: str, payload: bytes) -> Any:
-        """See `IDecoder`."""
         return self._decode(topic, without_stamp(payload))
 
 
 class AuditedClaim(Claim):
-    """A partition whose finished messages are counted; its lock is the stream's, as ever.
-
-    Args:
-        counter: counts.
-        arguments: see `Claim`.
-    """
+    """A partition whose finished messages are counted; its lock is the stream's, as ever."""
 
     def __init__(self, counter: TierCounter, *arguments: Any) -> None:
         self._noted = 0
@@ -92,13 +86,11 @@ class AuditedClaim(Claim):
                 self._published = offset
 
     def start_at(self, offset: int) -> None:
-        """See `Claim`."""
         with self.lock:
             super().start_at(offset)
             self._published = offset
 
     def finish(self) -> None:
-        """See `Claim`."""
         super().finish()
         if not self.is_lost:
             self._note(self._counted)
@@ -180,12 +172,11 @@ class AuditedConnector(Connector):
         return True
 
     def commit_finished(self) -> None:
-        """See `Connector`; what can't be reported is not committed either."""
+        """Report and commit; what can't be reported is not committed either."""
         self.publish()
         super().commit_finished()
 
     def shutdown(self) -> None:
-        """See `Connector`."""
         if self._closed:
             return
         self._left.set()

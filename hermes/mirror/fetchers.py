@@ -1,8 +1,7 @@
 """A thread per broker of a source, which fetches raw message sets for all claims on it.
 
-It is to mirrors what `hermes.client.groups.fetchers` is to applications, and differs where a mirror
-must not do as an application does: nothing is decoded, what retention took is told with its range,
-and nothing ever ends a claim: every failure is tried again.
+It differs from an application's fetchers where a mirror must: nothing is decoded, what retention
+took is reported with its range, and nothing ever ends a claim: every failure is tried again.
 """
 
 import time
@@ -27,43 +26,36 @@ _POLL_INTERVAL_MS: Final = 5
 
 
 class SourceFetcher(FetchThread):
-    """Fetches from one broker.
-
-    Args:
-        source: the source's name.
-        troubles: hears of failures of the broker.
-        throttle: how fast it may read.
-        arguments: those of `FetchThread`.
-    """
+    """Fetches from one broker; `arguments` are those of `FetchThread`."""
 
     _poll_interval_ms = _POLL_INTERVAL_MS
 
     def __init__(
         self,
         source: str,
-        troubles: Problems,
+        problems: Problems,
         throttle: BandwidthLimit,
         broker_id: int,
         *arguments: Any,
     ) -> None:
         self._what = f"source {source}, broker {broker_id}"
-        self._troubles = troubles
+        self._problems = problems
         self._throttle = throttle
         super().__init__(broker_id, *arguments)
 
     def join(self) -> None:
         super().join()
-        self._troubles.forget(self._what)
+        self._problems.forget(self._what)
 
     def _thread_name(self) -> str:
         return f"hermes-{self._what}"
 
     def _succeeded(self) -> None:
-        self._troubles.end(self._what)
+        self._problems.end(self._what)
 
     def _failed(self, error: Exception) -> None:
         known = isinstance(error, HermesError)
-        self._troubles.begin(self._what, str(error) if known else repr(error))
+        self._problems.begin(self._what, str(error) if known else repr(error))
 
     def _fetch_once(self) -> bool:
         """Fetch for all claims that have room; returns whether there were any."""
@@ -119,7 +111,7 @@ class SourceFetcher(FetchThread):
         """Find out what became of the place where a claim wanted to go on."""
         earliest, latest = (self._find_offset(claim, each) for each in (EARLIEST, LATEST))
         if offset < earliest:
-            self._troubles.note(
+            self._problems.note(
                 f"{claim}: lost {earliest - offset} bytes, from {offset} to {earliest}: the "
                 "source's retention took them before they were read"
             )
@@ -127,7 +119,7 @@ class SourceFetcher(FetchThread):
         elif offset > latest:
             if not self._commit(claim, earliest):
                 return  # somebody else has it
-            self._troubles.note(
+            self._problems.note(
                 f"{claim}: the source's log ends at {latest}, before {offset}, where it was "
                 f"mirrored up to: it was created anew; starting over at {earliest}"
             )

@@ -99,8 +99,7 @@ class RequestProcessor:
     """Serves requests; lives in the reactor's thread.
 
     Args:
-        state: what is served; nobody else changes it.
-        queue: takes changes, and what is sent once they are on disk.
+        state: nobody else changes it.
         timeouts_ms: the shortest and the longest session timeout that a client can get.
         clock: the reactor, or a test's `Clock`.
         now_ms: the wall clock, in ms since 1970; for stamps only.
@@ -282,8 +281,7 @@ class RequestProcessor:
     def handle(self, peer: Peer, body: memoryview) -> None:
         """Serve a request of a peer with a session, header included: exactly one response is sent.
 
-        Raises:
-            RemoteProtocolError: the header is incomplete; close the connection.
+        RemoteProtocolError: the header is incomplete; close the connection.
         """
         reader = JuteReader(body)
         xid, code = reader.int32(), reader.int32()

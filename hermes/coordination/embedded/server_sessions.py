@@ -43,7 +43,6 @@ class ServerSession(Generic[_Connection]):
         password: what a connection must know to resume the session.
         timeout_ms: how long the client may be silent.
         deadline: when it will have been; seconds of the server's clock.
-        connection: the one that uses it; None while there is none.
         is_own: whether its client is in the server's own process, this one or an earlier one.
         principal: who may resume it; None for whoever knows the password, as after a restart.
     """

@@ -47,12 +47,9 @@ DEFAULT_TICK_MS: Final = 2000
 
 
 class EmbeddedCoordination(Service):
-    """A small ZooKeeper for one machine.
-
-    Nothing is opened before it is started.
+    """A small ZooKeeper for one machine; nothing is opened before it is started.
 
     Args:
-        reactor: serves the socket and the timers.
         path: the SQLite file that holds everything; created when it is missing.
         listen: where to listen, and the rules for those who connect.
         tick_ms: at least 1; the unit of the two that follow.
@@ -73,7 +70,6 @@ class EmbeddedCoordination(Service):
         addresses: what the port is bound to, as (host, port) or a UNIX socket's path, while the
             service runs.
         on_serving: called whenever it begins to serve; see `is_serving`.
-        listener: the port's.
     """
 
     name = "coordination"
@@ -133,8 +129,7 @@ class EmbeddedCoordination(Service):
     def connect_string(self) -> str:
         """What a client on this machine connects to, `host:port`.
 
-        Raises:
-            HermesError: the service does not run, or listens on no TCP port.
+        HermesError: the service does not run, or listens on no TCP port.
         """
         for address in self.addresses:
             if not isinstance(address, str):

@@ -37,7 +37,6 @@ class Condition(NamedTuple):
     """What one file holds.
 
     Attributes:
-        nodes: how many.
         groups: how many groups of consumers have a node, of Hermes' and of Kafka's clients.
         sessions: how many were alive.
         taken_ms: of a snapshot: when it was taken, in ms since 1970; else None.
@@ -52,8 +51,7 @@ class Condition(NamedTuple):
 def condition_of(path: Path) -> Condition:
     """Read a file, check it, and change nothing; blocks.
 
-    Raises:
-        StorageError: it is missing, damaged, or in use; the text says which.
+    StorageError: it is missing, damaged, or in use; the text says which.
     """
     stored = _read(path)
     parents = Counter(node.path.rpartition("/")[0] for node in stored.nodes)

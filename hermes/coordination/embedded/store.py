@@ -89,8 +89,7 @@ class CoordinationStore:
     def write(self, changes: Sequence[Change], zxid: int) -> None:
         """Write the changes of whole transactions, all or none; blocks until they are on disk.
 
-        Raises:
-            StorageError: nothing was written. Close the store and open it again.
+        StorageError: nothing was written. Close the store and open it again.
         """
         with self._errors():
             self._check_in_place()
@@ -102,9 +101,8 @@ class CoordinationStore:
     def put_back_if_deleted(self) -> None:
         """Write the file again if somebody has deleted it, without any loss; blocks.
 
-        Raises:
-            StorageError: another file is in its place, or it can't be put back. Close the store
-                and open it again.
+        StorageError: another file is in its place, or it can't be put back. Close the store and
+        open it again.
         """
         with self._errors():
             self._check_in_place()

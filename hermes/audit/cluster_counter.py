@@ -49,10 +49,6 @@ _NOT_COUNTED: Final = "its topic has Kafka's format, and audits count messages o
 class CountingClaim(Claim):
     """A partition while this member counts it.
 
-    Args:
-        counter: counts.
-        topic, partition, stream_id, lock, lease: see `Claim`.
-
     Attributes:
         log: what the reports call it.
         published: up to where it is reported, and so may be committed.
@@ -78,16 +74,14 @@ class CountingClaim(Claim):
 
     @property
     def position(self) -> int:
-        """See `Claim`."""
         return self.fetch_offset or 0
 
     @property
     def finished(self) -> int:
-        """See `Claim`."""
         return self.published
 
     def start_at(self, offset: int) -> None:
-        """See `Claim`; what is between, retention has deleted."""
+        """Start at an offset; what is between, retention has deleted."""
         with self.lock:
             self.epoch += 1
             if self.fetch_offset is not None and offset > self.fetch_offset:
@@ -98,7 +92,7 @@ class CountingClaim(Claim):
             self.fetch_offset = offset
 
     def wants_bytes(self, share_bytes: int, fetch_bytes: int) -> int:
-        """See `Claim`; it never holds anything."""
+        """As much as fits into a fetch: a claim never holds anything."""
         return 0 if self.is_revoked or self.failure is not None else fetch_bytes
 
     def add(self, messages: FetchedSet, epoch: int) -> None:
@@ -146,7 +140,7 @@ class CountingClaim(Claim):
 
 
 class _CountingFetcher(BrokerFetcher):
-    """A fetcher that tells when a log is counted to its end, and since when it is counted."""
+    """A fetcher that notes when a log is counted to its end, and since when it is counted."""
 
     def __init__(self, counter: TierCounter, *arguments: Any) -> None:
         self._counter = counter
@@ -194,7 +188,6 @@ class _CountingFetcher(BrokerFetcher):
 class ClusterCounter:
     """One of the processes that count a cluster.
 
-    Example:
         publisher = Publisher(ProducerConfig(zookeeper_connect=connect))
         counter = ClusterCounter("east", connect, publisher)
         counter.start()
@@ -204,12 +197,10 @@ class ClusterCounter:
 
     Args:
         name: the cluster's: the tier is `cluster:NAME`, the group `hermes-audit-NAME`.
-        zookeeper_connect: where the cluster is coordinated.
         publisher: sends the reports; the caller closes it.
         topics: which to count; None for all but Hermes' own.
         start: where to begin with a log that was never counted.
         window_ms: how long windows are; the same in all tiers.
-        security: how to connect, to brokers and to coordination.
 
     Raises:
         CoordinationUnavailableError: coordination can't be reached.
@@ -259,27 +250,18 @@ class ClusterCounter:
         self._thread = threading.Thread(target=self._run, name="hermes-audit-count", daemon=True)
 
     def start(self) -> None:
-        """Join the group and begin to count.
-
-        Raises:
-            IdInUseError: another live member has the same id.
-        """
+        """Join the group and begin to count; IdInUseError if a live member has the same id."""
         assert self._membership is not None
         stream = MessageStream(f"audit-{self.name}", None, None, lambda: None)
         self._membership.start(Subscription({}, self._topics, 1), [stream])
         self._thread.start()
 
     def claims(self) -> list[CountingClaim]:
-        """The partitions that this process counts now."""
         assert self._membership is not None
         return [each for each in self._membership.claims() if isinstance(each, CountingClaim)]
 
     def uncounted(self, since: float) -> list[str]:
-        """The partitions of this process that were not counted to their end after a time.
-
-        Args:
-            since: on the monotonic clock.
-        """
+        """The partitions of this process that were not counted to their end since then (monotonic)."""
         return [str(each) for each in self.claims() if each.reached_at < since]
 
     def publish(self) -> bool:
@@ -291,11 +273,7 @@ class ClusterCounter:
         return True
 
     def stop(self) -> bool:
-        """Report the rest, commit and leave the group.
-
-        Returns:
-            Whether everything is reported.
-        """
+        """Report the rest, commit and leave the group; returns whether everything is reported."""
         self._stopped.set()
         if self._thread.is_alive():
             self._thread.join()
