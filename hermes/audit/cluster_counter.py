@@ -261,7 +261,7 @@ class ClusterCounter:
         return [each for each in self._membership.claims() if isinstance(each, CountingClaim)]
 
     def uncounted(self, since: float) -> list[str]:
-        """The partitions of this process that were not counted to their end since then (monotonic)."""
+        """The partitions not counted to their end since then, on the monotonic clock."""
         return [str(each) for each in self.claims() if each.reached_at < since]
 
     def publish(self) -> bool:

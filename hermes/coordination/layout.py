@@ -123,7 +123,6 @@ class Subscription(NamedTuple):
     filter_streams: int = 0
 
     def streams_of(self, topic: str) -> int:
-        """How many streams of a topic the member has; 0 for none."""
         if self.topic_filter is not None:
             return self.filter_streams if self.topic_filter.allows(topic) else 0
         return self.streams.get(topic, 0)
@@ -186,7 +185,6 @@ def parse_broker(path: str, value: bytes) -> BrokerNode:
 
 
 def parse_broker_id(path: str, name: str) -> int:
-    """Read a broker's id from the name of its node."""
     if not _is_name(name):
         raise _invalid(path, "a broker id", name)
     return int(name)
@@ -196,7 +194,6 @@ def parse_broker_id(path: str, name: str) -> int:
 
 
 def format_number(number: int) -> bytes:
-    """Write an offset or a number of partitions."""
     return b"%d" % number
 
 

@@ -276,7 +276,6 @@ class BrokerRegistration:
             self._wake.clear()
 
     def _converge(self) -> None:
-        """Correct what isn't as it should be."""
         if self._session.session_id is None:
             return  # woken again once there is a connection
         registered = self._registered
@@ -426,7 +425,6 @@ class BrokerRegistration:
                 self._session.ensure_path(path)
 
     def _operations(self, values: Mapping[str, bytes]) -> list[_Operation]:
-        """The calls of kazoo's transaction that give the nodes their values."""
         found = dict(zip(values, self._session.get_all(list(values)), strict=True))
         parents = {path: path.rpartition("/")[0] for path in values if found[path] is None}
         has_parent = self._session.get_all(list(parents.values()))

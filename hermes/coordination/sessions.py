@@ -368,7 +368,6 @@ class Session:
         return result
 
     def _response_seconds(self) -> float:
-        """How long to wait for a response."""
         until = self._starting_until
         return self._timeout if until is None else max(0.01, until - time.monotonic())
 
@@ -551,7 +550,6 @@ class Session:
         self._on_change()
 
     def _say(self, state: Any) -> None:
-        """Log when the connection is lost and when it is back."""
         is_back = state == KazooState.CONNECTED
         if is_back and self._is_lost:
             _log.warning("ZooKeeper at %s answers again", self._connect)

@@ -225,7 +225,6 @@ class TopicTree:
 
 
 def _noting(name: str) -> _Operation:
-    """Say which topic has changed."""
     return ("set_data", KAFKA_CHANGES, name.encode())
 
 

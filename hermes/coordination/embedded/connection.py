@@ -149,7 +149,6 @@ class CoordinationConnection(Protocol):
     # -- the processor calls ----------------------------------------------------------------------
 
     def respond(self, data: bytes) -> None:
-        """Send the response to the oldest request that has none."""
         latency_ms = (self._clients.clock.seconds() - self._owed.popleft()) * 1000
         self._clients.statistics.answered(latency_ms)
         self.notify(data)
@@ -368,8 +367,6 @@ class CoordinationConnection(Protocol):
 
 
 class CoordinationFactory(ServerFactory):
-    """Makes the connections of one listener."""
-
     noisy = False
 
     def __init__(self, clients: Clients, guard: Guard = OPEN) -> None:
@@ -377,7 +374,6 @@ class CoordinationFactory(ServerFactory):
         self._guard = guard
 
     def buildProtocol(self, addr: IAddress | None) -> CoordinationConnection | None:
-        """Make a connection's protocol, or refuse it."""
         if not self._clients.make_room():
             return None
         return CoordinationConnection(self._clients, addr, self._guard)

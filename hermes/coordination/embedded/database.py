@@ -132,7 +132,6 @@ def _walk(
 
 
 def read_format_1(database: sqlite3.Connection) -> Stored:
-    """Read a database of the first versions."""
     nodes = tuple(
         NodeWritten(path, data, _decode_acl(acl), *numbers)
         for path, data, acl, *numbers in database.execute(f"SELECT {_COLUMNS} FROM nodes")

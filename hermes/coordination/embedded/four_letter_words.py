@@ -46,7 +46,6 @@ class Statistics:
 
     @property
     def latency_mean_ms(self) -> float:
-        """The mean; 0 when nothing was answered."""
         return self.latency_sum_ms / self.latencies if self.latencies else 0.0
 
 

@@ -100,7 +100,6 @@ class GuardedProcessor(RequestProcessor):
     # -- what comes of a proof --------------------------------------------------------------------
 
     def refuse(self, peer: Peer, xid: int) -> None:
-        """A proof is wrong, or none."""
         self._answer(peer, xid, ZooKeeperCode.AUTH_FAILED, is_last=True)
 
     def admit(self, peer: Peer, proof: Proof, user: str) -> bool:
@@ -124,7 +123,6 @@ class GuardedProcessor(RequestProcessor):
         return True
 
     def _keep(self, peer: Peer, promise: Promise, user: str) -> bool:
-        """Give a client the session that it was promised."""
         request = promise.request
         if self._is_ahead(request):
             peer.end()

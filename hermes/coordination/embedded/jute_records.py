@@ -19,8 +19,6 @@ _STAT: Final = struct.Struct(">qqqqiiiqiiq")
 
 
 class AclPermission(IntFlag):
-    """What an ACL can allow."""
-
     READ = 1
     WRITE = 2
     CREATE = 4

@@ -182,7 +182,6 @@ class RequestProcessor:
             session.connection = None
 
     def expire(self, sessions: Iterable[ServerSession[Peer]]) -> None:
-        """End sessions whose clients were silent for too long."""
         for session in sessions:
             self._log.info(
                 "expired", "session {session} has expired", session=f"{session.session_id:#x}"

@@ -56,13 +56,10 @@ class ServerSession(Generic[_Connection]):
     principal: str | None = None
 
     def touch(self, now: float) -> None:
-        """Note a sign of life."""
         self.deadline = now + self.timeout_ms / 1000
 
 
 class SessionTable(Generic[_Connection]):
-    """The sessions that are alive."""
-
     def __init__(self) -> None:
         self._sessions: dict[int, ServerSession[_Connection]] = {}
         self._last_id = 0
@@ -118,8 +115,6 @@ class SessionTable(Generic[_Connection]):
 
 
 class ExpiryTimer(Generic[_Connection]):
-    """Ends the sessions of a table in time."""
-
     def __init__(
         self,
         clock: IReactorTime,

@@ -134,7 +134,6 @@ class Keeper(Generic[_Prepared]):
         self.store.close()
 
     def in_thread(self, function: Callable[..., Any], *args: Any) -> "Deferred[Any]":
-        """Call a function in the file's thread."""
         assert self._pool is not None
         return deferToThreadPool(self._reactor, self._pool, function, *args)
 

@@ -239,7 +239,6 @@ class Transaction:
 
 
 def _kind(flags: int) -> tuple[bool, bool]:
-    """Whether a node is to be sequential, and ephemeral."""
     if not 0 <= flags <= _LAST_FLAGS:
         raise RequestRefusedError(ZooKeeperCode.BAD_ARGUMENTS, f"flags {flags}")
     if flags > _EPHEMERAL | _SEQUENTIAL:

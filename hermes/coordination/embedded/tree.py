@@ -80,12 +80,10 @@ class ZNode:
         return cls(data, acl, zxid, zxid, zxid, now_ms, now_ms, owner=owner)
 
     def add_child(self, name: str) -> None:
-        """Add a child; `name` is new."""
         encoded = self.children[name] = encode_string(name)
         self.children_bytes += len(encoded)
 
     def remove_child(self, name: str) -> None:
-        """Remove a child that exists."""
         self.children_bytes -= len(self.children.pop(name))
 
     @property

@@ -47,8 +47,6 @@ class SessionOpened(NamedTuple):
 
 
 class SessionClosed(NamedTuple):
-    """A session was closed or has expired."""
-
     session_id: int
 
 

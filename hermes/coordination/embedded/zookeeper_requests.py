@@ -263,7 +263,6 @@ def _auth(reader: JuteReader) -> AuthRequest:
 
 
 def _body(kind: Callable[..., Any], *fields: Callable[[JuteReader], Any]) -> _Decoder:
-    """Read the fields of a request in order."""
     return lambda reader: kind(*(field(reader) for field in fields))
 
 
