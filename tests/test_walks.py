@@ -1,37 +1,10 @@
-"""The files that must be open to follow one life, as ARCHITECTURE.md lists them at its end.
-
-A list begins with `Files, at most N:` and names paths below `hermes/` in the order in which they
-are reached.
-"""
+"""What ARCHITECTURE.md lists of a life is there, is few, and is reached in that order."""
 
 import ast
-import re
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
-
-ROOT = Path(__file__).parents[1]
-ROOM = ROOT / "hermes"
-
-
-class Walk(NamedTuple):
-    life: str
-    most: int
-    files: list[str]
-
-
-def walks() -> list[Walk]:
-    """The lists of ARCHITECTURE.md, each with the heading of its section."""
-    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
-    found = []
-    for section in text.split("\n## ")[1:]:
-        life = section.partition("\n")[0]
-        for most, listed in re.findall(
-            r"^Files, at most (\d+): (.+?)(?:\n\n|\Z)", section, re.M | re.S
-        ):
-            found.append(Walk(life, int(most), re.findall(r"`([^`]+)`", listed)))
-    return found
+from walks import HERMES, ROOT, Walk, walks
 
 
 def imports(path: Path) -> set[str]:
@@ -46,8 +19,8 @@ def imports(path: Path) -> set[str]:
     for name in names:
         module = ROOT.joinpath(*name.split("."))
         for each in (module.with_suffix(".py"), module / "__init__.py"):
-            if each.is_file() and each.is_relative_to(ROOM):
-                files.add(each.relative_to(ROOM).as_posix())
+            if each.is_file() and each.is_relative_to(HERMES):
+                files.add(each.relative_to(HERMES).as_posix())
     return files
 
 
@@ -66,8 +39,8 @@ def test_each_file_is_reached_from_those_before_it(walk: Walk) -> None:
     """By an import either way round, or over a package that passes its modules' names on."""
     reached: set[str] = set()
     for number, file in enumerate(walk.files):
-        assert (ROOM / file).is_file(), f"{file} is not there"
-        own = imports(ROOM / file)
+        assert (HERMES / file).is_file(), f"{file} is not there"
+        own = imports(HERMES / file)
         packages = {f"{parent.as_posix()}/__init__.py" for parent in Path(file).parents}
         if number:
             known = {file, *packages} & reached or own & set(walk.files[:number])

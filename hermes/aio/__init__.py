@@ -5,7 +5,7 @@ Modules in reading order:
     channel              conversations, awaited: the other driver of `hermes.client.conversations`
     asyncio_connection   the socket
     event_loops          what members of groups need of a loop
-    simple_consumer, admin, producer, groups, retrying
+    simple_consumer, producer, groups, retrying
                          the twins
     twisted              the same for Twisted's reactor; imported by itself only
     twisted_tls          its TLS

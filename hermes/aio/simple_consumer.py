@@ -5,14 +5,13 @@ Twisted in `hermes.aio.twisted`.
 """
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self, TypeVar
 
-from hermes.aio.admin import AsyncAdministration
 from hermes.aio.asyncio_connection import AsyncioConnection
 from hermes.aio.channel import AsyncChannel, AsyncConnection
-from hermes.client import conversations
+from hermes.client import admin, conversations
 from hermes.client.append_times import AppendTime, append_times
 from hermes.client.arguments import check_choice, check_least, check_seconds
 from hermes.client.connection import DEFAULT_MAX_RESPONSE_BYTES
@@ -31,12 +30,24 @@ from hermes.client.metrics import ConsumerCounters, ConsumerMetrics
 from hermes.keywords import explains_keywords
 from hermes.protocol import (
     DEFAULT_MAX_EXPANDED_BYTES,
+    AlterTopicRequest,
     AppendTimesRequest,
     BoundaryRequest,
     BrokerMetadata,
+    ClusterBroker,
+    ClusterBrokersRequest,
+    ClusterIdRequest,
+    CreateTopicRequest,
+    DescribePartitionsRequest,
+    DescribeSettingsRequest,
     FetchRequest,
+    LogLines,
     MessageAndOffset,
     MetadataRequest,
+    PartitionDescription,
+    RecentLogLinesRequest,
+    ReloadConfigRequest,
+    SettingDescription,
     core,
 )
 from hermes.security import ClientSecurity
@@ -44,7 +55,7 @@ from hermes.security import ClientSecurity
 _Fetched = TypeVar("_Fetched", FetchedSet, list[FetchResult])
 
 
-class BaseConsumer(AsyncAdministration):
+class BaseConsumer:
     """`hermes.SimpleConsumer` over any asynchronous connection."""
 
     def __init__(self, connection: AsyncConnection, options: "ConsumerOptions") -> None:
@@ -131,6 +142,43 @@ class BaseConsumer(AsyncAdministration):
         purpose = "finding out when messages were appended"
         await self._channel.require(AppendTimesRequest.TYPE, purpose)
         return await self._channel.run(append_times(topic, partition, start, end, interval_ms))
+
+    async def create_topic(self, topic: str, settings: Mapping[str, object] | None = None) -> None:
+        await self._channel.require(CreateTopicRequest.TYPE, "creating a topic")
+        await self._channel.run(admin.create_topic(topic, settings or {}))
+
+    async def alter_topic(
+        self,
+        topic: str,
+        settings: Mapping[str, object] | None = None,
+        reset: Iterable[str] | None = (),
+    ) -> None:
+        await self._channel.require(AlterTopicRequest.TYPE, "altering a topic")
+        await self._channel.run(admin.alter_topic(topic, settings or {}, reset))
+
+    async def reload_config(self) -> admin.ReloadedConfig:
+        await self._channel.require(ReloadConfigRequest.TYPE, "reading broker.yaml again")
+        return await self._channel.run(admin.reload_config())
+
+    async def describe_settings(self, topic: str | None = None) -> list[SettingDescription]:
+        await self._channel.require(DescribeSettingsRequest.TYPE, "describing settings")
+        return await self._channel.run(admin.describe_settings(topic))
+
+    async def describe_partitions(self, topic: str) -> list[PartitionDescription]:
+        await self._channel.require(DescribePartitionsRequest.TYPE, "describing partitions")
+        return await self._channel.run(admin.describe_partitions(topic))
+
+    async def cluster_id(self) -> str:
+        await self._channel.require(ClusterIdRequest.TYPE, "telling the cluster's id")
+        return await self._channel.run(conversations.cluster_id())
+
+    async def brokers(self) -> list[ClusterBroker]:
+        await self._channel.require(ClusterBrokersRequest.TYPE, "telling the cluster's brokers")
+        return await self._channel.run(conversations.cluster_brokers())
+
+    async def recent_log_lines(self, first: int | None = None, max_lines: int = 100) -> LogLines:
+        await self._channel.require(RecentLogLinesRequest.TYPE, "reading the log")
+        return await self._channel.run(admin.recent_log_lines(first, max_lines))
 
     async def close(self) -> None:
         await self._channel.connection.close()

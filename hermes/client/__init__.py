@@ -17,8 +17,8 @@ order:
                     targets) and sync_producer. handlers stand around sending when there are any.
                     Beside the way: producer_config, failures (that nobody has heard of), metrics,
                     and the collector of those for prometheus_client
-    mirrored        appends of a mirror, which happen once; pipelining: several on their way;
-                    translation: of offsets between clusters
+    mirrored        appends of a mirror, which happen once, several on their way; translation: of
+                    offsets between clusters
     bootstrap       from the address of one broker to those of its cluster, and to coordination
     groups          consumers that share topics
     retrying        such consumers, whose messages are handled again when they fail

@@ -1,23 +1,16 @@
-"""What operators ask of a broker: create, alter, reload; what is in force, what it holds and logs.
-
-The conversations are shared with the asynchronous clients; `Administration` holds them blocking.
-"""
+"""What operators ask of a broker, as conversations: to create, alter, reload, describe."""
 
 from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
 from hermes.client.arguments import check_number, check_topic
-from hermes.client.connection import Channel
-from hermes.client.conversations import Conversation, Exchange, cluster_brokers, cluster_id
+from hermes.client.conversations import Conversation, Exchange
 from hermes.config.kinds import MAX_PARTITIONS
 from hermes.errors import ConfigError, RemoteProtocolError
 from hermes.protocol import (
     AlterTopicRequest,
     Buffer,
-    ClusterBroker,
-    ClusterBrokersRequest,
-    ClusterIdRequest,
     ConfigChange,
     CreateTopicRequest,
     DescribePartitionsRequest,
@@ -135,128 +128,3 @@ def recent_log_lines(first: int | None, max_lines: int) -> Conversation[LogLines
 
 def _named(topic: str | None) -> str:
     return "" if topic is None else f"topic {topic!r}"
-
-
-class Administration:
-    """The part of a `SimpleConsumer` that operators use.
-
-    Every method raises UnsupportedRequestVersionError with a Kafka 0.7 or an older Hermes.
-    """
-
-    _channel: Channel
-
-    def create_topic(self, topic: str, settings: Mapping[str, object] | None = None) -> None:
-        """Create a topic, with its own settings.
-
-        Example:
-            consumer.create_topic("clicks", {"partitions": 8, "retention_time": "30d"})
-
-        Args:
-            settings: values by name, as in a topic's part of broker.yaml, which they override. They
-                are stored in the broker's data directory.
-
-        Raises:
-            TopicExistsError: the topic exists.
-            SettingRefusedError: a setting is unknown or wrong.
-            InvalidTopicBrokerError: the name is not allowed.
-            TooManyTopicsError: the broker has reached its limit of topics or partitions.
-            StorageUnavailableError: the broker's disk failed; nothing was created.
-        """
-        self._channel.require(CreateTopicRequest.TYPE, "creating a topic")
-        self._channel.run(create_topic(topic, settings or {}))
-
-    def alter_topic(
-        self,
-        topic: str,
-        settings: Mapping[str, object] | None = None,
-        reset: Iterable[str] | None = (),
-    ) -> None:
-        """Change settings of a topic while the broker runs.
-
-        Example:
-            consumer.alter_topic("clicks", {"retention_time": "7d"}, reset=["flush_messages"])
-
-        Args:
-            settings: what to set, as for `create_topic`; partitions can only be raised.
-            reset: the settings that revert to broker.yaml; None for all but partitions, which a
-                topic never loses.
-
-        Raises:
-            UnknownTopicError: the topic doesn't exist.
-            SettingRefusedError: a setting is unknown or wrong; nothing was changed.
-            StorageUnavailableError: the broker's disk failed; nothing was changed.
-        """
-        self._channel.require(AlterTopicRequest.TYPE, "altering a topic")
-        self._channel.run(alter_topic(topic, settings or {}, reset))
-
-    def reload_config(self) -> ReloadedConfig:
-        """Make the broker reread its broker.yaml, like SIGHUP.
-
-        Raises:
-            SettingRefusedError: the file is invalid or missing; nothing was changed.
-        """
-        self._channel.require(ReloadConfigRequest.TYPE, "reading broker.yaml again")
-        return self._channel.run(reload_config())
-
-    def describe_settings(self, topic: str | None = None) -> list[SettingDescription]:
-        """Return the settings in force with their origins, in the order of docs/configuration.md.
-
-        They are those of a topic, or the broker's own.
-
-        Example:
-            for setting in consumer.describe_settings("clicks"):
-                print(setting.name, setting.value, setting.origin)
-
-        Raises:
-            UnknownTopicError: the topic doesn't exist.
-        """
-        self._channel.require(DescribeSettingsRequest.TYPE, "describing settings")
-        return self._channel.run(describe_settings(topic))
-
-    def describe_partitions(self, topic: str) -> list[PartitionDescription]:
-        """Describe the partitions of a topic that were written to, by number.
-
-        Raises:
-            UnknownTopicError: the topic doesn't exist.
-        """
-        self._channel.require(DescribePartitionsRequest.TYPE, "describing partitions")
-        return self._channel.run(describe_partitions(topic))
-
-    def cluster_id(self) -> str:
-        """Return the UUID of the broker's cluster; empty until it has reached its coordination."""
-        self._channel.require(ClusterIdRequest.TYPE, "telling the cluster's id")
-        return self._channel.run(cluster_id())
-
-    def brokers(self) -> list[ClusterBroker]:
-        """List the brokers of the cluster by id, with addresses for clients like this one.
-
-        A broker may have listeners with and without TLS: this is the one of each that matches the
-        one that this consumer uses. Brokers without such a listener are omitted.
-
-        Example:
-            for broker in consumer.brokers():
-                print(broker.broker_id, broker.host, broker.port)
-        """
-        self._channel.require(ClusterBrokersRequest.TYPE, "telling the cluster's brokers")
-        return self._channel.run(cluster_brokers())
-
-    def recent_log_lines(self, first: int | None = None, max_lines: int = 100) -> LogLines:
-        """Read the last lines of the broker's log; it keeps a thousand in memory.
-
-        Example:
-            read = consumer.recent_log_lines()
-            while True:
-                for line in read.lines:
-                    print(line.level, line.message)
-                time.sleep(1.0)
-                read = consumer.recent_log_lines(read.next)
-
-        Args:
-            first: the number of the first line wanted; None for the last lines there are.
-            max_lines: how many at most, 0 to 32,767.
-
-        Raises:
-            ConfigError: a number is out of range.
-        """
-        self._channel.require(RecentLogLinesRequest.TYPE, "reading the log")
-        return self._channel.run(recent_log_lines(first, max_lines))

@@ -5,16 +5,15 @@ it, and appends that the broker compares with that. A *source* is named by `sour
 requests may be repeated at any time, and so may be on their way several at a time.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from hermes.client.arguments import check_instance, check_partition, check_topic
-from hermes.client.connection import Channel
+from hermes.client.connection import BrokerConnection, Channel
 from hermes.client.conversations import Conversation, Exchange, cluster_id, named
-from hermes.client.pipelining import PipelinedConnection
 from hermes.client.translation import SourceMap
-from hermes.errors import BrokerError, ConfigError, RemoteProtocolError
+from hermes.errors import BrokerError, ClientError, ConfigError, RemoteProtocolError
 from hermes.protocol import (
     ALL_PARTITIONS,
     MAX_MIRRORED_SETS,
@@ -33,6 +32,8 @@ from hermes.protocol import (
     error_for,
 )
 from hermes.security import PLAIN, ClientSecurity
+
+_R = TypeVar("_R")
 
 # The part of the client's own timeout that the broker gets, as of a `SyncProducer`.
 _BROKERS_SHARE: Final = 0.8
@@ -89,6 +90,47 @@ def parse_source(name: str) -> Source | None:
     if not (cluster_id and topic and broker.isdecimal() and partition.isdecimal()):
         return None
     return Source(cluster_id, topic, int(broker), int(partition))
+
+
+class PipelinedConnection(BrokerConnection):
+    """A `BrokerConnection` that can send a request before the last one was answered.
+
+    For requests that may be repeated, however late the first ones are carried out. Any failure
+    costs the connection and whatever is on its way, of which nobody knows what has become.
+    """
+
+    in_flight = 0
+
+    def begin(self, request: bytes) -> None:
+        """Send a request, and don't wait; `finish` gets its answer."""
+        with self._turn(None) as deadline:
+            if self.in_flight:
+                self._send_all(request, deadline)
+            else:
+                self._transmit(request, deadline)
+            self.in_flight += 1
+
+    def finish(self, decode: Callable[[memoryview], _R]) -> _R:
+        """Wait for the answer to the oldest request in flight; ClientError if there is none."""
+        if not self.in_flight:
+            raise ClientError(f"no request to {self.address} waits for its answer")
+        with self._turn(None) as deadline:
+            answer, refused = self._receive(decode, deadline)
+            self.in_flight -= 1
+        if refused is not None:
+            raise refused
+        result: _R = answer
+        return result
+
+    def call(self, *args: Any, **options: Any) -> Any:
+        """It takes no part in pipelining: ClientError if requests are in flight."""
+        if self.in_flight:
+            raise ClientError(f"{self.in_flight} requests to {self.address} wait for answers")
+        return super().call(*args, **options)
+
+    def _drop(self) -> None:
+        self.in_flight = 0
+        super()._drop()
 
 
 class MirroredPartitions:

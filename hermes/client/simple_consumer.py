@@ -1,10 +1,10 @@
 """The consumer of one broker, without state: callers keep their own offsets."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, Self, TypeVar
 
-from hermes.client import conversations
-from hermes.client.admin import Administration
+from hermes.client import admin, conversations
+from hermes.client.admin import ReloadedConfig
 from hermes.client.append_times import AppendTime, append_times
 from hermes.client.arguments import check_choice, check_least, check_number
 from hermes.client.connection import DEFAULT_MAX_RESPONSE_BYTES, BrokerConnection, Channel
@@ -24,13 +24,25 @@ from hermes.errors import ClientError, ConfigError, NoCoordinationError
 from hermes.keywords import explains_keywords
 from hermes.protocol import (
     DEFAULT_MAX_EXPANDED_BYTES,
+    AlterTopicRequest,
     AppendTimesRequest,
     BoundaryRequest,
     BrokerMetadata,
+    ClusterBroker,
+    ClusterBrokersRequest,
+    ClusterIdRequest,
     CoordinationRequest,
+    CreateTopicRequest,
     DeleteTopicRequest,
+    DescribePartitionsRequest,
+    DescribeSettingsRequest,
     FetchRequest,
+    LogLines,
     MetadataRequest,
+    PartitionDescription,
+    RecentLogLinesRequest,
+    ReloadConfigRequest,
+    SettingDescription,
 )
 from hermes.security import ClientSecurity
 
@@ -38,7 +50,7 @@ _Fetched = TypeVar("_Fetched", FetchedSet, list[FetchResult])
 
 
 @explains_keywords
-class SimpleConsumer(Administration):
+class SimpleConsumer:
     """Reads partitions of one broker: Hermes or Kafka 0.7.
 
     Connects on first use, and again after failures. Requests change nothing on a broker (except
@@ -288,6 +300,124 @@ class SimpleConsumer(Administration):
                 "only: run this there, or let coordination_listen be an address for others"
             )
         return connect
+
+    # -- for operators --------------------------------------------------------------------------
+
+    def create_topic(self, topic: str, settings: Mapping[str, object] | None = None) -> None:
+        """Create a topic, with its own settings.
+
+        Example:
+            consumer.create_topic("clicks", {"partitions": 8, "retention_time": "30d"})
+
+        Args:
+            settings: values by name, as in a topic's part of broker.yaml, which they override. They
+                are stored in the broker's data directory.
+
+        Raises:
+            TopicExistsError: the topic exists.
+            SettingRefusedError: a setting is unknown or wrong.
+            InvalidTopicBrokerError: the name is not allowed.
+            TooManyTopicsError: the broker has reached its limit of topics or partitions.
+            StorageUnavailableError: the broker's disk failed; nothing was created.
+        """
+        self._channel.require(CreateTopicRequest.TYPE, "creating a topic")
+        self._channel.run(admin.create_topic(topic, settings or {}))
+
+    def alter_topic(
+        self,
+        topic: str,
+        settings: Mapping[str, object] | None = None,
+        reset: Iterable[str] | None = (),
+    ) -> None:
+        """Change settings of a topic while the broker runs.
+
+        Example:
+            consumer.alter_topic("clicks", {"retention_time": "7d"}, reset=["flush_messages"])
+
+        Args:
+            settings: what to set, as for `create_topic`; partitions can only be raised.
+            reset: the settings that revert to broker.yaml; None for all but partitions, which a
+                topic never loses.
+
+        Raises:
+            UnknownTopicError: the topic doesn't exist.
+            SettingRefusedError: a setting is unknown or wrong; nothing was changed.
+            StorageUnavailableError: the broker's disk failed; nothing was changed.
+        """
+        self._channel.require(AlterTopicRequest.TYPE, "altering a topic")
+        self._channel.run(admin.alter_topic(topic, settings or {}, reset))
+
+    def reload_config(self) -> ReloadedConfig:
+        """Make the broker reread its broker.yaml, like SIGHUP.
+
+        Raises:
+            SettingRefusedError: the file is invalid or missing; nothing was changed.
+        """
+        self._channel.require(ReloadConfigRequest.TYPE, "reading broker.yaml again")
+        return self._channel.run(admin.reload_config())
+
+    def describe_settings(self, topic: str | None = None) -> list[SettingDescription]:
+        """Return the settings in force with their origins, in the order of docs/configuration.md.
+
+        They are those of a topic, or the broker's own.
+
+        Example:
+            for setting in consumer.describe_settings("clicks"):
+                print(setting.name, setting.value, setting.origin)
+
+        Raises:
+            UnknownTopicError: the topic doesn't exist.
+        """
+        self._channel.require(DescribeSettingsRequest.TYPE, "describing settings")
+        return self._channel.run(admin.describe_settings(topic))
+
+    def describe_partitions(self, topic: str) -> list[PartitionDescription]:
+        """Describe the partitions of a topic that were written to, by number.
+
+        Raises:
+            UnknownTopicError: the topic doesn't exist.
+        """
+        self._channel.require(DescribePartitionsRequest.TYPE, "describing partitions")
+        return self._channel.run(admin.describe_partitions(topic))
+
+    def cluster_id(self) -> str:
+        """Return the UUID of the broker's cluster; empty until it has reached its coordination."""
+        self._channel.require(ClusterIdRequest.TYPE, "telling the cluster's id")
+        return self._channel.run(conversations.cluster_id())
+
+    def brokers(self) -> list[ClusterBroker]:
+        """List the brokers of the cluster by id, with addresses for clients like this one.
+
+        A broker may have listeners with and without TLS: this is the one of each that matches the
+        one that this consumer uses. Brokers without such a listener are omitted.
+
+        Example:
+            for broker in consumer.brokers():
+                print(broker.broker_id, broker.host, broker.port)
+        """
+        self._channel.require(ClusterBrokersRequest.TYPE, "telling the cluster's brokers")
+        return self._channel.run(conversations.cluster_brokers())
+
+    def recent_log_lines(self, first: int | None = None, max_lines: int = 100) -> LogLines:
+        """Read the last lines of the broker's log; it keeps a thousand in memory.
+
+        Example:
+            read = consumer.recent_log_lines()
+            while True:
+                for line in read.lines:
+                    print(line.level, line.message)
+                time.sleep(1.0)
+                read = consumer.recent_log_lines(read.next)
+
+        Args:
+            first: the number of the first line wanted; None for the last lines there are.
+            max_lines: how many at most, 0 to 32,767.
+
+        Raises:
+            ConfigError: a number is out of range.
+        """
+        self._channel.require(RecentLogLinesRequest.TYPE, "reading the log")
+        return self._channel.run(admin.recent_log_lines(first, max_lines))
 
     def delete_topic(self, topic: str) -> None:
         """Delete a topic on this broker, with all its messages.
