@@ -98,91 +98,84 @@ def run_load(
     if not repeated:
         plan, is_ours = target.propose(plan)
         repeated = not is_ours
-    return _carry_out(target, commits, plan, writer, repeated, may_lack)
+    return _Attempt(target, commits, plan, repeated).run(writer, may_lack)
 
 
-def _carry_out(
-    target: LoadTarget,
-    commits: Commits,
-    plan: Plan,
-    writer: Writer,
-    repeated: bool,
-    may_lack: bool,
-) -> LoadResult:
-    directory = target.new_attempt(plan.number)
-    is_committing = False
-    try:
-        written = writer(plan, directory)
-        files = data_files(target.store, directory)
-        check_rows(target.place(directory), written, files)
-        manifest = _manifest(plan, directory, files, may_lack)
-        target.store.flush_tree(directory)
-        is_committing = True
-        won = commits.commit(manifest, files)
-    except (Exception, KeyboardInterrupt) as error:
-        if is_committing and commits.give_up(directory):
-            raise  # it counts, but may not be flushed
-        # A server may commit later what it has not answered: then the data must be there.
-        may_count = is_committing and target.settings.sink == "delta" and target.store.path is None
-        _give_up(target, commits, plan, directory, repeated, may_count, error)
-    if not won and not _is_committed(target, commits, plan, directory):
-        raise _conflict(plan)
-    return LoadResult(
-        plan.number,
-        True,
-        repeated,
-        manifest.messages,
-        plan.log_bytes,
-        manifest.files,
-        manifest.file_bytes,
-        plan.ranges,
-        target.place(directory if target.settings.sink == "delta" else DATA),
-        plan.log_messages,
-    )
+class _Attempt:
+    """One attempt at a load, with a directory of its own."""
 
+    def __init__(self, target: LoadTarget, commits: Commits, plan: Plan, repeated: bool) -> None:
+        self._target = target
+        self._commits = commits
+        self._plan = plan
+        self._repeated = repeated
+        self._directory = target.new_attempt(plan.number)
 
-def _give_up(
-    target: LoadTarget,
-    commits: Commits,
-    plan: Plan,
-    directory: str,
-    repeated: bool,
-    may_count: bool,
-    error: BaseException,
-) -> NoReturn:
-    """Remove what an attempt wrote, unless it may count, and raise what happened."""
-    if commits.last().number >= plan.number:
-        if _is_committed(target, commits, plan, directory):
-            raise error  # it counts, but may not be flushed
-        raise _conflict(plan) from error
-    if not may_count:
-        target.store.delete_tree(directory)
-    if repeated and isinstance(error, HermesError):
-        raise LoadError(
-            f"load {plan.number} was planned by an earlier run, in "
-            f"{target.place(plan_name(plan.number))}, and can't be carried out: {error}"
-        ) from error
-    raise error
+    def run(self, writer: Writer, may_lack: bool) -> LoadResult:
+        plan, directory, store = self._plan, self._directory, self._target.store
+        is_delta = self._target.settings.sink == "delta"
+        is_committing = False
+        try:
+            written = writer(plan, directory)
+            files = data_files(store, directory)
+            check_rows(store.place(directory), written, files)
+            manifest = _manifest(plan, directory, files, may_lack)
+            store.flush_tree(directory)
+            is_committing = True
+            won = self._commits.commit(manifest, files)
+        except (Exception, KeyboardInterrupt) as error:
+            if is_committing and self._commits.give_up(directory):
+                raise  # it counts, but may not be flushed
+            # A server may commit later what it has not answered: then the data must be there.
+            self._give_up(error, may_count=is_committing and is_delta and store.path is None)
+        if not won and not self._is_committed():
+            raise self._conflict()
+        return LoadResult(
+            plan.number,
+            True,
+            self._repeated,
+            manifest.messages,
+            plan.log_bytes,
+            manifest.files,
+            manifest.file_bytes,
+            plan.ranges,
+            store.place(directory if is_delta else DATA),
+            plan.log_messages,
+        )
 
+    def _give_up(self, error: BaseException, *, may_count: bool) -> NoReturn:
+        """Remove what was written, unless it may count, and raise what happened."""
+        number = self._plan.number
+        if self._commits.last().number >= number:
+            if self._is_committed():
+                raise error  # it counts, but may not be flushed
+            raise self._conflict() from error
+        if not may_count:
+            self._target.store.delete_tree(self._directory)
+        if self._repeated and isinstance(error, HermesError):
+            raise LoadError(
+                f"load {number} was planned by an earlier run, in "
+                f"{self._target.place(plan_name(number))}, and can't be carried out: {error}"
+            ) from error
+        raise error
 
-def _is_committed(target: LoadTarget, commits: Commits, plan: Plan, directory: str) -> bool:
-    """Whether a load was committed by this attempt; if not, the attempt's data are removed.
+    def _is_committed(self) -> bool:
+        """Whether the load was committed by this attempt; if not, its data are removed.
 
-    A commit may have succeeded although it reported a failure: a file server's answer got lost.
-    """
-    committed = commits.directories().get(plan.number)
-    if committed == directory:
-        return True
-    if committed is not None:  # else it can't be known any more, and no data may be lost
-        target.store.delete_tree(directory)
-    return False
+        A commit may have succeeded although it reported a failure: a file server's answer got lost.
+        """
+        committed = self._commits.directories().get(self._plan.number)
+        if committed == self._directory:
+            return True
+        if committed is not None:  # else it can't be known any more, and no data may be lost
+            self._target.store.delete_tree(self._directory)
+        return False
 
-
-def _conflict(plan: Plan) -> LoadConflictError:
-    return LoadConflictError(
-        f"another run has committed load {plan.number} meanwhile; its data count, and those of "
-        "this run were removed"
-    )
+    def _conflict(self) -> LoadConflictError:
+        return LoadConflictError(
+            f"another run has committed load {self._plan.number} meanwhile; its data count, and "
+            "those of this run were removed"
+        )
 
 
 def _manifest(

@@ -41,7 +41,7 @@ from hermes.spark.load.load_target import (
     manifest_name,
     numbered,
 )
-from hermes.spark.load.plans import LoadManifest
+from hermes.spark.load.plans import LoadManifest, parsing
 from hermes.spark.parquet import data_files
 from hermes.spark.stores import FileStore
 
@@ -209,11 +209,9 @@ class Journal:
             raise LoadTargetError(f"{place} is damaged (it is not of load {wanted}); {_ADVICE}")
 
     def _apply(self, entry: JournalEntry | LoadManifest) -> None:
-        try:
+        place = self._store.place(manifest_name(self.state.sequence + 1))
+        with parsing(str(place), _ADVICE):
             self.state.apply(entry)
-        except ValueError as error:
-            place = self._store.place(manifest_name(self.state.sequence + 1))
-            raise LoadTargetError(f"{place} is damaged ({error}); {_ADVICE}") from error
         if isinstance(entry, JournalEntry):
             self._entries.append((self.state.sequence, entry))
 
