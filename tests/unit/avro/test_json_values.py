@@ -173,6 +173,13 @@ def test_what_does_not_fit_names_its_field(text: str, message: str) -> None:
         typed(CLICK, text)
 
 
+def test_a_union_in_a_union() -> None:
+    """The specification forbids it, and fastavro takes it."""
+    assert typed(["null", ["int", "string"]], '"x"') == "x"
+    with pytest.raises(ValueError, match="expected one of int, string, got"):
+        typed(["null", ["int", "string"]], "1.5")
+
+
 @pytest.mark.parametrize(
     ("schema", "text", "message"),
     [

@@ -148,6 +148,14 @@ def test_the_readers_logical_types_count(
     assert resolved(writer, value, reader) == expected
 
 
+def test_a_schema_writes_as_before_after_it_was_a_readers() -> None:
+    reader = AvroSchema(record("R", f=["null", PRICE]))
+    before = reader.write({"f": Decimal("1.25")})
+    writer = AvroSchema(record("R", f=["null", "bytes"]))
+    assert AvroReader(writer, reader).read(writer.write({"f": b"\x01"})) == {"f": Decimal("0.01")}
+    assert reader.write({"f": Decimal("1.25")}) == before
+
+
 def test_a_default_stays_right_where_logical_types_differ() -> None:
     reader = record("R", f=MILLIS, new=(DATE, 1))
     found = resolved(record("R", f="long"), {"f": 0}, reader)
