@@ -20,7 +20,7 @@ class Failures:
     """Counts failed messages that nobody has noticed. Threads may share it."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._lines = RateLimit(clock, allowed=1)  # while sending keeps failing
+        self._log_limit = RateLimit(clock, allowed=1)  # while sending keeps failing
         self._lock = threading.Lock()
         self._unobserved_count = 0
         self._last_error: Exception | None = None
@@ -37,7 +37,7 @@ class Failures:
             self._last_error = error
             self._burst_count += count
             self._unsaid_count += count
-            if self._lines.allow("failed") is None:
+            if self._log_limit.allow("failed") is None:
                 return
             unsaid, self._unsaid_count = self._unsaid_count, 0
         _log.error("%d messages were not sent: %s", unsaid, error)
@@ -48,7 +48,7 @@ class Failures:
         with self._lock:
             burst, self._burst_count = self._burst_count, 0
             self._unsaid_count = 0
-            self._lines.reset()
+            self._log_limit.reset()
         _log.warning("messages are sent again; %d were not sent before", burst)
 
     def take(self) -> DeliveryError | None:

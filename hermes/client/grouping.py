@@ -1,4 +1,4 @@
-"""Deals a batch into message sets: by partition, of bounded size, in order. No I/O.
+"""Groups a batch into message sets: by partition, of bounded size, in order. No I/O.
 
 A `Delivery` is a batch on its way: it knows the sets that hold its items, and the outcome of every
 item once each set has its own. The sender writes these; nothing else changes a set.
@@ -326,9 +326,9 @@ class Delivery(Sequence[Outcome]):
         target = self._only_target()
         self._places: Sequence[_Place | Exception]
         if target is not None:
-            self._places = self._deal_to(target)
+            self._places = self._group_for(target)
         else:
-            self._places = self._deal(range(len(batch.items)))
+            self._places = self._group(range(len(batch.items)))
 
     @property
     def sent_count(self) -> int:
@@ -340,7 +340,7 @@ class Delivery(Sequence[Outcome]):
         if indices:
             assert isinstance(self._places, list)
             self.unplaced = []
-            for index, place in zip(indices, self._deal(indices), strict=True):
+            for index, place in zip(indices, self._group(indices), strict=True):
                 self._places[index] = place
         return self.sets[known:]
 
@@ -369,7 +369,7 @@ class Delivery(Sequence[Outcome]):
         for each in self.sets:
             each.payloads, each.encoded, each.keys, each.records = [], b"", [], []
 
-    def _deal(self, indices: Sequence[int]) -> list[_Place | Exception]:
+    def _group(self, indices: Sequence[int]) -> list[_Place | Exception]:
         """Put items into new sets; where each went, or why it could not be placed."""
         filling: dict[Target, OutgoingSet] = {}
         refused: HermesError | None = None
@@ -484,7 +484,7 @@ class Delivery(Sequence[Outcome]):
         current.payloads += [messages[place] for place in places]
 
     def _only_target(self) -> Target | None:
-        """The one partition that `_deal_to` can send everything to; None if there is more to it."""
+        """The one partition that `_group_for` can send everything to; None if there is none."""
         batch = self._batch
         if batch.keys is not None or self._codec is not Codec.NONE:
             return None
@@ -494,8 +494,8 @@ class Delivery(Sequence[Outcome]):
             return None
         return self._router.only_target(batch.topic)
 
-    def _deal_to(self, target: Target) -> Sequence[_Place]:
-        """Do what `_deal` does for single messages without keys that have one target.
+    def _group_for(self, target: Target) -> Sequence[_Place]:
+        """Do what `_group` does for single messages without keys that have one target.
 
         That is what most asynchronous producers send, and no statement here runs once per message.
         """

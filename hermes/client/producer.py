@@ -240,7 +240,7 @@ class Producer:
         if self._is_forked:
             raise self._why_closed()
         if self._queue is not None:
-            self._queue.flush(time.monotonic() + self._patience(timeout_seconds))
+            self._queue.flush(time.monotonic() + self._flush_seconds(timeout_seconds))
         self._brokers.settle()
         self._raise_failures()
 
@@ -260,8 +260,8 @@ class Producer:
         self._at_exit()
         try:
             if self._queue is not None:
-                patience = self.config.seconds("delivery_timeout")
-                self._drain(self._queue, patience if timeout_seconds is None else timeout_seconds)
+                limit = self.config.seconds("delivery_timeout")
+                self._drain(self._queue, limit if timeout_seconds is None else timeout_seconds)
             self.flush(0)
         finally:
             self._brokers.close()
@@ -401,7 +401,7 @@ class Producer:
 
     # -- closing --------------------------------------------------------------------------------
 
-    def _patience(self, timeout_seconds: float | None) -> float:
+    def _flush_seconds(self, timeout_seconds: float | None) -> float:
         if timeout_seconds is not None:
             return timeout_seconds
         # For what is being sent and for what waits; the last request of each may end late.
@@ -412,9 +412,9 @@ class Producer:
         if failure is not None:
             raise failure
 
-    def _drain(self, queue: SendingQueue, patience: float) -> None:
+    def _drain(self, queue: SendingQueue, seconds: float) -> None:
         queue.refuse()
-        if queue.join(patience):
+        if queue.join(seconds):
             return
         _log.error("%d messages could not be sent in time", queue.queued_count)
         self._sender.abandon()

@@ -124,7 +124,7 @@ class Sender:
         self._retry_rules = retry_rules
         self._may_go_without = may_go_without
         self._abandoned = threading.Event()
-        self._lines = RateLimit(time.monotonic, allowed=1)
+        self._log_limit = RateLimit(time.monotonic, allowed=1)
         self._noted: set[str] = set()
 
     def send(self, batches: Sequence[Batch]) -> list[Delivery]:
@@ -167,7 +167,7 @@ class Sender:
     def _log_what_failed(
         self, sets: Sequence[OutgoingSet], refused: Sequence[object], retries: Retries
     ) -> None:
-        if self._lines.allow("failed") is None:
+        if self._log_limit.allow("failed") is None:
             return
         _log.warning(
             "%s tried again, for %.0f s more: %s",

@@ -266,8 +266,7 @@ class SimpleConsumer:
 
         Returns:
             The whole range, in order and without holes; neighbours differ in time. Stretches begin
-            and end where messages do, if the range does. Their time is that of the broker's clock,
-            or
+            and end where messages do, if the range does. Their time is that of the broker's clock;
             None where it is not known: for data from Kafka, or when a crash lost it.
 
         Raises:

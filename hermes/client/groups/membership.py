@@ -487,7 +487,7 @@ class GroupMember:
             if taken:
                 self._update_fetchers(addresses)
                 _log.info("group %r: took %s", self._config.group, _text(taken))
-                self._tell(self._on_take, taken)
+                self._notify_listener(self._on_take, taken)
         return _Outcome(waits, is_faulty)
 
     def _take_one(self, place: _TopicPartition, stream_id: str, session_id: int) -> Node | None:
@@ -531,7 +531,7 @@ class GroupMember:
                     "%s: the message in the application's hands will be delivered again", claim
                 )
         places = [(claim.topic, claim.partition) for claim in claims]
-        self._tell(self._on_release, places)
+        self._notify_listener(self._on_release, places)
         if self._config.auto_commit:
             self.commit(claims)
         for claim in claims:
@@ -549,7 +549,9 @@ class GroupMember:
                 del self._claims[place]
                 self._lost += 1
 
-    def _tell(self, listener: RebalanceCallback, places: Sequence[_TopicPartition]) -> None:
+    def _notify_listener(
+        self, listener: RebalanceCallback, places: Sequence[_TopicPartition]
+    ) -> None:
         try:
             listener(places)
         except Exception:

@@ -54,7 +54,7 @@ class WorkerContext:
         timeout_seconds: for how long there may be no message for any worker; None for ever.
         clock: seconds that never go backwards.
         last_message: when there was a message, or one was waited for, by the clock.
-        lines: limits how often failures are logged.
+        log_limit: limits how often failures are logged.
     """
 
     ladder: Ladder
@@ -67,11 +67,11 @@ class WorkerContext:
     now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
     is_stopped: bool = False
     last_message: float = field(init=False)
-    lines: RateLimit = field(init=False)
+    log_limit: RateLimit = field(init=False)
 
     def __post_init__(self) -> None:
         self.last_message = self.clock()
-        self.lines = RateLimit(self.clock)
+        self.log_limit = RateLimit(self.clock)
 
 
 @dataclass(slots=True)
@@ -289,7 +289,7 @@ class Worker:
         return None
 
     def _report(self, line: str) -> None:
-        suppressed = self._shared.lines.allow("failure")
+        suppressed = self._shared.log_limit.allow("failure")
         if suppressed is not None:
             more = f" ({suppressed} more such lines suppressed)" if suppressed else ""
             _log.warning("%s%s", line, more)
