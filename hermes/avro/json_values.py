@@ -16,14 +16,14 @@ Defaults have decimals and times as Avro's binary encoding does.
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, date, datetime, time
 from decimal import Decimal, InvalidOperation
 from typing import Any
 from uuid import UUID
 
-from hermes.avro.graph import RECORDS, AvroType
-from hermes.avro.logical_types import DECIMAL, logical_value
+from hermes.avro.graph import RECORDS, AvroType, decimal_of
+from hermes.avro.logical_types import logical_value
 from hermes.avro.primitives import MisfitError, primitive_value
 from hermes.quoting import quoted
 
@@ -149,8 +149,9 @@ class _Conversion:
 def _typed(value: Any, kind: AvroType) -> Any:
     """Read a primitive that somebody typed."""
     logical = kind.properties.get("logicalType")
-    if logical == DECIMAL and kind.kind in ("bytes", "fixed"):
-        return _decimal(value, kind.properties)
+    decimal = decimal_of(kind)
+    if decimal is not None:
+        return _decimal(value, *decimal)
     if isinstance(value, str) and kind.kind in ("int", "long"):
         return _moment(value, logical)
     if logical == "uuid" and kind.kind == "string" and isinstance(value, str):
@@ -163,14 +164,13 @@ def _read(value: Any, kind: AvroType) -> Any:
     return logical_value(primitive_value(value, kind), kind)
 
 
-def _decimal(value: Any, schema: Mapping[str, Any]) -> Decimal:
+def _decimal(value: Any, precision: int, scale: int) -> Decimal:
     if isinstance(value, bool) or not isinstance(value, (int, str, Decimal)):
         raise MisfitError
     try:
         number = Decimal(value)
     except InvalidOperation:
         raise MisfitError from None
-    precision, scale = schema["precision"], schema.get("scale", 0)
     # Before anything computes with it: an exponent of nine digits takes nine characters.
     if not number.is_finite() or (number and number.adjusted() >= precision - scale):
         raise ValueError(f"more than {precision - scale} digits before the point")

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from fastavro.read import LOGICAL_READERS
 
-from hermes.avro.graph import AvroType
+from hermes.avro.graph import AvroType, precision_and_scale
 
 #: The logical type's name, and the one that fastavro gets in its place.
 DECIMAL: Final = "decimal"
@@ -32,8 +32,11 @@ def logical_value(value: Any, kind: AvroType) -> Any:
     return value if read is None else read(value, kind.properties, None)
 
 
-def _read_decimal(data: bytes, schema: Any, _: Any) -> Decimal:
-    precision, scale = schema["precision"], schema.get("scale", 0)
+def _read_decimal(data: bytes, schema: Any, _: Any) -> Decimal | bytes:
+    found = precision_and_scale(schema)
+    if found is None:
+        return data
+    precision, scale = found
     digits = min(precision, _MOST_DIGITS)
     if len(data) > digits * _BYTES_PER_DIGIT + _MORE_BYTES:
         raise ValueError(f"a decimal of {len(data)} bytes for {precision} digits")

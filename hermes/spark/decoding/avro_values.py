@@ -29,7 +29,7 @@ import pyarrow as pa
 from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import to_arrow_type
 
-from hermes.avro.graph import AvroType
+from hermes.avro.graph import AvroType, decimal_of
 from hermes.avro.reader import AvroReader
 from hermes.avro.schema import AvroSchema, configured_schema
 from hermes.errors import ConfigError, EncodingError
@@ -138,11 +138,11 @@ class _Translation:
 
     def _logical(self, kind: AvroType, path: str) -> spark.DataType:
         logical = kind.properties["logicalType"]
-        if logical == "decimal" and kind.kind in ("bytes", "fixed"):
-            precision = kind.properties["precision"]
-            if precision > _MAX_PRECISION:
-                raise self._refused(path, f"a decimal of {precision} digits")
-            return spark.DecimalType(precision, kind.properties.get("scale", 0))
+        decimal = decimal_of(kind)
+        if decimal is not None:
+            if decimal[0] > _MAX_PRECISION:
+                raise self._refused(path, f"a decimal of {decimal[0]} digits")
+            return spark.DecimalType(*decimal)
         if (kind.kind, logical) not in _LOGICAL:
             raise self._refused(path, f"{logical} as {kind.kind}")
         return _LOGICAL[kind.kind, logical]

@@ -7,6 +7,7 @@ from uuid import UUID
 
 import pytest
 
+from hermes.avro.json_values import json_to_value
 from hermes.avro.limits import MAX_SCHEMA_DEPTH, MAX_TYPE_DEPTH
 from hermes.avro.reader import AvroReader
 from hermes.avro.schema import AvroSchema
@@ -303,6 +304,15 @@ def test_decimals() -> None:
         reading.read(bytes.fromhex("04 2710"))
     fixed = {"type": "fixed", "name": "F", "size": 2, "logicalType": "decimal", "precision": 4}
     assert AvroReader(AvroSchema(fixed)).read(bytes.fromhex("ff38")) == Decimal(-200)
+
+
+def test_a_decimal_without_a_precision_is_bytes() -> None:
+    """By the specification, an invalid logical type is ignored."""
+    schema = AvroSchema({"type": "bytes", "logicalType": "decimal"})
+    assert json_to_value(b'"a"', schema.root) == b"a"
+    assert schema.write(b"a") == b"\x02a"
+    assert AvroReader(schema).read(b"\x02a") == b"a"
+    assert AvroReader(AvroSchema("bytes"), schema).read(b"\x02a") == b"a"
 
 
 @pytest.mark.parametrize("depth", [MAX_SCHEMA_DEPTH, 10_000, 90_000])

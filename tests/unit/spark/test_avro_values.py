@@ -133,6 +133,12 @@ def test_a_schema_travels_as_text() -> None:
     assert schema_text(json.dumps(SCHEMA), "schema") == TEXT
 
 
+def test_a_decimal_without_a_precision_is_refused() -> None:
+    field = {"name": "d", "type": {"type": "bytes", "logicalType": "decimal"}}
+    with pytest.raises(ConfigError, match="schema: d: decimal as bytes is not supported"):
+        schema_text({"type": "record", "name": "R", "fields": [field]}, "schema")
+
+
 def test_arrays_of_nothing_are_refused() -> None:
     nothing = {"type": "fixed", "name": "F", "size": 0}
     schema = json.loads(TEXT)
