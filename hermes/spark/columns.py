@@ -250,7 +250,7 @@ class _Rows:
             _joined([part[place] for part in parts]) for place in range(3)
         )
         count = len(values)
-        *places, zeros = _same_columns(partition, max(_SAME_ROWS, 1 << count.bit_length()))
+        *places, zeros = same_columns(partition, max(_SAME_ROWS, 1 << count.bit_length()))
         columns = [
             *(column[:count] for column in places),
             offsets,
@@ -280,7 +280,7 @@ def _joined(arrays: list[pa.Array]) -> pa.Array:
 
 
 @lru_cache(maxsize=4)
-def _same_columns(partition: TopicPartition, count: int) -> tuple[pa.Array, ...]:
+def same_columns(partition: TopicPartition, count: int) -> tuple[pa.Array, ...]:
     return (
         repeated(partition.topic, pa.string(), count),
         repeated(partition.broker_id, _INTEGER, count),

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from hermes.protocol import RecordSet
 from hermes.protocol.records import Record
-from hermes.spark.columns import arrow_schema
+from hermes.spark.columns import arrow_schema, same_columns
 from hermes.spark.offsets import TopicPartition
 from hermes.spark.options import Extras
 
@@ -51,7 +51,6 @@ def _rows(
     partition: TopicPartition, records: list[Record], extras: Extras, schema: pa.Schema
 ) -> pa.RecordBatch:
     offsets, times, keys, values, headers = zip(*records, strict=True)
-    count = len(records)
 
     def made(name: str) -> pa.Array:
         kind = schema.field(name).type
@@ -65,13 +64,12 @@ def _rows(
         )
         return pa.array(list(pairs), kind)
 
+    *places, index = same_columns(partition, len(records))
     columns = [
-        pa.repeat(pa.scalar(partition.topic, pa.string()), count),
-        pa.repeat(pa.scalar(partition.broker_id, pa.int32()), count),
-        pa.repeat(pa.scalar(partition.partition, pa.int32()), count),
+        *places,
         pa.array(offsets, pa.int64()),
         pa.array([offset + 1 for offset in offsets], pa.int64()),
-        pa.repeat(pa.scalar(0, pa.int32()), count),
+        index,
         pa.array(values, pa.binary()),
         *map(made, extras.names),
     ]

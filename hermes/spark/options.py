@@ -31,7 +31,7 @@ class Option(NamedTuple):
     parse: Callable[[str], Any]
     default: Any
     doc: str
-    uses: tuple[Use, ...] = ("batch", "stream")
+    uses: tuple[Use, ...] = ("batch", "stream", "sink")  # as far as its table is for them
 
 
 class RetryOptions(NamedTuple):
@@ -141,7 +141,6 @@ ADDRESS_OPTIONS: Final = (
         parse_brokers,
         None,
         "`HOST:PORT` of every broker, separated by commas: a broker knows only its own partitions",
-        ("batch", "stream", "sink"),
     ),
     Option(
         "hermes.zookeeper",
@@ -149,11 +148,8 @@ ADDRESS_OPTIONS: Final = (
         None,
         "`HOST:PORT,HOST:PORT/CHROOT` of the ZooKeeper where the brokers register, instead of the "
         "list; brokers and partitions that are added later are found",
-        ("batch", "stream", "sink"),
     ),
 )
-
-_ALL: Final[tuple[Use, ...]] = ("batch", "stream", "sink")
 
 #: Who connects; in the order of the attributes of `ClientIdentity`.
 IDENTITY_OPTIONS: Final = (
@@ -162,7 +158,6 @@ IDENTITY_OPTIONS: Final = (
         parse_flag,
         None,
         "whether to connect by TLS; unless given, if one of the next three is",
-        _ALL,
     ),
     Option(
         "tlsCa",
@@ -170,20 +165,16 @@ IDENTITY_OPTIONS: Final = (
         None,
         "a file with the certificates (PEM) of those who may have signed the brokers'; the "
         "system's unless given. This file and the next are on the driver and on every worker",
-        _ALL,
     ),
-    Option(
-        "tlsCertificate", _path, None, "a file with a certificate (PEM) that says who asks", _ALL
-    ),
-    Option("tlsKey", _path, None, "a file with its key (PEM), unless it is in the same one", _ALL),
-    Option("user", some("a user's name"), None, "the name of the user who asks", _ALL),
+    Option("tlsCertificate", _path, None, "a file with a certificate (PEM) that says who asks"),
+    Option("tlsKey", _path, None, "a file with its key (PEM), unless it is in the same one"),
+    Option("user", some("a user's name"), None, "the name of the user who asks"),
     Option(
         "passwordFile",
         _path,
         None,
         "a file with the user's password, one line; without it `HERMES_PASSWORD_FILE` or "
         "`HERMES_PASSWORD` in the environment of the driver and the executors",
-        _ALL,
     ),
     Option(
         "password",
@@ -191,14 +182,12 @@ IDENTITY_OPTIONS: Final = (
         None,
         "the password itself, as a program has it from a secret store; not for tables, whose "
         "options are stored",
-        _ALL,
     ),
     Option(
         "zookeeperTls",
         parse_flag,
         True,
         "whether ZooKeeper is connected to as brokers are; else without TLS, and as nobody",
-        _ALL,
     ),
 )
 

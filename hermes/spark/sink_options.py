@@ -17,15 +17,12 @@ from hermes.spark.options import (
     CONNECTION_OPTIONS,
     ConnectionOptions,
     Option,
-    Use,
     address_of,
     byte_count,
     parse_options,
     some,
     whole_number,
 )
-
-_SINK: Final[tuple[Use, ...]] = ("sink",)
 
 
 def _topic(text: str) -> str:
@@ -76,7 +73,6 @@ SINK_OPTIONS: Final = (
         _topic,
         None,
         "the topic of all rows, whatever a column `topic` says; without it, every row needs one",
-        _SINK,
     ),
     Option(
         "idColumn",
@@ -84,14 +80,12 @@ SINK_OPTIONS: Final = (
         None,
         "a column (string or binary) with an id of each row, which is sent inside the value; "
         "`hermes.spark.split_id` takes it out again",
-        _SINK,
     ),
     Option(
         "partitioner",
         _partitioner,
         "java-hash",
         "which partition a key goes to: a name among the entry points `hermes.partitioners`",
-        _SINK,
     ),
     Option(
         "acks",
@@ -99,14 +93,12 @@ SINK_OPTIONS: Final = (
         "flushed",
         "what a task waits for: `flushed`, the messages are on the brokers' disks, or `written`, "
         "the brokers have them",
-        _SINK,
     ),
     Option(
         "compression",
         _choice("none", "gzip", "snappy"),
         "none",
         "how message sets are compressed: `none`, `gzip` or `snappy`",
-        _SINK,
     ),
     Option(
         "maxMessageBytes",
@@ -114,7 +106,6 @@ SINK_OPTIONS: Final = (
         1_000_000,
         "the largest message that is sent, with its id; brokers have a limit of their own, by "
         "default the same",
-        _SINK,
     ),
     Option(
         "batchSize",
@@ -122,7 +113,6 @@ SINK_OPTIONS: Final = (
         200,
         "how many messages without a key go to one partition before the next is chosen, and "
         "after how many messages the first request leaves",
-        _SINK,
     ),
     Option(
         "send.numRetries",
@@ -130,14 +120,12 @@ SINK_OPTIONS: Final = (
         3,
         "how often messages are sent again when a broker fails, and how often a broker that does "
         "not answer is asked again, before Spark sees an error",
-        _SINK,
     ),
     Option(
         "send.retryIntervalMs",
         whole_number(0),
         1000,
         "how long to wait before each of these retries, in ms",
-        _SINK,
     ),
 )
 

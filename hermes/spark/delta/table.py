@@ -143,7 +143,10 @@ def add_files(
 
 
 def commit(
-    store: FileStore, attempt: Callable[[DeltaTable], Result], table: DeltaTable | None = None
+    store: FileStore,
+    attempt: Callable[[DeltaTable], Result],
+    table: DeltaTable | None = None,
+    conflicts: type[DeltaError] = CommitFailedError,
 ) -> Result:
     """Do something to the current version of a table, again while others are first, or raise."""
     table = table or open_table(store)
@@ -153,17 +156,13 @@ def commit(
         before = table.version()
         try:
             return attempt(table)
-        except CommitFailedError as error:
-            table = open_table(store) or table
-            if table.version() == before:
-                raise _commit_failed(store, error) from None
         except (DeltaError, OSError, ValueError) as error:
-            raise _commit_failed(store, error) from None
+            table = open_table(store) or table
+            if table.version() == before or not isinstance(error, conflicts):
+                raise LoadError(
+                    f"{store.place()}: the commit failed: {_first_line(error)}"
+                ) from None
     raise LoadError(f"{store.place()}: too many concurrent commits; try again")
-
-
-def _commit_failed(store: FileStore, error: Exception) -> LoadError:
-    return LoadError(f"{store.place()}: the commit failed: {_first_line(error)}")
 
 
 def _created(store: FileStore, schema: pa.Schema, partition_by: Sequence[str]) -> DeltaTable:
@@ -194,23 +193,18 @@ def _fitting(
     New ones are a commit of their own: a run that ends after it has changed nothing that a reader
     could see but a column of nulls.
     """
-    for _ in range(_ATTEMPTS):
+
+    def fit(table: DeltaTable) -> DeltaTable:
         new = _new_columns(store, table, schema, merge_schema)
-        _check_partitions(store, table, partition_by)
+        if table.metadata().partition_columns != list(partition_by):
+            by = ", ".join(table.metadata().partition_columns) or "nothing"
+            raise LoadError(f"{store.place()}: the table is partitioned by {by}, and keeps to that")
         if not new:
             return table
-        try:
-            table.alter.add_columns(new, commit_properties=CommitProperties(max_commit_retries=0))
-        except (DeltaError, OSError, ValueError) as error:
-            before = table.version()
-            table = open_table(store) or table
-            if table.version() == before:
-                raise LoadError(
-                    f"{store.place()}: can't add columns: {_first_line(error)}"
-                ) from error
-        else:
-            table = open_table(store) or table
-    raise LoadError(f"{store.place()}: too many concurrent commits; try again")
+        table.alter.add_columns(new, commit_properties=CommitProperties(max_commit_retries=0))
+        return open_table(store) or table
+
+    return commit(store, fit, table, conflicts=DeltaError)
 
 
 def _new_columns(
@@ -244,12 +238,6 @@ def _new_columns(
             "nulls and declare the columns as not null, or write to another table"
         )
     return [Field(name, wanted[name].type, nullable=True) for name in new]
-
-
-def _check_partitions(store: FileStore, table: DeltaTable, partition_by: Sequence[str]) -> None:
-    if table.metadata().partition_columns != list(partition_by):
-        by = ", ".join(table.metadata().partition_columns) or "nothing"
-        raise LoadError(f"{store.place()}: the table is partitioned by {by}, and keeps to that")
 
 
 def _action(file: DataFile) -> AddAction:

@@ -107,12 +107,9 @@ def _attempts(
     remove_plans(store, state)
     used = {each.directory for each in state.unlisted.values()}
     used |= {match[0] for name in state.files if (match := FIRST_ATTEMPT.match(name))}
-    orphans, kept = compactions, []
-    for number, directory in target.attempts():
-        if number > state.load:
-            kept.append(directory)
-        elif directory not in used:
-            orphans.append(directory)
+    attempts = target.attempts()
+    kept = [directory for number, directory in attempts if number > state.load]
+    orphans = [*compactions, *(each for _, each in attempts if each not in (*kept, *used))]
     inside = tuple(f"{each}/" for each in (*orphans, *kept, *used))
     counting = state.files.keys()
     strays = {name: size for name, size in listed.items() if name not in counting}
@@ -123,12 +120,13 @@ def _attempts(
 def _delta_attempts(target: LoadTarget) -> tuple[int, list[str], list[str]]:
     commits = open_commits(target)
     last, committed = commits.last().number, commits.directories()
-    orphans, kept = [], []
-    for number, directory in target.attempts():
-        if number > last:
-            kept.append(directory)
-        elif committed.get(number) not in (None, directory):
-            orphans.append(directory)
+    attempts = target.attempts()
+    kept = [directory for number, directory in attempts if number > last]
+    orphans = [
+        directory
+        for number, directory in attempts
+        if number <= last and committed.get(number) not in (None, directory)
+    ]
     return last, orphans, kept
 
 

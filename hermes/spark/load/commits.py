@@ -15,7 +15,6 @@ from hermes.spark.options import Extras
 from hermes.spark.parquet import DataFile
 
 _NONE: Final = Extras()
-_OPTION_OF: Final = {True: "includeKey", False: "includeHeaders"}
 
 
 class Commits(Protocol):
@@ -49,9 +48,9 @@ def open_commits(
     """
     if target.settings.sink == "parquet":
         if merge_schema or columns.key or columns.headers:
-            name = "merge_schema" if merge_schema else _OPTION_OF[columns.key]
+            option = "includeKey" if columns.key else "includeHeaders"
             raise ConfigError(
-                name,
+                "merge_schema" if merge_schema else option,
                 f"{target.place()} is plain Parquet, where all loads have the same columns: load "
                 'into a Delta table (sink="delta")',
             )

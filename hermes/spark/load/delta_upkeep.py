@@ -47,7 +47,6 @@ def expire_table(
                 _predicate(before, topics),
                 commit_properties=CommitProperties({_EXPIRE_KEY: said}, max_commit_retries=0),
             )
-            sync_log(store)
         return (
             tuple(folders),
             len(files),
@@ -55,7 +54,10 @@ def expire_table(
             sum(each.size_bytes for each in files),
         )
 
-    return commit(store, attempt)
+    outcome = commit(store, attempt)
+    if outcome[0] and not dry_run:
+        sync_log(store)
+    return outcome
 
 
 def compact_table(
