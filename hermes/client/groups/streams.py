@@ -400,6 +400,7 @@ class MessageStream(core.Supply[StreamMessage]):
         self._observer = changed
 
     def partitions(self) -> list[tuple[str, BrokerPartition]]:
+        """The partitions that the stream owns now."""
         with self.lock:
             return [(each.topic, each.partition) for each in self._claims if not each.is_revoked]
 
@@ -411,6 +412,7 @@ class MessageStream(core.Supply[StreamMessage]):
         self._set_paused(partitions, True)
 
     def resume(self, *partitions: tuple[str, BrokerPartition]) -> None:
+        """Undo `pause`."""
         self._set_paused(partitions, False)
 
     def seek(self, topic: str, partition: BrokerPartition, offset: int) -> None:
