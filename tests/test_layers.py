@@ -49,13 +49,13 @@ ROOMS = {
     "partition": "config errors logs metrics protocol rate_limit server storage",
     "cluster": "config coordination errors limited_log listening logs partition plugins protocol "
     "quoting server storage",
-    "groups": "cluster coordination errors limited_log logs protocol regex security server storage",
+    "groups": "coordination errors limited_log logs protocol storage",
     "v0_7": "_version cluster config coordination errors partition protocol quoting security "
     "server storage",
     "broker": "_version backoff cluster config coordination errors interfaces limited_log "
     "listening logs metrics partition protocol quoting security server storage v0_7 web",
     "kafka": "broker cluster config coordination errors groups logs metrics partition protocol "
-    "quoting security server storage v0_7",
+    "quoting regex security server storage v0_7",
     "client": "backoff config coordination errors extras forks interfaces keywords metrics plugins "
     "protocol quoting rate_limit security",
     "audit": "client coordination errors interfaces keywords metrics plugins protocol quoting "

@@ -10,9 +10,9 @@ from itertools import islice
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from hermes.groups.consumer_values import Place
+from hermes.groups.consumer_values import TopicIdPartition
 
-Target = dict[str, frozenset[Place]]
+Target = dict[str, frozenset[TopicIdPartition]]
 
 
 class Subscriptions(NamedTuple):
@@ -28,7 +28,7 @@ class Subscriptions(NamedTuple):
     partitions: Mapping[UUID, int]
 
 
-def uniform(wanted: Subscriptions, before: Mapping[str, Collection[Place]]) -> Target:
+def uniform(wanted: Subscriptions, before: Mapping[str, Collection[TopicIdPartition]]) -> Target:
     """Give each member as many partitions as any other, and have as few as possible move.
 
     Where members subscribe to different topics, nobody has two more than another one who could
@@ -46,11 +46,11 @@ def uniform(wanted: Subscriptions, before: Mapping[str, Collection[Place]]) -> T
 
 
 def _kept(
-    wanted: Subscriptions, before: Mapping[str, Collection[Place]]
-) -> dict[str, dict[Place, None]]:
+    wanted: Subscriptions, before: Mapping[str, Collection[TopicIdPartition]]
+) -> dict[str, dict[TopicIdPartition, None]]:
     """What members may keep, in the order of partitions; nothing has two of them."""
-    taken: set[Place] = set()
-    shares: dict[str, dict[Place, None]] = {}
+    taken: set[TopicIdPartition] = set()
+    shares: dict[str, dict[TopicIdPartition, None]] = {}
     for member, topics in wanted.members.items():
         share = [
             each
@@ -64,7 +64,9 @@ def _kept(
     return shares
 
 
-def _share_alike(shares: dict[str, dict[Place, None]], free: list[Place]) -> None:
+def _share_alike(
+    shares: dict[str, dict[TopicIdPartition, None]], free: list[TopicIdPartition]
+) -> None:
     count = len(free) + sum(map(len, shares.values()))
     quota, extra = divmod(count, len(shares))
     quotas = {}
@@ -103,14 +105,16 @@ class _Least:
 
 
 def _share_by_subscription(
-    shares: dict[str, dict[Place, None]], free: list[Place], wanted: Subscriptions
+    shares: dict[str, dict[TopicIdPartition, None]],
+    free: list[TopicIdPartition],
+    wanted: Subscriptions,
 ) -> None:
     able: dict[UUID, list[str]] = {}
     for member, topics in wanted.members.items():
         for topic in topics:
             able.setdefault(topic, []).append(member)
     loads = {member: len(share) for member, share in shares.items()}
-    by_topic: dict[UUID, list[Place]] = {}
+    by_topic: dict[UUID, list[TopicIdPartition]] = {}
     for place in free:
         by_topic.setdefault(place.topic_id, []).append(place)
     # What few can take comes first, so that others can be evened out around it.
@@ -125,10 +129,12 @@ def _share_by_subscription(
 
 
 def _even_out(
-    shares: dict[str, dict[Place, None]], loads: dict[str, int], able: Mapping[UUID, list[str]]
+    shares: dict[str, dict[TopicIdPartition, None]],
+    loads: dict[str, int],
+    able: Mapping[UUID, list[str]],
 ) -> bool:
     """Move partitions to members with fewer, topic by topic; returns whether any had to."""
-    owners: dict[UUID, list[tuple[Place, str]]] = {}
+    owners: dict[UUID, list[tuple[TopicIdPartition, str]]] = {}
     for member, share in shares.items():
         for place in share:
             owners.setdefault(place.topic_id, []).append((place, member))
@@ -147,30 +153,30 @@ def _even_out(
     return has_moved
 
 
-def range_(wanted: Subscriptions, _before: Mapping[str, Collection[Place]]) -> Target:
+def range_(wanted: Subscriptions, _before: Mapping[str, Collection[TopicIdPartition]]) -> Target:
     """Give each member consecutive partitions of each topic: the same of topics of one size."""
-    shares: dict[str, list[Place]] = {member: [] for member in wanted.members}
+    shares: dict[str, list[TopicIdPartition]] = {member: [] for member in wanted.members}
     for topic, count in sorted(wanted.partitions.items()):
         able = [member for member, topics in wanted.members.items() if topic in topics]
         first = 0
         for number, member in enumerate(able):
             end = first + count // len(able) + (number < count % len(able))
-            shares[member] += [Place(topic, each) for each in range(first, end)]
+            shares[member] += [TopicIdPartition(topic, each) for each in range(first, end)]
             first = end
     return {member: frozenset(share) for member, share in shares.items()}
 
 
-def _in_order(place: Place) -> tuple[int, int]:
+def _in_order(place: TopicIdPartition) -> tuple[int, int]:
     """By its topic's number and its own: UUIDs take long to compare, and there may be thousands."""
     return place.topic_id.int, place.partition
 
 
-def _places(topics: Iterable[UUID], partitions: Mapping[UUID, int]) -> Iterable[Place]:
+def _places(topics: Iterable[UUID], partitions: Mapping[UUID, int]) -> Iterable[TopicIdPartition]:
     for topic in sorted(topics, key=lambda each: each.int):
-        yield from (Place(topic, number) for number in range(partitions.get(topic, 0)))
+        yield from (TopicIdPartition(topic, number) for number in range(partitions.get(topic, 0)))
 
 
 #: All of them, by name.
 ASSIGNORS: Final[
-    Mapping[str, Callable[[Subscriptions, Mapping[str, Collection[Place]]], Target]]
+    Mapping[str, Callable[[Subscriptions, Mapping[str, Collection[TopicIdPartition]]], Target]]
 ] = {"uniform": uniform, "range": range_}

@@ -22,8 +22,8 @@ from uuid import UUID
 from hermes.groups.consumer_values import (
     ConsumerMembership,
     KeptConsumer,
-    Place,
     Reconciliation,
+    TopicIdPartition,
     TopicSize,
 )
 
@@ -59,7 +59,7 @@ def encode_consumers(epoch: int, membership: ConsumerMembership) -> bytes:
     """Write a membership, with the group's epoch."""
     numbers: dict[UUID, int] = {}
 
-    def places_of(places: Mapping[Place, int]) -> list[Any]:
+    def places_of(places: Mapping[TopicIdPartition, int]) -> list[Any]:
         groups: dict[tuple[int, int], list[int]] = {}
         for (topic_id, partition), since in sorted(places.items()):
             number = numbers.setdefault(topic_id, len(numbers))
@@ -143,9 +143,9 @@ def _member(ids: list[UUID], lists: list[tuple[str, ...]], *fields: Any) -> Kept
     )
 
 
-def _places(ids: list[UUID], groups: Iterable[Any]) -> dict[Place, int]:
+def _places(ids: list[UUID], groups: Iterable[Any]) -> dict[TopicIdPartition, int]:
     return {
-        Place(ids[_number(topic)], _number(partition)): _number(since)
+        TopicIdPartition(ids[_number(topic)], _number(partition)): _number(since)
         for topic, since, partitions in groups
         for partition in partitions
     }

@@ -17,7 +17,7 @@ LEAVES: Final = -1
 STATIC_LEAVE: Final = -2
 
 
-class Place(NamedTuple):
+class TopicIdPartition(NamedTuple):
     """A partition of a topic that keeps its identity: another one may get its name."""
 
     topic_id: UUID
@@ -31,7 +31,7 @@ class TopicSize(NamedTuple):
     partitions: int
 
 
-class TopicView(Protocol):
+class TopicLookup(Protocol):
     """The topics, as groups see them."""
 
     @property
@@ -103,7 +103,7 @@ class ConsumerHeartbeat(NamedTuple):
     topics: tuple[str, ...] | None = None
     regex: str | None = None
     assignor: str | None = None
-    owned: frozenset[Place] | None = None
+    owned: frozenset[TopicIdPartition] | None = None
 
     @property
     def leaves(self) -> bool:
@@ -129,7 +129,7 @@ class HeartbeatResponse(NamedTuple):
     member_id: str
     member_epoch: int
     heartbeat_ms: int = 0
-    assignment: frozenset[Place] | None = None
+    assignment: frozenset[TopicIdPartition] | None = None
 
 
 class DescribedConsumer(NamedTuple):
@@ -143,8 +143,8 @@ class DescribedConsumer(NamedTuple):
     client_host: str
     topics: tuple[str, ...]
     regex: str | None
-    assigned: frozenset[Place]
-    target: frozenset[Place]
+    assigned: frozenset[TopicIdPartition]
+    target: frozenset[TopicIdPartition]
 
 
 class DescribedConsumers(NamedTuple):
@@ -180,9 +180,9 @@ class KeptConsumer(NamedTuple):
     epoch: int
     previous_epoch: int
     state: Reconciliation
-    assigned: Mapping[Place, int]
-    revoking: Mapping[Place, int]
-    target: frozenset[Place]
+    assigned: Mapping[TopicIdPartition, int]
+    revoking: Mapping[TopicIdPartition, int]
+    target: frozenset[TopicIdPartition]
 
 
 class ConsumerMembership(NamedTuple):

@@ -1,32 +1,34 @@
 """What is asked of the groups that a broker coordinates, whatever the version of the request."""
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
 
-from hermes.groups.bounds import RefusedError
 from hermes.groups.consumer_group import ConsumerGroup
 from hermes.groups.consumer_values import (
     JOINS,
     ConsumerHeartbeat,
     DescribedConsumers,
     HeartbeatResponse,
+    TopicLookup,
 )
-from hermes.groups.forgetting import ForgettingGroups
+from hermes.groups.expiry import OffsetExpiry
 from hermes.groups.group import Group
 from hermes.groups.group_entry import GroupEntry
+from hermes.groups.local_groups import CoordinatorSettings, LocalGroups
 from hermes.groups.members import protocols_size
-from hermes.groups.offsets import Change, Committed, TopicPartition, weight
+from hermes.groups.offsets import Change, Committed, GroupStore, TopicPartition, offset_bytes
 from hermes.groups.values import (
     MEMBER_BYTES,
     DescribedGroup,
     Join,
-    Joined,
+    JoinResponse,
     Leaving,
     State,
     Sync,
-    Synced,
+    SyncResponse,
 )
 from hermes.protocol.kafka_errors import Code, KafkaError
 
@@ -40,50 +42,87 @@ class ListedGroup(NamedTuple):
     kind: str
 
 
-class GroupCoordinator(ForgettingGroups):
-    """The groups of a broker, for its clients. See `LocalGroups`."""
+class GroupCoordinator:
+    """The groups of a broker, for its clients. Lives in the reactor's thread.
+
+    Args:
+        store, broker_id, brokers, settings, topics, clock, now_ms, in_thread: see `LocalGroups`.
+
+    Attributes:
+        local: the groups that this broker coordinates.
+        expiry: forgets offsets that are of no use any more.
+    """
+
+    def __init__(
+        self,
+        store: GroupStore,
+        broker_id: int,
+        brokers: Callable[[], Collection[int]],
+        settings: Callable[[], CoordinatorSettings],
+        topics: TopicLookup,
+        clock: IReactorTime,
+        now_ms: Callable[[], int],
+        in_thread: "Callable[..., Deferred[Any]]",
+    ) -> None:
+        self._clock = clock
+        self.local = LocalGroups(
+            store, broker_id, brokers, settings, topics, clock, now_ms, in_thread
+        )
+        self.expiry = OffsetExpiry(
+            self.local, topics, lambda: settings().retention_ms, clock, now_ms
+        )
+
+    def begin(self) -> None:
+        """Look after groups from now on, also after those that nobody asks for."""
+        self.local.begin()
+        self.expiry.begin()
+
+    def stop(self) -> "Deferred[None]":
+        """Answer all that wait, and finish what is being written; fires when that is done."""
+        self.expiry.stop()
+        return self.local.stop()
 
     # -- members --------------------------------------------------------------------------------
 
-    async def join(self, name: str, join: Join) -> Joined:
+    async def join(self, name: str, join: Join) -> JoinResponse:
         """Take a JoinGroup; see `Group.join`."""
         if not name:
-            return Joined(Code.INVALID_GROUP_ID, join.member_id)
+            return JoinResponse(Code.INVALID_GROUP_ID, join.member_id)
         try:
-            kept = await self._find(name, make=not join.member_id)
-            if kept is None:
-                return Joined(Code.UNKNOWN_MEMBER_ID, join.member_id)
-            if isinstance(kept.group, ConsumerGroup) and kept.group.members:
-                return Joined(Code.INCONSISTENT_GROUP_PROTOCOL, join.member_id)
-            if isinstance(kept.group, ConsumerGroup) and join.member_id:
-                return Joined(Code.UNKNOWN_MEMBER_ID, join.member_id)
-            self._check_memory(name, _growth(kept.group, join))
-        except RefusedError as error:
-            return Joined(error.code, join.member_id)
-        answer: Deferred[Joined] = Deferred()
-        if isinstance(kept.group, ConsumerGroup):  # which has nobody any more
-            kept.group.end(Code.NOT_COORDINATOR)
-            kept.group = self._new_classic_group(name)
-        kept.group.join(join, self._clock.seconds(), _once(answer))
-        self._changed(kept)
+            entry = await self.local.find(name, make=not join.member_id)
+            if entry is None:
+                return JoinResponse(Code.UNKNOWN_MEMBER_ID, join.member_id)
+            if isinstance(entry.group, ConsumerGroup) and entry.group.members:
+                return JoinResponse(Code.INCONSISTENT_GROUP_PROTOCOL, join.member_id)
+            if isinstance(entry.group, ConsumerGroup) and join.member_id:
+                return JoinResponse(Code.UNKNOWN_MEMBER_ID, join.member_id)
+            self.local.check_memory(name, _growth(entry.group, join))
+        except KafkaError as error:
+            return JoinResponse(error.code, join.member_id)
+        answer: Deferred[JoinResponse] = Deferred()
+        group = entry.group
+        if isinstance(group, ConsumerGroup):  # which has nobody any more
+            group = self.local.become_classic(entry)
+        group.join(join, self._clock.seconds(), _once(answer))
+        self.local.changed(entry)
         return await answer
 
-    async def sync(self, name: str, sync: Sync) -> Synced:
+    async def sync(self, name: str, sync: Sync) -> SyncResponse:
         """Take a SyncGroup; see `Group.sync`."""
         if not name:
-            return Synced(Code.INVALID_GROUP_ID)
+            return SyncResponse(Code.INVALID_GROUP_ID)
         try:
-            kept = await self._find(name, make=False)
-            if kept is None or isinstance(kept.group, ConsumerGroup):
-                return Synced(Code.UNKNOWN_MEMBER_ID)
-            held = sum(len(each.assignment) for each in kept.group.members.by_id.values())
-            self._check_memory(name, sum(map(len, sync.assignments.values())) - held)
-        except RefusedError as error:
-            return Synced(error.code)
-        answer: Deferred[Synced] = Deferred()
-        kept.group.sync(sync, self._clock.seconds(), _once(answer))
+            entry = await self.local.find(name, make=False)
+            if entry is None or isinstance(entry.group, ConsumerGroup):
+                return SyncResponse(Code.UNKNOWN_MEMBER_ID)
+            held = sum(len(each.assignment) for each in entry.group.members.by_id.values())
+            self.local.check_memory(name, sum(map(len, sync.assignments.values())) - held)
+        except KafkaError as error:
+            return SyncResponse(error.code)
+        answer: Deferred[SyncResponse] = Deferred()
+        entry.group.sync(sync, self._clock.seconds(), _once(answer))
         del sync  # only the leader's is needed, and it may have to wait for minutes
-        self._changed(kept)
+        self.local.changed(entry)
         return await answer
 
     async def heartbeat(
@@ -93,31 +132,31 @@ class GroupCoordinator(ForgettingGroups):
         if not name:
             return Code.INVALID_GROUP_ID
         try:
-            kept = await self._find(name, make=False)
-        except RefusedError as error:
+            entry = await self.local.find(name, make=False)
+        except KafkaError as error:
             return error.code
-        if kept is None or isinstance(kept.group, ConsumerGroup):
+        if entry is None or isinstance(entry.group, ConsumerGroup):
             return Code.UNKNOWN_MEMBER_ID
         now = self._clock.seconds()
-        return kept.group.heartbeat(member_id, instance_id, generation, now)
+        return entry.group.heartbeat(member_id, instance_id, generation, now)
 
     async def leave(self, name: str, leaving: Sequence[Leaving]) -> tuple[Code, list[Code]]:
         """Take a LeaveGroup: what became of all, and of each."""
         if not name:
             return Code.INVALID_GROUP_ID, []
         try:
-            kept = await self._find(name, make=False)
-        except RefusedError as error:
+            entry = await self.local.find(name, make=False)
+        except KafkaError as error:
             return error.code, []
-        if kept is None:
+        if entry is None:
             return Code.NONE, [Code.UNKNOWN_MEMBER_ID for _ in leaving]
-        if isinstance(kept.group, ConsumerGroup):
-            codes = kept.group.leave(leaving)
-            done = self._keeper.keep(kept, kept.group)
-            self._changed(kept)
+        if isinstance(entry.group, ConsumerGroup):
+            codes = entry.group.leave(leaving)
+            done = self.local.writer.persist(entry, entry.group)
+            self.local.changed(entry)
             return await done, codes
-        codes = kept.group.leave(leaving, self._clock.seconds())
-        self._changed(kept)
+        codes = entry.group.leave(leaving, self._clock.seconds())
+        self.local.changed(entry)
         return Code.NONE, codes
 
     # -- members of consumer groups -------------------------------------------------------------
@@ -142,43 +181,40 @@ class GroupCoordinator(ForgettingGroups):
         Raises:
             KafkaError: it is refused.
         """
-        kept = None
+        entry = None
         try:
-            kept, group = await self._consumer_group(name, beat)
+            entry, group = await self._consumer_group(name, beat)
             regex, matched = group.regex_of(beat), None
             if regex is not None:
                 matched = await resolve(regex)
-                if kept.group is not group or self.groups.get(name) is not kept:
+                if entry.group is not group or self.local.entries.get(name) is not entry:
                     raise KafkaError(Code.COORDINATOR_NOT_AVAILABLE)
-            self._check_memory(name, group.growth(beat, matched))
+            self.local.check_memory(name, group.growth(beat, matched))
             group.on_heartbeat(beat, matched, self._clock.seconds())
             if not beat.leaves:
-                await self._assigner.catch_up(kept, group)
-            beaten = group.answer(beat, self._clock.seconds())
-        except RefusedError as error:
-            raise KafkaError(error.code) from error
+                await self.local.assigner.catch_up(entry, group)
+            response = group.answer(beat, self._clock.seconds())
         finally:
-            if kept is not None:
-                self._changed(kept)
-        code = await self._keeper.keep(kept, group)
+            if entry is not None:
+                self.local.changed(entry)
+        code = await self.local.writer.persist(entry, group)
         if code is not Code.NONE:
             raise KafkaError(code)
-        return beaten
+        return response
 
     async def _consumer_group(
         self, name: str, beat: ConsumerHeartbeat
     ) -> tuple[GroupEntry, ConsumerGroup]:
         """The group of a heartbeat; a classic group that nobody is in becomes a consumer group."""
         joins = beat.member_epoch == JOINS
-        kept = await self._find(name, make=joins)
-        if kept is None:
+        entry = await self.local.find(name, make=joins)
+        if entry is None:
             raise KafkaError(Code.GROUP_ID_NOT_FOUND, f"Consumer group {name} not found.")
-        if isinstance(kept.group, Group):
-            if not joins or kept.group.state is not State.EMPTY:
+        if isinstance(entry.group, Group):
+            if not joins or entry.group.state is not State.EMPTY:
                 raise KafkaError(Code.GROUP_ID_NOT_FOUND, f"Group {name} is not a consumer group.")
-            kept.group.end(Code.COORDINATOR_NOT_AVAILABLE)
-            kept.group, kept.revision = self._new_consumer_group(name), 0
-        return kept, kept.group
+            return entry, self.local.become_consumer(entry)
+        return entry, entry.group
 
     async def describe_consumers(self, name: str) -> DescribedConsumers:
         """Describe a consumer group.
@@ -186,15 +222,12 @@ class GroupCoordinator(ForgettingGroups):
         Raises:
             KafkaError: there is none of this name.
         """
-        try:
-            kept = await self._find(name, make=False)
-        except RefusedError as error:
-            raise KafkaError(error.code) from error
-        if kept is None:
+        entry = await self.local.find(name, make=False)
+        if entry is None:
             raise KafkaError(Code.GROUP_ID_NOT_FOUND, f"Group {name} not found.")
-        if not isinstance(kept.group, ConsumerGroup):
+        if not isinstance(entry.group, ConsumerGroup):
             raise KafkaError(Code.GROUP_ID_NOT_FOUND, f"Group {name} is not a consumer group.")
-        return kept.group.describe()
+        return entry.group.describe()
 
     # -- offsets --------------------------------------------------------------------------------
 
@@ -223,32 +256,33 @@ class GroupCoordinator(ForgettingGroups):
             generation was given.
         """
         try:
-            kept = await self._find(name, make=generation < 0)
-            if kept is None:
+            entry = await self.local.find(name, make=generation < 0)
+            if entry is None:
                 return Code.GROUP_ID_NOT_FOUND
-            if isinstance(kept.group, ConsumerGroup):
-                code = kept.group.commit(member_id, generation, offsets, knows_epochs=knows_epochs)
+            if isinstance(entry.group, ConsumerGroup):
+                code = entry.group.commit(member_id, generation, offsets, knows_epochs=knows_epochs)
             else:
                 now = self._clock.seconds()
-                code = kept.group.commit(member_id, instance_id, generation, now)
+                code = entry.group.commit(member_id, instance_id, generation, now)
             if code is not Code.NONE:
-                self._changed(kept)
+                self.local.changed(entry)
                 return code
             more = sum(
-                weight(place, each)
-                for place, each in offsets.items()
-                if place not in kept.offsets or len(each.metadata) > len(kept.offsets[place][2])
+                offset_bytes(partition, each)
+                for partition, each in offsets.items()
+                if partition not in entry.offsets
+                or len(each.metadata) > len(entry.offsets[partition].metadata)
             )
-            self._check_memory(name, more)
-        except RefusedError as error:
+            self.local.check_memory(name, more)
+        except KafkaError as error:
             too_much = error.code is Code.GROUP_MAX_SIZE_REACHED
             return Code.INVALID_COMMIT_OFFSET_SIZE if too_much else error.code
         if not offsets:
-            self._changed(kept)
+            self.local.changed(entry)
             return Code.NONE
-        code = await self._write(kept, Change(name, offsets=dict(offsets)))
+        code = await self.local.write(entry, Change(name, offsets=dict(offsets)))
         if code is Code.NONE:
-            self.counts.commits += len(offsets)
+            self.local.counts.commits += len(offsets)
         return code
 
     async def fetch(
@@ -267,63 +301,43 @@ class GroupCoordinator(ForgettingGroups):
             member_epoch: of which epoch it thinks it is.
         """
         try:
-            kept = await self._verified(name)
-        except RefusedError as error:
+            entry = await self.local.find_verified(name)
+        except KafkaError as error:
             # No other one that passes is known to all clients: aiokafka's consumers would end.
             passes = error.code is Code.COORDINATOR_NOT_AVAILABLE
             return Code.COORDINATOR_LOAD_IN_PROGRESS if passes else error.code, {}
-        if kept is not None and isinstance(kept.group, ConsumerGroup):
-            code = kept.group.may_fetch(member_id, member_epoch)
+        if entry is not None and isinstance(entry.group, ConsumerGroup):
+            code = entry.group.may_fetch(member_id, member_epoch)
             if code is not Code.NONE:
                 return code, {}
-        found = {} if kept is None else self._shown(kept)
+        found = {} if entry is None else self.expiry.shown(entry)
         if places is None:
             return Code.NONE, found
         return Code.NONE, {each: found[each] for each in places if each in found}
-
-    async def _verified(self, name: str) -> GroupEntry | None:
-        """A group that no other broker had taken over when this was asked; None where none is.
-
-        This one may not have noticed yet, or be cut off from coordination: what it has in memory
-        would be older than what others have seen already.
-
-        Raises:
-            RefusedError: as `_find`.
-        """
-        while True:
-            kept = await self._find(name, make=False)
-            if kept is None:
-                return None
-            code = await self._write(kept, Change(name))
-            if code is not Code.NONE:
-                raise RefusedError(code)
-            if self.groups.get(name) is kept:
-                self._changed(kept)
-                return kept
 
     async def delete_offsets(
         self, name: str, places: Sequence[TopicPartition]
     ) -> tuple[Code, dict[TopicPartition, Code]]:
         """Forget offsets of topics to which the group does not subscribe."""
         try:
-            kept = await self._verified(name)
-        except RefusedError as error:
+            entry = await self.local.find_verified(name)
+        except KafkaError as error:
             return error.code, {}
         if not name:
             return Code.INVALID_GROUP_ID, {}
-        if kept is None:
+        if entry is None:
             return Code.GROUP_ID_NOT_FOUND, {}
-        if kept.group.state is not State.EMPTY and not kept.group.is_of_consumers:
+        if entry.group.state is not State.EMPTY and not entry.group.is_of_consumers:
             return Code.NON_EMPTY_GROUP, {}
         subscribed = Code.GROUP_SUBSCRIBED_TO_TOPIC
         codes = {
-            each: subscribed if kept.group.subscribes_to(each.topic) else Code.NONE
+            each: subscribed if entry.group.subscribes_to(each.topic) else Code.NONE
             for each in places
         }
-        gone = [each for each, code in codes.items() if code is Code.NONE and each in kept.offsets]
+        gone = [each for each, code in codes.items() if code is Code.NONE and each in entry.offsets]
         code = Code.NONE
         if gone:
-            code = await self._write(kept, Change(name, offsets=dict.fromkeys(gone)))
+            code = await self.local.write(entry, Change(name, offsets=dict.fromkeys(gone)))
         return code, codes
 
     # -- for tools ------------------------------------------------------------------------------
@@ -332,7 +346,7 @@ class GroupCoordinator(ForgettingGroups):
         """List the groups of this broker, by name.
 
         Raises:
-            RefusedError: they can't be read now.
+            KafkaError: they can't be read now.
         """
         return sorted(
             ListedGroup(
@@ -341,35 +355,35 @@ class GroupCoordinator(ForgettingGroups):
                 each.group.protocol_type or "",
                 "consumer" if isinstance(each.group, ConsumerGroup) else "classic",
             )
-            for each in await self._all()
+            for each in await self.local.all()
         )
 
     async def describe(self, name: str) -> DescribedGroup | Code:
         """Describe a classic group, or say why not."""
         try:
-            kept = await self._find(name, make=False)
-        except RefusedError as error:
+            entry = await self.local.find(name, make=False)
+        except KafkaError as error:
             return error.code
-        if kept is None or isinstance(kept.group, ConsumerGroup):
+        if entry is None or isinstance(entry.group, ConsumerGroup):
             return Code.GROUP_ID_NOT_FOUND
-        return kept.group.describe()
+        return entry.group.describe()
 
     def is_consumer_group(self, name: str) -> bool:
         """Whether a group in memory is a consumer group."""
-        kept = self.groups.get(name)
-        return kept is not None and isinstance(kept.group, ConsumerGroup)
+        entry = self.local.entries.get(name)
+        return entry is not None and isinstance(entry.group, ConsumerGroup)
 
     async def delete(self, name: str) -> Code:
         """Forget a group that has no members, with its offsets; one without a name, too."""
         try:
-            kept = await self._verified(name)
-        except RefusedError as error:
+            entry = await self.local.find_verified(name)
+        except KafkaError as error:
             return error.code
-        if kept is None:
+        if entry is None:
             return Code.GROUP_ID_NOT_FOUND
-        if kept.group.state is not State.EMPTY:
+        if entry.group.state is not State.EMPTY:
             return Code.NON_EMPTY_GROUP
-        return await self._delete(kept)
+        return await self.local.delete(entry)
 
 
 def _growth(group: Group | ConsumerGroup, join: Join) -> int:

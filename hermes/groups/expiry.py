@@ -1,33 +1,161 @@
-"""Which committed offsets have had their time; Kafka's rules."""
+"""What the groups of a broker forget: offsets that have expired, and those of deleted topics."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import Any, Final
+
+from twisted.internet.defer import ensureDeferred
+from twisted.internet.interfaces import IReactorTime
 
 from hermes.groups.consumer_group import ConsumerGroup
+from hermes.groups.consumer_values import TopicLookup
 from hermes.groups.group import Group
-from hermes.groups.offsets import Committed, TopicPartition
+from hermes.groups.group_entry import GroupEntry
+from hermes.groups.local_groups import LocalGroups
+from hermes.groups.offsets import Change, Committed, TopicPartition
 from hermes.groups.values import CONSUMER, State
+from hermes.logs import ModuleLogger
+from hermes.protocol.kafka_errors import KafkaError
+
+#: How often to check for expired offsets; Kafka's default.
+_EXPIRY_SECONDS: Final = 600.0
+
+#: For how long deleted topics are gathered whose offsets are to be forgotten.
+_GATHER_SECONDS: Final = 1.0
 
 
-def expired(
+class OffsetExpiry:
+    """Forgets what is of no use any more. Lives in the reactor's thread.
+
+    Args:
+        groups: the groups.
+        topics: the topics. What was committed of one that is gone is neither shown nor kept, even
+            if nobody was there when it went.
+        retention_ms: tells for how long offsets are kept of which nobody makes use.
+        clock: the reactor, or a test's `Clock`.
+        now_ms: the wall clock, in ms since 1970.
+    """
+
+    _log = ModuleLogger()
+
+    def __init__(
+        self,
+        groups: LocalGroups,
+        topics: TopicLookup,
+        retention_ms: Callable[[], int],
+        clock: IReactorTime,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._groups = groups
+        self._topics = topics
+        self._retention_ms = retention_ms
+        self._clock = clock
+        self._now_ms = now_ms
+        self._gone: dict[str, int] = {}  # deleted topics, and when: their offsets are to go
+        self._check: Any = None
+        self._gathering: Any = None
+        self._is_stopped = False
+
+    def begin(self) -> None:
+        self._check = self._clock.callLater(_EXPIRY_SECONDS, self._begin_expiry)
+
+    def stop(self) -> None:
+        self._is_stopped = True
+        for timer in (self._check, self._gathering):
+            if timer is not None and timer.active():
+                timer.cancel()
+
+    def _begin_expiry(self) -> None:
+        self.begin()
+        self._run(self.expire(), "the expiry of groups' offsets failed")
+
+    def _run(self, work: Coroutine[Any, Any, None], failed: str) -> None:
+        def on_failure(failure: Any) -> None:
+            if failure.check(KafkaError) is None:
+                self._log.failure(failed, failure)
+
+        ensureDeferred(work).addErrback(on_failure)
+
+    async def expire(self) -> None:
+        """Forget offsets that have had their time, and groups of which nothing is left.
+
+        Raises:
+            KafkaError: groups can't be read now.
+        """
+        for entry in await self._groups.all():
+            if self._groups.entries.get(entry.group.name) is entry:
+                await self._expire(entry)
+
+    async def _expire(self, entry: GroupEntry) -> None:
+        group = entry.group
+        expired = _expired(
+            group, entry.offsets, entry.empty_ms, self._now_ms(), self._retention_ms()
+        )
+        gone = set(expired)
+        self._groups.counts.expired += len(gone)
+        gone |= entry.offsets.keys() - self.shown(entry).keys()
+        is_idle = group.state is State.EMPTY and not group.pending and not entry.busy
+        if is_idle and len(gone) == len(entry.offsets):
+            await self._groups.delete(entry)
+            return
+        if gone:
+            await self._groups.write(entry, Change(group.name, offsets=dict.fromkeys(gone)))
+
+    def shown(self, entry: GroupEntry) -> dict[TopicPartition, Committed]:
+        """What a group has committed, without what is of topics that are deleted."""
+        return {
+            partition: committed
+            for partition, committed in entry.offsets.items()
+            if committed.topic_id is None
+            or not self._topics.is_gone(partition.topic, committed.topic_id)
+        }
+
+    def topic_gone(self, topic: str) -> None:
+        """Forget all groups' offsets of a topic that is deleted, soon.
+
+        Of thousands that are deleted one after the other each would have all offsets looked at, and
+        each group written: those of about a second are forgotten together.
+        """
+        if not self._gone and not self._is_stopped:
+            self._gathering = self._clock.callLater(_GATHER_SECONDS, self._begin_forgetting)
+        self._gone[topic] = self._now_ms()
+
+    def _begin_forgetting(self) -> None:
+        gone, self._gone = self._gone, {}
+        self._run(self._forget_topics(gone), "forgetting the offsets of deleted topics failed")
+
+    async def _forget_topics(self, gone: Mapping[str, int]) -> None:
+        """Forget all groups' offsets of some topics, which another one of the name may have by now.
+
+        Args:
+            gone: when each was deleted, in ms since 1970, by its name.
+
+        Raises:
+            KafkaError: groups can't be read now.
+        """
+        for entry in await self._groups.all():
+            forgotten = [
+                partition
+                for partition, committed in entry.offsets.items()
+                if partition.topic in gone and committed.commit_ms <= gone[partition.topic]
+            ]
+            if forgotten:
+                change = Change(entry.group.name, offsets=dict.fromkeys(forgotten))
+                await self._groups.write(entry, change)
+
+
+def _expired(
     group: Group | ConsumerGroup,
     offsets: Mapping[TopicPartition, Committed],
     empty_ms: int,
     now_ms: int,
     retention_ms: int,
 ) -> Iterable[TopicPartition]:
-    """Find the offsets of a group that are of no use any more.
+    """Find the offsets of a group that are of no use any more; Kafka's rules.
 
     Those of a group without members count from when it has lost the last one; those of consumers
     that share with nobody, and of topics that a group doesn't want any more, from their commit.
     While a group rebalances none expires, nor does any of a group that isn't one of consumers. The
     offsets of a consumer group (KIP-848) always count from their commit.
-
-    Args:
-        group: the group.
-        offsets: what it has committed.
-        empty_ms: since when it has no members, in ms since 1970.
-        now_ms: the wall clock, likewise.
-        retention_ms: for how long offsets are kept.
     """
     if isinstance(group, ConsumerGroup) or group.protocol_type is None:
         since = None
@@ -37,11 +165,11 @@ def expired(
         since = None
     else:
         return
-    for place, committed in offsets.items():
-        if group.state is not State.EMPTY and group.subscribes_to(place.topic):
+    for partition, committed in offsets.items():
+        if group.state is not State.EMPTY and group.subscribes_to(partition.topic):
             continue
         end = committed.expire_ms
         if end < 0:
             end = (committed.commit_ms if since is None else since) + retention_ms
         if end <= now_ms:
-            yield place
+            yield partition

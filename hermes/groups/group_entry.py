@@ -1,33 +1,56 @@
-"""A group that this broker coordinates: who is in it, what it has committed, what that weighs."""
+"""A group that this broker coordinates, and what is done for a consumer group beside requests.
 
+It is persisted before any member is answered, and a large one gets its target from a thread. All
+this lives in the reactor's thread.
+"""
+
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any, Final
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, ensureDeferred, succeed
+from twisted.internet.interfaces import IReactorTime
+from twisted.python.failure import Failure
 
+from hermes.groups.assignors import Target
 from hermes.groups.consumer_group import ConsumerGroup
+from hermes.groups.consumer_membership import can_be_kept
+from hermes.groups.consumer_values import ConsumerMembership
 from hermes.groups.group import Group
-from hermes.groups.offsets import Committed, TopicPartition, weight
+from hermes.groups.offsets import Change, Committed, GroupRecord, TopicPartition, offset_bytes
+from hermes.groups.targets import Assignment
 from hermes.groups.values import MEMBER_BYTES, State
+from hermes.logs import ModuleLogger
 from hermes.protocol.kafka_errors import Code
 
 #: What a group weighs beside its members and offsets.
-_GROUP_BYTES = 2_000
+_GROUP_BYTES: Final = 2_000
+
+
+class Counts:
+    """What was done so far, for the metrics.
+
+    Attributes:
+        rebalances: generations that began, and target assignments that were made.
+        moved: groups that were given up since they are another broker's.
+        failures: reads and writes of groups that failed.
+    """
+
+    def __init__(self) -> None:
+        self.rebalances = self.commits = self.expired = self.moved = self.failures = 0
 
 
 @dataclass(slots=True, eq=False)
 class GroupEntry:
-    """One group.
+    """A group, what it has committed, and what that weighs.
 
     Attributes:
-        group: its members; a classic group, or a consumer group.
         offsets: what it has committed, all of it on disk.
         empty_ms: since when it has no members, in ms since 1970.
-        is_stored: whether anything is kept of it.
+        is_stored: whether anything is stored of it.
         busy: how many requests and writes are under way.
-        offset_bytes: what its offsets weigh.
         revision: that of a consumer group as it is on disk.
-        waiting: who waits for a consumer group to be on disk, from which revision on.
-        is_keeping: whether somebody is writing it.
+        awaiting_write: who waits for a consumer group to be on disk, from which revision on.
         awaiting_target: who waits for the target assignment that is being made.
     """
 
@@ -38,19 +61,19 @@ class GroupEntry:
     busy: int = 0
     offset_bytes: int = 0
     revision: int = 0
-    waiting: "list[tuple[int, Deferred[Code]]]" = field(default_factory=list)
-    is_keeping: bool = False
+    awaiting_write: "list[tuple[int, Deferred[Code]]]" = field(default_factory=list)
+    is_writing: bool = False
     awaiting_target: "list[Deferred[None]]" = field(default_factory=list)
 
-    def apply(self, places: "dict[TopicPartition, Committed | None]") -> None:
+    def apply(self, offsets: "dict[TopicPartition, Committed | None]") -> None:
         """Take what was written."""
-        for place, committed in places.items():
-            before = self.offsets.pop(place, None)
+        for partition, committed in offsets.items():
+            before = self.offsets.pop(partition, None)
             if before is not None:
-                self.offset_bytes -= weight(place, before)
+                self.offset_bytes -= offset_bytes(partition, before)
             if committed is not None:
-                self.offsets[place] = committed
-                self.offset_bytes += weight(place, committed)
+                self.offsets[partition] = committed
+                self.offset_bytes += offset_bytes(partition, committed)
 
     @property
     def size(self) -> int:
@@ -65,3 +88,123 @@ class GroupEntry:
         group = self.group
         has_anything = group.pending or self.offsets or self.busy or self.is_stored
         return not has_anything and group.state is State.EMPTY
+
+
+class ConsumerGroupWriter:
+    """Writes consumer groups, one write of each at a time.
+
+    Args:
+        write: stores a change of a group; its Deferred fires with what became of it.
+        now_ms: the wall clock, in ms since 1970.
+        log_too_large: told the name of a group whose members are too many to be stored.
+    """
+
+    def __init__(
+        self,
+        write: "Callable[[GroupEntry, Change], Deferred[Code]]",
+        now_ms: Callable[[], int],
+        log_too_large: Callable[[str], None],
+    ) -> None:
+        self._write = write
+        self._now_ms = now_ms
+        self._log_too_large = log_too_large
+
+    def persist(self, entry: GroupEntry, group: ConsumerGroup) -> "Deferred[Code]":
+        """Write a group as it is now, if it isn't on disk; fires with what became of it.
+
+        Those who come while it is written share the next write.
+        """
+        if group.revision == entry.revision:
+            return succeed(Code.NONE)
+        done: Deferred[Code] = Deferred()
+        entry.awaiting_write.append((group.revision, done))
+        if not entry.is_writing:
+            entry.is_writing = True
+            ensureDeferred(self._persist_all(entry))
+        return done
+
+    async def _persist_all(self, entry: GroupEntry) -> None:
+        while entry.awaiting_write:
+            group, code, revision = entry.group, Code.NOT_COORDINATOR, None
+            if isinstance(group, ConsumerGroup) and not group.is_dead:
+                revision = group.revision
+                code = await self._persist_once(entry, group)
+            waiting, entry.awaiting_write = entry.awaiting_write, []
+            for since, done in waiting:
+                if revision is None or since <= revision:
+                    done.callback(code)
+                else:
+                    entry.awaiting_write.append((since, done))
+        entry.is_writing = False
+
+    async def _persist_once(self, entry: GroupEntry, group: ConsumerGroup) -> Code:
+        revision, membership = group.revision, group.membership
+        if not can_be_kept(membership):
+            self._log_too_large(group.name)
+            membership = ConsumerMembership(group.epoch, {}, ())
+        if not group.members:
+            entry.empty_ms = self._now_ms()
+        since = -1 if group.members else entry.empty_ms
+        record = GroupRecord(group.epoch, group.protocol_type, since, membership)
+        code = await self._write(entry, Change(group.name, record))
+        if code is Code.NONE and entry.group is group:
+            entry.revision = revision
+        return code
+
+
+class Assigner:
+    """Makes target assignments, one of a group at a time: those of large groups in threads.
+
+    Args:
+        clock: the reactor, or a test's `Clock`.
+        in_thread: calls a function in a worker thread and returns its Deferred.
+        counts: what was done so far.
+        changed: told each group that has got a target from a thread.
+    """
+
+    _log = ModuleLogger()
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        in_thread: "Callable[..., Deferred[Any]]",
+        counts: Counts,
+        changed: Callable[[GroupEntry], None],
+    ) -> None:
+        self._clock = clock
+        self._in_thread = in_thread
+        self._counts = counts
+        self._changed = changed
+
+    def catch_up(self, entry: GroupEntry, group: ConsumerGroup) -> "Deferred[None]":
+        """Make a group's target anew, if it is time for that.
+
+        Returns:
+            Fires when no target of the group is being made, whatever became of that.
+        """
+        made = group.begin_assignment(self._clock.seconds())
+        if made is not None and made.is_large:
+            self._in_thread(made.make).addBoth(self._finished, entry, group, made)
+        elif made is not None:
+            self._end(group, made, made.make())
+        if not group.is_assigning:
+            return succeed(None)
+        waiter: Deferred[None] = Deferred()
+        entry.awaiting_target.append(waiter)
+        return waiter
+
+    def _end(self, group: ConsumerGroup, made: Assignment, target: Target | None) -> None:
+        is_taken = group.end_assignment(made, target, self._clock.seconds())
+        self._counts.rebalances += is_taken
+
+    def _finished(
+        self, target: Any, entry: GroupEntry, group: ConsumerGroup, made: Assignment
+    ) -> None:
+        if isinstance(target, Failure):
+            self._log.failure("group {name} got no target assignment", target, name=group.name)
+            target = None
+        self._end(group, made, target)
+        waiting, entry.awaiting_target = entry.awaiting_target, []
+        for each in waiting:
+            each.callback(None)
+        self._changed(entry)

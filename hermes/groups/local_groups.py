@@ -1,26 +1,29 @@
-"""The groups of a broker: found or made, bounded, kept on disk, handed over.
+"""The groups of a broker: found or made, bounded, stored, handed over.
 
 A group is read when it is first asked for, and is this broker's from then on: another that writes
 it meanwhile makes this one's next write fail, and the group is given up here. What was committed is
 shown once it is on disk.
 """
 
-from collections.abc import Callable, Collection
-from typing import Any, Final
+from collections.abc import Callable, Collection, Iterable
+from hashlib import blake2b
+from typing import Any, Final, NamedTuple
 from uuid import uuid4
 
 from twisted.internet.defer import CancelledError, Deferred, ensureDeferred
 from twisted.internet.interfaces import IReactorTime
 
 from hermes.errors import HermesError
-from hermes.groups.assigning import Assigner
-from hermes.groups.bounds import CoordinatorSettings, Counts, RefusedError
 from hermes.groups.consumer_group import ConsumerGroup
-from hermes.groups.consumer_values import FIRST_EPOCH, ConsumerMembership, TopicView
+from hermes.groups.consumer_values import (
+    FIRST_EPOCH,
+    ConsumerMembership,
+    ConsumerSettings,
+    TopicLookup,
+)
 from hermes.groups.deadlines import Deadlines
-from hermes.groups.group import Group
-from hermes.groups.group_entry import GroupEntry
-from hermes.groups.keeping import ConsumerKeeper
+from hermes.groups.group import Group, Stored
+from hermes.groups.group_entry import Assigner, ConsumerGroupWriter, Counts, GroupEntry
 from hermes.groups.offsets import (
     Change,
     GroupMovedError,
@@ -28,16 +31,31 @@ from hermes.groups.offsets import (
     GroupStore,
     StoredGroup,
 )
-from hermes.groups.rebalances import Rebalances, Stored
-from hermes.groups.rendezvous import coordinator_for
 from hermes.groups.store_queue import StoreQueue
-from hermes.groups.values import State
+from hermes.groups.values import GroupSettings, State
 from hermes.limited_log import LimitedLog
 from hermes.logs import ModuleLogger
-from hermes.protocol.kafka_errors import Code
+from hermes.protocol.kafka_errors import Code, KafkaError
 
-#: How often it is looked whether groups have become another broker's.
-_HOMES_SECONDS: Final = 1.0
+#: How often to check whether groups have become another broker's.
+_MOVED_SECONDS: Final = 1.0
+
+
+class CoordinatorSettings(NamedTuple):
+    """What bounds all groups of a broker.
+
+    Attributes:
+        group: what bounds each classic group.
+        consumer: what bounds each consumer group.
+        max_bytes: what they may hold together.
+        retention_ms: for how long offsets are kept of which nobody makes use.
+    """
+
+    group: GroupSettings = GroupSettings()
+    consumer: ConsumerSettings = ConsumerSettings()
+    max_groups: int = 10_000
+    max_bytes: int = 64 * 1024 * 1024
+    retention_ms: int = 7 * 24 * 3600 * 1000
 
 
 class LocalGroups:
@@ -45,18 +63,19 @@ class LocalGroups:
 
     Args:
         store: keeps what must outlive this process.
-        broker_id: this broker's.
         brokers: tells the ids of those that may coordinate groups.
         settings: tells what bounds them now.
-        topics: the topics, whose partitions consumer groups share. What was committed of one that
-            is gone is neither shown nor kept, even if nobody was there when it went.
+        topics: the topics, whose partitions consumer groups share.
         clock: the reactor, or a test's `Clock`.
         now_ms: the wall clock, in ms since 1970.
         in_thread: calls a function in a worker thread and returns its Deferred.
 
     Attributes:
-        groups: those that are in memory, by name.
+        entries: those that are in memory, by name.
         counts: what was done so far.
+        held_bytes: what all groups hold in memory, about.
+        writer: has consumer groups on disk before any member is answered.
+        assigner: makes the target assignments of consumer groups.
     """
 
     _log = ModuleLogger()
@@ -67,13 +86,14 @@ class LocalGroups:
         broker_id: int,
         brokers: Callable[[], Collection[int]],
         settings: Callable[[], CoordinatorSettings],
-        topics: TopicView,
+        topics: TopicLookup,
         clock: IReactorTime,
         now_ms: Callable[[], int],
         in_thread: "Callable[..., Deferred[Any]]",
     ) -> None:
-        self.groups: dict[str, GroupEntry] = {}
+        self.entries: dict[str, GroupEntry] = {}
         self.counts = Counts()
+        self.held_bytes = 0
         self._queue = StoreQueue(store, in_thread)
         self._broker_id = broker_id
         self._brokers = brokers
@@ -81,46 +101,32 @@ class LocalGroups:
         self._topics = topics
         self._clock = clock
         self._now_ms = now_ms
-        self._lines = LimitedLog(self._log, clock.seconds)
-        self._deadlines = Deadlines(clock, self._due)
-        self._keeper = ConsumerKeeper(self._write, now_ms, self._tell_too_many)
-        self._assigner = Assigner(clock, in_thread, self.counts, self._changed)
+        self._limited_log = LimitedLog(self._log, clock.seconds)
+        self._deadlines = Deadlines(clock, self._on_deadline)
+        self.writer = ConsumerGroupWriter(self.write, now_ms, self._log_too_large)
+        self.assigner = Assigner(clock, in_thread, self.counts, self.changed)
         self._loading: dict[str, list[Deferred[None]]] = {}
         self._sizes: dict[str, int] = {}
-        self._bytes = 0
-        self._timers: dict[Callable[[], None], Any] = {}
-        self._gone: dict[str, int] = {}  # deleted topics, and when: their offsets are to go
+        self._check: Any = None
         self._is_stopped = False
 
     # -- begin and end --------------------------------------------------------------------------
 
     def begin(self) -> None:
         """Look after groups from now on, also after those that nobody asks for."""
-        self._again(self._check_homes, _HOMES_SECONDS)
+        self._check = self._clock.callLater(_MOVED_SECONDS, self._give_up_moved)
 
     def stop(self) -> "Deferred[None]":
         """Answer all that wait, and finish what is being written; fires when that is done."""
         self._is_stopped = True
-        for timer in self._timers.values():
-            timer.cancel()
-        self._timers.clear()
+        if self._check is not None:
+            self._check.cancel()
+            self._check = None
         self._deadlines.stop()
-        for kept in list(self.groups.values()):
-            kept.group.end(Code.NOT_COORDINATOR)
-        self.groups.clear()
+        for entry in list(self.entries.values()):
+            entry.group.end(Code.NOT_COORDINATOR)
+        self.entries.clear()
         return self._queue.close()
-
-    def _again(self, what: Callable[[], None], seconds: float) -> None:
-        def call() -> None:
-            self._again(what, seconds)
-            what()
-
-        self._timers[what] = self._clock.callLater(seconds, call)
-
-    @property
-    def held_bytes(self) -> int:
-        """What all groups hold in memory, about."""
-        return self._bytes
 
     # -- whose a group is -----------------------------------------------------------------------
 
@@ -128,88 +134,123 @@ class LocalGroups:
         """The broker that coordinates a group; None where nobody does now."""
         return coordinator_for(name, self._brokers())
 
-    def _check_home(self, name: str) -> None:
+    def _check_coordinator(self, name: str) -> None:
         if self._is_stopped:
-            raise RefusedError(Code.COORDINATOR_NOT_AVAILABLE)
-        home = self.coordinator_for(name)
-        if home is None:
-            raise RefusedError(Code.COORDINATOR_NOT_AVAILABLE)
-        if home != self._broker_id:
-            raise RefusedError(Code.NOT_COORDINATOR)
+            raise KafkaError(Code.COORDINATOR_NOT_AVAILABLE)
+        coordinator = self.coordinator_for(name)
+        if coordinator is None:
+            raise KafkaError(Code.COORDINATOR_NOT_AVAILABLE)
+        if coordinator != self._broker_id:
+            raise KafkaError(Code.NOT_COORDINATOR)
 
-    def _check_homes(self) -> None:
-        """Give up the groups that are others' by now."""
+    def _give_up_moved(self) -> None:
+        self.begin()
         brokers = self._brokers()
-        for name in list(self.groups):
-            home = coordinator_for(name, brokers)
-            if home not in (self._broker_id, None):
+        for name in list(self.entries):
+            if coordinator_for(name, brokers) not in (self._broker_id, None):
                 self._give_up(name)
 
     def _give_up(self, name: str) -> None:
-        kept = self.groups.get(name)
-        if kept is None:
+        entry = self.entries.get(name)
+        if entry is None:
             return
         self.counts.moved += 1
         self._log.info("group {name} is another broker's by now", name=name)
-        kept.group.end(Code.NOT_COORDINATOR)
-        self._forget(name)
+        entry.group.end(Code.NOT_COORDINATOR)
+        self._unload(name)
 
-    def _forget(self, name: str) -> None:
-        """Have a group no more in memory."""
-        self.groups.pop(name, None)
+    def _unload(self, name: str) -> None:
+        self.entries.pop(name, None)
         self._deadlines.set(name, None)
-        self._bytes -= self._sizes.pop(name, 0)
+        self.held_bytes -= self._sizes.pop(name, 0)
         self._queue.release(name).addErrback(lambda _: None)
 
     # -- finding a group ------------------------------------------------------------------------
 
-    async def _find(self, name: str, *, make: bool) -> GroupEntry | None:
+    async def find(self, name: str, *, make: bool) -> GroupEntry | None:
         """A group of this broker's; None where there is none, unless it is to be made.
 
         Raises:
-            RefusedError: it is another's, can't be read now, or there are too many.
+            KafkaError: it is another's, can't be read now, or there are too many.
         """
-        self._check_home(name)
+        self._check_coordinator(name)
         while name in self._loading:  # by somebody else
             waiter: Deferred[None] = Deferred()
             self._loading[name].append(waiter)
             await waiter
-            self._check_home(name)
-        kept = self.groups.get(name)
-        if kept is None:
-            kept = await self._load(name, make)
-            if kept is not None:
-                self._check_home(name)
-        return kept
+            self._check_coordinator(name)
+        entry = self.entries.get(name)
+        if entry is None:
+            entry = await self._load(name, make)
+            if entry is not None:
+                self._check_coordinator(name)
+        return entry
+
+    async def find_verified(self, name: str) -> GroupEntry | None:
+        """A group that no other broker had taken over when this was asked; None where none is.
+
+        This one may not have noticed yet, or be cut off from coordination: what it has in memory
+        would be older than what others have seen already.
+
+        Raises:
+            KafkaError: as `find`.
+        """
+        while True:
+            entry = await self.find(name, make=False)
+            if entry is None:
+                return None
+            code = await self.write(entry, Change(name))
+            if code is not Code.NONE:
+                raise KafkaError(code)
+            if self.entries.get(name) is entry:
+                self.changed(entry)
+                return entry
+
+    async def all(self) -> list[GroupEntry]:
+        """All groups of this broker, read where they weren't.
+
+        Raises:
+            KafkaError: they can't be read now.
+        """
+        if self._is_stopped:
+            return []
+        try:
+            names = await self._queue.names()
+        except HermesError as error:
+            raise self._unavailable("", error) from error
+        brokers = self._brokers()
+        for name in names:
+            if name not in self.entries and coordinator_for(name, brokers) == self._broker_id:
+                await self.find(name, make=False)
+        return list(self.entries.values())
 
     async def _load(self, name: str, make: bool) -> GroupEntry | None:
         waiters = self._loading[name] = []
         try:
             found = await self._loaded(name)
-            settings = self._settings()
             if found is None and not make:
                 await self._queue.release(name)
                 return None
-            if found is None and len(self.groups) >= settings.max_groups:
-                self._lines.warn(
+            if found is None and len(self.entries) >= self._settings().max_groups:
+                self._limited_log.warn(
                     "groups",
                     "group {name} was refused: there are {count} already (max_groups)",
                     name=name,
-                    count=len(self.groups),
+                    count=len(self.entries),
                 )
                 await self._queue.release(name)
-                raise RefusedError(Code.GROUP_MAX_SIZE_REACHED)
+                raise KafkaError(Code.GROUP_MAX_SIZE_REACHED)
             record = None if found is None else found.record
             group = self._restored(name, record)
-            kept = self.groups[name] = GroupEntry(group, is_stored=found is not None)
+            entry = self.entries[name] = GroupEntry(group, is_stored=found is not None)
             since = -1 if record is None else record.empty_ms
-            kept.empty_ms = since if since >= 0 else self._now_ms()
+            entry.empty_ms = since if since >= 0 else self._now_ms()
             if found is not None:
-                kept.apply(dict(found.offsets))
+                entry.apply(dict(found.offsets))
             self._deadlines.set(name, group.next_deadline())
-            self._measure(kept)
-            return kept
-        except RefusedError:
+            self._measure(entry)
+            return entry
+        except KafkaError:
             raise
         except HermesError as error:
             raise self._unavailable(name, error) from error
@@ -219,7 +260,7 @@ class LocalGroups:
                 waiter.callback(None)
 
     async def _loaded(self, name: str) -> StoredGroup | None:
-        """Read a group; whoever leaves meanwhile leaves it to others to write."""
+        """Read a group; a client that leaves meanwhile leaves it to others to write."""
         try:
             return await self._queue.load(name)
         except CancelledError:
@@ -227,7 +268,7 @@ class LocalGroups:
             raise
 
     def _restored(self, name: str, record: GroupRecord | None) -> Group | ConsumerGroup:
-        """The group that was kept, or one that begins."""
+        """The group that was stored, or one that begins."""
         membership = None if record is None else record.membership
         if record is not None and isinstance(membership, ConsumerMembership):
             consumers = self._new_consumer_group(name, record.generation)
@@ -251,133 +292,154 @@ class LocalGroups:
     def _new_consumer_group(self, name: str, epoch: int = FIRST_EPOCH) -> ConsumerGroup:
         return ConsumerGroup(name, lambda: self._settings().consumer, self._topics, epoch=epoch)
 
-    def _unavailable(self, name: str, error: HermesError) -> RefusedError:
+    def become_classic(self, entry: GroupEntry) -> Group:
+        """Have a classic group go on in place of a consumer group that has no members."""
+        entry.group.end(Code.NOT_COORDINATOR)
+        entry.group = group = self._new_classic_group(entry.group.name)
+        return group
+
+    def become_consumer(self, entry: GroupEntry) -> ConsumerGroup:
+        """Have a consumer group go on in place of a classic group that has no members."""
+        entry.group.end(Code.COORDINATOR_NOT_AVAILABLE)
+        entry.group = group = self._new_consumer_group(entry.group.name)
+        entry.revision = 0
+        return group
+
+    def _unavailable(self, name: str, error: HermesError) -> KafkaError:
         self.counts.failures += 1
-        self._lines.error(
+        self._limited_log.error(
             "store", "group {name} is not available: {error}", name=name, error=str(error)
         )
-        return RefusedError(Code.COORDINATOR_NOT_AVAILABLE)
+        return KafkaError(Code.COORDINATOR_NOT_AVAILABLE)
 
     # -- looking after them ------------------------------------------------------------------------
 
-    def _due(self, name: str) -> None:
-        kept = self.groups.get(name)
-        if kept is None:
+    def _on_deadline(self, name: str) -> None:
+        entry = self.entries.get(name)
+        if entry is None:
             return
         now = self._clock.seconds()
-        kept.group.advance(now)
-        if isinstance(kept.group, ConsumerGroup) and kept.group.is_assignment_due(now):
-            self._assigner.catch_up(kept, kept.group)
-        self._changed(kept)
+        entry.group.advance(now)
+        if isinstance(entry.group, ConsumerGroup) and entry.group.is_assignment_due(now):
+            self.assigner.catch_up(entry, entry.group)
+        self.changed(entry)
 
-    def _changed(self, kept: GroupEntry) -> None:
+    def changed(self, entry: GroupEntry) -> None:
         """Look after a group with which something was done."""
-        name = kept.group.name
-        if self.groups.get(name) is not kept:
+        name = entry.group.name
+        if self.entries.get(name) is not entry:
             return
-        if kept.is_vacant:
-            kept.group.end(Code.COORDINATOR_NOT_AVAILABLE)
-            self._forget(name)
+        if entry.is_vacant:
+            entry.group.end(Code.COORDINATOR_NOT_AVAILABLE)
+            self._unload(name)
             return
-        self._deadlines.set(name, kept.group.next_deadline())
-        self._measure(kept)
-        if isinstance(kept.group, ConsumerGroup):
-            self._keeper.keep(kept, kept.group)
+        self._deadlines.set(name, entry.group.next_deadline())
+        self._measure(entry)
+        if isinstance(entry.group, ConsumerGroup):
+            self.writer.persist(entry, entry.group)
 
-    def _measure(self, kept: GroupEntry) -> None:
-        name, size = kept.group.name, kept.size
-        self._bytes += size - self._sizes.get(name, 0)
+    def _measure(self, entry: GroupEntry) -> None:
+        name, size = entry.group.name, entry.size
+        self.held_bytes += size - self._sizes.get(name, 0)
         self._sizes[name] = size
 
-    def _check_memory(self, name: str, more: int) -> None:
+    def check_memory(self, name: str, more: int) -> None:
+        """Refuse what would have groups hold too much.
+
+        Args:
+            name: the group that would grow.
+            more: by how many bytes, about; nothing is refused that needs none.
+        """
         limit = self._settings().max_bytes
-        if more > 0 and self._bytes + more > limit:
-            self._lines.warn(
+        if more > 0 and self.held_bytes + more > limit:
+            self._limited_log.warn(
                 "memory",
                 "a request of group {name} was refused: groups hold {held} of {limit} bytes "
                 "(group_memory)",
                 name=name,
-                held=self._bytes,
+                held=self.held_bytes,
                 limit=limit,
             )
-            kept = self.groups.get(name)
-            if kept is not None:  # perhaps it was only made for this
-                self._changed(kept)
-            raise RefusedError(Code.GROUP_MAX_SIZE_REACHED)
+            entry = self.entries.get(name)
+            if entry is not None:  # perhaps it was only made for this
+                self.changed(entry)
+            raise KafkaError(Code.GROUP_MAX_SIZE_REACHED)
 
-    # -- what is kept ---------------------------------------------------------------------------
+    # -- writing --------------------------------------------------------------------------------
 
-    def _write(self, kept: GroupEntry, change: Change) -> "Deferred[Code]":
-        """Keep a change; fires with what became of it, and never fails for a reason of ours."""
-        kept.busy += 1
-        return ensureDeferred(self._written(kept, change))
+    def write(self, entry: GroupEntry, change: Change) -> "Deferred[Code]":
+        """Store a change; fires with what became of it, and never fails for a reason of ours."""
+        entry.busy += 1
+        return ensureDeferred(self._written(entry, change))
 
-    async def _written(self, kept: GroupEntry, change: Change) -> Code:
+    async def _written(self, entry: GroupEntry, change: Change) -> Code:
         name = change.group
         try:
             await self._queue.write(change)
         except GroupMovedError:
-            if self.groups.get(name) is kept:
+            if self.entries.get(name) is entry:
                 self._give_up(name)
             return Code.NOT_COORDINATOR
         except HermesError as error:
             return self._unavailable(name, error).code
         finally:
-            kept.busy -= 1
+            entry.busy -= 1
         if not change.is_empty:
-            kept.is_stored = not change.forget
-        kept.apply(dict(change.offsets))
-        if self.groups.get(name) is kept:
-            self._measure(kept)
+            entry.is_stored = not change.forget
+        entry.apply(dict(change.offsets))
+        if self.entries.get(name) is entry:
+            self._measure(entry)
         return Code.NONE
 
-    def _store_generation(self, group: Rebalances, then: Stored) -> None:
-        kept, name = self.groups[group.name], group.name
+    def _store_generation(self, group: Group, then: Stored) -> None:
+        entry, name = self.entries[group.name], group.name
         if group.state is State.EMPTY:
-            kept.empty_ms = self._now_ms()
-        since = kept.empty_ms if group.state is State.EMPTY else -1
+            entry.empty_ms = self._now_ms()
+        since = entry.empty_ms if group.state is State.EMPTY else -1
         self.counts.rebalances += group.state is not State.STABLE
         membership = group.membership
         if membership is not None and not membership.can_be_kept:
-            self._tell_too_many(name)
+            self._log_too_large(name)
             membership = None
 
         def stored(code: Code) -> None:
             then(code, self._clock.seconds())
-            self._changed(kept)
+            self.changed(entry)
 
         record = GroupRecord(group.generation, group.protocol_type or "", since, membership)
-        self._write(kept, Change(name, record)).addCallback(stored)
+        self.write(entry, Change(name, record)).addCallback(stored)
 
-    def _tell_too_many(self, name: str) -> None:
-        self._lines.info(
+    def _log_too_large(self, name: str) -> None:
+        self._limited_log.info(
             "members",
             "group {name} has too many members to keep them: after a restart they join again",
             name=name,
         )
 
-    async def _delete(self, kept: GroupEntry) -> Code:
-        name = kept.group.name
-        kept.group.end(Code.COORDINATOR_NOT_AVAILABLE)  # who joins meanwhile tries again
-        code = await self._write(kept, Change(name, forget=True))
-        if self.groups.get(name) is kept:
-            self._forget(name)
+    async def delete(self, entry: GroupEntry) -> Code:
+        name = entry.group.name
+        entry.group.end(Code.COORDINATOR_NOT_AVAILABLE)  # a member that joins meanwhile tries again
+        code = await self.write(entry, Change(name, forget=True))
+        if self.entries.get(name) is entry:
+            self._unload(name)
         return code
 
-    async def _all(self) -> list[GroupEntry]:
-        """All groups of this broker, read where they weren't.
 
-        Raises:
-            RefusedError: they can't be read now.
-        """
-        if self._is_stopped:
-            return []
-        try:
-            names = await self._queue.names()
-        except HermesError as error:
-            raise self._unavailable("", error) from error
-        brokers = self._brokers()
-        for name in names:
-            if name not in self.groups and coordinator_for(name, brokers) == self._broker_id:
-                await self._find(name, make=False)
-        return list(self.groups.values())
+def coordinator_for(group: str, brokers: Iterable[int]) -> int | None:
+    """Choose the coordinator of a group, by rendezvous hashing, so that all brokers say the same.
+
+    When a broker comes or goes only the groups move that it gets or had.
+
+    Args:
+        group: its name.
+        brokers: the ids of those that live, in any order.
+
+    Returns:
+        One of them; None where there is none.
+    """
+    name = group.encode(errors="surrogatepass")
+    return max(brokers, key=lambda broker: (_weight(name, broker), broker), default=None)
+
+
+def _weight(name: bytes, broker: int) -> bytes:
+    return blake2b(name, digest_size=8, salt=broker.to_bytes(8, "big")).digest()

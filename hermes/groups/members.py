@@ -1,36 +1,39 @@
-"""One member of a group, and what the group knows of all of them together."""
+"""The members of a classic group: each, and what the group knows of all of them together."""
 
+import struct
 from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
-from hermes.groups.membership import KeptMember, Membership
+from hermes.groups.membership import ClassicMembership, KeptMember
 from hermes.groups.values import (
+    DescribedMember,
+    Join,
     JoinAnswer,
-    Joined,
     JoinedMember,
+    JoinResponse,
     Protocol,
     SyncAnswer,
-    Synced,
+    SyncResponse,
 )
 from hermes.protocol.kafka_errors import Code
 
 #: So many ids are known of static members that were replaced.
-_MOST_REPLACED = 100
+_MOST_REPLACED: Final = 100
+
+_SHORT: Final = struct.Struct(">h")
+_INT: Final = struct.Struct(">i")
 
 
 @dataclass(slots=True, eq=False)
 class Member:
-    """A member.
+    """A member: what `Join` has, and how far it is.
 
     Attributes:
-        member_id, instance_id, client_id, client_host, protocols: see `Join`.
-        session_timeout_ms, rebalance_timeout_ms: see `Join`.
-        assignment: what the leader gave it.
         is_new: whether it has not completed a rebalance yet.
         joining, syncing: answers the request that waits; None while none does.
-        deadline: when it is dead unless it is heard of, by the clock of the group; None while that
-            doesn't matter.
+        deadline: when it is dead unless it is heard of; None while that doesn't matter.
     """
 
     member_id: str
@@ -46,17 +49,28 @@ class Member:
     syncing: SyncAnswer | None = None
     deadline: float | None = None
 
-    def heard(self, now: float, seconds: float | None = None) -> None:
+    @classmethod
+    def from_join(cls, member_id: str, join: Join) -> "Member":
+        return cls(
+            member_id,
+            join.instance_id,
+            join.client_id,
+            join.client_host,
+            join.protocols,
+            join.session_timeout_ms,
+            join.rebalance_timeout_ms,
+        )
+
+    def extend_session(self, now: float, seconds: float | None = None) -> None:
         """Give it a session's time from now, or another one."""
         self.deadline = now + (self.session_timeout_ms / 1000 if seconds is None else seconds)
 
     @property
-    def is_satisfied(self) -> bool:
+    def is_waiting(self) -> bool:
         """Whether it need not be heard of: it waits for an answer. A new one might be gone."""
         return not self.is_new and (self.joining is not None or self.syncing is not None)
 
     def metadata(self, protocol: str) -> bytes:
-        """What it says for a protocol."""
         return next((each.metadata for each in self.protocols if each.name == protocol), b"")
 
     def vote(self, candidates: Sequence[str]) -> str:
@@ -64,11 +78,19 @@ class Member:
         return next(each.name for each in self.protocols if each.name in candidates)
 
     def as_joined(self, protocol: str) -> JoinedMember:
-        """What the leader gets to know."""
         return JoinedMember(self.member_id, self.instance_id, self.metadata(protocol))
 
+    def describe(self, metadata: bytes) -> DescribedMember:
+        return DescribedMember(
+            self.member_id,
+            self.instance_id,
+            self.client_id,
+            self.client_host,
+            metadata,
+            self.assignment,
+        )
+
     def as_kept(self, assignment: bytes) -> KeptMember:
-        """What is kept of it."""
         return KeptMember(
             self.member_id,
             self.instance_id,
@@ -92,7 +114,6 @@ class Members:
     """The members of a group, in the order in which they came.
 
     Attributes:
-        by_id: all of them.
         static: member ids by instance id.
         joining: how many wait for the answer to a JoinGroup.
         supported: how many members can do a protocol.
@@ -141,27 +162,16 @@ class Members:
         return not member_id or generation < 0 or generation > until
 
     def add(self, member: Member, answer: JoinAnswer) -> None:
-        """Take a member in that joins."""
         self._insert(member)
         member.joining = answer
         self.joining += 1
 
-    def restore(self, membership: Membership, now: float) -> None:
-        """Take the members in that were kept; each has a session's time to be heard of."""
+    def restore(self, membership: ClassicMembership, now: float) -> None:
+        """Take in the members that were stored; each has a session's time to be heard of."""
         for kept in membership.members:
-            member = Member(
-                kept.member_id,
-                kept.instance_id,
-                kept.client_id,
-                kept.client_host,
-                kept.protocols,
-                kept.session_timeout_ms,
-                kept.rebalance_timeout_ms,
-                kept.assignment,
-                is_new=False,
-            )
+            member = Member(**kept._asdict(), is_new=False)
             self._insert(member)
-            member.heard(now)
+            member.extend_session(now)
 
     def _insert(self, member: Member) -> None:
         if member.instance_id is not None:
@@ -180,21 +190,14 @@ class Members:
         if member.instance_id is not None:
             self.static.pop(member.instance_id, None)
 
-    def update(
-        self,
-        member: Member,
-        protocols: tuple[Protocol, ...],
-        session_timeout_ms: int,
-        rebalance_timeout_ms: int,
-        answer: JoinAnswer | None,
-    ) -> None:
+    def update(self, member: Member, join: Join, answer: JoinAnswer) -> None:
         """Take what a member says now, and the request that waits instead of any earlier one."""
         self._support(member, -1)
-        member.protocols = protocols
+        member.protocols = join.protocols
         self._support(member, 1)
-        member.session_timeout_ms = session_timeout_ms
-        member.rebalance_timeout_ms = rebalance_timeout_ms
-        self.joining += (answer is not None) - (member.joining is not None)
+        member.session_timeout_ms = join.session_timeout_ms
+        member.rebalance_timeout_ms = join.rebalance_timeout_ms
+        self.joining += member.joining is None
         member.joining = answer
 
     def replace_static(self, old: Member, member_id: str) -> Member:
@@ -202,38 +205,29 @@ class Members:
         assert old.instance_id is not None
         self.replaced.append(old.member_id)
         del self.by_id[old.member_id]
-        member = Member(
-            member_id,
-            old.instance_id,
-            old.client_id,
-            old.client_host,
-            old.protocols,
-            old.session_timeout_ms,
-            old.rebalance_timeout_ms,
-            old.assignment,
-            is_new=False,
-        )
+        kept = old.as_kept(old.assignment)._replace(member_id=member_id)
+        member = Member(**kept._asdict(), is_new=False)
         self.by_id[member_id] = member
         self.static[old.instance_id] = member_id
         return member
 
-    def answer_join(self, member: Member, joined: Joined) -> bool:
+    def answer_join(self, member: Member, response: JoinResponse) -> bool:
         """Answer the JoinGroup of a member that waits; returns whether one did."""
         answer = member.joining
         if answer is None:
             return False
         member.joining = None
         self.joining -= 1
-        answer(joined)
+        answer(response)
         return True
 
-    def answer_sync(self, member: Member, synced: Synced) -> bool:
+    def answer_sync(self, member: Member, response: SyncResponse) -> bool:
         """Answer the SyncGroup of a member that waits; returns whether one did."""
         answer = member.syncing
         if answer is None:
             return False
         member.syncing = None
-        answer(synced)
+        answer(response)
         return True
 
     def protocol(self) -> str:
@@ -243,9 +237,18 @@ class Members:
         votes = Counter(member.vote(candidates) for member in self.by_id.values())
         return votes.most_common(1)[0][0]
 
-    def can_all_do_one_of(self, protocols: Sequence[Protocol]) -> bool:
-        """Whether all members can do one of somebody's protocols."""
+    def all_support_one_of(self, protocols: Sequence[Protocol]) -> bool:
         return any(self.supported[each.name] == len(self.by_id) for each in protocols)
+
+    def subscribed_topics(self, protocol: str) -> frozenset[str] | None:
+        """The topics that all members subscribe to together; None where one says something else."""
+        topics: set[str] = set()
+        try:
+            for each in self.by_id.values():
+                topics.update(_parse_topics(each.metadata(protocol)))
+        except (struct.error, UnicodeDecodeError, ValueError):
+            return None
+        return frozenset(topics)
 
     def rebalance_seconds(self) -> float:
         """How long the slowest may take to join again."""
@@ -262,3 +265,24 @@ class Members:
 def protocols_size(protocols: Sequence[Protocol]) -> int:
     """What protocols weigh, in bytes."""
     return sum(len(each.name) + len(each.metadata) for each in protocols)
+
+
+def _parse_topics(metadata: bytes) -> list[str]:
+    """Read which topics a consumer subscribes to.
+
+        int16 version | int32 number of topics | each: int16 length, UTF-8 | later versions' fields
+
+    Assignors read the rest; the coordinator only has to know which offsets are still of use.
+    """
+    (count,) = _INT.unpack_from(metadata, 2)
+    if count < 0 or count * 2 > len(metadata):
+        raise ValueError("more topics than bytes")
+    position, topics = 6, []
+    for _ in range(count):
+        (length,) = _SHORT.unpack_from(metadata, position)
+        position += 2
+        if not 0 <= length <= len(metadata) - position:
+            raise ValueError("a topic that isn't there")
+        topics.append(metadata[position : position + length].decode())
+        position += length
+    return topics

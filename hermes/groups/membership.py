@@ -45,7 +45,7 @@ class KeptMember(NamedTuple):
     assignment: bytes
 
 
-class Membership(NamedTuple):
+class ClassicMembership(NamedTuple):
     """The members of a generation.
 
     Attributes:
@@ -72,7 +72,7 @@ def _weight(member: KeptMember) -> int:
 
 
 #: Of a group of either kind.
-AnyMembership = Membership | ConsumerMembership
+AnyMembership = ClassicMembership | ConsumerMembership
 
 
 def encode_membership(generation: int, membership: AnyMembership) -> bytes:
@@ -117,7 +117,7 @@ def decode_membership(data: bytes, generation: int) -> AnyMembership | None:
         if value["generation"] != generation:
             return None
         members = tuple(_member(*each) for each in value["members"])
-        membership = Membership(value["protocol_name"], value["leader"], members)
+        membership = ClassicMembership(value["protocol_name"], value["leader"], members)
     except (zlib.error, ValueError, TypeError, LookupError, AttributeError, RecursionError):
         return None
     return membership if members and _are_text(membership[:2]) else None

@@ -135,6 +135,6 @@ class GroupStore(Protocol):
         """Write nothing more at all."""
 
 
-def weight(place: TopicPartition, committed: Committed) -> int:
+def offset_bytes(partition: TopicPartition, committed: Committed) -> int:
     """What an offset costs in memory, in bytes, about."""
-    return _OFFSET_BYTES + len(place.topic) + len(committed.metadata)
+    return _OFFSET_BYTES + len(partition.topic) + len(committed.metadata)

@@ -98,7 +98,7 @@ class JoinedMember(NamedTuple):
     metadata: bytes
 
 
-class Joined(NamedTuple):
+class JoinResponse(NamedTuple):
     """The answer to a JoinGroup; `members` only for the leader."""
 
     code: Code
@@ -122,7 +122,7 @@ class Sync(NamedTuple):
     protocol_name: str | None = None
 
 
-class Synced(NamedTuple):
+class SyncResponse(NamedTuple):
     """The answer to a SyncGroup."""
 
     code: Code
@@ -158,5 +158,5 @@ class DescribedGroup(NamedTuple):
     members: tuple[DescribedMember, ...]
 
 
-JoinAnswer = Callable[[Joined], None]
-SyncAnswer = Callable[[Synced], None]
+JoinAnswer = Callable[[JoinResponse], None]
+SyncAnswer = Callable[[SyncResponse], None]

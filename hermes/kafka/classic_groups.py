@@ -3,7 +3,7 @@
 from datetime import timedelta
 from typing import Any, Final
 
-from hermes.groups.values import Join, Joined, Leaving, Protocol, Sync, Synced
+from hermes.groups.values import Join, JoinResponse, Leaving, Protocol, Sync, SyncResponse
 from hermes.kafka.calls import Call
 from hermes.protocol.kafka_errors import Code
 from hermes.security import LONGEST_NAME, Operation, Resource
@@ -47,7 +47,7 @@ async def join_group(request: Any, call: Call) -> Any:
         call.step_aside()
         joined = await joining
     else:
-        joined = Joined(code, request.member_id)
+        joined = JoinResponse(code, request.member_id)
     old = call.version < _HAS_PROTOCOL_TYPE
     call.is_large = sum(len(each.metadata) for each in joined.members) > _LARGE_METADATA
     return call.make.JoinGroupResponse(
@@ -121,7 +121,7 @@ async def sync_group(request: Any, call: Call) -> Any:
         call.step_aside()
         synced = await syncing
     else:
-        synced = Synced(code)
+        synced = SyncResponse(code)
     return call.make.SyncGroupResponse(
         error_code=synced.code,
         protocol_type=synced.protocol_type,

@@ -12,7 +12,7 @@ from hermes.groups.consumer_values import (
     ConsumerHeartbeat,
     DescribedConsumer,
     DescribedConsumers,
-    Place,
+    TopicIdPartition,
 )
 from hermes.kafka.calls import LARGE_ENTRIES, Call
 from hermes.kafka.classic_groups import may_use
@@ -151,9 +151,11 @@ def _beat_of(request: Any, call: Call) -> ConsumerHeartbeat:
     )
 
 
-def _places(topics: Iterable[Any]) -> frozenset[Place]:
+def _places(topics: Iterable[Any]) -> frozenset[TopicIdPartition]:
     return frozenset(
-        Place(each.topic_id or UUID(int=0), number) for each in topics for number in each.partitions
+        TopicIdPartition(each.topic_id or UUID(int=0), number)
+        for each in topics
+        for number in each.partitions
     )
 
 
@@ -165,7 +167,7 @@ def _invalid(text: str) -> KafkaError:
     return KafkaError(Code.INVALID_REQUEST, text)
 
 
-def _by_topic(places: Iterable[Place]) -> dict[UUID, list[int]]:
+def _by_topic(places: Iterable[TopicIdPartition]) -> dict[UUID, list[int]]:
     by_topic: dict[UUID, list[int]] = {}
     for topic_id, number in sorted(places):
         by_topic.setdefault(topic_id, []).append(number)
@@ -243,7 +245,7 @@ def _member(member: DescribedConsumer, call: Call) -> Any:
     )
 
 
-def _assignment(places: Iterable[Place], call: Call) -> Any:
+def _assignment(places: Iterable[TopicIdPartition], call: Call) -> Any:
     topics = []
     for topic_id, numbers in _by_topic(places).items():
         found = call.server.topics.by_id(topic_id)

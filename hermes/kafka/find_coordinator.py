@@ -47,9 +47,9 @@ def _find(kind: int, key: str, call: Call, no_error: str) -> dict[str, Any]:
     elif not call.permits(Operation.DESCRIBE, Resource.group(key)):
         code, text = Code.GROUP_AUTHORIZATION_FAILED, "you may not describe this group"
     else:
-        home = call.server.groups.coordinator_for(key)
+        coordinator = call.server.groups.local.coordinator_for(key)
         for broker in call.server.topics.brokers(call.client.listener):
-            if broker.id == home:
+            if broker.id == coordinator:
                 place = {"node_id": broker.id, "host": broker.host, "port": broker.port}
                 return {"error_code": code, "error_message": text, **place}
         code, text = Code.COORDINATOR_NOT_AVAILABLE, "no broker coordinates this group now"

@@ -2,10 +2,9 @@
 
 from typing import Any, Final
 
-from hermes.groups.bounds import RefusedError
 from hermes.groups.values import DescribedGroup, State
 from hermes.kafka.calls import LARGE_ENTRIES, Call
-from hermes.protocol.kafka_errors import Code
+from hermes.protocol.kafka_errors import Code, KafkaError
 from hermes.security import LONGEST_NAME, Operation, Resource
 
 #: The first DescribeGroups that says that there is no such group.
@@ -26,7 +25,7 @@ async def list_groups(request: Any, call: Call) -> Any:
     make, groups, code = call.make, [], Code.NONE
     try:
         groups = await call.server.groups.list_groups()
-    except RefusedError as error:
+    except KafkaError as error:
         code = error.code
     shown = tuple(
         make.ListedGroup(

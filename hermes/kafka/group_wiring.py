@@ -9,9 +9,9 @@ from hermes.broker.serving import ServingBroker
 from hermes.cluster.topics import KafkaTopics
 from hermes.coordination.sessions import Session
 from hermes.errors import CoordinationUnavailableError
-from hermes.groups.bounds import CoordinatorSettings
 from hermes.groups.consumer_values import ConsumerSettings, TopicSize
 from hermes.groups.coordinator import GroupCoordinator
+from hermes.groups.local_groups import CoordinatorSettings, LocalGroups
 from hermes.groups.offset_file import OffsetFile
 from hermes.groups.offset_tree import OffsetTree
 from hermes.groups.offsets import GroupStore
@@ -48,33 +48,33 @@ def mount_groups(run: ServingBroker, topics: KafkaTopics) -> GroupCoordinator:
         run.now_ms,
         run.in_thread,
     )
-    topics.on_gone(groups.topic_gone)
+    topics.on_gone(groups.expiry.topic_gone)
     run.on_started.append(groups.begin)
     run.on_stopping.append(groups.stop)
-    run.more_series.append(lambda: series(groups))
+    run.more_series.append(lambda: series(groups.local))
     if not run.coordination.is_wanted:  # else it is read there
-        run.group_offsets.append(lambda: _offsets(groups))
+        run.group_offsets.append(lambda: _offsets(groups.local))
     return groups
 
 
 class TopicSizes:
-    """The topics, as consumer groups see them; see `TopicView`."""
+    """The topics, as consumer groups see them; see `TopicLookup`."""
 
     def __init__(self, topics: KafkaTopics) -> None:
         self._topics = topics
 
     @property
     def revision(self) -> int:
-        """See `TopicView`."""
+        """See `TopicLookup`."""
         return self._topics.revision
 
     def size_of(self, name: str) -> TopicSize | None:
-        """See `TopicView`."""
+        """See `TopicLookup`."""
         found = self._topics.get(name)
         return None if found is None else TopicSize(found.id, len(found.partitions))
 
     def is_gone(self, name: str, topic_id: UUID) -> bool:
-        """See `TopicView`."""
+        """See `TopicLookup`."""
         return self._topics.is_gone(name, topic_id)
 
 
@@ -123,10 +123,10 @@ def _bounds(settings: Settings) -> CoordinatorSettings:
     )
 
 
-def _offsets(groups: GroupCoordinator) -> Iterator[tuple[tuple[str, str, int], int]]:
-    for name, kept in groups.groups.items():
-        for place, committed in kept.offsets.items():
-            yield (name, *place), committed.offset
+def _offsets(groups: LocalGroups) -> Iterator[tuple[tuple[str, str, int], int]]:
+    for name, entry in groups.entries.items():
+        for partition, committed in entry.offsets.items():
+            yield (name, *partition), committed.offset
 
 
 # -- metrics ------------------------------------------------------------------------------------
@@ -172,13 +172,13 @@ FAMILIES: Final = {
 }
 
 
-def series(groups: GroupCoordinator) -> Iterator[Series]:
-    """Read the counts of a coordinator."""
-    kept, counts = list(groups.groups.values()), groups.counts
-    states = [each.group.state for each in kept]
+def series(groups: LocalGroups) -> Iterator[Series]:
+    """Read the counts of a broker's groups."""
+    entries, counts = list(groups.entries.values()), groups.counts
+    states = [each.group.state for each in entries]
     yield _GROUPS, [((str(each),), states.count(each)) for each in State if each != State.DEAD]
-    yield _MEMBERS, [((), sum(len(each.group.members) for each in kept))]
-    yield _OFFSETS, [((), sum(len(each.offsets) for each in kept))]
+    yield _MEMBERS, [((), sum(len(each.group.members) for each in entries))]
+    yield _OFFSETS, [((), sum(len(each.offsets) for each in entries))]
     yield _MEMORY, [((), groups.held_bytes)]
     for family, count in (
         (_REBALANCES, counts.rebalances),

@@ -10,8 +10,8 @@ from hermes.cluster.shared import Shared
 from hermes.cluster.topic_changes import TopicChanges
 from hermes.cluster.topics import KafkaTopics
 from hermes.groups.coordinator import GroupCoordinator
-from hermes.groups.matching import MatchedTopics
 from hermes.kafka.admission import RequestsInHand
+from hermes.kafka.matched_topics import MatchedTopics
 from hermes.partition.awaited_batches import AwaitedBatches
 from hermes.partition.reading import CONCURRENT_LOOKUPS
 from hermes.security import Operation, Resource

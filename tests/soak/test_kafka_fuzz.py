@@ -21,9 +21,9 @@ def test_no_request_finds_a_fault(tmp_path: Path) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     lines = fuzz(bench, SEED + 1, COUNT)
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024
-    found = {"lines": len(lines), "rebalances": bench.server.groups.counts.rebalances}
+    found = {"lines": len(lines), "rebalances": bench.server.groups.local.counts.rebalances}
     soak.report("kafka-fuzz", requests=COUNT, seed=SEED, **found, grown_mib=grown)
     assert [line for line in lines if "Traceback" in line] == []
     assert grown < 100
-    assert bench.server.groups.counts.rebalances > COUNT // 500, "groups were got to"
+    assert bench.server.groups.local.counts.rebalances > COUNT // 500, "groups were got to"
     bench.close()

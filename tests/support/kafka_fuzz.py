@@ -102,7 +102,7 @@ def _likely(chance: random.Random, bench: KafkaBench) -> _Likely:
     topics = [bench.server.topics.get(name) for name in ("old", "new")]
     found = [
         (name, *member)
-        for name, kept in bench.server.groups.groups.items()
+        for name, kept in bench.server.groups.local.entries.items()
         for member in _members(kept.group)
     ]
     group, member_id = chance.choice(_GROUPS), chance.choice(("", "a", "b", "c"))

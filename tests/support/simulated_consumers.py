@@ -4,18 +4,17 @@ import struct
 from dataclasses import dataclass, field
 from itertools import count
 
-from hermes.groups.group import Group
+from hermes.groups.group import Group, Stored
 from hermes.groups.offsets import GroupRecord
-from hermes.groups.rebalances import Rebalances, Stored
 from hermes.groups.values import (
     GroupSettings,
     Join,
-    Joined,
+    JoinResponse,
     Leaving,
     Protocol,
     State,
     Sync,
-    Synced,
+    SyncResponse,
 )
 from hermes.protocol.kafka_errors import Code
 
@@ -71,7 +70,7 @@ class SimulatedGroup:
         )
         self.group = self._begin()
 
-    def _store(self, group: Rebalances, then: Stored) -> None:
+    def _store(self, group: Group, then: Stored) -> None:
         since = 0 if group.state is State.EMPTY else -1
         kind = group.protocol_type or ""
         self.unstored.append((GroupRecord(group.generation, kind, since, group.membership), then))
@@ -103,15 +102,15 @@ class SimulatedGroup:
             self.group.advance(self.now)
         self.now = end
 
-    def join(self, join: Join) -> list[Joined]:
+    def join(self, join: Join) -> list[JoinResponse]:
         """Join; the answer is put into the list, at once or later."""
-        answers: list[Joined] = []
+        answers: list[JoinResponse] = []
         self.group.join(join, self.now, answers.append)
         return answers
 
-    def sync(self, sync: Sync) -> list[Synced]:
+    def sync(self, sync: Sync) -> list[SyncResponse]:
         """Sync; the answer is put into the list, at once or later."""
-        answers: list[Synced] = []
+        answers: list[SyncResponse] = []
         self.group.sync(sync, self.now, answers.append)
         return answers
 
@@ -138,7 +137,7 @@ class Consumer:
     member_id: str = ""
     generation: int = -1
     owned: bytes | None = None
-    answers: list[Joined] | list[Synced] | None = None
+    answers: list[JoinResponse] | list[SyncResponse] | None = None
     is_alive: bool = True
     has_joined: bool = False
     wants: dict[str, bytes] = field(default_factory=dict)
@@ -154,7 +153,7 @@ class Consumer:
         if self.answers:
             assert len(self.answers) == 1, "answered twice"
             answer, self.answers = self.answers[0], None
-            if isinstance(answer, Joined):
+            if isinstance(answer, JoinResponse):
                 self._joined(answer)
             else:
                 self._synced(answer)
@@ -194,7 +193,7 @@ class Consumer:
         self.member_id, self.generation = "", -1
         self.owned, self.has_joined = None, False
 
-    def _joined(self, answer: Joined) -> None:
+    def _joined(self, answer: JoinResponse) -> None:
         if answer.code is Code.MEMBER_ID_REQUIRED:
             self.member_id = answer.member_id
         elif answer.code is Code.NONE:
@@ -209,7 +208,7 @@ class Consumer:
         else:
             self._refused(answer.code)
 
-    def _synced(self, answer: Synced) -> None:
+    def _synced(self, answer: SyncResponse) -> None:
         if answer.code is Code.NONE:
             self.owned = answer.assignment
         else:

@@ -11,7 +11,7 @@ from hermes.groups.consumer_values import (
     ConsumerMembership,
     ConsumerSettings,
     HeartbeatResponse,
-    Place,
+    TopicIdPartition,
     TopicSize,
 )
 from hermes.groups.membership import decode_membership, encode_membership
@@ -45,10 +45,10 @@ class Topics:
         self._sizes.pop(name, None)
         self.revision += 1
 
-    def places(self, name: str) -> frozenset[Place]:
+    def places(self, name: str) -> frozenset[TopicIdPartition]:
         """All partitions of a topic."""
         size = self._sizes.get(name) or TopicSize(UUID(int=0), 0)
-        return frozenset(Place(size.topic_id, each) for each in range(size.partitions))
+        return frozenset(TopicIdPartition(size.topic_id, each) for each in range(size.partitions))
 
 
 class MemberWorld:
@@ -142,13 +142,13 @@ class SimulatedMember:
     instance_id: str | None = None
     assignor: str | None = None
     epoch: int = 0
-    owned: frozenset[Place] = frozenset()
-    assigned: frozenset[Place] = frozenset()
+    owned: frozenset[TopicIdPartition] = frozenset()
+    assigned: frozenset[TopicIdPartition] = frozenset()
     is_alive: bool = False
     is_asking: bool = False
     _lives: "count[int]" = field(default_factory=count)
     _says_all: bool = True
-    _told: frozenset[Place] | None = None
+    _told: frozenset[TopicIdPartition] | None = None
     member_id: str = ""
 
     def start(self) -> None:

@@ -17,11 +17,11 @@ from hermes.coordination.sessions import Session
 from hermes.groups.consumer_values import (
     ConsumerMembership,
     KeptConsumer,
-    Place,
     Reconciliation,
+    TopicIdPartition,
     TopicSize,
 )
-from hermes.groups.membership import KeptMember, Membership
+from hermes.groups.membership import ClassicMembership, KeptMember
 from hermes.groups.offset_file import OffsetFile
 from hermes.groups.offset_tree import OffsetTree
 from hermes.groups.offsets import (
@@ -106,7 +106,7 @@ def test_what_is_written_is_loaded_in_another_life(open_store: Open) -> None:
     assert open_store().load("g") == StoredGroup(GroupRecord(4, "consumer", 77), {VIEWS: TWO})
 
 
-def membership(count: int) -> Membership:
+def membership(count: int) -> ClassicMembership:
     members = tuple(
         KeptMember(
             f"rdkafka-00000000-0000-0000-0000-{each:012}",
@@ -120,7 +120,7 @@ def membership(count: int) -> Membership:
         )
         for each in range(count)
     )
-    return Membership("range", members[0].member_id, members)
+    return ClassicMembership("range", members[0].member_id, members)
 
 
 def test_members_are_kept_with_their_generation(open_store: Open) -> None:
@@ -144,10 +144,10 @@ def test_members_are_kept_with_their_generation(open_store: Open) -> None:
 
 
 def test_a_consumer_group_stays_one_when_it_is_empty(open_store: Open) -> None:
-    place = Place(UUID(int=7), 3)
+    place = TopicIdPartition(UUID(int=7), 3)
     member = KeptConsumer(
         *("a", "i", None, "client", "/127.0.0.1", 1000, ("clicks",), None, (), "range"),
-        *(5, 4, Reconciliation.UNREVOKED, {place: 5}, {Place(UUID(int=7), 4): 2}),
+        *(5, 4, Reconciliation.UNREVOKED, {place: 5}, {TopicIdPartition(UUID(int=7), 4): 2}),
         frozenset({place}),
     )
     full = ConsumerMembership(5, {"clicks": TopicSize(UUID(int=7), 5)}, (member,))

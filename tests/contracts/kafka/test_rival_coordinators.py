@@ -15,8 +15,8 @@ from twisted.internet.task import Clock
 from hermes.coordination.kafka_groups import group_node_path, offset_node_path
 from hermes.coordination.sessions import Session
 from hermes.errors import CoordinationUnavailableError, HermesError, InvalidNodeError
-from hermes.groups.bounds import CoordinatorSettings
 from hermes.groups.coordinator import GroupCoordinator
+from hermes.groups.local_groups import CoordinatorSettings
 from hermes.groups.offset_tree import OffsetTree
 from hermes.groups.offsets import (
     Change,

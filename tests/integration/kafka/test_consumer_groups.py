@@ -11,8 +11,9 @@ from confluent_kafka import Consumer, Producer
 from kafka_readers import READERS, Reader
 
 from hermes.client.kafka_asking import KafkaAsker
+from hermes.groups.consumer_group import ConsumerGroup
 from hermes.groups.consumer_values import ConsumerSettings
-from hermes.groups.targets import Assignment, Targets
+from hermes.groups.targets import Assignment
 from hermes.testing import RunningKafka, running_kafka
 
 PARTITIONS = 8
@@ -131,10 +132,12 @@ def test_a_group_whose_target_is_made_in_a_thread(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("hermes.kafka.group_wiring.ConsumerSettings", counts_as_large)
     makers: list[int] = []
     deciders: list[int] = []
-    make, begin = Assignment.make, Targets.begin_assignment
+    make, begin = Assignment.make, ConsumerGroup.begin_assignment
     monkeypatch.setattr(Assignment, "make", lambda it: makers.append(get_ident()) or make(it))
     monkeypatch.setattr(
-        Targets, "begin_assignment", lambda it, now: deciders.append(get_ident()) or begin(it, now)
+        ConsumerGroup,
+        "begin_assignment",
+        lambda it, now: deciders.append(get_ident()) or begin(it, now),
     )
     heartbeats = {"group_consumer_heartbeat_interval": "100ms"}
     with running_kafka({"many": PARTITIONS}, heartbeats) as kafka, ExitStack() as stack:

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from hermes.groups.assignors import ASSIGNORS
-from hermes.groups.consumer_values import ConsumerSettings, Place
-from hermes.groups.reconciling import Consumer
+from hermes.groups.consumer_member import ConsumerMember
+from hermes.groups.consumer_values import ConsumerSettings, TopicIdPartition
 from tests.support.simulated_members import (
     SESSION_MS,
     MemberWorld,
@@ -153,15 +153,19 @@ class ConsumerGroups(RuleBasedStateMachine):
         settle(self.world, self.members)
         alive = [each for each in self.members if each.is_alive]
         wanted = {name for each in alive for name in each.topics}
-        every = frozenset[Place]().union(*(self.world.topics.places(each) for each in wanted))
+        every = frozenset[TopicIdPartition]().union(
+            *(self.world.topics.places(each) for each in wanted)
+        )
         owned = [place for each in alive for place in each.owned]
         assert sorted(owned) == sorted(every)
         for each in alive:
-            able = frozenset[Place]().union(*(self.world.topics.places(e) for e in each.topics))
+            able = frozenset[TopicIdPartition]().union(
+                *(self.world.topics.places(e) for e in each.topics)
+            )
             assert each.owned <= able
 
 
-def _is_counted_on(member: SimulatedMember, known: dict[str, Consumer]) -> bool:
+def _is_counted_on(member: SimulatedMember, known: dict[str, ConsumerMember]) -> bool:
     found = known.get(member.member_id)
     if found is None or not member.is_alive or found.epoch < 0:
         return False

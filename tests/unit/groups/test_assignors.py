@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes.groups.assignors import ASSIGNORS, Subscriptions, Target, range_, uniform
-from hermes.groups.consumer_values import Place
+from hermes.groups.consumer_values import TopicIdPartition
 
 ONE, TWO, THREE = (UUID(int=each) for each in (1, 2, 3))
 SIZES = {ONE: 5, TWO: 3, THREE: 1}
@@ -57,14 +57,16 @@ def test_uniform_evens_out_what_members_can_take() -> None:
     sizes=st.dictionaries(st.sampled_from([ONE, TWO, THREE]), st.integers(0, 9)),
     before=st.dictionaries(
         st.sampled_from("abcdefgh"),
-        st.frozensets(st.builds(Place, st.sampled_from([ONE, TWO, THREE]), st.integers(0, 9))),
+        st.frozensets(
+            st.builds(TopicIdPartition, st.sampled_from([ONE, TWO, THREE]), st.integers(0, 9))
+        ),
     ),
 )
 def test_everything_is_given_once_to_who_wants_it(
     name: str,
     members: Mapping[str, frozenset[UUID]],
     sizes: Mapping[UUID, int],
-    before: Mapping[str, frozenset[Place]],
+    before: Mapping[str, frozenset[TopicIdPartition]],
 ) -> None:
     wanted = Subscriptions(
         members, {k: sizes.get(k, 0) for k in frozenset[UUID]().union(*members.values())}
@@ -73,7 +75,7 @@ def test_everything_is_given_once_to_who_wants_it(
     assert target.keys() == members.keys()
     given_out = sorted(chain.from_iterable(target.values()))
     assert given_out == sorted(
-        Place(topic, number)
+        TopicIdPartition(topic, number)
         for topic, count in wanted.partitions.items()
         for number in range(count)
     )

@@ -10,8 +10,8 @@ from hermes.groups.consumer_values import (
     ConsumerMembership,
     ConsumerSettings,
     HeartbeatResponse,
-    Place,
     Reconciliation,
+    TopicIdPartition,
 )
 from hermes.groups.offsets import TopicPartition
 from hermes.groups.values import Leaving, State
@@ -237,4 +237,4 @@ def test_places_are_those_of_a_topic_that_keeps_its_identity(world: MemberWorld)
     assert numbers(world.ask(beat("a", 1))) == []
     (place,) = world.ask(beat("a", 1, ())).assignment or ()
     assert place not in CLICKS
-    assert isinstance(place, Place)
+    assert isinstance(place, TopicIdPartition)

@@ -13,8 +13,8 @@ from hermes.groups.consumer_membership import can_be_kept
 from hermes.groups.consumer_values import (
     ConsumerMembership,
     KeptConsumer,
-    Place,
     Reconciliation,
+    TopicIdPartition,
     TopicSize,
 )
 from hermes.groups.membership import decode_membership, encode_membership
@@ -27,8 +27,11 @@ RECORD_BYTES = 256 * 1024
 def membership_of(count: int, random: Random) -> ConsumerMembership:
     members = []
     for number in range(count):
-        mine = {Place(CLICKS, each): number + 1 for each in range(number * 10, number * 10 + 10)}
-        revoking = {Place(VIEWS, number): 1} if number % 2 else {}
+        mine = {
+            TopicIdPartition(CLICKS, each): number + 1
+            for each in range(number * 10, number * 10 + 10)
+        }
+        revoking = {TopicIdPartition(VIEWS, number): 1} if number % 2 else {}
         member_id = str(UUID(int=random.getrandbits(128)))
         host = f"/10.0.{number % 256}.1"
         members.append(
@@ -48,7 +51,9 @@ def membership_of(count: int, random: Random) -> ConsumerMembership:
                 Reconciliation.UNREVOKED if number % 2 else Reconciliation.STABLE,
                 mine,
                 revoking,
-                frozenset(mine) if number % 3 else frozenset({Place(CLICKS, 7), Place(VIEWS, 1)}),
+                frozenset(mine)
+                if number % 3
+                else frozenset({TopicIdPartition(CLICKS, 7), TopicIdPartition(VIEWS, 1)}),
             )
         )
     topics = {"clicks": TopicSize(CLICKS, 10 * count), "views": TopicSize(VIEWS, 5)}

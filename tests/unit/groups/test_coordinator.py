@@ -13,9 +13,9 @@ from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
 from hermes.errors import CoordinationError
-from hermes.groups.bounds import CoordinatorSettings
 from hermes.groups.consumer_values import ConsumerHeartbeat, HeartbeatResponse
 from hermes.groups.coordinator import GroupCoordinator
+from hermes.groups.local_groups import CoordinatorSettings
 from hermes.groups.offset_file import OffsetFile
 from hermes.groups.offsets import Change, Committed, TopicPartition
 from hermes.groups.values import DescribedGroup, GroupSettings, Leaving, State, Sync
@@ -94,7 +94,7 @@ class World:
 
     def expire(self) -> None:
         """Look for what has expired, as is done every ten minutes."""
-        assert self.done(self.groups.expire()) is None
+        assert self.done(self.groups.expiry.expire()) is None
 
 
 @pytest.fixture
@@ -152,7 +152,7 @@ def test_a_client_that_leaves_while_its_group_is_read_leaves_nothing_behind(worl
         Deferred.fromCoroutine(asked).addErrback(lambda _: None).cancel()
     while world.held:
         world.held.pop(0).callback(None)
-    assert not world.groups.groups
+    assert not world.groups.local.entries
     assert not world.store._loaded
     world.held = None
     world.share()  # and others go on
@@ -178,7 +178,7 @@ def test_offsets_of_a_group_without_members_expire(world: World) -> None:
     world.expire()
     assert world.offsets() == {}
     assert world.done(world.groups.describe("g")) is Code.GROUP_ID_NOT_FOUND
-    assert world.groups.counts.expired == 1
+    assert world.groups.local.counts.expired == 1
     world.start()
     assert world.done(world.groups.list_groups()) == []
 
@@ -224,13 +224,13 @@ def test_what_was_committed_of_deleted_topics_goes_together(world: World) -> Non
 
     world.store.write = noting  # type: ignore[method-assign]
     for place in places:
-        world.groups.topic_gone(place.topic)
+        world.groups.expiry.topic_gone(place.topic)
         world.clock.advance(0.005)
     world.commit(1, places[-1])  # of another topic with the name
     world.clock.advance(1)
     assert world.offsets() == {CLICKS: 5, places[-1]: 1}
     assert len(written) == 2
-    world.groups.topic_gone("clicks")  # and so it goes on
+    world.groups.expiry.topic_gone("clicks")  # and so it goes on
     world.clock.advance(1)
     assert world.offsets() == {places[-1]: 1}
     world.start()
@@ -239,9 +239,9 @@ def test_what_was_committed_of_deleted_topics_goes_together(world: World) -> Non
 
 def test_a_coordinator_that_stops_forgets_nothing_more(world: World) -> None:
     world.commit(5, CLICKS)
-    world.groups.topic_gone("clicks")
+    world.groups.expiry.topic_gone("clicks")
     world.groups.stop()
-    world.groups.topic_gone("views")
+    world.groups.expiry.topic_gone("views")
     assert not world.clock.getDelayedCalls()
 
 
@@ -252,7 +252,7 @@ def test_offsets_of_a_topic_that_members_want_stay_and_others_expire(world: Worl
         world.clock.advance(600)
         assert heartbeat(world, member_id) is Code.NONE
     assert world.offsets() == {CLICKS: 5}
-    assert world.groups.counts.expired == 1
+    assert world.groups.local.counts.expired == 1
 
 
 def test_offsets_without_a_group_expire_from_their_commit(world: World) -> None:
@@ -279,7 +279,7 @@ def test_what_is_kept_for_longer_than_others_is_kept(world: World) -> None:
 def test_expiry_goes_on_by_itself(world: World) -> None:
     world.commit(5, CLICKS)
     world.clock.pump([600] * (7 * 144 + 1))
-    assert world.groups.groups == {}
+    assert world.groups.local.entries == {}
     assert world.offsets() == {}
 
 
@@ -328,15 +328,15 @@ def test_what_regular_expressions_find_alike_is_held_once(world: World) -> None:
     for number in range(100):
         told = beat(world, f"member {number}", 0, matches, regex=".*")
         assert isinstance(told, HeartbeatResponse)
-    assert world.groups.held_bytes < 1 << 20
-    group = world.groups.groups["g"].group
+    assert world.groups.local.held_bytes < 1 << 20
+    group = world.groups.local.entries["g"].group
     assert group.subscribes_to("a-topic-of-some-team-0777")
     world.start()
     assert isinstance(beat(world, "member 99", told.member_epoch, matches), HeartbeatResponse)
-    assert world.groups.held_bytes < 1 << 20
+    assert world.groups.local.held_bytes < 1 << 20
     for number in range(100):
         beat(world, f"member {number}", -1)
-    assert world.groups.held_bytes < 10_000
+    assert world.groups.local.held_bytes < 10_000
 
 
 def test_members_of_a_consumer_group_go_on_where_no_memory_is_left(world: World) -> None:
@@ -381,7 +381,7 @@ def test_nobody_is_answered_before_it_is_on_disk(world: World) -> None:
         calls.append(waiting)
         return waiting.addCallback(lambda _: maybeDeferred(*call))
 
-    world.groups._queue._in_thread = later
+    world.groups.local._queue._in_thread = later
     answers: list[Any] = []
     for member in ("b", "c", "d"):
         heartbeat = ConsumerHeartbeat(
@@ -396,7 +396,7 @@ def test_nobody_is_answered_before_it_is_on_disk(world: World) -> None:
     calls[1].errback(CoordinationError("out of reach"))
     assert [type(each) for each in answers] == [HeartbeatResponse, Failure, Failure]
     assert answers[1].value.code is Code.COORDINATOR_NOT_AVAILABLE
-    world.groups._queue._in_thread = maybeDeferred
+    world.groups.local._queue._in_thread = maybeDeferred
     world.start()
     assert beat(world, "b", 3).member_epoch == 3
     assert beat(world, "c", 4) is Code.UNKNOWN_MEMBER_ID

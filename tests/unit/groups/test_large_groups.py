@@ -9,13 +9,13 @@ from simulated_members import REBALANCE_MS, MemberWorld, SimulatedMember, Topics
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.task import Clock
 
-from hermes.groups.bounds import CoordinatorSettings
 from hermes.groups.consumer_values import (
     ConsumerHeartbeat,
     ConsumerSettings,
     HeartbeatResponse,
 )
 from hermes.groups.coordinator import GroupCoordinator
+from hermes.groups.local_groups import CoordinatorSettings
 from hermes.groups.offset_file import OffsetFile
 from hermes.groups.values import State
 from hermes.protocol.kafka_errors import Code, KafkaError
@@ -211,7 +211,7 @@ def test_the_next_one_is_made_when_it_is_time_though_nobody_asks(threads: Thread
     assert waiting == []
     threads.made.pop()()
     assert waiting[0].member_epoch == second.member_epoch + 1
-    assert threads.groups.counts.rebalances == 2
+    assert threads.groups.local.counts.rebalances == 2
 
 
 def test_a_thread_that_fails_is_tried_again(
@@ -221,7 +221,7 @@ def test_a_thread_that_fails_is_tried_again(
         raise MemoryError
 
     logged: list[str] = []
-    log = "hermes.groups.assigning.Assigner._log.failure"
+    log = "hermes.groups.group_entry.Assigner._log.failure"
     monkeypatch.setattr(log, lambda text, failure, **_: logged.append(text))
     answers = threads.beat("a")
     with monkeypatch.context() as patch:
@@ -240,4 +240,4 @@ def test_a_group_that_is_given_up_meanwhile_takes_no_target(threads: Threads) ->
     threads.groups.stop()
     threads.made.pop()()
     assert isinstance(answers[0].value, KafkaError)
-    assert threads.groups.counts.rebalances == 0
+    assert threads.groups.local.counts.rebalances == 0

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from hermes.groups.membership import (
+    ClassicMembership,
     KeptMember,
-    Membership,
     decode_membership,
     encode_membership,
 )
@@ -16,7 +16,7 @@ from hermes.groups.values import Protocol
 
 RANGE = (Protocol("range", b"\0\xff"), Protocol("sticky", b""))
 MEMBER = KeptMember("one-id", "one", "client", "/127.0.0.1", 45_000, 300_000, RANGE, b"")
-MEMBERSHIP = Membership("range", "one-id", (MEMBER, MEMBER._replace(instance_id=None)))
+MEMBERSHIP = ClassicMembership("range", "one-id", (MEMBER, MEMBER._replace(instance_id=None)))
 
 
 def test_golden_bytes() -> None:

@@ -13,7 +13,7 @@ def test_no_request_finds_a_fault(tmp_path: Path) -> None:
     lines = fuzz(bench, seed=16, count=500)
     assert [line for line in lines if "Traceback" in line] == []
     assert lines, "something was refused"
-    assert bench.server.groups.counts.rebalances, "groups were got to"
+    assert bench.server.groups.local.counts.rebalances, "groups were got to"
     assert len(bench.server.shared.waiting) == 0
     assert not bench.connections._unfinished
     bench.close()

@@ -9,20 +9,17 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hermes.groups.consumer_values import KeptConsumer, Place, Reconciliation
+from hermes.groups.consumer_values import KeptConsumer, Reconciliation, TopicIdPartition
 
 
 @dataclass(slots=True, eq=False)
-class Consumer:
-    """A member.
+class ConsumerMember:
+    """A member: what its heartbeats said, and how far it is.
 
     Attributes:
-        member_id, instance_id, rack_id, client_id, client_host, rebalance_timeout_ms, topics,
-            regex, assignor: see `ConsumerHeartbeat`.
         matched: the topics that its regular expression has found; as `topics`, sorted.
         epoch: the one that it was told last.
         previous_epoch: the one before: its heartbeat may have crossed the answer.
-        state: how far it is.
         assigned: what it may use, each with the epoch in which it got that.
         revoking: what it has to give up, likewise.
         session_end: when it is dead unless it is heard of.
@@ -43,8 +40,8 @@ class Consumer:
     epoch: int = 0
     previous_epoch: int = -1
     state: Reconciliation = Reconciliation.STABLE
-    assigned: dict[Place, int] = field(default_factory=dict)
-    revoking: dict[Place, int] = field(default_factory=dict)
+    assigned: dict[TopicIdPartition, int] = field(default_factory=dict)
+    revoking: dict[TopicIdPartition, int] = field(default_factory=dict)
     session_end: float = 0.0
     revoke_end: float | None = None
     counted: int = 0
@@ -54,15 +51,10 @@ class Consumer:
         """The topics that it wants, by name. Made anew each time: there may be thousands."""
         return frozenset(self.topics).union(self.matched)
 
-    def take(self, **said: Any) -> set[str]:
-        """Take what it says of itself.
+    def update(self, **said: Any) -> set[str]:
+        """Take what it says of itself; returns the names of what has changed.
 
-        Args:
-            said: values by the names of attributes. What is equal stays the same object, since
-                members may share it.
-
-        Returns:
-            The names of what has changed.
+        What is equal stays the same object, since members may share it.
         """
         changed = set()
         for name, value in said.items():
@@ -86,8 +78,7 @@ class Consumer:
         """Whether it has all that it is to have in an epoch."""
         return self.state is Reconciliation.STABLE and self.epoch == epoch
 
-    def as_kept(self, target: frozenset[Place]) -> KeptConsumer:
-        """What is kept of it."""
+    def as_kept(self, target: frozenset[TopicIdPartition]) -> KeptConsumer:
         return KeptConsumer(
             self.member_id,
             self.instance_id,
@@ -108,8 +99,7 @@ class Consumer:
         )
 
     @classmethod
-    def of_kept(cls, kept: KeptConsumer, session_end: float) -> "Consumer":
-        """The member that was kept, with a session's time to be heard of."""
+    def from_kept(cls, kept: KeptConsumer, session_end: float) -> "ConsumerMember":
         values = kept._asdict()
         del values["target"]
         values.update(assigned=dict(kept.assigned), revoking=dict(kept.revoking))
@@ -122,21 +112,20 @@ class Step:
 
     state: Reconciliation
     epoch: int
-    assigned: Mapping[Place, int]
-    revoking: Mapping[Place, int]
+    assigned: Mapping[TopicIdPartition, int]
+    revoking: Mapping[TopicIdPartition, int]
 
 
 def next_step(
-    member: Consumer,
+    member: ConsumerMember,
     target_epoch: int,
-    target: frozenset[Place],
-    owned: frozenset[Place] | None,
-    is_free: Callable[[Place], bool],
+    target: frozenset[TopicIdPartition],
+    owned: frozenset[TopicIdPartition] | None,
+    is_free: Callable[[TopicIdPartition], bool],
 ) -> Step | None:
     """Find out how far a member can go.
 
     Args:
-        member: as it is.
         target_epoch: of the target assignment.
         target: what the member is to have; of the same epoch it may be less than before, where the
             member wants less by now.
@@ -168,5 +157,7 @@ def topics_bytes(topics: Iterable[str]) -> int:
     return sum(100 + len(each) for each in topics)
 
 
-def _has_any(owned: frozenset[Place] | None, places: Mapping[Place, int]) -> bool:
+def _has_any(
+    owned: frozenset[TopicIdPartition] | None, places: Mapping[TopicIdPartition, int]
+) -> bool:
     return bool(places) and (owned is None or not owned.isdisjoint(places))

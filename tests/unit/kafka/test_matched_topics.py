@@ -6,7 +6,7 @@ import pytest
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.python.failure import Failure
 
-from hermes.groups.matching import _MOST_KNOWN, MatchedTopics
+from hermes.kafka.matched_topics import _MOST_KNOWN, MatchedTopics
 from hermes.protocol.kafka_errors import Code, KafkaError
 from hermes.server.clients import Client
 
