@@ -12,7 +12,6 @@ What is made here costs time for each message: call it in a worker thread. Times
 the appends.
 """
 
-import os
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
@@ -148,7 +147,9 @@ def _first_whole(log: Log, offset: int, length: int) -> bytes | None:
 
 def _bytes(log: Log, offset: int, length: int) -> bytes:
     with log.read(offset, length) as found:
-        return os.pread(found.fileno(), found.length, found.position) if found.length else b""
+        if not found.length:
+            return b""
+        return log.files.pread(found.fileno(), found.length, found.position)
 
 
 def _read(data: bytes, begin: int) -> Iterator[tuple[Message, int]]:

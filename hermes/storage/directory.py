@@ -67,12 +67,11 @@ class OpenReport:
 
     Attributes:
         was_clean: whether the last stop was clean; nothing was recovered then.
-        recovered: what recovery found, by (topic, partition).
-        offline: why partitions could not be opened, by (topic, partition); the error names files.
+        offline: why partitions could not be opened; the error names files.
         strange: paths relative to log_dir that belong to no log, as `os.listdir` gives them; they
             were left alone.
         healed: small files that were damaged, with what was believed instead.
-        lost: what partitions had before and have no more, in words, by (topic, partition).
+        lost: what partitions had before and have no more, in words.
         foreign: partitions whose topic's id isn't that of the topic's first, with both ids, in
             words.
     """
@@ -87,7 +86,7 @@ class OpenReport:
 
     @property
     def dropped_bytes(self) -> int:
-        """How many bytes recovery cut off, over all partitions."""
+        """How many bytes recovery has cut off."""
         return sum(report.dropped_bytes for report in self.recovered.values())
 
 
@@ -96,7 +95,6 @@ class DataDirectory:
 
     Args:
         path: log_dir; created with its parents when missing.
-        settings_for: gives a topic's settings.
         files: the file layer; the operating system's unless given.
         max_open_segments: how many segments may be open while nobody uses them.
         take_entries: told what was set for single topics, before `settings_for` is asked.
@@ -146,7 +144,6 @@ class DataDirectory:
 
     @property
     def open_segments(self) -> int:
-        """How many segments are open now."""
         return self._descriptors.open_count
 
     def get(self, topic: str, partition: int) -> Log | None:
@@ -167,10 +164,10 @@ class DataDirectory:
         Args:
             topic: a name that was checked with `hermes.protocol.check_new_topic_name`.
             partition: 0 to `hermes.storage.layout.LARGEST_PARTITION`.
-            log_format: what it is to hold; that of the topic's other partitions here unless given,
-                or what the topic's settings say.
-            topic_id: the topic's id, of Kafka's format; that of its other partitions here unless
-                given, or a new one.
+            log_format: that of the topic's other partitions here unless given, or what the topic's
+                settings say.
+            topic_id: that of the topic's other partitions here unless given, or a new one, in
+                formats that have ids.
 
         Returns:
             The log. It is offline when the directory was there and holds something (what a failed
@@ -240,18 +237,11 @@ class DataDirectory:
             )
 
     def reopen(self, log: Log, now_ms: int) -> RecoveryReport:
-        """Bring an offline log back, if this is still the directory that was opened. Blocks.
-
-        Args:
-            log: one of `logs`.
-            now_ms: ms since 1970.
-
-        Returns:
-            What `Log.reopen` returns.
+        """Bring an offline log back (`Log.reopen`). Blocks.
 
         Raises:
-            StorageError: it stays offline; as for `Log.reopen`, or the directory is another one,
-                in which another broker may be at work.
+            StorageError: it stays offline; as for `Log.reopen`, or the directory is not the one
+                that was opened, and another broker may be at work in it.
         """
         self._check_place(f"re-open {log.name}")
         return log.reopen(now_ms)

@@ -58,13 +58,12 @@ class Kafka07Format:
     draft_suffixes: tuple[str, ...] = ()
 
     def new_index(self, files: FileLayer, path: str, base_offset: int) -> TimeIndex:
-        """See `LogFormat.new_index`."""
         return TimeIndex(files, path, base_offset)
 
     def locate(
         self, segment: NamedSegment, files: FileLayer, descriptor: int, start: int, end: int
     ) -> tuple[int, int]:
-        """See `LogFormat.locate`: the start needn't be where a message starts."""
+        """The start needn't be where a message starts."""
         return start - segment.base_offset, end - start
 
     def whole_bytes(
@@ -76,20 +75,19 @@ class Kafka07Format:
         max_bytes: int,
         whole_first: bool,
     ) -> int:
-        """See `LogFormat.whole_bytes`: but for the first message, a range is cut anywhere."""
+        """But for the first message, a range is cut anywhere."""
         if not whole_first:
             return max_bytes
         start = read_exactly(files, descriptor, _SIZE_BYTES, position)
         return max(max_bytes, _SIZE_BYTES + int.from_bytes(start, "big"))
 
     def end_of(self, files: FileLayer, segment: NamedSegment, size_bytes: int) -> int:
-        """See `LogFormat.end_of`: every byte counts, valid or not."""
+        """Every byte counts, valid or not."""
         return segment.base_offset + size_bytes
 
     def scan(
         self, opened: OpenSegment, start: int, size_bytes: int, max_message_bytes: int
     ) -> ScanReport:
-        """See `LogFormat.scan`."""
         base = opened.segment.base_offset
         reader = SegmentReader(opened.files, opened.descriptor, base, base + size_bytes)
         return scan_messages(reader, start, max_message_bytes)
@@ -97,7 +95,7 @@ class Kafka07Format:
     def search_boundary(
         self, opened: OpenSegment, start: int, offset: int, end: int, max_message_bytes: int
     ) -> tuple[int, bool]:
-        """See `LogFormat.search_boundary`: payloads are skipped, not read."""
+        """Payloads are skipped, not read."""
         base = opened.segment.base_offset
         reader = SegmentReader(opened.files, opened.descriptor, base, end)
         position = start

@@ -53,13 +53,12 @@ class KafkaFormat:
     draft_suffixes: tuple[str, ...] = (CLEANED_SUFFIX,)
 
     def new_index(self, files: FileLayer, path: str, base_offset: int) -> KafkaIndex:
-        """See `LogFormat.new_index`."""
         return KafkaIndex(files, path, base_offset)
 
     def locate(
         self, segment: NamedSegment, files: FileLayer, descriptor: int, start: int, end: int
     ) -> tuple[int, int]:
-        """See `LogFormat.locate`: what begins inside a batch begins with the whole batch."""
+        """What begins inside a batch begins with the whole batch."""
         index = segment.index
         assert isinstance(index, KafkaIndex)
         if not index.is_loaded:
@@ -81,7 +80,7 @@ class KafkaFormat:
         max_bytes: int,
         whole_first: bool,
     ) -> int:
-        """See `LogFormat.whole_bytes`: only whole batches, since readers drop others.
+        """Only whole batches, since readers drop others.
 
         Kafka sends the beginning of the next one as well. With its clients' defaults, where a batch
         is nearly as large as what is asked for, that would be a quarter of all bytes.
@@ -96,7 +95,7 @@ class KafkaFormat:
         return max(max_bytes, LENGTH_END + int.from_bytes(start[8:], "big"))
 
     def end_of(self, files: FileLayer, segment: NamedSegment, size_bytes: int) -> int:
-        """See `LogFormat.end_of`: that of the last batch that headers lead to."""
+        """That of the last batch that headers lead to."""
         if not size_bytes:
             return segment.base_offset
         descriptor = files.open_read(segment.path)
@@ -109,7 +108,6 @@ class KafkaFormat:
     def scan(
         self, opened: OpenSegment, start: int, size_bytes: int, max_message_bytes: int
     ) -> ScanReport:
-        """See `LogFormat.scan`."""
         base, position = opened.segment.base_offset, 0
         if start > base:
             index = opened.segment.index
@@ -121,7 +119,7 @@ class KafkaFormat:
     def search_boundary(
         self, opened: OpenSegment, start: int, offset: int, end: int, max_message_bytes: int
     ) -> tuple[int, bool]:
-        """See `LogFormat.search_boundary`: a batch is the smallest piece of a log."""
+        """A batch is the smallest piece of a log."""
         segment, files, descriptor = opened
         index = segment.index
         assert isinstance(index, KafkaIndex)

@@ -116,7 +116,6 @@ class KafkaIndex(TimeIndex):
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """See `TimeIndex.paths`."""
         return (self.path, self._offsets.path, self._times.path)
 
     @property
@@ -129,11 +128,9 @@ class KafkaIndex(TimeIndex):
 
     @property
     def newest_ms(self) -> int:
-        """See `TimeIndex.newest_ms`."""
         return self._newest[0]
 
     def begin(self) -> None:
-        """See `TimeIndex.begin`."""
         super().begin()
         with self._indexing:
             self._offsets.keep(0)
@@ -141,14 +138,13 @@ class KafkaIndex(TimeIndex):
             self._restart(None, None)
 
     def ensure_file(self) -> bool:
-        """See `TimeIndex.ensure_file`; of all three."""
+        """Of all three."""
         made = [super().ensure_file(), self._offsets.ensure(), self._times.ensure()]
         return any(made)
 
     # -- loading --------------------------------------------------------------------------------
 
     def load(self, log_descriptor: int, end_offset: int) -> None:
-        """See `TimeIndex.load`."""
         if not self.is_loaded:
             with self._indexing, unreadable_is_empty():
                 self._offsets.load()
@@ -161,7 +157,6 @@ class KafkaIndex(TimeIndex):
     def settle(
         self, log_descriptor: int, known: int, end_offset: int, *, complete: bool = False
     ) -> None:
-        """See `TimeIndex.settle`."""
         self.ensure_file()
         with self._indexing:
             self._offsets.keep_ordered()
@@ -217,7 +212,6 @@ class KafkaIndex(TimeIndex):
         start: int | None = None,
         complete: bool = False,
     ) -> None:
-        """See `TimeIndex.append`."""
         end = entries[-1][1] if entries else None if self._last is None else self._last.end_offset
         if end is not None:
             with self._indexing:
@@ -227,7 +221,7 @@ class KafkaIndex(TimeIndex):
         super().append(entries, log_descriptor, start=start, complete=complete)
 
     def close(self) -> None:
-        """See `TimeIndex.close`: the last timestamp is written, which a roll would write."""
+        """The last timestamp is written, which a roll would write."""
         # Kafka looks for all of them, also of an empty segment.
         self.ensure_file()
         is_sync_due = False
@@ -447,7 +441,6 @@ class KafkaIndex(TimeIndex):
         return entry[0], self._base_offset + entry[1]
 
     def tail_crc(self, log_descriptor: int, end_offset: int) -> int:
-        """See `TimeIndex.tail_crc`."""
         _, position = self.find(log_descriptor, end_offset)
         length = min(TAIL_BYTES, position)
         return crc32(read_exactly(self._files, log_descriptor, length, position - length))

@@ -18,12 +18,10 @@ class NamedSegment(Protocol):
     """What a format needs to know of a `hermes.storage.segment.Segment`."""
 
     @property
-    def base_offset(self) -> int:
-        """Its first offset in the partition's log."""
+    def base_offset(self) -> int: ...
 
     @property
-    def path(self) -> str:
-        """Where its file is now."""
+    def path(self) -> str: ...
 
     @property
     def index(self) -> TimeIndex:
@@ -31,13 +29,7 @@ class NamedSegment(Protocol):
 
 
 class OpenSegment(NamedTuple):
-    """A segment whose bytes a format may read.
-
-    Attributes:
-        segment: the segment.
-        files: the file layer.
-        descriptor: its file, open for reading.
-    """
+    """A segment whose bytes a format may read: its file is open as `descriptor`."""
 
     segment: NamedSegment
     files: FileLayer
@@ -62,6 +54,8 @@ class ScanReport(NamedTuple):
 
 class LogFormat(Protocol):
     """One format. It has no state: what it remembers of a segment is in the segment's index.
+
+    All but `new_index` read the segment, and may raise `OSError`.
 
     Attributes:
         name: what people call it: the value of the topics' setting `format`.
@@ -109,9 +103,6 @@ class LogFormat(Protocol):
         Returns:
             (the position, that of the whole frame where the start is inside one that can't be
             cut; how many bytes).
-
-        Raises:
-            OSError: the segment can't be read.
         """
 
     def whole_bytes(
@@ -126,7 +117,7 @@ class LogFormat(Protocol):
         """Say how much of a longer range to read, where frames are read as a whole.
 
         Args:
-            segment: the segment, as `locate` found it.
+            segment: the segment.
             files: the file layer.
             descriptor: the segment's file, open for reading.
             position: where the range begins, with a frame.
@@ -135,42 +126,24 @@ class LogFormat(Protocol):
 
         Returns:
             How many bytes: more than the range has, if its first frame does.
-
-        Raises:
-            OSError: the segment can't be read.
         """
 
     def end_of(self, files: FileLayer, segment: NamedSegment, size_bytes: int) -> int:
-        """Find the offset at which a segment ends by its size.
+        """Find the offset at which a segment ends by its size; its index needn't be loaded.
 
-        Args:
-            files: the file layer.
-            segment: one that was just found, its index not loaded.
-            size_bytes: its file's size.
-
-        Returns:
-            The offset; one that no segment starts at when the file doesn't end with a frame.
-
-        Raises:
-            OSError: it can't be read.
+        Where its file doesn't end with a frame, it is one that no segment starts at.
         """
 
     def scan(
         self, opened: OpenSegment, start: int, size_bytes: int, max_message_bytes: int
     ) -> ScanReport:
-        """Check every frame in a range of a segment.
+        """Check every frame in a range of a segment; what follows the last valid one is a bad tail.
 
         Args:
             opened: the segment.
             start: the offset to begin at, where a frame starts.
             size_bytes: the position after the last byte to look at.
             max_message_bytes: the largest payload to believe in where bytes are damaged.
-
-        Returns:
-            What was found; what follows the last valid frame is a bad tail.
-
-        Raises:
-            OSError: the segment can't be read.
         """
 
     def search_boundary(
@@ -187,7 +160,4 @@ class LogFormat(Protocol):
 
         Returns:
             (how far it came, whether that is the place).
-
-        Raises:
-            OSError: the segment can't be read.
         """

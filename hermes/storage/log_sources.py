@@ -45,6 +45,10 @@ class SourcesSidecar(Sidecar):
         self.positions = self._loading = positions
 
     @property
+    def is_idle(self) -> bool:  # type: ignore[override]
+        return self.positions is None
+
+    @property
     def set_aside(self) -> Sequence[str]:  # type: ignore[override]
         is_damaged = self._loading is not None and self._loading.is_set_aside
         return (DAMAGED_NAME,) if is_damaged else ()
@@ -137,7 +141,9 @@ class LogSources:
                     if isinstance(failure, LogOfflineError):
                         self._sidecar.take(positions)
                 raise failure from error
-            self._sidecar.take(positions)
+            with state.lock:
+                self._sidecar.take(positions)
+                state.enlist()
 
     def position(self, source: str) -> int:
         """Up to where the log has a source, flushed or not; -1 when it has nothing of it."""

@@ -70,10 +70,7 @@ class LogState:
         self.format = log_format
         self.directory = LogDirectory(directory, log_format, files, descriptors)
         self.sidecars = sidecars
-        self.prepared = busy_at("prepare", sidecars)
-        self.accounted = busy_at("account", sidecars)
-        self.synced = busy_at("sync", sidecars)
-        self.told_of_flushes = busy_at("flushed", sidecars)
+        self.enlist()
         self.lock = threading.Lock()
         self.flush_lock = threading.Lock()
         self.view = LogView((), (), FlushedEnd(0), HighWatermark(0))
@@ -85,6 +82,13 @@ class LogState:
         self.last_append_ms: int | None = None
         self.index_failures = 0
         self.is_suspect = False
+
+    def enlist(self) -> None:
+        """Note which sidecars an append or a flush calls: most logs have nothing of most."""
+        self.prepared = busy_at("prepare", self.sidecars)
+        self.accounted = busy_at("account", self.sidecars)
+        self.synced = busy_at("sync", self.sidecars)
+        self.told_of_flushes = busy_at("flushed", self.sidecars)
 
     def current_view(self) -> LogView:
         return self.view
@@ -200,6 +204,7 @@ class LogState:
             has_new_names=loaded.has_new_names,
         )
         self.offline_reason = None
+        self.enlist()
 
     def retire(self, segments: Sequence[Segment]) -> None:
         """Close the files of segments that are in no view any more, once nobody reads them."""

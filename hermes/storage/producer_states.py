@@ -52,8 +52,7 @@ class StoredBatch(NamedTuple):
 
     Attributes:
         last_sequence: the number that the producer has given its last message.
-        last_offset: that message's offset.
-        offset_delta: how far it is from the batch's first one.
+        offset_delta: how far that is from the batch's first one.
         timestamp_ms: the batch's largest timestamp.
     """
 
@@ -69,7 +68,6 @@ class StoredBatch(NamedTuple):
 
     @property
     def base_offset(self) -> int:
-        """The offset of its first message."""
         return self.last_offset - self.offset_delta
 
 
@@ -77,7 +75,6 @@ class ProducerState(NamedTuple):
     """What is remembered of one producer.
 
     Attributes:
-        epoch: its epoch.
         batches: its last batches of that epoch, oldest first; none after a transaction's marker.
         last_timestamp_ms: the largest timestamp of the last batch, or when that was appended, if
             that was later and is known; ms since 1970.
@@ -103,12 +100,7 @@ class ProducerState(NamedTuple):
 
 
 class Capture(NamedTuple):
-    """The states as they were where the log ended once.
-
-    Attributes:
-        offset: where that was.
-        states: of each producer, by its id.
-    """
+    """The states by producer id, as they were where the log ended once."""
 
     offset: int
     states: Mapping[int, ProducerState]
@@ -134,7 +126,6 @@ class ProducerStates:
         self._look_ms = 0
 
     def __len__(self) -> int:
-        """Of how many producers it knows."""
         return len(self._states)
 
     @property
@@ -143,11 +134,7 @@ class ProducerStates:
         return self._states
 
     def check(self, headers: Sequence[BatchHeader], offset: int) -> StoredBatch | None:
-        """Decide about batches that a client wants to append together.
-
-        Args:
-            headers: the batches'.
-            offset: where they would be appended, for the error.
+        """Decide about batches that a client wants to append together, at an offset.
 
         Returns:
             The batch that one of them repeats: nothing is to be appended. None: append all of them,
@@ -194,12 +181,7 @@ class ProducerStates:
             )
 
     def has_flushed(self, header: BatchHeader, high_watermark: int) -> bool:
-        """Whether a batch is on disk, as all are that come before one which is.
-
-        Args:
-            header: the batch's.
-            high_watermark: up to where the log is on disk.
-        """
+        """Whether a batch is committed, as all are that come before one which is."""
         known = self._states.get(header.producer_id)
         if known is None or known.epoch < header.producer_epoch:
             return False
@@ -257,11 +239,7 @@ class ProducerStates:
     # -- captures -------------------------------------------------------------------------------
 
     def capture(self, offset: int) -> None:
-        """Remember the states of now for a snapshot.
-
-        Args:
-            offset: where the log ends now.
-        """
+        """Remember the states of now, where the log ends at `offset`, for a snapshot."""
         if not self._captures or self._captures[-1].offset < offset:
             self._captures.append(Capture(offset, dict(self._states)))
         self._uncaptured_bytes = 0

@@ -36,9 +36,12 @@ class Sidecar:
 
     Attributes:
         set_aside: names of its files that were damaged and stay for whoever looks.
+        is_idle: whether appends and flushes needn't call it yet, since the log has nothing of it;
+            `LogState.enlist` follows a change.
     """
 
     set_aside: Sequence[str] = ()
+    is_idle: bool = False
 
     def load(self, *, clean: bool) -> None:
         """Read what there is, before the segments are; `clean` as for `Log.open`."""
@@ -126,8 +129,10 @@ class Sidecar:
 
 def busy_at(moment: str, sidecars: Iterable[Sidecar]) -> tuple[Sidecar, ...]:
     """Choose those that do anything at a moment, for moments that must cost the others no call."""
-    idle = getattr(Sidecar, moment)
-    return tuple(each for each in sidecars if getattr(type(each), moment) is not idle)
+    nothing = getattr(Sidecar, moment)
+    return tuple(
+        each for each in sidecars if not each.is_idle and getattr(type(each), moment) is not nothing
+    )
 
 
 class KnownLog(NamedTuple):

@@ -67,13 +67,7 @@ _MAX_BYTES: Final = 256 * 1024 * 1024
 class SourcePositions:
     """The sources of one log. The log's lock guards it, its lock for flushes what takes long.
 
-    Args:
-        directory: the log's directory.
-        files: the file layer.
-        descriptors: opens the file.
-
     Attributes:
-        spans: what there is.
         takes_ranges: whether ranges may be appended.
         is_set_aside: whether there was a file that is damaged.
     """
@@ -181,15 +175,7 @@ class SourcePositions:
         self.is_set_aside = True
 
     def end_for(self, start: int, end: int, bad_ranges: Sequence[tuple[int, int]]) -> int:
-        """Say where the log must end, after its tail was scanned; `settle` makes it so.
-
-        Args:
-            start: where the scan began: what is before was flushed.
-            end: the offset after the last valid message.
-            bad_ranges: (start, end) of damage before that.
-
-        Returns:
-            `end`, or an offset between `start` and it.
+        """Say where the log must end, as `Sidecar.end_for`; `settle` makes it so.
 
         Raises:
             OSError: the file is damaged, and can't be set aside.
@@ -209,10 +195,7 @@ class SourcePositions:
         return self._boot_id != "" and self._boot_id == self._files.boot_id()
 
     def settle(self, end: int) -> None:
-        """Start from a log that was loaded or recovered, all of it flushed. Blocks.
-
-        Args:
-            end: where the log ends.
+        """Start from a log that was loaded or recovered up to `end`, all of it flushed. Blocks.
 
         Raises:
             OSError: the disk failed; load it again, or recover again.
@@ -233,11 +216,7 @@ class SourcePositions:
     # -- writing --------------------------------------------------------------------------------
 
     def begin(self, end: int, flushed: int) -> None:
-        """Take ranges from now on. Blocks.
-
-        Args:
-            end: where the log ends.
-            flushed: up to where it is flushed.
+        """Take ranges from now on, of a log that ends at `end`. Blocks.
 
         Raises:
             CorruptLogError: a damaged file was set aside, and somebody has to look.
@@ -273,27 +252,14 @@ class SourcePositions:
         return self._size, self._named, self._accounted
 
     def prepare(self) -> None:
-        """Get ready to write.
-
-        Raises:
-            OSError: the file can't be opened.
-        """
+        """Get ready to write: open the file."""
         if self._descriptor < 0:
             self._descriptor = self._descriptors.acquire(self._file, writable=True)
 
     def write(self, wanted: SourceRange, log_begin: int, log_end: int, flushed: int) -> SourceSpan:
-        """Write down what is about to be appended: one write into the page cache.
+        """Write down where a new range is about to be appended: one write into the page cache.
 
         `prepare` comes first; `spans.note` or `cancel` follows.
-
-        Args:
-            wanted: the range, a new one.
-            log_begin: where it will be.
-            log_end: where it will end, > log_begin.
-            flushed: up to where the log is flushed.
-
-        Returns:
-            Where it will be.
 
         Raises:
             OSError: the disk refused; `cancel` it.
@@ -415,10 +381,7 @@ class SourcePositions:
     def tidy(self, lock: AbstractContextManager[object], earliest: int, flushed: int) -> None:
         """After a flush: close the file, forget what was deleted, replace a file that is too large.
 
-        Args:
-            lock: the log's lock, which is held for moments only.
-            earliest: the log's first offset.
-            flushed: up to where it is flushed.
+        The log's lock is held for moments only.
         """
         with lock:
             self.spans.drop_before(earliest)

@@ -38,8 +38,6 @@ class FlushWork(NamedTuple):
     """What one flush has to do: a snapshot, so that appends continue meanwhile.
 
     Attributes:
-        end: where the log ended.
-        messages: how many messages it covers.
         appended_bytes: how many bytes were appended before, since the log was opened.
         dirty: the segments to sync, oldest first, with their descriptors.
         entries: (time_ms, end_offset) for the time indexes.
@@ -58,19 +56,14 @@ class Tail:
     """What isn't flushed of one log.
 
     Args:
-        files: the file layer.
         descriptors: opens segments. Those with bytes (or names) that aren't on disk yet stay open
             until a flush has covered them.
-        directory: the log's directory.
-        log_format: what its segments hold.
-        end: where the log ends.
         size_bytes: how large the active segment is.
         has_new_names: whether the directory must be synced already.
 
     Attributes:
         end: the offset after the last byte appended; the next append starts there.
-        size_bytes: how large the active segment is.
-        messages: how many messages were appended and not flushed.
+        messages: how many were appended and not flushed.
         descriptor: the active segment's; -1 when `prepare` must come before the next append.
         roll_after_ms: the time after which the active segment is too old to be appended to.
     """
@@ -227,11 +220,6 @@ class Tail:
     def prepare(self, view: LogView, settings: LogSettings, now_ms: int) -> Segment | None:
         """Get ready to append: open the active segment, roll if that is due.
 
-        Args:
-            view: the log's segments and its high watermark.
-            settings: when to roll.
-            now_ms: ms since 1970.
-
         Returns:
             The new active segment after a roll, for the view; else None.
 
@@ -380,11 +368,7 @@ class Tail:
             self._directory.sync()
 
     def write_indexes(self, work: FlushWork, start: int) -> int:
-        """Write what has become true into the time indexes.
-
-        Args:
-            work: what was flushed.
-            start: where it began: the high watermark before this flush.
+        """Write what has become true into the time indexes, from the flushed end so far on.
 
         Returns:
             How many indexes could not be written. That costs accuracy, and no message.
