@@ -25,15 +25,10 @@ class ClientTls:
         self._made: Any = None
 
     def wrap(self, factory: Any, reactor: Any) -> TLSMemoryBIOFactory:
-        """Put TLS between a transport and what a factory makes.
+        """Put TLS between a transport and a factory; raises ConfigError, UnicodeError.
 
-        Args:
-            factory: its protocols are told that they are connected before the handshake is over.
-            reactor: where the connection lives; else Twisted would use its global one.
-
-        Raises:
-            ConfigError: a file can't be used.
-            UnicodeError: the host is no name.
+        The factory's protocols are told that they are connected before the handshake is over.
+        Without the reactor, Twisted would use its global one.
         """
         # Checks the files, and tells whether they are others: one judge of that for all clients.
         context = self._security.ssl_context()

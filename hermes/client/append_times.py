@@ -13,10 +13,9 @@ class AppendTime(NamedTuple):
     """A stretch of a partition whose messages were appended at one time.
 
     Attributes:
-        start_offset: where it begins.
         end_offset: the offset after its last byte, > start_offset.
-        time_ms: ms since 1970, rounded down to a multiple of the requested interval;
-            None if the broker doesn't know.
+        time_ms: ms since 1970, rounded down to a multiple of the requested interval; None if the
+            broker doesn't know.
     """
 
     start_offset: int

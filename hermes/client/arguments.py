@@ -58,12 +58,7 @@ def check_config(value: object, kind: type, brokers: str) -> None:
 
 
 def broker_address(host: object, port: object) -> BrokerAddress:
-    """Read where a broker is said to be; raises ConfigError.
-
-    Args:
-        host: a name or an address; or, without a port, both as in `localhost:9092`.
-        port: the port; None if it stands in the host, or is the usual one.
-    """
+    """Read an address: the port is None if it stands in the host, or is the usual one."""
     if not isinstance(host, str):
         raise ConfigError("host", f"expected a name or an address, got {_described(host)}")
     if port is None:

@@ -83,11 +83,7 @@ def advance(
 ) -> Exchange[bytes] | None:
     """Tell a conversation what its last step came to: a response's body or an error.
 
-    Returns:
-        The next step; None when all is done.
-
-    Raises:
-        HermesError: as `authenticate`.
+    Returns the next step; None when all is done. Raises as `authenticate` does.
     """
     try:
         if isinstance(outcome, HermesError):

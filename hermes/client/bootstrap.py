@@ -30,13 +30,10 @@ SILENT: Final = (BrokerUnavailableError, BrokerTimeoutError)
 
 
 def coordination_of(addresses: Iterable[BrokerAddress], **settings: Any) -> str:
-    """Ask brokers where their groups are coordinated, one after the other until one answers.
+    """Ask brokers for the `zookeeper_connect` of their groups, until one answers.
 
     Args:
         **settings: of `SimpleConsumer`.
-
-    Returns:
-        What `zookeeper_connect` takes.
 
     Raises:
         NoCoordinationError: nowhere; the text says what to do.

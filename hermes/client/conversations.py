@@ -140,13 +140,10 @@ UNKNOWN: Final = Refused()
 
 
 class BrokerVersions:
-    """Which requests one broker answers: asked for when that first matters, then remembered.
-
-    `has_answered`: whether it ever has, or was asked who it is.
-    """
+    """Which requests one broker answers: asked for when that first matters, then remembered."""
 
     def __init__(self, supports_hermes_requests: bool | None) -> None:
-        self.has_answered = False
+        self.has_answered = False  # or was asked who it is
         self._known: Mapping[int, int] | None = None
         if supports_hermes_requests is not None:
             known = dict(REQUEST_VERSIONS)
@@ -164,11 +161,7 @@ class BrokerVersions:
         return self._known
 
     def require(self, request_type: int, purpose: str) -> Conversation[None]:
-        """Refuse what the broker can't do, before asking it.
-
-        Raises:
-            UnsupportedRequestVersionError: the broker, one of Kafka 0.7 perhaps, doesn't know it.
-        """
+        """Refuse with UnsupportedRequestVersionError what the broker can't do, before asking it."""
         versions = yield from self.learn()
         if request_type not in versions:
             raise UnsupportedRequestVersionError(
@@ -181,8 +174,7 @@ class BrokerVersions:
     ) -> Sequence[Exchange[None]]:
         """What to ask whoever hangs up and has never answered; once, and after no change.
 
-        Each may raise a RemoteProtocolError that says whose port this is; nothing else of them
-        counts.
+        Each may raise a RemoteProtocolError that says whose port this is; nothing else counts.
         """
         if self.has_answered or type(error) is not BrokerUnavailableError:
             return ()

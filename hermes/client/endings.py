@@ -26,13 +26,9 @@ def closed_when_idle(connection: socket.socket, seconds: float, at_end: bool | N
     """Whether a broker that closed a connection did so because nothing came for so many seconds.
 
     It had read everything then, as the kernel resets a connection that is closed with unread bytes;
-    and it closed long after our last byte, while one that refuses a request closes upon it.
-
-    Args:
-        at_end: whether it is the end that can be read; None to look.
-
-    Returns:
-        False also when that can't be known: on anything but Linux.
+    and it closed long after our last byte, while one that refuses a request closes upon it. False
+    also when that can't be known: on anything but Linux. `at_end`: whether it is the end that can
+    be read; None to look.
     """
     try:
         if at_end is None:
@@ -79,7 +75,6 @@ class RetiredConnection:
         return True
 
     def wake(self) -> None:
-        """Let a wait in another thread end."""
         with suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
 

@@ -268,7 +268,6 @@ def _knows_records(rules: FetchRules) -> Conversation[bool]:
 def _fetch_records(
     requests: Sequence[FetchRequest], max_wait_ms: int, min_bytes: int, rules: FetchRules
 ) -> Conversation[list[FetchResult]]:
-    """Fetch whatever the topics hold: messages or record batches."""
     entries: Sequence[RecordFetchedEntry] = yield Exchange(
         RecordFetchRequest(max_wait_ms, min_bytes, tuple(requests)).encode(),
         partial(_decoded, decode_record_fetch_response, len(requests)),

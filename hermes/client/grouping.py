@@ -58,10 +58,7 @@ class TopicFormats:
 
 
 class EncodedRecords(NamedTuple):
-    """Record batches, and where their records come from.
-
-    `starts`: of each record the bytes of the payloads before it, as `OutgoingSet` counts them.
-    """
+    """Record batches, and of each record the payload bytes before it, as sets count them."""
 
     data: bytes
     starts: "array[int]"

@@ -25,12 +25,9 @@ _log = logging.getLogger(__name__)
 
 
 class Sent(NamedTuple):
-    """What became of a batch, in messages but for `outcomes`.
+    """What became of a batch, in messages but for `outcomes`: one per item of it, in order.
 
-    Attributes:
-        outcomes: one per item of the batch, in order.
-        failed: how many of those that left were not sent.
-        dropped: how many of the batch the callback handler took out.
+    `failed` counts what left and was not sent, `dropped` what the callback handler took out.
     """
 
     outcomes: Sequence[Outcome]

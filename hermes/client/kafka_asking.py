@@ -68,18 +68,10 @@ class KafkaAsker:
         self._connection.close()
 
     def ask(self, name: str, version: int, **values: Any) -> Any:
-        """Send a request and wait for its response.
+        """Send a request, `ListGroups` for instance, and return its response as `kio` has it.
 
-        Args:
-            name: of the request, for instance `ListGroups`.
-            values: its fields. Entries of lists are dicts, or tuples of them.
-
-        Returns:
-            The answer, as `kio` has it.
-
-        Raises:
-            ClientError: there is none.
-            NotAuthenticatedError: the broker refuses the user.
+        Entries of lists are dicts, or tuples of them. Raises ClientError, also if the user is
+        refused.
         """
         self._number += 1
         request, decode = _encoded(name, version, self._number, values)
@@ -96,11 +88,7 @@ class KafkaAsker:
 
 
 def authenticate(security: ClientSecurity, address: str) -> Authentication[None]:
-    """Prove who this is, and have the broker prove that it knows the user: SASL's SCRAM.
-
-    Raises:
-        NotAuthenticatedError: the broker refuses the user, or could not prove itself.
-    """
+    """As `hermes.client.authenticating.authenticate`, by SASL's SCRAM."""
     from hermes.security.scram import ScramClient  # and its libraries, for those only who need it
 
     assert security.user is not None
@@ -201,7 +189,6 @@ def _made(module: Any, kind: Any, values: dict[str, Any]) -> Any:
 
 
 def _nothing(annotation: str) -> Any:
-    """What a field has that isn't given."""
     if "None" in annotation:
         return None
     return False if "bool" in annotation else () if "tuple" in annotation else ""

@@ -11,11 +11,9 @@ _MAX_INT64: Final = 2**63 - 1
 class PartitionPlace(NamedTuple):
     """A place in a partition.
 
-    Attributes:
-        kind: what the value is.
-        value: `time`: milliseconds since 1970, or EARLIEST or LATEST as in requests; `offset`: a
-            byte position, where a message must start; `last`: how many of the newest messages, 0
-            or more; `shift`: by how many bytes to move from the offset that is stored.
+    `value` is of a `time` ms since 1970, or EARLIEST or LATEST as in requests; of an `offset` a
+    byte position, where a message must start; of `last` how many of the newest messages, 0 or more;
+    of a `shift` by how many bytes to move from the offset that is stored.
     """
 
     kind: Literal["time", "offset", "last", "shift"]
@@ -27,14 +25,10 @@ END: Final = PartitionPlace("time", LATEST)
 
 
 def parse_time_ms(text: str) -> int:
-    """Read a point in time as ms since 1970, 0 or more.
+    """Read a point in time as ms since 1970, 0 or more; raises ValueError.
 
-    Args:
-        text: ISO 8601, in UTC unless a zone is given (`2025-05-17`, `2025-05-17T10:05:03+02:00`),
-            or a whole number of milliseconds since 1970. Digits alone are always milliseconds.
-
-    Raises:
-        ValueError: it is neither, or before 1970; the text says what is expected.
+    It is ISO 8601, in UTC unless a zone is given (`2025-05-17`, `2025-05-17T10:05:03+02:00`), or a
+    whole number of ms since 1970. Digits alone are always milliseconds.
     """
     expected = "expected ISO 8601 such as 2025-05-17T10:05:03Z, or milliseconds since 1970"
     if text.isascii() and text.isdigit():

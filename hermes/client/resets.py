@@ -15,12 +15,8 @@ def reset_offset(
 ) -> int:
     """Find the offset that a place stands for: where a message starts, or the partition's end.
 
-    Args:
-        stored: the group's offset; or the error, where it can't be understood.
-        place: a time, an offset, or a shift from what is stored.
-
-    Raises:
-        HermesError: there is no such place, or it can't be found out.
+    `stored` is the group's offset; or the error, where it can't be understood. Raises HermesError
+    if there is no such place.
     """
     if place.kind == "time":
         found = consumer.get_offsets_before(topic, partition, place.value)

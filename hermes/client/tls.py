@@ -57,8 +57,7 @@ class TlsSocket(ssl.SSLSocket):
 class TlsPoll:
     """As `select.poll`, of one connection by TLS: whether there is something of the application.
 
-    Attributes:
-        at_end: whether the peer's end was found.
+    `at_end`: whether the peer's end was found.
     """
 
     def __init__(self) -> None:
@@ -94,9 +93,8 @@ class TlsPoll:
 def wrap(connected: socket.socket, host: str, security: ClientSecurity) -> TlsSocket:
     """Prepare TLS over a connected socket; `do_handshake` of the result is to be called.
 
-    Raises:
-        ConfigError: a file can't be used.
-        OSError, ValueError: the host is no name that TLS knows, or the connection broke.
+    Raises ConfigError if a file can't be used, OSError and ValueError for the host or the
+    connection.
     """
     context = security.ssl_context()
     context.sslsocket_class = TlsSocket

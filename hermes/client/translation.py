@@ -36,15 +36,14 @@ class SourceMap:
         self._spans = {source: tuple(some) for source, some in spans}
 
     def spans(self, source: str) -> tuple[SourceSpan, ...]:
-        """Where a source's ranges lie, in order; none for one that isn't here."""
+        """None for a source that isn't here."""
         return self._spans.get(source, ())
 
     def to_target(self, source: str, offset: int) -> int:
         """Translate the next offset to be read of a source to one in the partition.
 
-        Returns:
-            The first offset at which the partition may have something of the source from that
-            offset on; its end when it has nothing of that kind (yet).
+        That is the first at which the partition may have something of the source from that offset
+        on; its end when it has nothing of that kind (yet).
         """
         spans = self.spans(source)
         index = bisect_right(spans, offset, key=lambda span: span.source_end)
@@ -57,9 +56,8 @@ class SourceMap:
     def to_source(self, source: str, offset: int) -> int:
         """Translate an offset of the partition to one in a source.
 
-        Returns:
-            The first offset of the source that may be in the partition from that offset on; the
-            source's position when none is; -1 when the partition has nothing of it.
+        That is the first that may be in the partition from that offset on; the source's position
+        when none is; -1 when the partition has nothing of it.
         """
         spans = self.spans(source)
         index = bisect_right(spans, offset, key=lambda span: span.log_end)
@@ -86,16 +84,11 @@ class TranslatedPlace(NamedTuple):
 
 
 def translate(source_map: SourceMap, places: Mapping[str, int]) -> TranslatedPlace | None:
-    """Translate a reader's places in a source cluster to one in a partition of the target.
+    """Translate a reader's next offsets, by source, to a place in a partition of the target.
 
     Several sources may be mixed in the partition. The place is the first that one of them asks for,
-    so that nothing is missed; of the others some messages may be read again.
-
-    Args:
-        places: the reader's next offset by source, as `source_name` names it.
-
-    Returns:
-        None when nothing of the clusters that `places` is about is in the partition.
+    so that nothing is missed; of the others some messages may be read again. None when nothing of
+    their clusters is in the partition.
     """
     clusters = {source.partition("/")[0] for source in places}
     sources = {

@@ -139,9 +139,7 @@ class Connector:
         return made
 
     def commit_offsets(self) -> None:
-        """Commit the application's position.
-
-        That covers all messages it has finished, and the calling thread's current one.
+        """Commit what the application has finished, and this thread's current message.
 
         Raises:
             CoordinationUnavailableError: ZooKeeper does not answer; some may be stored.

@@ -80,8 +80,7 @@ class _Source:
 
     Attributes:
         has_news: whether polling it may give something.
-        in_hand: its last message, if that is not finished with.
-        due: when that is to be handled, by the clock.
+        in_hand: its last message, if that is not finished with; to be handled when `due`.
     """
 
     stream: MessageStream
