@@ -1,7 +1,7 @@
 """Bringing a log into service: from its directory at a start, from what is in memory afterwards.
 
-Both hold the log's lock for flushes throughout, and its other lock only to install what they found
-(`hermes.storage.log_state`).
+The second is after a failure of its disk, or for a cut at its end. Both hold the log's lock for
+flushes throughout, and its other lock only to install what they found (`hermes.storage.log_state`).
 """
 
 from collections.abc import Sequence

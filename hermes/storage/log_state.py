@@ -5,13 +5,13 @@ so that `hermes.storage.reader` takes no lock. Its *tail* is what isn't flushed:
 `hermes.storage.tail`. Its *directory* is where all that lies: `hermes.storage.log_directory`. Its
 *sidecars* are what else lies there and follows its life: `hermes.storage.sidecar`. What is done
 with them has a module for each thing: `log` (appends and reads), `log_flush`, `log_opening`,
-`log_deletion`, `log_exchange`, `log_sources`. The rules that all of them rest on:
+`log_deletion`, `log_exchange`, `log_sources`, `log_replica`. The rules that all of them rest on:
 
 - `lock` guards the view, the tail and what says whether the log is online. It is held for a few
   instructions, or for one write into the page cache (and the creation of a file, when rolling),
   never over a sync, a delete or a scan.
-- `flush_lock` is held by whatever needs the tail to itself for long: flush, reopen, close, and the
-  exchange of segments in a delete. Always taken before `lock`.
+- `flush_lock` is held by whatever needs the tail to itself for long: flush, reopen, close, a cut,
+  and the exchange of segments in a delete. Always taken before `lock`.
 - Segments that are in no view any more are deleted by the directory, with neither lock held.
 - An error while syncing says nothing about which bytes were lost, and the kernel reports it once.
   So it is never tried again as if nothing had happened: the log goes offline and refuses appends

@@ -5,7 +5,7 @@ A log (`hermes.storage.log`) calls each of them, always in the same order, at th
     open         load -> the segments are read (`end_for`) -> opened -> installed -> record
     append       prepare, when the tail gets ready for one; rolled, after a new segment has begun
     flush        account -> sync -> the segments' sync -> the flushed end moves -> flushed
-    a cut        the tail is read or dropped (`end_for`) -> recovered -> cut
+    reopen, cut  what remains of the tail is read (`end_for`) -> recovered -> cut
     retention    record, before the file of a segment goes
     close        close, record -> retire
     delete       retire -> forget -> the files go
