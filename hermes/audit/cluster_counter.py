@@ -17,7 +17,7 @@ import time
 import uuid
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from hermes.audit.counting import DEFAULT_WINDOW_MS, OWN_TOPICS, TierCounter
 from hermes.audit.publishing import SendsEvents
@@ -199,7 +199,6 @@ class ClusterCounter:
         name: the cluster's: the tier is `cluster:NAME`, the group `hermes-audit-NAME`.
         publisher: sends the reports; the caller closes it.
         topics: which to count; None for all but Hermes' own.
-        start: where to begin with a log that was never counted.
         window_ms: how long windows are; the same in all tiers.
 
     Raises:
@@ -213,7 +212,6 @@ class ClusterCounter:
         publisher: SendsEvents,
         *,
         topics: TopicFilter | None = None,
-        start: Literal["smallest", "largest"] = "smallest",
         window_ms: int = DEFAULT_WINDOW_MS,
         security: ClientSecurity = PLAIN,
     ) -> None:
@@ -227,7 +225,7 @@ class ClusterCounter:
         config = ConsumerConfig(
             group=self.group,
             zookeeper_connect=zookeeper_connect,
-            auto_offset_reset=start,
+            auto_offset_reset="smallest",
             prefetch_bytes=_BUFFER_BYTES,
             fetch_bytes=_FETCH_BYTES,
             fetch_wait="500ms",

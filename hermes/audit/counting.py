@@ -233,15 +233,13 @@ class TierCounter:
         """Count payloads, without a range; see `add_set`."""
         self.add_set(topic, encode_message_set(payloads))
 
-    def add_lost(self, topic: str, log: str, start: int, end: int, target_topic: str = "") -> None:
+    def add_lost(self, topic: str, log: str, start: int, end: int) -> None:
         """Report a range of a log that retention has deleted before it was counted."""
-        self._add_gap(Gap(topic, log, start, end, "lost", target_topic))
+        self._add_gap(Gap(topic, log, start, end, "lost"))
 
-    def add_damaged(
-        self, topic: str, log: str, start: int, end: int, target_topic: str = ""
-    ) -> None:
+    def add_damaged(self, topic: str, log: str, start: int, end: int) -> None:
         """Report a range of a log that is damaged, and was skipped."""
-        self._add_gap(Gap(topic, log, start, end, "damaged", target_topic))
+        self._add_gap(Gap(topic, log, start, end, "damaged"))
 
     def reached(self, topic: str, log: str, offset: int | None = None, *, ago_ms: int = 0) -> None:
         """Report that the log ends, at this moment, where it was counted up to.

@@ -24,6 +24,7 @@ from hermes.security import PLAIN, ClientSecurity
 _log = logging.getLogger(__name__)
 
 _FETCH_BYTES: Final = 1024 * 1024
+_TIMEOUT_SECONDS: Final = 30.0
 
 
 class EventReader:
@@ -32,11 +33,9 @@ class EventReader:
     Args:
         session: with the cluster's coordination; started, and stopped by the caller.
         since_ms: events that were stored before need not be read; 0 for all.
-        timeout_seconds: the longest that one request to a broker may take.
         own: the id, place and security of a broker that is reached in a way of its own.
 
     Attributes:
-        nonsense: how many messages of the topic were no events.
         unavailable: what couldn't be read in the last call, and why.
     """
 
@@ -45,16 +44,13 @@ class EventReader:
         session: Session,
         *,
         since_ms: int = 0,
-        timeout_seconds: float = 30.0,
         security: ClientSecurity = PLAIN,
         own: tuple[int, tuple[str, int], ClientSecurity] | None = None,
     ) -> None:
         self._own = own
-        self.nonsense = 0
         self.unavailable: list[str] = []
         self._session = session
         self._since_ms = since_ms
-        self._timeout_seconds = timeout_seconds
         self._security = security
         self._offsets: dict[BrokerPartition, int] = {}
         self._consumers: dict[BrokerNode, SimpleConsumer] = {}
@@ -108,7 +104,6 @@ class EventReader:
                 try:
                     yield decode_event(message.payload)
                 except AuditEventError as error:
-                    self.nonsense += 1
                     _log.debug("%s %s: %s", AUDIT_TOPIC, partition, error)
             self._offsets[partition] = fetched.next_offset
             if fetched.next_offset == offset:
@@ -133,7 +128,7 @@ class EventReader:
             self._consumers[node] = SimpleConsumer(
                 node.host,
                 node.port,
-                timeout_seconds=self._timeout_seconds,
+                timeout_seconds=_TIMEOUT_SECONDS,
                 on_corrupt="skip",
                 **security.settings(),
             )

@@ -26,13 +26,10 @@ _LONGEST_NAME: Final = 512
 _ATTEMPTS: Final = 10
 
 
-def read_origins(session: Session, topic: str, *, watch: bool = False) -> Mapping[str, str]:
-    """The clusters, by id, whose messages a topic may hold beside its own, and who said so.
-
-    With `watch`, the session's `on_change` is called when there are others.
-    """
+def read_origins(session: Session, topic: str) -> Mapping[str, str]:
+    """The clusters, by id, whose messages a topic may hold beside its own, and who said so."""
     path = f"{ORIGINS}/{topic}"
-    node = session.get(path, watch=watch)
+    node = session.get(path)
     return {} if node is None else _parse(path, node.value)
 
 

@@ -55,7 +55,6 @@ class EmbeddedCoordination(Service):
         tick_ms: at least 1; the unit of the two that follow.
         min_session_timeout_ms: the shortest that a client can get; 2 ticks unless given.
         max_session_timeout_ms: the longest that a client can get; 20 ticks unless given.
-        max_connections: further clients are turned away.
         max_bytes: what the nodes may take in memory.
         is_new: asked at the start whether it is normal that there is no file yet.
         users: needed if `listen` asks for passwords.
@@ -83,10 +82,8 @@ class EmbeddedCoordination(Service):
         tick_ms: int = DEFAULT_TICK_MS,
         min_session_timeout_ms: int | None = None,
         max_session_timeout_ms: int | None = None,
-        max_connections: int = 1000,
         max_bytes: int = MAX_TREE_BYTES,
         is_new: Callable[[], bool] = lambda: True,
-        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
         users: PasswordChecker | None = None,
         rules: Rules | None = None,
         own: ClientSecurity | None = None,
@@ -95,17 +92,15 @@ class EmbeddedCoordination(Service):
         self.on_serving: Callable[[], None] = lambda: None
         self._reactor = reactor
         self.listener = Listener(reactor, "coordination_listen", listen)
-        self._keeper = Keeper(reactor, path, self._restored, self._begin, self._end, now_ms)
+        self._keeper = Keeper(reactor, path, self._restored, self._begin, self._end, _now_ms)
         self._is_new = is_new
         self._tick_ms = tick_ms
         self._timeouts_ms = (
             min_session_timeout_ms or 2 * tick_ms,
             max_session_timeout_ms or 20 * tick_ms,
         )
-        self._max_connections = max_connections
         self._max_bytes = max_bytes
-        self._now_ms = now_ms
-        self._clients = Clients(reactor, max_connections)
+        self._clients = Clients(reactor)
         shown = None if rules is None else VisibleNames(rules.stamp)
         guard = Guard(listen.authentication, listen.tls, users, rules, shown)
         self._factories = [(self.listener, CoordinationFactory(self._clients, guard))]
@@ -176,7 +171,7 @@ class EmbeddedCoordination(Service):
         state.sessions.restore(sessions, self._reactor.seconds())
         queue = CommitQueue(self._keeper.write, self._keeper.failed, self._reactor)
         processor = self._clients.processor = GuardedProcessor(
-            state, queue, self._timeouts_ms, self._reactor, self._now_ms, self._clients.lines
+            state, queue, self._timeouts_ms, self._reactor, _now_ms, self._clients.lines
         )
         if not self._has_served:  # the file is locked, so the process that had it before is dead
             processor.end_own()
@@ -231,7 +226,7 @@ class EmbeddedCoordination(Service):
             "clientPort": address if isinstance(address, str) else address[1],
             "dataDir": self._keeper.store.path.parent,
             "tickTime": self._tick_ms,
-            "maxClientCnxns": self._max_connections,
+            "maxClientCnxns": self._clients.max_count,
             "minSessionTimeout": shortest,
             "maxSessionTimeout": longest,
             "serverId": 0,
@@ -242,3 +237,7 @@ def _connect_string(address: tuple[str, int]) -> str:
     host, port = address
     host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, host)
     return f"{host}:{port}"
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
