@@ -179,7 +179,7 @@ class _CountingFetcher(BrokerFetcher):
             self._channel.require(AppendTimesRequest.TYPE, purpose)
             found = self._channel.run(append_times(claim.topic, number, offset, offset + 1, 1))
         except HermesError as error:
-            _log.info("%s: it is not known since when it is counted: %s", claim, error)
+            _log.info("%s: can't tell since when it is counted: %s", claim, error)
             return now_ms
         known = found[0].time_ms if found else None
         return now_ms if known is None else known + 1

@@ -51,7 +51,7 @@ class Publisher:
         try:
             self._producer = self._made()
         except HermesError as error:
-            _log.warning("audit: connecting is tried again later: %s", error)
+            _log.warning("audit: no connection yet, retrying later: %s", error)
 
     def publish(self, payloads: Sequence[bytes]) -> None:
         """Store messages; blocks for some seconds at most.
@@ -158,7 +158,7 @@ class Outbox:
         except HermesError as error:
             self.failures += 1
             if not self._has_failed:
-                _log.warning("audit of %s: its events are sent again later: %s", self.tier, error)
+                _log.warning("audit of %s: its events will be sent again: %s", self.tier, error)
             self._has_failed = True
             return False
         if self._has_failed:

@@ -91,11 +91,11 @@ def read_brokers(
     paths = [listeners_path(broker_id) for broker_id in brokers]
     for broker_id, path, own in zip(list(brokers), paths, session.get_all(paths), strict=True):
         try:
-            told = () if own is None else parse_listeners(path, own.value).listeners
+            listeners = () if own is None else parse_listeners(path, own.value).listeners
         except InvalidNodeError as fault:
             on_fault(fault)
             continue
-        found = fitting(told, brings)
+        found = fitting(listeners, brings)
         if found:
             creator = brokers[broker_id].creator
             brokers[broker_id] = BrokerNode(creator, found[0].host, found[0].port)

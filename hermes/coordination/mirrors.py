@@ -18,7 +18,7 @@ from hermes.coordination.sessions import Session
 from hermes.errors import InvalidNodeError
 from hermes.quoting import printable, quoted
 
-#: How many partitions are told one by one: those furthest behind, or in trouble.
+#: How many partitions are listed one by one: those furthest behind, or in trouble.
 MOST_PARTITIONS: Final = 2000
 #: How large a node becomes at most; ZooKeeper takes a megabyte.
 MOST_BYTES: Final = 512 * 1024

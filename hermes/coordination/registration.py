@@ -269,7 +269,7 @@ class BrokerRegistration:
                 said = str(problem)
                 hint = "; if that was this one, it waits for that session's end" if in_use else ""
                 _log.info(
-                    "registering broker %d is tried again, for %d s at the most: %s",
+                    "retrying to register broker %d, for up to %d s: %s",
                     *(self._broker_id, round(left), f"{problem}{hint}"),
                 )
             self._wake.wait(min(left, _RETRY_SECONDS))

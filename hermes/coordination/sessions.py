@@ -555,9 +555,7 @@ class Session:
             _log.warning("ZooKeeper at %s answers again", self._connect)
         elif not is_back and not self._is_lost:
             reason = self._says.reason or state
-            _log.warning(
-                "lost ZooKeeper at %s, trying again all the time: %s", self._connect, reason
-            )
+            _log.warning("lost ZooKeeper at %s, reconnecting: %s", self._connect, reason)
         self._is_lost = not is_back
 
     def _beat(self) -> None:

@@ -53,7 +53,7 @@ class Problems:
             is_new = self._now.get(what) != text
             self._now[what] = text
         if is_new:
-            self._log.warning("%s: %s; it is tried again", what, text)
+            self._log.warning("%s: %s; retrying", what, text)
 
     def end(self, what: str) -> None:
         """It works again, if it didn't."""

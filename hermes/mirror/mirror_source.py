@@ -148,8 +148,8 @@ class MirrorSource:
         ) as consumer:
             if not consumer.supports(DescribeSettingsRequest.TYPE):
                 return False
-            told = {each.name: each.value for each in consumer.describe_settings(topic)}
-        return told.get("format") == FORMAT_KAFKA
+            described = {each.name: each.value for each in consumer.describe_settings(topic)}
+        return described.get("format") == FORMAT_KAFKA
 
     def offset(self, claim: SourceClaim, time_ms: int) -> int:
         """The earliest or the latest offset of a partition."""

@@ -38,11 +38,11 @@ def empty_set(
 
 
 def latest_generation(
-    name: str, told: Mapping[BrokerPartition, Mapping[str, int]]
+    name: str, known: Mapping[BrokerPartition, Mapping[str, int]]
 ) -> tuple[int, dict[BrokerPartition, int]]:
     """The highest generation of a source that the target has, with its positions; 0 for none."""
     found: dict[int, dict[BrokerPartition, int]] = {}
-    for target, positions in told.items():
+    for target, positions in known.items():
         for source, position in positions.items():
             plain, _, generation = source.partition("#")
             if plain == name and (not generation or generation.isdecimal()):

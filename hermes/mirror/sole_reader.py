@@ -111,11 +111,11 @@ class SoleReader:
                     f"{consumer.address} is a Kafka 0.7, which tells neither its topics nor its "
                     "partitions: give zookeeper instead of brokers",
                 )
-            told = consumer.metadata()
-        broker_id = told.broker_id
+            metadata = consumer.metadata()
+        broker_id = metadata.broker_id
         found = [
             (each.topic, BrokerPartition(broker_id, number))
-            for each in told.topics
+            for each in metadata.topics
             if self._topics.allows(each.topic)
             for number in range(each.partition_count)
         ]

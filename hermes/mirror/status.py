@@ -75,7 +75,7 @@ class StatusPublisher:
             try:
                 session.delete_own(self.now().path)
             except CoordinationError as error:  # it goes with the session
-                _log.debug("the state is not taken back: %s", error)
+                _log.debug("the published status is not removed: %s", error)
 
     def figures(self) -> list[PartitionFigures]:
         """What the mirror counts, in a stable order."""
@@ -146,14 +146,14 @@ class StatusPublisher:
         session = self._mirror.target_session
         if session is None:
             return 0
-        told = self.now()
-        value = told.format()
+        status = self.now()
+        value = status.format()
         try:
-            session.create_ephemeral(told.path, value)
+            session.create_ephemeral(status.path, value)
         except CoordinationError as error:
             if not self._has_warned:
                 _log.warning(
-                    "the target's coordination can't be told the mirror's state: %s", error
+                    "the mirror's status can't be published in the target's coordination: %s", error
                 )
             self._has_warned = True
         else:

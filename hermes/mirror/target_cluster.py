@@ -119,10 +119,10 @@ class TargetCluster:
         found: dict[BrokerPartition, dict[str, int]] = {}
         for number in {each.broker_id for each in self._partitions.get(topic, ())}:
             try:
-                told = self._known[number].mirrored.positions(topic)
+                answer = self._known[number].mirrored.positions(topic)
             except UnknownTopicError:
                 continue
-            for each in told:
+            for each in answer:
                 found[BrokerPartition(number, each.partition)] = each.positions
         return found
 
@@ -144,8 +144,8 @@ class TargetCluster:
                 except HermesError as error:
                     failed.update(dict.fromkeys(some, error))
                     continue
-                told = zip(some, outcomes, strict=True)
-                failed.update({n: each.error for n, each in told if each.error is not None})
+                answer = zip(some, outcomes, strict=True)
+                failed.update({n: each.error for n, each in answer if each.error is not None})
         return failed
 
     def send(self, entries: Iterable[TargetAppend]) -> None:
@@ -241,8 +241,8 @@ def id_of(session: Session | None, cluster: MirrorClusterAddress) -> str:
     if cluster.own is not None:
         address, security = cluster.own.address, cluster.own.security
     with _consumer(address, security) as consumer:
-        told = consumer.cluster_id() if consumer.supports(ClusterIdRequest.TYPE) else ""
-    return told or id_of_addresses(cluster.brokers)
+        answer = consumer.cluster_id() if consumer.supports(ClusterIdRequest.TYPE) else ""
+    return answer or id_of_addresses(cluster.brokers)
 
 
 def _consumer(address: _Address, security: ClientSecurity) -> SimpleConsumer:

@@ -166,4 +166,4 @@ def test_a_server_that_is_away_is_one_line(
     session.stop()
     (line,) = caplog.records
     assert line.levelname == "WARNING"
-    assert line.getMessage().startswith(f"lost ZooKeeper at {server.address}, trying again")
+    assert line.getMessage().startswith(f"lost ZooKeeper at {server.address}, reconnecting")

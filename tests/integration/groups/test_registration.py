@@ -206,8 +206,8 @@ def test_what_may_be_an_earlier_life_s_is_waited_for(
     register(session_timeout_seconds=60)
     timer.join()
     # Once, however often it is tried.
-    (said,) = [each for each in caplog.messages if "is tried again" in each]
-    assert said.startswith("registering broker 0 is tried again, for 90 s at the most: broker id 0")
+    (said,) = [each for each in caplog.messages if "retrying to register" in each]
+    assert said.startswith("retrying to register broker 0, for up to 90 s: broker id 0")
     assert said.endswith("; if that was this one, it waits for that session's end")
     assert b":9092" in (value(dead, "/brokers/ids/0") or b"")
 
