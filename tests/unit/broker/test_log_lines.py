@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[3]
 LEVELS = {"info", "warn", "warning", "error", "critical", "exception", "failure"}
 #: The rooms whose every line is explained.
 BROKER = ("broker", "server", "partition", "cluster", "v0_7", "web", "listening")
-OWNERS = {"lines", "_lines", "log", "_log", "_logger"}
+OWNERS = {"lines", "_lines", "limited_log", "_limited_log", "log", "_log", "_logger"}
 
 
 def logged_templates(package: str) -> Iterator[str]:
