@@ -135,10 +135,6 @@ class Refused(NamedTuple):
         return error
 
 
-#: For whoever carries no conversations.
-UNKNOWN: Final = Refused()
-
-
 class BrokerVersions:
     """Which requests one broker answers: asked for when that first matters, then remembered."""
 

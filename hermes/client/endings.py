@@ -18,7 +18,7 @@ _TIMES_AT: Final = 44
 _FIN_WAIT_1: Final = 4
 # How often as long a broker is waited for whose machine has taken our end of file: a new connection
 # would lead to the same process, and so gain nothing.
-_PATIENCE: Final = 4
+_WAITED_TIMEOUTS: Final = 4
 _LOOK_SECONDS: Final = 0.05
 
 
@@ -94,7 +94,7 @@ class RetiredConnection:
             return False
         info = _tcp_info(self._connection)
         is_out_of_reach = info is not None and info[_STATE_AT] == _FIN_WAIT_1
-        return is_out_of_reach or waited >= _PATIENCE * self._timeout
+        return is_out_of_reach or waited >= _WAITED_TIMEOUTS * self._timeout
 
 
 def _tcp_info(connection: socket.socket) -> bytes | None:

@@ -12,7 +12,6 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 from hermes.client.arguments import check_fetch, check_fetches, check_number
 from hermes.client.conversations import (
-    UNKNOWN,
     BrokerVersions,
     Conversation,
     Exchange,
@@ -92,7 +91,7 @@ class FetchRules:
     on_corrupt: Literal["raise", "skip"] = "raise"
     max_expanded_bytes: int = DEFAULT_MAX_EXPANDED_BYTES
     count_skipped: Callable[[int], None] | None = None
-    refused: Refused = UNKNOWN
+    refused: Refused = field(default_factory=Refused)
     versions: BrokerVersions = field(default_factory=partial(BrokerVersions, False))
     found: set[str] = field(default_factory=set)
 

@@ -76,7 +76,7 @@ _RAREST: Final = 25
 # How many partitions are taken before fetching starts for them.
 _TAKEN_AT_ONCE: Final = 100
 # How many session timeouts another member may keep a partition of ours before that is logged.
-_PATIENCE: Final = 2
+_HANDOVER_TIMEOUTS: Final = 2
 _OWNER_VERSION: Final = 1
 # Another client may change a node between our reading and writing it: rarely, and not for long.
 _ATTEMPTS: Final = 5
@@ -511,7 +511,7 @@ class GroupMember:
         owner = quoted(other.value.decode(errors="replace"))
         if not other.owner:
             what = f"{owner} is registered without a session, and so for good"
-        elif time.monotonic() - since > _PATIENCE * self._session.timeout_seconds:
+        elif time.monotonic() - since > _HANDOVER_TIMEOUTS * self._session.timeout_seconds:
             what = f"{owner} keeps it, contrary to the assignment"
         else:
             return
