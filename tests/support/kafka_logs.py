@@ -6,7 +6,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from storage_fakes import UnsyncedFiles
-from storage_logs import NOW_MS, settings
+from storage_logs import NOW_MS, bytes_of, settings
 
 from hermes.protocol.batch_check import BatchRules, check_batches
 from hermes.protocol.record_batches import (
@@ -101,7 +101,7 @@ def read_batches(
         with log.read(offset, max_bytes, whole_first=True) as part:
             if not part.length:
                 break
-            data = log.files.pread(part.fileno(), part.length, part.position)
+            data = bytes_of(log, part)
         read = batches_in(data)
         assert read
         assert read[0][0].next_offset > offset

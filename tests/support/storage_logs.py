@@ -1,12 +1,14 @@
 """Small things that tests of the storage share: messages, logs, and reading everything back."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from memory_files import MemoryFiles
 from storage_fakes import UnsyncedFiles
 
 from hermes.protocol import encode_message_set
-from hermes.storage import FileLayer, Log, LogSettings
+from hermes.storage import FileLayer, Log, LogSettings, LogSlice
 
 #: A moment in 2026, in ms since 1970.
 NOW_MS = 1_780_000_000_000
@@ -56,6 +58,12 @@ def append(log: Log, *messages: bytes, now_ms: int = NOW_MS) -> int:
     return log.append([data], len(data), len(messages), now_ms)
 
 
+def bytes_of(log: Log, part: LogSlice) -> bytes:
+    """Read a slice as `sendfile` does: past a file layer on real files, which might fail it."""
+    pread = log.files.pread if isinstance(log.files, MemoryFiles) else os.pread
+    return pread(part.fileno(), part.length, part.position)
+
+
 def read_all(log: Log, offset: int | None = None, max_bytes: int = 1 << 30) -> bytes:
     """Read everything that is visible from an offset on, segment by segment."""
     offset = log.earliest if offset is None else offset
@@ -64,7 +72,7 @@ def read_all(log: Log, offset: int | None = None, max_bytes: int = 1 << 30) -> b
         with log.read(offset, max_bytes) as part:
             if not part.length:
                 return b"".join(parts)
-            parts.append(log.files.pread(part.fileno(), part.length, part.position))
+            parts.append(bytes_of(log, part))
             assert len(parts[-1]) == part.length
             offset += part.length
 
