@@ -213,8 +213,8 @@ def command(
     The exit status is 0 if no window differs, 3 if one is short, over or changed, or messages were
     lost by retention; with --strict 4 if some are uncertain or not counted yet.
     """
-    clusters = [ClusterAddress(name, cluster.connect, cluster.security)]
-    clusters += [replace(each, security=cluster.security) for each in also]
+    clusters = [ClusterAddress(name, cluster.connect, cluster.connection.security)]
+    clusters += [replace(each, security=cluster.connection.security) for each in also]
     if len({each.name for each in clusters}) < len(clusters):
         raise click.UsageError("two clusters have the same name: give --name")
     if ctx.invoked_subcommand is not None:

@@ -14,11 +14,11 @@ from hermes.cli.options import (
     JSON_OPTION,
     MAX_MESSAGE_OPTION,
     QUIET_OPTION,
-    TIMEOUT_OPTION,
     BrokerOption,
+    Connection,
     broker_option,
 )
-from hermes.cli.security_options import security_options
+from hermes.cli.security_options import connection_options
 from hermes.cli.terminal import (
     format_bytes,
     format_time_ms,
@@ -35,7 +35,6 @@ from hermes.errors import BrokerError, ClientError
 from hermes.offline.backup import BackupManifest, BackupSource, Repository, take_backup, verify
 from hermes.offline.verification import data_bytes
 from hermes.protocol import ErrorCode, MetadataRequest, error_for
-from hermes.security import ClientSecurity
 from hermes.storage import LogSettings
 
 _PAUSE_SECONDS: Final = 0.2
@@ -64,8 +63,7 @@ def command() -> None:
 @MAX_MESSAGE_OPTION
 @JSON_OPTION
 @QUIET_OPTION
-@security_options
-@TIMEOUT_OPTION
+@connection_options
 @click.argument("log_dir", metavar="LOG_DIR", type=click.Path(exists=True, file_okay=False))
 @click.argument("repository", metavar="BACKUPS", type=click.Path(file_okay=False))
 def create(
@@ -74,8 +72,7 @@ def create(
     max_message_bytes: int,
     as_json: bool,
     quiet: bool,
-    security: ClientSecurity,
-    timeout_seconds: float,
+    connection: Connection,
     log_dir: str,
     repository: str,
 ) -> None:
@@ -96,7 +93,7 @@ def create(
     with ExitStack() as stack:
         flushed = None
         if broker is not None:
-            consumer = stack.enter_context(broker.consumer(timeout_seconds, security))
+            consumer = stack.enter_context(broker.consumer(connection))
 
             def flushed(topic: str) -> Mapping[int, int]:
                 return _high_watermarks(consumer, topic)

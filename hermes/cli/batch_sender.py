@@ -72,7 +72,6 @@ class BatchSender:
         noun: what errors call the lines.
 
     Attributes:
-        max_message_bytes: the largest message that the broker accepts.
         stored_count: how many messages it has for certain: acknowledged, or read by it.
     """
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from hermes.cli.options import JSON_OPTION, TIMEOUT_OPTION, BrokerOption, broker_option
-from hermes.cli.security_options import security_options
+from hermes.cli.options import JSON_OPTION, BrokerOption, Connection, broker_option
+from hermes.cli.security_options import connection_options
 from hermes.cli.terminal import note, write_json, write_line
 from hermes.config import BrokerConfig, ConnectAs, ListenerConfig, load_broker_config
 from hermes.config.broker import BROKER_SETTINGS
@@ -22,7 +22,7 @@ from hermes.config.properties import import_properties
 from hermes.config.quotas import Quota
 from hermes.errors import ClientError, ConfigError, StorageError
 from hermes.mirror.embedding import check_embedded_mirror
-from hermes.security import AccessRule, ClientSecurity
+from hermes.security import AccessRule
 from hermes.storage import FileLayer
 from hermes.storage.lock import DirectoryLock
 from hermes.storage.owner import write_owner
@@ -60,14 +60,12 @@ def check(path: Path, as_json: bool) -> None:
 @broker_option(required=False)
 @click.option("--pid", type=click.IntRange(1), metavar="N", help="The broker's process, here.")
 @JSON_OPTION
-@security_options
-@TIMEOUT_OPTION
+@connection_options
 def reload(
     broker: BrokerOption | None,
     pid: int | None,
     as_json: bool,
-    security: ClientSecurity,
-    timeout_seconds: float,
+    connection: Connection,
 ) -> None:
     """Let a running broker read its broker.yaml again, and show what has changed.
 
@@ -79,7 +77,7 @@ def reload(
         return
     if broker is None:
         raise click.UsageError("give the broker's address with -b, or its process with --pid")
-    with broker.consumer(timeout_seconds, security) as consumer:
+    with broker.consumer(connection) as consumer:
         told = consumer.reload_config()
     if as_json:
         changed, left = ([each._asdict() for each in some] for some in (told.changed, told.left))

@@ -15,8 +15,8 @@ from hermes.cli.options import (
     PARTITION_OPTION,
     QUIET_OPTION,
     SIZE,
-    TIMEOUT_OPTION,
     BrokerOption,
+    Connection,
     broker_option,
     topic_option,
     zookeeper_option,
@@ -26,7 +26,7 @@ from hermes.cli.place_options import BEGINNING, END, PartitionPlace, start_optio
 from hermes.cli.record_codec import REGISTRY_OPTION, RecordDecoder, record_decoder, schema_option
 from hermes.cli.registered_cluster import coordination_of
 from hermes.cli.retrying import Retrying
-from hermes.cli.security_options import security_options
+from hermes.cli.security_options import connection_options
 from hermes.cli.start_positions import open_readers
 from hermes.cli.terminal import note, progress, status
 from hermes.cli.topic_source import OffsetRange, TopicSource
@@ -116,8 +116,7 @@ class _ConsumeOptions:
     help="The largest message to expect (64MiB unless given).",
 )
 @MAX_EXPANDED_OPTION
-@security_options
-@TIMEOUT_OPTION
+@connection_options
 def command(
     broker: BrokerOption | None,
     group: str | None,
@@ -129,8 +128,7 @@ def command(
     schema_path: str | None,
     max_fetch_bytes: int,
     max_expanded_bytes: int,
-    security: ClientSecurity,
-    timeout_seconds: float,
+    connection: Connection,
     **options: Any,
 ) -> None:
     """Write a topic's messages to stdout, one per line, and nothing else there.
@@ -144,17 +142,17 @@ def command(
     """
     wanted = _ConsumeOptions(**options)
     renderer = _renderer(template, delimiter, as_json, has_values=bool(registry_url))
-    decoding = _record_decoding(registry_url, security, schema_path, wanted)
+    decoding = _record_decoding(registry_url, connection.security, schema_path, wanted)
     if group is not None:
         if broker is not None and not zookeeper:
-            zookeeper = coordination_of(broker, timeout_seconds, security)
+            zookeeper = coordination_of(broker, connection)
         config = _group_config(
             wanted,
             group=group,
             zookeeper_connect=zookeeper or "",
             max_fetch_bytes=max_fetch_bytes,
-            timeout=timeout_seconds * 1000,
-            **security.settings(),
+            timeout=connection.timeout_seconds * 1000,
+            **connection.security.settings(),
         )
         with decoding as decoder:
             _consume_as_member(config, wanted, renderer, decoder)
@@ -162,7 +160,7 @@ def command(
     if broker is None:
         raise click.UsageError("missing option '-b' / '--broker' (or --group and --zookeeper)")
     limits = {"max_fetch_bytes": max_fetch_bytes, "max_expanded_bytes": max_expanded_bytes}
-    with broker.consumer(timeout_seconds, security, **limits) as consumer, decoding as decoder:
+    with broker.consumer(connection, **limits) as consumer, decoding as decoder:
         _consume(TopicSource(consumer, wanted.topic, wanted.partition), wanted, renderer, decoder)
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 from hermes import __version__
-from hermes.cli.options import BrokerOption
+from hermes.cli.options import BrokerOption, Connection
 from hermes.cli.registered_cluster import start_session
 from hermes.cli.security_options import require_known
 from hermes.cli.terminal import format_bytes, format_time_ms
@@ -39,7 +39,7 @@ from hermes.errors import (
 )
 from hermes.extras import outdated_requirements
 from hermes.protocol.core import KIND
-from hermes.security import PLAIN, ClientSecurity
+from hermes.security import PLAIN
 from hermes.server.checks import (
     check_certificates,
     check_ownership,
@@ -76,9 +76,7 @@ class Diagnosis(NamedTuple):
     """A finding of a check.
 
     Attributes:
-        area: what was checked.
         level: `ok`, `notice` (worth knowing) or `problem` (to be put right).
-        text: what is so, and what to do.
     """
 
     area: str
@@ -132,7 +130,6 @@ def read_config(path: Path) -> tuple[BrokerConfig | None, list[Diagnosis]]:
 
 
 def holder_of(log_dir: Path) -> str | None:
-    """The process id of the broker that uses a data directory."""
     try:
         with open(log_dir / LOCK_NAME, encoding="ascii", errors="replace") as file:
             try:
@@ -233,7 +230,6 @@ def check_disk(config: BrokerConfig) -> Iterator[Diagnosis]:
 
 
 def check_limits(config: BrokerConfig) -> Iterator[Diagnosis]:
-    """Check the operating system's limits for a process."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = config.max_connections + config.max_open_segments + _OTHER_DESCRIPTORS
     if hard != resource.RLIM_INFINITY and hard < wanted:
@@ -272,7 +268,6 @@ def check_security(config: BrokerConfig) -> Iterator[Diagnosis]:
 
 
 def _check_ends(config: BrokerConfig) -> Iterator[Diagnosis]:
-    """Check when certificates expire."""
     with suppress(ConfigError):  # which `read_config` has said
         for checked in check_certificates(config):
             if checked.missing_name:
@@ -293,7 +288,7 @@ def _check_ends(config: BrokerConfig) -> Iterator[Diagnosis]:
 
 
 def check_ports(
-    config: BrokerConfig, holder: str | None, timeout: float, security: ClientSecurity
+    config: BrokerConfig, holder: str | None, connection: Connection
 ) -> Iterator[Diagnosis]:
     """Check whether a broker's ports are free, or, if it runs, whether it answers there."""
     served = [("listen", each) for each in config.listen]
@@ -308,9 +303,9 @@ def check_ports(
         if holder is None:
             yield _check_free(setting, place)
         elif setting == "listen":
-            yield from _check_listener(listener, place, timeout, security, config.broker_id)
+            yield from _check_listener(listener, place, connection, config.broker_id)
         else:
-            yield _check_open(setting, place, timeout)
+            yield _check_open(setting, place, connection.timeout_seconds)
 
 
 def tcp_place(listener: ListenerConfig) -> BrokerOption | None:
@@ -324,22 +319,21 @@ def tcp_place(listener: ListenerConfig) -> BrokerOption | None:
 def _check_listener(
     listener: ListenerConfig,
     place: BrokerOption,
-    timeout: float,
-    security: ClientSecurity,
+    connection: Connection,
     broker_id: int,
 ) -> Iterator[Diagnosis]:
     """Ask a broker at one of its ports, with credentials only where they are needed."""
     tls, authentication = listener.tls is not None, listener.authentication
-    for each in (security, PLAIN):
+    for each in (connection.security, PLAIN):
         if each.fits(tls, authentication):
             # A certificate is for the name by which clients know the broker.
             host, port = listener.advertised_place if tls else ("", None)
             address = BrokerOption(host or place.host, port or place.port)
-            yield from check_broker(address, timeout, each, broker_id)
+            yield from check_broker(address, connection._replace(security=each), broker_id)
             return
     options = ["--tls-ca" if tls else "", _PROOFS.get(authentication, "")]
     wanted = " and ".join(filter(None, options))
-    yield _check_open("listen", place, timeout)
+    yield _check_open("listen", place, connection.timeout_seconds)
     yield Diagnosis("broker", "ok", f"{place} was not asked: give {wanted} to look further")
 
 
@@ -366,13 +360,12 @@ def _check_open(setting: str, place: BrokerOption, timeout: float) -> Diagnosis:
 
 def check_broker(
     place: BrokerOption,
-    timeout: float,
-    security: ClientSecurity,
+    connection: Connection,
     broker_id: int | None = None,
 ) -> Iterator[Diagnosis]:
     address = place._replace(host=place.host or "localhost")
     try:
-        with address.consumer(timeout, security) as consumer:
+        with address.consumer(connection) as consumer:
             answer = require_known(consumer.metadata([]), address)
     except HermesError as error:
         yield Diagnosis("broker", "problem", str(error))
@@ -390,15 +383,14 @@ def check_broker(
 
 def check_coordination(
     connect: str,
-    timeout: float,
-    security: ClientSecurity,
+    connection: Connection,
     config: BrokerConfig | None,
     holder: str | None,
 ) -> Iterator[Diagnosis]:
     """Ask ZooKeeper, or the embedded server, which brokers there are."""
     faults: list[str] = []
     try:
-        session = start_session(connect, timeout, security)
+        session = start_session(connect, connection)
         try:
             brokers = read_brokers(session, lambda fault: faults.append(str(fault)))
             groups = _counted_groups(session)

@@ -11,15 +11,14 @@ from hermes.cli.diagnosis import Diagnosis
 from hermes.cli.exit_codes import EXIT_FAILURE
 from hermes.cli.options import (
     JSON_OPTION,
-    TIMEOUT_OPTION,
     BrokerOption,
+    Connection,
     broker_option,
     zookeeper_option,
 )
-from hermes.cli.security_options import security_options
+from hermes.cli.security_options import connection_options
 from hermes.cli.terminal import note, write_json, write_line
 from hermes.config import BrokerConfig
-from hermes.security import ClientSecurity
 
 _COLOURS = {"ok": "green", "notice": "yellow", "problem": "red"}
 
@@ -28,8 +27,7 @@ _COLOURS = {"ok": "green", "notice": "yellow", "problem": "red"}
 @broker_option(required=False)
 @zookeeper_option("A ZooKeeper to look at.")
 @JSON_OPTION
-@security_options
-@TIMEOUT_OPTION
+@connection_options
 @click.argument(
     "path", metavar="[BROKER.YAML]", required=False, type=click.Path(dir_okay=False, path_type=Path)
 )
@@ -39,8 +37,7 @@ def command(
     broker: BrokerOption | None,
     zookeeper: str | None,
     as_json: bool,
-    security: ClientSecurity,
-    timeout_seconds: float,
+    connection: Connection,
     path: Path | None,
 ) -> None:
     r"""Look at this machine, and at the broker of BROKER.YAML, and say what is wrong.
@@ -56,7 +53,7 @@ def command(
       hermes doctor -b kafka1:9092 -Z zk1:2181/hermes --timeout 5      from elsewhere
     """
     problems = []
-    for found in _look(broker, zookeeper, timeout_seconds, security, path):
+    for found in _look(broker, zookeeper, connection, path):
         if found.level == "problem":
             problems.append(found)
         if as_json:
@@ -77,8 +74,7 @@ def command(
 def _look(
     broker: BrokerOption | None,
     zookeeper: str | None,
-    timeout: float,
-    security: ClientSecurity,
+    connection: Connection,
     path: Path | None,
 ) -> Iterator[Diagnosis]:
     yield from diagnosis.check_installation()
@@ -93,12 +89,12 @@ def _look(
         yield from diagnosis.check_disk(config)
         yield from diagnosis.check_limits(config)
         yield from diagnosis.check_security(config)
-        yield from diagnosis.check_ports(config, holder, timeout, security)
+        yield from diagnosis.check_ports(config, holder, connection)
         zookeeper = zookeeper or config.zookeeper_connect or _embedded(config, holder)
     if broker is not None:
-        yield from diagnosis.check_broker(broker, timeout, security)
+        yield from diagnosis.check_broker(broker, connection)
     if zookeeper:
-        yield from diagnosis.check_coordination(zookeeper, timeout, security, config, holder)
+        yield from diagnosis.check_coordination(zookeeper, connection, config, holder)
 
 
 def _embedded(config: BrokerConfig, holder: str | None) -> str | None:

@@ -20,8 +20,6 @@ def dump_batches(path: Path, limits: Limits, *, deep: bool, payloads: bool, as_j
 
     Args:
         limits: how far batches may expand.
-        deep: whether to show batches' messages.
-        payloads: whether to show those with keys and payloads.
 
     Returns:
         How many places are damaged.
@@ -53,7 +51,6 @@ def _records(segment: BatchFile, batch: InspectedBatch) -> Iterator[Record]:
 
 
 def _row(found: InspectedBatch | BadBytes) -> dict[str, Any]:
-    """The JSON of a batch or a damaged place."""
     if isinstance(found, BadBytes):
         return {
             "offset": found.offset,

@@ -16,8 +16,6 @@ _READ_BYTES = 256 * 1024
 
 
 class LineTooLongError(ClientError):
-    """A line is longer than a message may be."""
-
     def __init__(self, line_number: int, size_bytes: int, limit_bytes: int) -> None:
         super().__init__(
             f"line {line_number} is longer than {limit_bytes} bytes, the largest message that the "
@@ -50,8 +48,6 @@ class ByteSource(Protocol):
 
 
 class DescriptorSource:
-    """A file, pipe or terminal."""
-
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._poll = select.poll()
@@ -137,13 +133,11 @@ class _Batcher:
             raise LineTooLongError(self._count + 1, len(self._rest), self._max_line_bytes)
 
     def finish(self) -> Iterator[LineBatch]:
-        """Yield what is left at the end."""
         if self._rest:
             yield from self._add(bytes(self._rest))
         yield from self.take()
 
     def take(self) -> Iterator[LineBatch]:
-        """Yield the batch as it is, unless it is empty."""
         if self.lines:
             batch = LineBatch(self.lines, self._byte_count)
             self.lines, self._byte_count = [], 0

@@ -100,7 +100,6 @@ def check_served(
 
     Args:
         setting: the option, for errors.
-        allow_insecure: whether dangerous ones are allowed.
 
     Raises:
         ConfigError: one of them may not be opened.

@@ -13,12 +13,9 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Upkeep(Protocol):
-    """One of these, with its options."""
-
     def __call__(
         self, target: str, *, spark: Any, storage: Mapping[str, str], as_json: bool
-    ) -> None:
-        """Do it, and report."""
+    ) -> None: ...
 
 
 def upkeep_options(command: Function) -> Function:
@@ -51,11 +48,7 @@ def upkeep_options(command: Function) -> Function:
 def chosen_upkeep(
     clean_up: bool, expire: str | None, compact: bool, verify: bool, chosen: Mapping[str, Any]
 ) -> Upkeep | None:
-    """What to do instead of loading; None to load.
-
-    Raises:
-        UsageError: several were asked for.
-    """
+    """What to do instead of loading; None to load. Raises UsageError for several."""
     topics, is_dry = chosen["topics"], chosen["dry_run"]
     wanted: dict[str, Upkeep] = {}
     if clean_up:

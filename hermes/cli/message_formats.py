@@ -43,7 +43,6 @@ class MessageRenderer(NamedTuple):
 
     Attributes:
         render: makes the bytes for stdout of a chunk.
-        needs_times: whether the chunk must hold its append times.
     """
 
     render: Callable[[Chunk], bytes]
@@ -129,13 +128,11 @@ def json_line(message: ConsumedMessage) -> bytes:
 
 
 def _value_line(message: ConsumedMessage) -> bytes:
-    """As `json_line`, where the payload is JSON."""
     place = json.dumps({**_place(message), **_record(message)}).encode().removesuffix(b"}")
     return place + b', "value": ' + (message.payload or b"null") + b"}\n"
 
 
 def _record(message: ConsumedMessage) -> dict[str, object]:
-    """A record's key and headers."""
     shown: dict[str, object] = {}
     if message.key is not None:
         shown |= _bytes_json("key", message.key)
@@ -204,9 +201,6 @@ class MessageFormat:
 
     Raises:
         ValueError: a token or an escape is unknown; the text names it, and the known ones.
-
-    Attributes:
-        needs_time: whether it shows when messages were appended.
     """
 
     def __init__(self, template: str, shown: Callable[[bytes], bytes] | None = None) -> None:

@@ -111,7 +111,6 @@ def _run(path: Path, *, check: bool) -> None:
 
 
 def _load(path: Path) -> MirrorConfig:
-    """Read the file, and check the names and filters of topics."""
     config = load_mirror_config(path)
     try:
         Mirror(config)

@@ -70,7 +70,7 @@ def command(
     """
     for name in (group, to_group or group):
         check_node_name("group", name)
-    session = start_session(source, cluster.timeout_seconds, cluster.security)
+    session = start_session(source, cluster.connection)
     try:
         reader = _read(session, group)
     finally:
@@ -116,7 +116,7 @@ def _translate_all(
 
     What is found is removed from `reader.shown`.
     """
-    session, security = cluster.session, cluster.security
+    session, security = cluster.session, cluster.connection.security
     wanted = {shown.rpartition(" ")[0] for shown in reader.shown.values()}
     for topic, known in list_origins(session).items():
         if isinstance(known, InvalidNodeError) or reader.cluster_id in known:

@@ -6,16 +6,15 @@ from hermes.cli.options import (
     BROKER_OPTION,
     JSON_OPTION,
     PARTITION_OPTION,
-    TIMEOUT_OPTION,
     BrokerOption,
+    Connection,
     topic_option,
 )
 from hermes.cli.place_options import TIME
-from hermes.cli.security_options import security_options
+from hermes.cli.security_options import connection_options
 from hermes.cli.terminal import write_json, write_rows, write_table
 from hermes.cli.topic_source import OffsetRange, TopicSource
 from hermes.errors import ClientError
-from hermes.security import ClientSecurity
 
 
 @click.command("offsets", short_help="Show where reading can start.")
@@ -40,8 +39,7 @@ from hermes.security import ClientSecurity
     help="How many offsets to list for a --time.",
 )
 @JSON_OPTION
-@security_options
-@TIMEOUT_OPTION
+@connection_options
 def command(
     broker: BrokerOption,
     topic: str,
@@ -49,11 +47,10 @@ def command(
     time_ms: int | None,
     max_offsets: int,
     as_json: bool,
-    security: ClientSecurity,
-    timeout_seconds: float,
+    connection: Connection,
 ) -> None:
     """Show the earliest and the latest offset of each partition, or the offsets before a time."""
-    with broker.consumer(timeout_seconds, security) as consumer:
+    with broker.consumer(connection) as consumer:
         ranges, exists = TopicSource(consumer, topic, partition).ranges()
         if not exists:
             raise ClientError(f"there is no topic {topic!r} (hermes topics list shows all)")

@@ -1,7 +1,7 @@
 """Options and option types that several commands share."""
 
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import click
 
@@ -22,27 +22,31 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 # -- types --------------------------------------------------------------------------------------
 
 
-class BrokerOption(addresses.BrokerAddress):
-    """A broker's address, and clients of it."""
+class Connection(NamedTuple):
+    security: ClientSecurity
+    timeout_seconds: float
 
+
+class BrokerOption(addresses.BrokerAddress):
     __slots__ = ()
 
-    def consumer(
-        self, timeout_seconds: float, security: ClientSecurity, **settings: Any
-    ) -> SimpleConsumer:
+    def consumer(self, connection: Connection, **settings: Any) -> SimpleConsumer:
         """A consumer of this broker, which the caller closes."""
         return SimpleConsumer(
             self.host,
             self.port,
-            timeout_seconds=timeout_seconds,
-            **security.settings(),
+            timeout_seconds=connection.timeout_seconds,
+            **connection.security.settings(),
             **settings,
         )
 
-    def producer(self, timeout_seconds: float, security: ClientSecurity) -> SyncProducer:
+    def producer(self, connection: Connection) -> SyncProducer:
         """A synchronous producer to this broker, which the caller closes."""
         return SyncProducer(
-            self.host, self.port, timeout_seconds=timeout_seconds, **security.settings()
+            self.host,
+            self.port,
+            timeout_seconds=connection.timeout_seconds,
+            **connection.security.settings(),
         )
 
 

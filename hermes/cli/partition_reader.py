@@ -56,7 +56,6 @@ class PartitionReader:
 
     Attributes:
         offset: where to continue.
-        skipped: how many damaged places were skipped.
     """
 
     def __init__(
@@ -242,7 +241,6 @@ def _times_of(consumer: OffsetReader, chunk: Chunk, retrying: Retrying) -> Seque
 
 
 def _before(messages: list[tuple[Message, int]], start: int, end: int) -> list[tuple[Message, int]]:
-    """The messages that start before an offset."""
     for number, (_, following) in enumerate(messages):
         if start >= end:
             return messages[:number]

@@ -15,8 +15,8 @@ from hermes.cli.options import (
     JSON_OPTION,
     PARTITION_OPTION,
     SIZE,
-    TIMEOUT_OPTION,
     BrokerOption,
+    Connection,
     acks_option,
     any_partition_option,
     compress_option,
@@ -24,14 +24,13 @@ from hermes.cli.options import (
 )
 from hermes.cli.partition_reader import PartitionReader, read_partitions
 from hermes.cli.place_options import PartitionPlace, start_option
-from hermes.cli.security_options import security_options
+from hermes.cli.security_options import connection_options
 from hermes.cli.start_positions import open_readers
 from hermes.cli.terminal import progress, write_json
 from hermes.cli.topic_source import TopicSource
 from hermes.client import SyncProducer
 from hermes.errors import ClientError
 from hermes.protocol import Codec
-from hermes.security import ClientSecurity
 
 _PERCENTILES: Final = (50.0, 95.0, 99.0, 99.9)
 
@@ -43,8 +42,6 @@ def command() -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Load:
-    """What `perf produce` sends."""
-
     topic: str
     partition: int
     messages: int
@@ -87,13 +84,11 @@ class _Load:
 @acks_option("none", "What every request waits for.")
 @compress_option("Compress every request's messages.")
 @JSON_OPTION
-@security_options
-@TIMEOUT_OPTION
+@connection_options
 def produce(
     broker: BrokerOption,
     as_json: bool,
-    security: ClientSecurity,
-    timeout_seconds: float,
+    connection: Connection,
     **load: Any,
 ) -> None:
     """Send generated messages, one request after another.
@@ -101,7 +96,7 @@ def produce(
     With --acks written or flushed the latency of every request is measured too. The clock stops
     when the broker has read everything.
     """
-    with broker.producer(timeout_seconds, security) as producer:
+    with broker.producer(connection) as producer:
         _produce(producer, _Load(**load), as_json)
 
 
@@ -147,8 +142,7 @@ def _generated(load: _Load) -> Iterator[LineBatch]:
     help="How many to read; by default all.",
 )
 @JSON_OPTION
-@security_options
-@TIMEOUT_OPTION
+@connection_options
 def consume(
     broker: BrokerOption,
     topic: str,
@@ -156,11 +150,10 @@ def consume(
     start: PartitionPlace,
     messages: int | None,
     as_json: bool,
-    security: ClientSecurity,
-    timeout_seconds: float,
+    connection: Connection,
 ) -> None:
     """Read a topic to the end that it has now, and check every message."""
-    with broker.consumer(timeout_seconds, security) as consumer:
+    with broker.consumer(connection) as consumer:
         source = TopicSource(consumer, topic, partition)
         readers = open_readers(source, source.ranges()[0], start, to_end=True)
         result = _consume(source, readers, messages)

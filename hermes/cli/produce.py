@@ -15,8 +15,8 @@ from hermes.cli.message_formats import DELIMITER
 from hermes.cli.options import (
     BROKER_OPTION,
     QUIET_OPTION,
-    TIMEOUT_OPTION,
     BrokerOption,
+    Connection,
     acks_option,
     any_partition_option,
     compress_option,
@@ -24,7 +24,7 @@ from hermes.cli.options import (
 )
 from hermes.cli.record_codec import REGISTRY_OPTION, line_encoder, schema_option
 from hermes.cli.retrying import Retrying
-from hermes.cli.security_options import security_options
+from hermes.cli.security_options import connection_options
 from hermes.cli.terminal import note, progress, status
 from hermes.errors import ClientError
 from hermes.protocol import RANDOM_PARTITION, Codec
@@ -75,8 +75,7 @@ _LINGER_SECONDS: Final = 0.005
     help="Where the registry keeps the schema's versions; TOPIC-value unless given.",
 )
 @QUIET_OPTION
-@security_options
-@TIMEOUT_OPTION
+@connection_options
 @click.option(
     "--delivery-timeout",
     "delivery_seconds",
@@ -101,8 +100,7 @@ def command(
     registry_url: str | None,
     subject: str | None,
     quiet: bool,
-    security: ClientSecurity,
-    timeout_seconds: float,
+    connection: Connection,
     delivery_seconds: float,
     path: str,
 ) -> None:
@@ -119,11 +117,13 @@ def command(
     if key_delimiter is not None and partition != RANDOM_PARTITION:
         raise click.UsageError("--partition and --key-delimiter exclude each other")
     acks_given = ctx.get_parameter_source("acks_name") is not click.core.ParameterSource.DEFAULT
-    encoding = _encoding(schema_path, registry_url, security, topic, subject, delivery_seconds)
+    encoding = _encoding(
+        schema_path, registry_url, connection.security, topic, subject, delivery_seconds
+    )
     with (
         _opened(path) as descriptor,
         encoding as encode,
-        broker.producer(timeout_seconds, security) as producer,
+        broker.producer(connection) as producer,
     ):
         acks = choose_acks(producer, acks_name, is_required=acks_given)
         retrying = Retrying(delivery_seconds, quiet=quiet)
@@ -179,7 +179,6 @@ def _batches(descriptor: int, sender: BatchSender, delimiter: bytes) -> Iterator
 
 @contextmanager
 def _opened(path: str) -> Iterator[int]:
-    """The descriptor to read lines from."""
     if path == "-":
         yield sys.stdin.fileno()
         return

@@ -12,8 +12,6 @@ class Pace:
 
     Args:
         messages_per_second, bytes_per_second: above 0, the latter of payloads; None for no limit.
-        sleep: pauses for seconds.
-        seconds: a monotonic clock.
     """
 
     def __init__(
@@ -49,7 +47,6 @@ class Pace:
             start = end
 
     def _cost(self, payload: bytes) -> float:
-        """How long a message takes, in seconds."""
         by_count = 0.0 if self._rate is None else 1 / self._rate
         by_size = 0.0 if self._byte_rate is None else len(payload) / self._byte_rate
         return max(by_count, by_size)

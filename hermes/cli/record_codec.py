@@ -93,12 +93,8 @@ class RecordDecoder:
     """Replaces payloads by their values, as JSON.
 
     Args:
-        read: converts a payload to JSON.
         skip_corrupt: whether what can't be read is skipped, with a note, or ends the reading.
         report: called with a line for each message that is skipped.
-
-    Attributes:
-        skipped: how many were.
     """
 
     def __init__(
@@ -168,7 +164,6 @@ def record_decoder(
     Args:
         schema_path: a file with an Avro schema to resolve records to; None for the writer's.
         retry_seconds: how long to wait for the registry; None for ever.
-        skip_corrupt: see `RecordDecoder`.
 
     Raises:
         HermesError: the schema is invalid.

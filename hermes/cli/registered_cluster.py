@@ -9,14 +9,14 @@ import click
 from click.core import ParameterSource
 
 from hermes.cli.options import (
-    TIMEOUT_OPTION,
     BrokerOption,
+    Connection,
     broker_option,
     option_type,
     parse_broker,
     zookeeper_option,
 )
-from hermes.cli.security_options import security_options
+from hermes.cli.security_options import connection_options
 from hermes.cli.terminal import note
 from hermes.client import LATEST, FetchRequest, SimpleConsumer
 from hermes.client.kafka_groups import UNANSWERED, KafkaGroups
@@ -26,28 +26,27 @@ from hermes.coordination.layout import BrokerNode, BrokerPartition, check_node_n
 from hermes.coordination.sessions import Session
 from hermes.errors import ClientError, GroupActiveError, HermesError, NoCoordinationError
 from hermes.protocol import MetadataRequest
-from hermes.security import ClientSecurity
 
 
 class NotRegisteredError(HermesError):
     """Coordination doesn't list the broker that a partition is on."""
 
 
-def start_session(connect: str, timeout_seconds: float, security: ClientSecurity) -> Session:
+def start_session(connect: str, connection: Connection) -> Session:
     """Connect to ZooKeeper; the caller stops the session. Stderr says when that takes a while.
 
     Args:
         connect: as `zookeeper_connect`.
-        timeout_seconds: how long to try, and, from a second on, the session's timeout.
+        connection: its timeout is how long to try, and, from a second on, the session's.
 
     Raises:
         HermesError: nothing answers there, or refuses; nothing remains.
     """
     session = Session(
         connect,
-        session_timeout_seconds=max(timeout_seconds, 1.0),
-        connection_timeout_seconds=timeout_seconds,
-        security=security,
+        session_timeout_seconds=max(connection.timeout_seconds, 1.0),
+        connection_timeout_seconds=connection.timeout_seconds,
+        security=connection.security,
     )
     session.start(note)
     return session
@@ -61,14 +60,11 @@ class RegisteredCluster:
 
     Attributes:
         connect: as `zookeeper_connect`.
-        security: for ZooKeeper and for brokers.
-        timeout_seconds: of each answer.
     """
 
-    def __init__(self, zookeeper: str, timeout_seconds: float, security: ClientSecurity) -> None:
+    def __init__(self, zookeeper: str, connection: Connection) -> None:
         self.connect = zookeeper
-        self.security = security
-        self.timeout_seconds = timeout_seconds
+        self.connection = connection
         self._consumers: dict[int, SimpleConsumer] = {}
         self._counting: dict[tuple[int, str], bool] = {}
         self._silent: dict[int, HermesError] = {}
@@ -76,7 +72,7 @@ class RegisteredCluster:
 
     @cached_property
     def session(self) -> Session:
-        session = start_session(self.connect, self.timeout_seconds, self.security)
+        session = start_session(self.connect, self.connection)
         self._stack.callback(session.stop)
         return session
 
@@ -94,9 +90,7 @@ class RegisteredCluster:
                     f"broker {broker_id} is not registered: it is down, or gone for good"
                 )
             broker = BrokerOption(node.host, node.port)
-            self._consumers[broker_id] = self._stack.enter_context(
-                broker.consumer(self.timeout_seconds, self.security)
-            )
+            self._consumers[broker_id] = self._stack.enter_context(broker.consumer(self.connection))
         return self._consumers[broker_id]
 
     def latest(self, topic: str, partition: BrokerPartition) -> int:
@@ -169,7 +163,8 @@ def group_options(command: Callable[..., Any]) -> Callable[..., Any]:
                 ) from error
         options.pop("zookeeper")
         options.pop("broker")
-        groups = KafkaGroups([kafka], options.pop("timeout_seconds"), options.pop("security"))
+        connection: Connection = options.pop("connection")
+        groups = KafkaGroups([kafka], connection.timeout_seconds, connection.security)
         click.get_current_context().call_on_close(groups.close)
         return command(*args, cluster=None, kafka=groups, **options)
 
@@ -197,11 +192,11 @@ def kafka_groups_of(cluster: RegisteredCluster) -> "KafkaGroups | None":
     places = [
         (each.host, each.port)
         for broker in listeners.values()
-        for each in fitting(broker.kafka, cluster.security)
+        for each in fitting(broker.kafka, cluster.connection.security)
     ]
     if not places:
         return None
-    groups = KafkaGroups(places, cluster.timeout_seconds, cluster.security)
+    groups = KafkaGroups(places, cluster.connection.timeout_seconds, cluster.connection.security)
     click.get_current_context().call_on_close(groups.close)
     return groups
 
@@ -216,7 +211,7 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def _with_options(command: Callable[..., Any]) -> Callable[..., Any]:
     zookeeper = zookeeper_option("ZooKeeper; several servers separated by commas.")
-    return zookeeper(broker_option(required=False)(TIMEOUT_OPTION(security_options(command))))
+    return zookeeper(broker_option(required=False)(connection_options(command)))
 
 
 def _connected(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -226,8 +221,7 @@ def _connected(command: Callable[..., Any]) -> Callable[..., Any]:
         *args: Any,
         zookeeper: str | None,
         broker: BrokerOption | None,
-        timeout_seconds: float,
-        security: ClientSecurity,
+        connection: Connection,
         **options: Any,
     ) -> Any:
         ctx = click.get_current_context()
@@ -240,18 +234,18 @@ def _connected(command: Callable[..., Any]) -> Callable[..., Any]:
         if given["zookeeper"] and given["broker"]:
             raise click.UsageError("-b and -Z exclude each other: a broker knows its ZooKeeper")
         if broker is not None and (zookeeper is None or given["broker"]):
-            zookeeper = coordination_of(broker, timeout_seconds, security)
+            zookeeper = coordination_of(broker, connection)
         assert zookeeper is not None
-        cluster = RegisteredCluster(zookeeper, timeout_seconds, security)
+        cluster = RegisteredCluster(zookeeper, connection)
         ctx.call_on_close(cluster.close)
         return command(*args, cluster=cluster, **options)
 
     return connected
 
 
-def coordination_of(broker: BrokerOption, timeout_seconds: float, security: ClientSecurity) -> str:
+def coordination_of(broker: BrokerOption, connection: Connection) -> str:
     """Ask a broker where its groups are coordinated. Raises HermesError."""
-    with broker.consumer(timeout_seconds, security) as consumer:
+    with broker.consumer(connection) as consumer:
         return consumer.coordination()
 
 

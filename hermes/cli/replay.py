@@ -18,9 +18,9 @@ from hermes.cli.options import (
     PARTITION_OPTION,
     QUIET_OPTION,
     SIZE,
-    TIMEOUT_OPTION,
     TOPIC,
     BrokerOption,
+    Connection,
     acks_option,
     compress_option,
     option_type,
@@ -31,7 +31,7 @@ from hermes.cli.partition_reader import PartitionReader, read_partitions
 from hermes.cli.place_options import BEGINNING, END, START, PartitionPlace, start_option
 from hermes.cli.rate_pacing import Pace
 from hermes.cli.retrying import Retrying
-from hermes.cli.security_options import security_options
+from hermes.cli.security_options import connection_options
 from hermes.cli.start_positions import find_position
 from hermes.cli.stored_topics import StoredTopics
 from hermes.cli.terminal import note, progress, status
@@ -42,7 +42,6 @@ from hermes.client.admin import create_topic
 from hermes.client.conversations import metadata
 from hermes.errors import ClientError, TopicExistsError
 from hermes.protocol import Acks, Codec, CreateTopicRequest, ErrorCode, MetadataRequest
-from hermes.security import ClientSecurity
 
 _MAX_WAIT_MS: Final = 1000
 
@@ -106,8 +105,7 @@ _MAX_WAIT_MS: Final = 1000
 @JSON_OPTION
 @QUIET_OPTION
 @MAX_EXPANDED_OPTION
-@security_options
-@TIMEOUT_OPTION
+@connection_options
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -129,8 +127,7 @@ def command(
     as_json: bool,
     quiet: bool,
     max_expanded_bytes: int,
-    security: ClientSecurity,
-    timeout_seconds: float,
+    connection: Connection,
 ) -> None:
     r"""Copy the messages of a topic, or a range of them, into another topic.
 
@@ -157,13 +154,13 @@ def command(
         raise click.UsageError("--until is end, an offset, or @TIME")
     acks_given = ctx.get_parameter_source("acks_name") is not ParameterSource.DEFAULT
     with ExitStack() as stack:
-        producer = stack.enter_context(broker.producer(timeout_seconds, security))
+        producer = stack.enter_context(broker.producer(connection))
         acks = choose_acks(producer, acks_name, is_required=acks_given)
         if log_dir is not None:
             source = TopicSource(StoredTopics(log_dir), topic, partition)
         else:
             consumer = (other_broker or broker).consumer(
-                timeout_seconds, security, max_expanded_bytes=max_expanded_bytes
+                connection, max_expanded_bytes=max_expanded_bytes
             )
             source = TopicSource(stack.enter_context(consumer), topic, partition)
         plans = _plans(source, start, until, skip_corrupt=skip_corrupt)

@@ -18,8 +18,6 @@ class Retrying:
     Args:
         limit_seconds: how long to retry after the first failure; None for ever, 0 not at all.
         quiet: whether to show no status.
-        sleep: pauses for seconds.
-        seconds: a monotonic clock.
     """
 
     def __init__(

@@ -14,6 +14,7 @@ from typing import Any, Final
 import click
 from click.core import ParameterSource
 
+from hermes.cli.options import TIMEOUT_OPTION, Connection
 from hermes.errors import ConfigError, NotAuthenticatedError
 from hermes.protocol import BrokerMetadata
 from hermes.security import ClientSecurity
@@ -97,6 +98,18 @@ def security_options(
     for option in (password_file, _USER_OPTION, *reversed(_TLS_OPTIONS)):
         decorated = option(decorated)
     return decorated
+
+
+def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options, and --timeout; the command gets a `Connection` as `connection`."""
+
+    @wraps(command)
+    def connecting(
+        *args: Any, security: ClientSecurity, timeout_seconds: float, **more: Any
+    ) -> Any:
+        return command(*args, connection=Connection(security, timeout_seconds), **more)
+
+    return security_options(TIMEOUT_OPTION(connecting))
 
 
 def _security(
@@ -200,5 +213,4 @@ def require_known(answer: BrokerMetadata, address: object) -> BrokerMetadata:
 
 
 def has_terminal() -> bool:
-    """Whether somebody would see a question."""
     return sys.stderr is not None and sys.stderr.isatty()

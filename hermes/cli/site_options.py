@@ -21,8 +21,6 @@ from hermes.web import WebServer, users_guard
 
 
 class SiteOptions(NamedTuple):
-    """Where a site is served, and for whom."""
-
     listen: ListenerConfig
     allow_insecure: bool
     users_file: Path | None

@@ -35,11 +35,7 @@ def require_spark() -> Iterator[None]:
 
 @contextmanager
 def spark_session(master: str, settings: Mapping[str, str]) -> Iterator["SparkSession"]:
-    """Start Spark for the length of a command.
-
-    Raises:
-        HermesError: it can't be started.
-    """
+    """Start Spark for the length of a command. Raises HermesError if it can't."""
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

@@ -14,22 +14,21 @@ from hermes.cli.options import (
     JSON_OPTION,
     MAX_EXPANDED_OPTION,
     QUIET_OPTION,
-    TIMEOUT_OPTION,
     TOPICS_ARGUMENT,
     BrokerOption,
+    Connection,
     option_type,
 )
 from hermes.cli.partition_reader import PartitionReader, read_partitions, with_times
 from hermes.cli.place_options import PartitionPlace
 from hermes.cli.retrying import Retrying
-from hermes.cli.security_options import security_options
+from hermes.cli.security_options import connection_options
 from hermes.cli.start_positions import open_readers
 from hermes.cli.terminal import format_time_ms, note
 from hermes.cli.topic_source import TopicSource
 from hermes.client import SimpleConsumer
 from hermes.errors import ClientError
 from hermes.quoting import printable
-from hermes.security import ClientSecurity
 
 _MAX_WAIT_MS: Final = 10_000
 # Those that can be read on a dark and on a light background.
@@ -100,15 +99,13 @@ _REGEX: Final = option_type(_parse_regex, "regex")
 @JSON_OPTION
 @QUIET_OPTION
 @MAX_EXPANDED_OPTION
-@security_options
-@TIMEOUT_OPTION
+@connection_options
 @TOPICS_ARGUMENT
 def command(
     broker: BrokerOption,
     topics: tuple[str, ...],
     max_expanded_bytes: int,
-    security: ClientSecurity,
-    timeout_seconds: float,
+    connection: Connection,
     **options: Any,
 ) -> None:
     r"""Show the last messages of TOPICs and then new ones as they come, each with where it is.
@@ -122,9 +119,7 @@ def command(
       hermes tail clicks -m 'status=5..' -x bot   errors, but not those of robots
       hermes tail clicks -n 100 -e --json         the last hundred, for a program
     """
-    with broker.consumer(
-        timeout_seconds, security, max_expanded_bytes=max_expanded_bytes
-    ) as consumer:
+    with broker.consumer(connection, max_expanded_bytes=max_expanded_bytes) as consumer:
         _tail(consumer, list(dict.fromkeys(topics)), **options)
 
 
@@ -243,7 +238,6 @@ class _LineFormatter:
         return b"".join([*parts, self._shown(payload[position:])])
 
     def _spans(self, payload: bytes) -> Iterator[tuple[int, int]]:
-        """The matches, in order and without overlaps."""
         spans = sorted(found.span() for each in self._wanted for found in each.finditer(payload))
         position = 0
         for start, end in spans:

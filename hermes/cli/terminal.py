@@ -84,7 +84,6 @@ def write_rows(names: Sequence[str], rows: Sequence[Mapping[str, object]], as_js
 
 
 def write_done(what: str, name: str, as_json: bool) -> None:
-    """Write what was done (`deleted`, `created`) to what."""
     if as_json:
         write_json({what: name})
     else:

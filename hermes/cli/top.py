@@ -16,12 +16,12 @@ import click
 from hermes.cli.exit_codes import EXIT_FAILURE
 from hermes.cli.options import (
     JSON_OPTION,
-    TIMEOUT_OPTION,
     BrokerOption,
+    Connection,
     broker_option,
     zookeeper_option,
 )
-from hermes.cli.security_options import security_options
+from hermes.cli.security_options import connection_options
 from hermes.cli.terminal import (
     format_bytes,
     format_time_ms,
@@ -33,7 +33,6 @@ from hermes.cli.terminal import (
 from hermes.cli.top_samples import LagSample, Sample, TopicSample, TopSampler, lag_rows, topic_rows
 from hermes.errors import HermesError
 from hermes.quoting import printable
-from hermes.security import ClientSecurity
 
 # What the columns beside the names take.
 _FIGURES_WIDTH: Final = 42
@@ -79,8 +78,7 @@ _LEAVE: Final = "\x1b[?25h\x1b[?1049l"
 )
 @click.option("--once", is_flag=True, help="Look once, over one interval, and exit.")
 @JSON_OPTION
-@security_options
-@TIMEOUT_OPTION
+@connection_options
 def command(
     broker: BrokerOption | None,
     zookeeper: str | None,
@@ -89,8 +87,7 @@ def command(
     most_rows: int | None,
     once: bool,
     as_json: bool,
-    security: ClientSecurity,
-    timeout_seconds: float,
+    connection: Connection,
 ) -> None:
     r"""Show which topics grow how fast, and how far groups are behind, until q or Ctrl-C.
 
@@ -110,9 +107,7 @@ def command(
     if broker is None and not zookeeper:
         raise click.UsageError("missing option '-b' / '--broker', or '-Z' / '--zookeeper'")
     named = str(broker) if broker is not None else str(zookeeper)
-    with closing(
-        TopSampler(broker, zookeeper, timeout_seconds, security, groups, interval_seconds)
-    ) as sampler:
+    with closing(TopSampler(broker, zookeeper, connection, groups, interval_seconds)) as sampler:
         first = sampler.take(time.monotonic())
         if sys.stdout.isatty() and not (once or as_json):
             with _screen() as keys:

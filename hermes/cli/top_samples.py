@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from hermes.cli.options import BrokerOption
+from hermes.cli.options import BrokerOption, Connection
 from hermes.cli.parallel_requests import ParallelRequests
 from hermes.cli.registered_cluster import start_session
 from hermes.client import SimpleConsumer
@@ -21,7 +21,6 @@ from hermes.errors import (
     HermesError,
 )
 from hermes.protocol import BrokerMetadata
-from hermes.security import ClientSecurity
 
 _Place = tuple[str, BrokerPartition]
 
@@ -36,12 +35,9 @@ class Sample:
         seconds: when, on a monotonic clock.
         ends: the high watermark of each partition, by topic, broker and number.
         sizes: the bytes of each partition, likewise.
-        partition_counts: of each topic, over all brokers.
         offsets: by group and partition.
-        members: how many each group has.
         counting: the topics whose offsets count messages, not bytes.
         answered, unanswered: the ids of the brokers that were asked.
-        faults: what could not be found out.
     """
 
     seconds: float
@@ -95,7 +91,6 @@ class TopSampler:
     Args:
         broker: the one to look at; None for all that are registered in ZooKeeper.
         zookeeper: where they are registered; None to ask the broker.
-        timeout_seconds: for connecting to ZooKeeper, and for each request.
         groups: which to look at; empty for all.
         patience_seconds: how long a sample waits for late brokers. They are left out of it, and
             of the next ones until they answer.
@@ -105,15 +100,13 @@ class TopSampler:
         self,
         broker: BrokerOption | None,
         zookeeper: str | None,
-        timeout_seconds: float,
-        security: ClientSecurity,
+        connection: Connection,
         groups: Sequence[str] = (),
         patience_seconds: float = 2.0,
     ) -> None:
         self._broker = broker
         self._zookeeper = zookeeper
-        self._timeout = timeout_seconds
-        self._security = security
+        self._connection = connection
         self._groups = groups
         self._requests = ParallelRequests(patience_seconds)
         self._consumers: dict[BrokerOption, SimpleConsumer] = {}
@@ -179,7 +172,7 @@ class TopSampler:
 
     def _question(self, address: BrokerOption) -> Callable[[], BrokerMetadata]:
         if address not in self._consumers:
-            self._consumers[address] = address.consumer(self._timeout, self._security)
+            self._consumers[address] = address.consumer(self._connection)
         return self._consumers[address].metadata
 
     def _opened(self) -> Session:
@@ -188,7 +181,7 @@ class TopSampler:
             if connect is None:
                 assert self._broker is not None
                 connect = self._consumers[self._broker].coordination()
-            self._session = start_session(connect, self._timeout, self._security)
+            self._session = start_session(connect, self._connection)
         return self._session
 
     def _ask_coordination(self, sample: Sample) -> None:

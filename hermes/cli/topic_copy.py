@@ -19,8 +19,6 @@ Sorted: TypeAlias = tuple[tuple[str, int], list[tuple[bytes, int]], list[Message
 
 
 class CopyPlan(NamedTuple):
-    """The range of a partition to copy."""
-
     reader: PartitionReader
     start: int
     end: int

@@ -10,13 +10,13 @@ import click
 from hermes.cli.options import (
     BROKER_OPTION,
     JSON_OPTION,
-    TIMEOUT_OPTION,
     TOPICS_ARGUMENT,
     YES_OPTION,
     BrokerOption,
+    Connection,
     option_type,
 )
-from hermes.cli.security_options import security_options
+from hermes.cli.security_options import connection_options
 from hermes.cli.terminal import (
     confirm,
     format_bytes,
@@ -30,7 +30,6 @@ from hermes.client import SimpleConsumer
 from hermes.config.kinds import MAX_PARTITIONS
 from hermes.errors import ClientError, TopicExistsError
 from hermes.protocol import ErrorCode, MetadataRequest, TopicMetadata, error_for
-from hermes.security import ClientSecurity
 
 _RESET_ALL: Final = "all"
 
@@ -68,8 +67,7 @@ def command() -> None:
 @command.command("create", short_help="Create topics with settings of their own.")
 @BROKER_OPTION
 @JSON_OPTION
-@security_options
-@TIMEOUT_OPTION
+@connection_options
 @_PARTITIONS_OPTION
 @_SET_OPTION
 @click.option(
@@ -81,8 +79,7 @@ def command() -> None:
 def create(
     broker: BrokerOption,
     as_json: bool,
-    security: ClientSecurity,
-    timeout_seconds: float,
+    connection: Connection,
     partitions: int | None,
     settings: tuple[tuple[str, str], ...],
     if_not_exists: bool,
@@ -95,7 +92,7 @@ def create(
 
     Example: hermes topics create -b localhost --partitions 8 --set retention_time=30d clicks
     """
-    with _connected(broker, timeout_seconds, security, "create a topic") as consumer:
+    with _connected(broker, connection, "create a topic") as consumer:
         for topic in dict.fromkeys(topics):
             done = "created"
             try:
@@ -110,8 +107,7 @@ def create(
 @command.command("alter", short_help="Change settings of topics.")
 @BROKER_OPTION
 @JSON_OPTION
-@security_options
-@TIMEOUT_OPTION
+@connection_options
 @_PARTITIONS_OPTION
 @_SET_OPTION
 @click.option(
@@ -124,8 +120,7 @@ def create(
 def alter(
     broker: BrokerOption,
     as_json: bool,
-    security: ClientSecurity,
-    timeout_seconds: float,
+    connection: Connection,
     partitions: int | None,
     settings: tuple[tuple[str, str], ...],
     reset: tuple[str, ...],
@@ -139,7 +134,7 @@ def alter(
     given = _given(partitions, settings)
     if not given and not reset:
         raise click.UsageError("nothing to alter: give --partitions, --set or --reset")
-    with _connected(broker, timeout_seconds, security, "alter a topic") as consumer:
+    with _connected(broker, connection, "alter a topic") as consumer:
         for topic in dict.fromkeys(topics):
             consumer.alter_topic(topic, given, None if _RESET_ALL in reset else reset)
             write_done("altered", topic, as_json)
@@ -152,17 +147,14 @@ def _given(partitions: int | None, settings: tuple[tuple[str, str], ...]) -> dic
 @command.command("list")
 @BROKER_OPTION
 @JSON_OPTION
-@security_options
-@TIMEOUT_OPTION
-def list_(
-    broker: BrokerOption, as_json: bool, security: ClientSecurity, timeout_seconds: float
-) -> None:
+@connection_options
+def list_(broker: BrokerOption, as_json: bool, connection: Connection) -> None:
     """List the topics of a broker.
 
     Of a topic with the format `kafka` a broker of a cluster has some partitions: these are counted,
     and a note on stderr says so.
     """
-    with _connected(broker, timeout_seconds, security, "list its topics") as consumer:
+    with _connected(broker, connection, "list its topics") as consumer:
         topics = sorted(consumer.metadata().topics, key=lambda each: each.topic)
         rows = [(each.topic, len(each.numbers), _size_bytes(each)) for each in topics]
         _note_shares(consumer, broker, topics)
@@ -177,15 +169,13 @@ def list_(
 @command.command("describe", short_help="Show the partitions or settings of topics.")
 @BROKER_OPTION
 @JSON_OPTION
-@security_options
-@TIMEOUT_OPTION
+@connection_options
 @click.option("--settings", is_flag=True, help="Show settings, and where each comes from.")
 @TOPICS_ARGUMENT
 def describe(
     broker: BrokerOption,
     as_json: bool,
-    security: ClientSecurity,
-    timeout_seconds: float,
+    connection: Connection,
     settings: bool,
     topics: tuple[str, ...],
 ) -> None:
@@ -194,10 +184,10 @@ def describe(
     Partitions that were never written to have no offsets.
     """
     if settings:
-        with _connected(broker, timeout_seconds, security, "describe settings") as consumer:
+        with _connected(broker, connection, "describe settings") as consumer:
             _describe_settings(consumer, as_json, topics)
         return
-    with _connected(broker, timeout_seconds, security, "describe a topic") as consumer:
+    with _connected(broker, connection, "describe a topic") as consumer:
         described = consumer.metadata(list(dict.fromkeys(topics))).topics
         for each in described:
             _check_exists(each)
@@ -214,15 +204,13 @@ def describe(
 @command.command("delete", short_help="Delete topics and their messages.")
 @BROKER_OPTION
 @JSON_OPTION
-@security_options
-@TIMEOUT_OPTION
+@connection_options
 @YES_OPTION
 @TOPICS_ARGUMENT
 def delete(
     broker: BrokerOption,
     as_json: bool,
-    security: ClientSecurity,
-    timeout_seconds: float,
+    connection: Connection,
     yes: bool,
     topics: tuple[str, ...],
 ) -> None:
@@ -232,7 +220,7 @@ def delete(
 
     All are looked up, and asked about, before the first is deleted.
     """
-    with _connected(broker, timeout_seconds, security, "delete a topic") as consumer:
+    with _connected(broker, connection, "delete a topic") as consumer:
         for name in dict.fromkeys(topics):
             (described,) = consumer.metadata([name]).topics
             _check_exists(described)
@@ -262,10 +250,10 @@ def _describe_settings(consumer: SimpleConsumer, as_json: bool, topics: tuple[st
 
 @contextmanager
 def _connected(
-    broker: BrokerOption, timeout_seconds: float, security: ClientSecurity, purpose: str
+    broker: BrokerOption, connection: Connection, purpose: str
 ) -> Iterator[SimpleConsumer]:
     """A consumer, once its broker supports what the command is for."""
-    with broker.consumer(timeout_seconds, security) as consumer:
+    with broker.consumer(connection) as consumer:
         if not consumer.supports(MetadataRequest.TYPE):
             raise ClientError(
                 f"{broker} is a broker of Kafka 0.7, which can't {purpose}; its topics are "

@@ -22,8 +22,6 @@ class _Address(NamedTuple):
     """What an endpoint occupies.
 
     Attributes:
-        setting: where the endpoint comes from.
-        text: the endpoint string.
         port: a TCP port that is not 0, or a UNIX socket's path.
         interface: "" for all of them.
     """

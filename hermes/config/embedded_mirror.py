@@ -62,7 +62,6 @@ class EmbeddedMirror:
         return json.dumps({**defaults, **settings}).encode()
 
     def relative_to(self, base: Path) -> "EmbeddedMirror":
-        """The same, with relative paths resolved."""
         values = json.loads(self.settings)
         listeners = values.get("http_listen")
         for each in listeners if isinstance(listeners, list) else [listeners]:

@@ -59,7 +59,6 @@ class TlsConfig:
     principal: str = "CN"
 
     def relative_to(self, base: Path) -> "TlsConfig":
-        """The same, with relative paths resolved."""
         return replace(
             self,
             certificate=base / self.certificate,
@@ -128,7 +127,6 @@ class ListenerConfig:
         return match[1].strip("[]"), int(match[2]) if match[2] else None
 
     def relative_to(self, base: Path) -> "ListenerConfig":
-        """The same, with relative paths resolved."""
         return self if self.tls is None else replace(self, tls=self.tls.relative_to(base))
 
 

@@ -68,7 +68,6 @@ class MirrorClusterAddress:
     own: OwnBroker | None = None
 
     def relative_to(self, base: Path) -> "MirrorClusterAddress":
-        """The same, with relative paths resolved."""
         return replace(self, connect_as=self.connect_as and self.connect_as.relative_to(base))
 
     def with_password(self) -> "MirrorClusterAddress":

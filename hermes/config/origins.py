@@ -18,11 +18,8 @@ class OriginatedSetting(NamedTuple):
     """A setting in force.
 
     Attributes:
-        name: its key in broker.yaml.
-        value: as in broker.yaml.
         origin: `DEFAULT`, `FILE`, `TOPIC_ENTRY` (its topic's own, there), `ALTERED`, or `ALWAYS`
             where nothing else is possible.
-        is_live: whether it can be changed while the broker runs.
     """
 
     name: str

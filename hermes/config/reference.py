@@ -185,7 +185,6 @@ machines reach needs TLS and authentication ([security.md](security.md)).
 
 
 def reference() -> str:
-    """The contents of docs/configuration.md."""
     parts = [_INTRODUCTION]
     sections = dict.fromkeys(setting.section for setting in BROKER_SETTINGS.values())
     for section in sections:

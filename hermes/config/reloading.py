@@ -22,8 +22,6 @@ class SettingChange(NamedTuple):
 
     Attributes:
         name: the setting's key; with dots for a topic's (`topics.clicks.retention_time`).
-        before: what the broker ran with.
-        after: what broker.yaml says.
         left_because: why it stays as it was; empty if it has changed.
     """
 

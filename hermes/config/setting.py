@@ -40,7 +40,6 @@ class Setting:
     Attributes:
         doc: one sentence or two for the reference.
         section: its heading there; empty for a topic's.
-        replaces: the Kafka 0.7 keys that it replaces.
         key: the name in broker.yaml, unless it is the attribute's without `_ms`.
         is_live: whether it can be changed while the broker runs, by reading broker.yaml again.
         attribute: the field's name; this and the following are filled in when the table is read.

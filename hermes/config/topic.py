@@ -162,7 +162,6 @@ class TopicConfig(SimpleNamespace):
         vars(self).update(given)
 
     def given(self) -> dict[str, Any]:
-        """The values that broker.yaml gives, by attribute."""
         return {name: value for name, value in vars(self).items() if value is not UNSET}
 
 

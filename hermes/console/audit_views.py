@@ -32,7 +32,6 @@ class TierRow:
     Attributes:
         tier: who counted.
         against: the tier that it is compared with.
-        states: how many windows are in which state.
         missing: for certain.
         doubled: messages that are there once too often.
         since_ms: the first window that differs; None if none does.
@@ -58,8 +57,6 @@ class AuditView:
         hidden: how many more windows there are.
         losses: ranges that can't be counted.
         totals: of messages without a stamp.
-        unavailable: what couldn't be read.
-        is_reading: whether more is left to read.
     """
 
     rows: tuple[TierRow, ...]

@@ -29,7 +29,6 @@ class ReadCache:
     Args:
         seconds: how long a value is fresh.
         stale_seconds: how old a value may be that is shown while a new one is computed.
-        clock: monotonic, in seconds.
     """
 
     def __init__(

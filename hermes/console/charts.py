@@ -31,10 +31,8 @@ class Chart:
     Attributes:
         key: unique within its page.
         now: the last value, for people; a dash before there is one.
-        top: the value at the upper edge.
         since: how long ago the left edge is.
         line: an SVG path; empty before there are two points.
-        area: the path of the area below it.
     """
 
     key: str
@@ -57,9 +55,7 @@ def draw(
     """Draw a number's history.
 
     Args:
-        key: unique within the page.
         at: the time of the right edge, monotonic, in seconds.
-        text: formats a value.
     """
     runs = _runs(history, at)
     first = runs[0][0][0] if runs else at

@@ -82,7 +82,6 @@ class ClusterClient:
     Args:
         broker: a broker's address; None if `zookeeper` is given.
         zookeeper: where brokers register; empty to ask the broker.
-        clock: monotonic, in seconds.
         security: for the given broker, and for all else unless the next two say otherwise.
         elsewhere: makes the security for other brokers; may block, and raise HermesError.
         coordination: makes the ZooKeeper address (empty for none) and its security; likewise.
@@ -232,7 +231,6 @@ class ClusterClient:
         return found
 
     def elsewhere(self) -> ClientSecurity:
-        """The security for brokers other than the given one."""
         return self._elsewhere()
 
     @property

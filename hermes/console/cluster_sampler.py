@@ -26,10 +26,8 @@ class TopicRow:
     """One topic, over all brokers.
 
     Attributes:
-        partitions: how many it has.
         rate: bytes written per second, by sizes where offsets count messages; None while it isn't
             known.
-        brokers: how many have it.
     """
 
     name: str
@@ -46,9 +44,7 @@ class ClusterView:
     Attributes:
         at: monotonic, in seconds.
         brokers: also those that don't answer.
-        topics: by name.
         rate: bytes written per second by all; None while it isn't known.
-        charts: of the rate and of the size.
         faults: entries of coordination that can't be parsed.
         pause_ms: the time until a page may refresh.
     """

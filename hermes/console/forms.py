@@ -38,17 +38,12 @@ class Form:
 
     @classmethod
     def refused(cls, request: PageRequest, error: Exception) -> "Form":
-        """The form as it was sent, with an error."""
         name = error.name if isinstance(error, FieldError) else WHOLE
         return cls(request.form, {name: str(error)})
 
 
 def typed(request: PageRequest, name: str, most: int = 1000) -> str:
-    """A field, stripped.
-
-    Raises:
-        FieldError: it is too long.
-    """
+    """A field, stripped. Raises FieldError if it is too long."""
     text = request.form.get(name, "").strip()
     if len(text) > most:
         raise FieldError(name, f"It is longer than {most:,} characters.")

@@ -51,7 +51,6 @@ class GroupChanger(Protocol):
 
         Args:
             topic: one of the group's topics; empty for all.
-            place: where to continue.
             sees: whether a topic is visible; the others are left as they are.
 
         Raises:

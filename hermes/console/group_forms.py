@@ -82,7 +82,6 @@ def _reset(sources: Sources, request: PageRequest, name: str) -> PageResponse:
 
 
 def _shown_changes(text: str) -> list[OffsetChange]:
-    """The changes that a preview has shown, from the form."""
     try:
         given = json.loads(text)
         changes = [

@@ -45,24 +45,16 @@ _PAGE_SECONDS: Final = 0.25
 
 @dataclass(frozen=True, slots=True)
 class _GroupSample:
-    """What the last look at a group found."""
-
     concerns: tuple[str, ...] = ()
     lags: Mapping[str, Lag] = field(default_factory=dict)
     members: int = 0
 
     def lag(self, sees: Callable[[str], bool]) -> Lag:
-        """Its lag in the visible topics."""
         return sum((lag for topic, lag in self.lags.items() if sees(topic)), Lag({}))
 
 
 class GroupReader:
-    """Reads groups of one kind. Methods may block, and may be called in any thread.
-
-    Args:
-        source: reads what coordination has.
-        clock: monotonic, in seconds.
-    """
+    """Reads groups of one kind. Methods may block, and may be called in any thread."""
 
     def __init__(
         self,

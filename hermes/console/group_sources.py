@@ -31,7 +31,6 @@ class GroupPartition:
         name: `BROKER-NUMBER`, or Kafka's number where the place isn't known.
         offset: what is stored; None if nothing is, or nothing that can be parsed.
         owner: the stream, or the member, that owns it; empty for none.
-        member: the name of the owning member.
         number: Kafka's number, of groups of Kafka's clients.
     """
 
@@ -133,7 +132,6 @@ def _member(name: str, wanted: object, owns: int) -> MemberRow:
 
 
 def _wants(wanted: Subscription) -> str:
-    """A subscription for people."""
     if wanted.topic_filter is not None:
         but = "" if isinstance(wanted.topic_filter, Whitelist) else "all but "
         regex = printable(wanted.topic_filter.regex, 200)

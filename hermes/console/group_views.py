@@ -88,9 +88,7 @@ class MemberRow:
 
     Attributes:
         name: its consumer id.
-        wants: its subscription, for people.
         owns: how many partitions it owns.
-        topics: those that it names.
         has_filter: whether it subscribes by a pattern.
     """
 
@@ -110,7 +108,6 @@ class LagRow:
         offset: what is stored; None if nothing is, or nothing that can be parsed.
         earliest, end: None where they aren't known.
         owner: the stream, or the member, that owns it; empty for none.
-        member: the name of the owning member.
         counts_messages: whether offsets do, not bytes.
         label: the partition for people.
     """
@@ -149,11 +146,9 @@ class GroupView:
     """A group.
 
     Attributes:
-        rows: the partitions that it reads, or has read.
         charts: its lag while somebody watched, in bytes and in messages; empty where it may not be
             shown.
         faults: what can't be parsed or found out.
-        kind: one of `KINDS`.
         protocol: of Kafka's groups, `classic` or `consumer`.
     """
 
@@ -188,7 +183,6 @@ class Lag:
 
     Attributes:
         by_unit: the known lags, by whether they count messages.
-        partitions: how many there are.
         uncommitted: how many have no committed offset.
         unknown: how many others have no known lag.
     """
@@ -238,11 +232,7 @@ class Lag:
 
 @dataclass(frozen=True, slots=True)
 class TopicLag:
-    """A group's lag in one topic.
-
-    Attributes:
-        kind: one of `KINDS`.
-    """
+    """A group's lag in one topic. `kind`: one of `KINDS`."""
 
     group: str
     lag: Lag

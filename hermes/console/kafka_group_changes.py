@@ -11,8 +11,6 @@ from hermes.errors import HermesError
 
 
 class KafkaGroupChanger:
-    """Changes groups of Kafka's current clients."""
-
     def __init__(self, cluster: ClusterClient, cache: ReadCache) -> None:
         self._cluster = cluster
         self._cache = cache

@@ -44,11 +44,7 @@ class TailUpdate:
 
 
 def parse_places(text: str) -> dict[str, int]:
-    """Parse `0-0:123,0-1:456`.
-
-    Raises:
-        InputError: it is something else.
-    """
+    """Parse `0-0:123,0-1:456`. Raises InputError for anything else."""
     places: dict[str, int] = {}
     for each in text.split(",") if text else ():
         name, _, digits = each.partition(":")

@@ -34,7 +34,6 @@ class LoginLimit:
     """Limits the tries of a password. Thread-safe.
 
     Args:
-        clock: monotonic, in seconds.
         checks: how many passwords are checked at once, each of another client.
         waiting: how many more may wait for that.
     """

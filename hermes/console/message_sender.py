@@ -129,11 +129,7 @@ class MessageSender:
 
 
 def check_json(payload: bytes) -> None:
-    """Check that a payload is one JSON value.
-
-    Raises:
-        FieldError: says where it isn't.
-    """
+    """Check that a payload is one JSON value. Raises FieldError if not, and says where."""
     try:
         json.loads(payload, parse_constant=_no_constant)
     except json.JSONDecodeError as error:

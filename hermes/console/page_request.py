@@ -56,11 +56,7 @@ class PageRequest:
         return theme if theme in ("light", "dark") else ""
 
     def text(self, name: str, default: str = "") -> str:
-        """A query parameter, stripped.
-
-        Raises:
-            InputError: it is too long.
-        """
+        """A query parameter, stripped. Raises InputError if it is too long."""
         value = self.query.get(name, default).strip()
         if len(value) > _MOST_TEXT:
             raise InputError(f"{name} is longer than {_MOST_TEXT:,} characters")

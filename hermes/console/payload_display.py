@@ -34,7 +34,6 @@ class DisplayedValue:
 
     Attributes:
         kind: the format that it is shown in, one of `FORMATS` but `auto`.
-        summary: its beginning, in one line.
         text: all of it, or its beginning.
         left_out: how many characters (of a hex dump, bytes) were cut off `text`.
         problem: why it isn't shown as asked for; empty when it is.
@@ -107,13 +106,11 @@ class ValueReader:
             raise EncodingError(f"the payload is not JSON: {error}") from error
 
     def _is_record(self, payload: bytes) -> bool:
-        """Whether to ask the registry about a payload."""
         if self._records is None:
             return False
         return self._how == "avro" or (self._how == "auto" and is_framed(payload))
 
     def show(self, payload: bytes, most: int = LIST_CHARACTERS) -> DisplayedValue:
-        """A payload for people, of at most so many characters."""
         if self._how == "hex":
             return _hex(payload, most)
         if self._how == "text":

@@ -23,7 +23,6 @@ class RegistryRecords:
     """Reads payloads that carry their schema's id. Thread-safe; may block.
 
     Args:
-        clock: monotonic, in seconds.
         name: for people; the URL unless given.
 
     Raises:
@@ -90,7 +89,6 @@ class RegistryRecords:
 
         Args:
             version: of the subject; None for the latest.
-            text: the record.
 
         Raises:
             UnknownSchemaError: there is no such schema.

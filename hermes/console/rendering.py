@@ -50,7 +50,6 @@ class PageRenderer:
         self._environment = environment
 
     def page(self, template: str, **values: Any) -> bytes:
-        """A whole page."""
         return self._environment.get_template(template).render(values).encode()
 
     def pieces(self, template: str, **values: Any) -> Iterator[bytes]:
@@ -77,7 +76,6 @@ def _readable(data: bytes) -> str:
 
 
 def _code(text: str) -> Markup:
-    """Show what is between backticks as code."""
     pieces = text.split("`")
     return Markup("").join(
         Markup("<code>{}</code>").format(piece) if number % 2 else escape(piece)

@@ -18,7 +18,6 @@ class RollingRefresh(Generic[_T]):
     Args:
         look: reads one of them, by name; must not raise.
         every_seconds: how old a value may get.
-        clock: monotonic, in seconds.
     """
 
     def __init__(
@@ -39,7 +38,6 @@ class RollingRefresh(Generic[_T]):
         """Refresh a few more values, the oldest first.
 
         Args:
-            names: all that there are now.
             first: those about to be shown, refreshed before the others.
             seconds: the time limit for `first`.
 

@@ -23,7 +23,6 @@ class Search:
 
     Args:
         topic: as it is now; what is written later is not looked at.
-        partitions: which to search.
     """
 
     def __init__(

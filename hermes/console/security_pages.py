@@ -26,7 +26,6 @@ class UserRow(NamedTuple):
     """A user, without anything that would help to find the password.
 
     Attributes:
-        groups: sorted.
         mechanisms: of SASL; none for users with a certificate only.
     """
 

@@ -126,7 +126,6 @@ class Access:
         password: required where a listener authenticates nobody; None to require none.
         users: those who may log in where a listener authenticates users.
         rights: None where everybody may do everything.
-        clock: monotonic, in seconds.
     """
 
     def __init__(
@@ -196,7 +195,6 @@ class Access:
         )
 
     def token(self, session: str) -> str:
-        """The CSRF token of a session."""
         return hmac.new(self._secret, session.encode(), hashlib.sha256).hexdigest()
 
     # -- passwords ------------------------------------------------------------------------------

@@ -89,7 +89,6 @@ class ConsoleResource(Resource):
     """Serves every path below it. Lives in the reactor's thread.
 
     Args:
-        console: answers requests, in worker threads.
         pool: these threads; stopped with the resource.
     """
 

@@ -58,11 +58,7 @@ class SettingRow:
 
 @dataclass(frozen=True, slots=True)
 class TopicHost:
-    """A broker that can have a new topic.
-
-    Attributes:
-        serves_kafka: whether Kafka's clients can connect.
-    """
+    """A broker that can have a new topic. `serves_kafka`: whether Kafka's clients can connect."""
 
     broker_id: int
     address: ListenAddress
@@ -79,7 +75,6 @@ class TopicChanger:
     # -- what forms show ------------------------------------------------------------------------
 
     def hosts(self) -> list[TopicHost]:
-        """The brokers that can have a new topic, by id."""
         states = [each for each in self._cluster.read(()) if each.supports(CreateTopicRequest.TYPE)]
         kafka = self._kafka_ids(states)
         return [TopicHost(each.broker_id, each.address, each.broker_id in kafka) for each in states]
@@ -218,7 +213,6 @@ def partition_count(topic: TopicView) -> int:
 
 
 def _places(topic: TopicView) -> dict[int, ListenAddress]:
-    """The brokers to ask for a change of a topic."""
     places = dict(topic.addresses)
     return dict(list(places.items())[:1]) if is_shared(topic) else places
 

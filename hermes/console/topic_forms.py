@@ -84,7 +84,6 @@ def _create(sources: Sources, request: PageRequest) -> PageResponse:
 def _wanted_topic(
     request: PageRequest, hosts: Sequence[TopicHost]
 ) -> tuple[str, dict[str, str], Sequence[TopicHost]]:
-    """The name, the settings and the brokers from a form."""
     name = typed(request, _NAME)
     if not name:
         raise FieldError(_NAME, "A topic needs a name.")
@@ -145,7 +144,6 @@ def _settings_page(
 
 
 def _change(sources: Sources, request: PageRequest, name: str) -> PageResponse:
-    """Do what the pressed button is for."""
     topic = sources.topics.topic(name)
     try:
         if "delete" in request.form:

@@ -135,7 +135,6 @@ class TopicView:
         partitions: by broker and number.
         addresses: of the brokers that have it, by id.
         errors: what could not be found out, for people.
-        counts_messages: whether its offsets do, not bytes.
     """
 
     name: str
@@ -156,11 +155,9 @@ class TopicView:
 
     @property
     def largest_bytes(self) -> int:
-        """The size of the largest partition."""
         return max((row.size_bytes for row in self.partitions), default=0)
 
     def partition(self, name: str) -> PartitionRow | None:
-        """The partition of a name or a label."""
         return next((row for row in self.partitions if name in (row.name, row.label)), None)
 
 

@@ -92,7 +92,6 @@ class AccessRule:
     Args:
         principal: a name; `web-*`: those that begin so, `*` alone: all, `anonymous` among them;
             `group:NAME`: the users of a group.
-        operations: what the rule is about.
         topic: a name, a beginning with `*`, or a regular expression of Java's between slashes,
             which the whole name has to match; None unless the rule is about topics.
         group: the same for consumer groups. With neither, the rule is about every topic, every
@@ -164,7 +163,6 @@ class AccessRule:
             return not self.allow
 
     def as_given(self) -> dict[str, Any]:
-        """The rule as broker.yaml has it."""
         is_all = len(self.operations) == len(Operation)
         operations = ["all"] if is_all else [str(e) for e in Operation if e in self.operations]
         given: dict[str, Any] = {"principal": self.principal, "operations": operations}
@@ -199,7 +197,6 @@ def _regex_of(pattern: str) -> str | None:
 
 
 def _name_test(pattern: str) -> Callable[[str], bool]:
-    """Compile a pattern into a test of names."""
     if not pattern:
         raise ValueError("an empty name matches nothing; '*' matches everything")
     regex = _regex_of(pattern)

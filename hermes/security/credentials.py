@@ -115,7 +115,6 @@ class ClientSecurity:
         """Whether this client can use a listener of this kind.
 
         Args:
-            tls: whether the listener uses TLS.
             authentication: "none", "tls" or "scram".
         """
         return tls == self.uses_tls and authentication == self.authentication

@@ -58,7 +58,6 @@ class _RuleSet:
         self._any = _any_of(tuple(str(rule.regex) for rule in self._patterns))
 
     def cover(self, name: str) -> bool:
-        """Whether one of them is about a name."""
         if name in self._names or name.startswith(self._beginnings):
             return True
         if self._any is not None:
@@ -69,7 +68,6 @@ class _RuleSet:
         return any(rule.covers(name) for rule in self._patterns)
 
     def first(self, name: str) -> AccessRule | None:
-        """The first that is about a name."""
         return next((rule for rule in self._rules if rule.covers(name)), None)
 
 
@@ -180,7 +178,6 @@ def explain_decision(
     Args:
         rules: in their order; None where there are none, and everything is allowed.
         source: where they are, for the words.
-        groups: the groups of users that the principal is in.
     """
     if rules is None:
         return AccessDecision(True), "there are no rules: whoever can connect may do everything"

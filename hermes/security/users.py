@@ -203,8 +203,6 @@ class Users:
 
 
 class _UserFileReader:
-    """Parses one file, line by line."""
-
     def __init__(self, source: str) -> None:
         self.by_name: dict[str, User] = {}
         self.comments: dict[str, tuple[str, ...]] = {}

@@ -64,9 +64,6 @@ def _state(found: os.stat_result) -> _State:
 class UsersFile:
     """A users file that may change while it is used. Thread-safe.
 
-    Args:
-        clock: monotonic, in seconds.
-
     Raises:
         ConfigError: it can't be used as it is.
 
@@ -144,7 +141,6 @@ def change_users_file(
 
     Args:
         path: the file; of a link, where it leads to.
-        change: makes the new users of the old ones.
         may_create: whether there need be no file yet.
 
     Raises:

@@ -75,7 +75,6 @@ class Logins:
         revision: equal as long as no user and no password has changed; cheap.
         check: called with an address, a user and a password; fires with None if the password is
             wrong, and slows down guessing.
-        seconds: monotonic.
     """
 
     def __init__(
