@@ -7,9 +7,13 @@ ever with two members. The states are those of Kafka's `CurrentAssignmentBuilder
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from operator import attrgetter
+from typing import Any, Final
 
 from hermes.groups.consumer_values import KeptConsumer, Reconciliation, TopicIdPartition
+
+#: What is kept as it is: all but the partitions.
+_KEPT_FIELDS: Final = attrgetter(*KeptConsumer._fields[:-3])
 
 
 @dataclass(slots=True, eq=False)
@@ -79,24 +83,8 @@ class ConsumerMember:
         return self.state is Reconciliation.STABLE and self.epoch == epoch
 
     def as_kept(self, target: frozenset[TopicIdPartition]) -> KeptConsumer:
-        return KeptConsumer(
-            self.member_id,
-            self.instance_id,
-            self.rack_id,
-            self.client_id,
-            self.client_host,
-            self.rebalance_timeout_ms,
-            self.topics,
-            self.regex,
-            self.matched,
-            self.assignor,
-            self.epoch,
-            self.previous_epoch,
-            self.state,
-            dict(self.assigned),
-            dict(self.revoking),
-            target,
-        )
+        partitions = (dict(self.assigned), dict(self.revoking), target)
+        return KeptConsumer._make((*_KEPT_FIELDS(self), *partitions))
 
     @classmethod
     def from_kept(cls, kept: KeptConsumer, session_end: float) -> "ConsumerMember":

@@ -1,10 +1,9 @@
 """What is asked of the groups that a broker coordinates, whatever the version of the request."""
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IReactorTime
 
 from hermes.groups.consumer_group import ConsumerGroup
 from hermes.groups.consumer_values import (
@@ -12,14 +11,13 @@ from hermes.groups.consumer_values import (
     ConsumerHeartbeat,
     DescribedConsumers,
     HeartbeatResponse,
-    TopicLookup,
 )
 from hermes.groups.expiry import OffsetExpiry
 from hermes.groups.group import Group
 from hermes.groups.group_entry import GroupEntry
-from hermes.groups.local_groups import CoordinatorSettings, LocalGroups
+from hermes.groups.local_groups import LocalGroups
 from hermes.groups.members import protocols_size
-from hermes.groups.offsets import Change, Committed, GroupStore, TopicPartition, offset_bytes
+from hermes.groups.offsets import Change, Committed, TopicPartition, offset_bytes
 from hermes.groups.values import (
     MEMBER_BYTES,
     DescribedGroup,
@@ -45,32 +43,15 @@ class ListedGroup(NamedTuple):
 class GroupCoordinator:
     """The groups of a broker, for its clients. Lives in the reactor's thread.
 
-    Args:
-        store, broker_id, brokers, settings, topics, clock, now_ms, in_thread: see `LocalGroups`.
-
     Attributes:
         local: the groups that this broker coordinates.
         expiry: forgets offsets that are of no use any more.
     """
 
-    def __init__(
-        self,
-        store: GroupStore,
-        broker_id: int,
-        brokers: Callable[[], Collection[int]],
-        settings: Callable[[], CoordinatorSettings],
-        topics: TopicLookup,
-        clock: IReactorTime,
-        now_ms: Callable[[], int],
-        in_thread: "Callable[..., Deferred[Any]]",
-    ) -> None:
-        self._clock = clock
-        self.local = LocalGroups(
-            store, broker_id, brokers, settings, topics, clock, now_ms, in_thread
-        )
-        self.expiry = OffsetExpiry(
-            self.local, topics, lambda: settings().retention_ms, clock, now_ms
-        )
+    def __init__(self, groups: LocalGroups) -> None:
+        self.local = groups
+        self.expiry = OffsetExpiry(groups)
+        self._clock = groups.clock
 
     def begin(self) -> None:
         """Look after groups from now on, also after those that nobody asks for."""

@@ -1,14 +1,11 @@
 """What the groups of a broker forget: offsets that have expired, and those of deleted topics."""
 
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any, Final
 
 from twisted.internet.defer import ensureDeferred
-from twisted.internet.interfaces import IReactorTime
 
 from hermes.groups.consumer_group import ConsumerGroup
-from hermes.groups.consumer_values import TopicLookup
-from hermes.groups.group import Group
 from hermes.groups.group_entry import GroupEntry
 from hermes.groups.local_groups import LocalGroups
 from hermes.groups.offsets import Change, Committed, TopicPartition
@@ -24,39 +21,19 @@ _GATHER_SECONDS: Final = 1.0
 
 
 class OffsetExpiry:
-    """Forgets what is of no use any more. Lives in the reactor's thread.
-
-    Args:
-        groups: the groups.
-        topics: the topics. What was committed of one that is gone is neither shown nor kept, even
-            if nobody was there when it went.
-        retention_ms: tells for how long offsets are kept of which nobody makes use.
-        clock: the reactor, or a test's `Clock`.
-        now_ms: the wall clock, in ms since 1970.
-    """
+    """Forgets what is of no use any more. Lives in the reactor's thread."""
 
     _log = ModuleLogger()
 
-    def __init__(
-        self,
-        groups: LocalGroups,
-        topics: TopicLookup,
-        retention_ms: Callable[[], int],
-        clock: IReactorTime,
-        now_ms: Callable[[], int],
-    ) -> None:
+    def __init__(self, groups: LocalGroups) -> None:
         self._groups = groups
-        self._topics = topics
-        self._retention_ms = retention_ms
-        self._clock = clock
-        self._now_ms = now_ms
         self._gone: dict[str, int] = {}  # deleted topics, and when: their offsets are to go
         self._check: Any = None
         self._gathering: Any = None
         self._is_stopped = False
 
     def begin(self) -> None:
-        self._check = self._clock.callLater(_EXPIRY_SECONDS, self._begin_expiry)
+        self._check = self._groups.clock.callLater(_EXPIRY_SECONDS, self._begin_expiry)
 
     def stop(self) -> None:
         self._is_stopped = True
@@ -86,11 +63,8 @@ class OffsetExpiry:
                 await self._expire(entry)
 
     async def _expire(self, entry: GroupEntry) -> None:
-        group = entry.group
-        expired = _expired(
-            group, entry.offsets, entry.empty_ms, self._now_ms(), self._retention_ms()
-        )
-        gone = set(expired)
+        group, retention_ms = entry.group, self._groups.settings().retention_ms
+        gone = set(_expired(entry, self._groups.now_ms(), retention_ms))
         self._groups.counts.expired += len(gone)
         gone |= entry.offsets.keys() - self.shown(entry).keys()
         is_idle = group.state is State.EMPTY and not group.pending and not entry.busy
@@ -106,7 +80,7 @@ class OffsetExpiry:
             partition: committed
             for partition, committed in entry.offsets.items()
             if committed.topic_id is None
-            or not self._topics.is_gone(partition.topic, committed.topic_id)
+            or not self._groups.topics.is_gone(partition.topic, committed.topic_id)
         }
 
     def topic_gone(self, topic: str) -> None:
@@ -116,8 +90,8 @@ class OffsetExpiry:
         each group written: those of about a second are forgotten together.
         """
         if not self._gone and not self._is_stopped:
-            self._gathering = self._clock.callLater(_GATHER_SECONDS, self._begin_forgetting)
-        self._gone[topic] = self._now_ms()
+            self._gathering = self._groups.clock.callLater(_GATHER_SECONDS, self._begin_forgetting)
+        self._gone[topic] = self._groups.now_ms()
 
     def _begin_forgetting(self) -> None:
         gone, self._gone = self._gone, {}
@@ -143,13 +117,7 @@ class OffsetExpiry:
                 await self._groups.write(entry, change)
 
 
-def _expired(
-    group: Group | ConsumerGroup,
-    offsets: Mapping[TopicPartition, Committed],
-    empty_ms: int,
-    now_ms: int,
-    retention_ms: int,
-) -> Iterable[TopicPartition]:
+def _expired(entry: GroupEntry, now_ms: int, retention_ms: int) -> Iterable[TopicPartition]:
     """Find the offsets of a group that are of no use any more; Kafka's rules.
 
     Those of a group without members count from when it has lost the last one; those of consumers
@@ -157,15 +125,16 @@ def _expired(
     While a group rebalances none expires, nor does any of a group that isn't one of consumers. The
     offsets of a consumer group (KIP-848) always count from their commit.
     """
+    group = entry.group
     if isinstance(group, ConsumerGroup) or group.protocol_type is None:
         since = None
     elif group.state is State.EMPTY:
-        since = empty_ms
+        since = entry.empty_ms
     elif group.state is State.STABLE and group.protocol_type == CONSUMER and group.topics:
         since = None
     else:
         return
-    for partition, committed in offsets.items():
+    for partition, committed in entry.offsets.items():
         if group.state is not State.EMPTY and group.subscribes_to(partition.topic):
             continue
         end = committed.expire_ms

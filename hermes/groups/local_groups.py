@@ -65,7 +65,8 @@ class LocalGroups:
         store: keeps what must outlive this process.
         brokers: tells the ids of those that may coordinate groups.
         settings: tells what bounds them now.
-        topics: the topics, whose partitions consumer groups share.
+        topics: the topics, whose partitions consumer groups share. What was committed of one that
+            is gone is neither shown nor kept, even if nobody was there when it went.
         clock: the reactor, or a test's `Clock`.
         now_ms: the wall clock, in ms since 1970.
         in_thread: calls a function in a worker thread and returns its Deferred.
@@ -97,10 +98,10 @@ class LocalGroups:
         self._queue = StoreQueue(store, in_thread)
         self._broker_id = broker_id
         self._brokers = brokers
-        self._settings = settings
-        self._topics = topics
-        self._clock = clock
-        self._now_ms = now_ms
+        self.settings = settings
+        self.topics = topics
+        self.clock = clock
+        self.now_ms = now_ms
         self._limited_log = LimitedLog(self._log, clock.seconds)
         self._deadlines = Deadlines(clock, self._on_deadline)
         self.writer = ConsumerGroupWriter(self.write, now_ms, self._log_too_large)
@@ -114,7 +115,7 @@ class LocalGroups:
 
     def begin(self) -> None:
         """Look after groups from now on, also after those that nobody asks for."""
-        self._check = self._clock.callLater(_MOVED_SECONDS, self._give_up_moved)
+        self._check = self.clock.callLater(_MOVED_SECONDS, self._give_up_moved)
 
     def stop(self) -> "Deferred[None]":
         """Answer all that wait, and finish what is being written; fires when that is done."""
@@ -231,7 +232,7 @@ class LocalGroups:
             if found is None and not make:
                 await self._queue.release(name)
                 return None
-            if found is None and len(self.entries) >= self._settings().max_groups:
+            if found is None and len(self.entries) >= self.settings().max_groups:
                 self._limited_log.warn(
                     "groups",
                     "group {name} was refused: there are {count} already (max_groups)",
@@ -244,7 +245,7 @@ class LocalGroups:
             group = self._restored(name, record)
             entry = self.entries[name] = GroupEntry(group, is_stored=found is not None)
             since = -1 if record is None else record.empty_ms
-            entry.empty_ms = since if since >= 0 else self._now_ms()
+            entry.empty_ms = since if since >= 0 else self.now_ms()
             if found is not None:
                 entry.apply(dict(found.offsets))
             self._deadlines.set(name, group.next_deadline())
@@ -272,17 +273,17 @@ class LocalGroups:
         membership = None if record is None else record.membership
         if record is not None and isinstance(membership, ConsumerMembership):
             consumers = self._new_consumer_group(name, record.generation)
-            consumers.restore(membership, self._clock.seconds())
+            consumers.restore(membership, self.clock.seconds())
             return consumers
         group = self._new_classic_group(name, record)
         if record is not None and not isinstance(membership, ConsumerMembership):
-            group.restore(membership, self._clock.seconds())
+            group.restore(membership, self.clock.seconds())
         return group
 
     def _new_classic_group(self, name: str, record: GroupRecord | None = None) -> Group:
         return Group(
             name,
-            lambda: self._settings().group,
+            lambda: self.settings().group,
             self._store_generation,
             lambda: str(uuid4()),
             generation=0 if record is None else record.generation,
@@ -290,7 +291,7 @@ class LocalGroups:
         )
 
     def _new_consumer_group(self, name: str, epoch: int = FIRST_EPOCH) -> ConsumerGroup:
-        return ConsumerGroup(name, lambda: self._settings().consumer, self._topics, epoch=epoch)
+        return ConsumerGroup(name, lambda: self.settings().consumer, self.topics, epoch=epoch)
 
     def become_classic(self, entry: GroupEntry) -> Group:
         """Have a classic group go on in place of a consumer group that has no members."""
@@ -318,7 +319,7 @@ class LocalGroups:
         entry = self.entries.get(name)
         if entry is None:
             return
-        now = self._clock.seconds()
+        now = self.clock.seconds()
         entry.group.advance(now)
         if isinstance(entry.group, ConsumerGroup) and entry.group.is_assignment_due(now):
             self.assigner.catch_up(entry, entry.group)
@@ -350,7 +351,7 @@ class LocalGroups:
             name: the group that would grow.
             more: by how many bytes, about; nothing is refused that needs none.
         """
-        limit = self._settings().max_bytes
+        limit = self.settings().max_bytes
         if more > 0 and self.held_bytes + more > limit:
             self._limited_log.warn(
                 "memory",
@@ -394,7 +395,7 @@ class LocalGroups:
     def _store_generation(self, group: Group, then: Stored) -> None:
         entry, name = self.entries[group.name], group.name
         if group.state is State.EMPTY:
-            entry.empty_ms = self._now_ms()
+            entry.empty_ms = self.now_ms()
         since = entry.empty_ms if group.state is State.EMPTY else -1
         self.counts.rebalances += group.state is not State.STABLE
         membership = group.membership
@@ -403,7 +404,7 @@ class LocalGroups:
             membership = None
 
         def stored(code: Code) -> None:
-            then(code, self._clock.seconds())
+            then(code, self.clock.seconds())
             self.changed(entry)
 
         record = GroupRecord(group.generation, group.protocol_type or "", since, membership)

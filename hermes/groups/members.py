@@ -4,6 +4,7 @@ import struct
 from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Final
 
 from hermes.groups.membership import ClassicMembership, KeptMember
@@ -24,6 +25,10 @@ _MOST_REPLACED: Final = 100
 
 _SHORT: Final = struct.Struct(">h")
 _INT: Final = struct.Struct(">i")
+
+
+#: What is kept as it is: all but the assignment.
+_KEPT_FIELDS: Final = attrgetter(*KeptMember._fields[:-1])
 
 
 @dataclass(slots=True, eq=False)
@@ -91,16 +96,7 @@ class Member:
         )
 
     def as_kept(self, assignment: bytes) -> KeptMember:
-        return KeptMember(
-            self.member_id,
-            self.instance_id,
-            self.client_id,
-            self.client_host,
-            self.session_timeout_ms,
-            self.rebalance_timeout_ms,
-            self.protocols,
-            assignment,
-        )
+        return KeptMember._make((*_KEPT_FIELDS(self), assignment))
 
     @property
     def size(self) -> int:

@@ -39,14 +39,16 @@ def mount_groups(run: ServingBroker, topics: KafkaTopics) -> GroupCoordinator:
     """
     settings = run.settings
     groups = GroupCoordinator(
-        _store(run),
-        run.config.broker_id,
-        lambda: topics.broker_ids,
-        lambda: _bounds(settings),
-        TopicSizes(topics),
-        run.reactor,
-        run.now_ms,
-        run.in_thread,
+        LocalGroups(
+            _store(run),
+            run.config.broker_id,
+            lambda: topics.broker_ids,
+            lambda: _bounds(settings),
+            TopicSizes(topics),
+            run.reactor,
+            run.now_ms,
+            run.in_thread,
+        )
     )
     topics.on_gone(groups.expiry.topic_gone)
     run.on_started.append(groups.begin)

@@ -13,6 +13,7 @@ from hermes.cluster.topic_changes import TopicChanges
 from hermes.cluster.topics import KafkaTopics
 from hermes.coordination.listeners import BrokerListeners, ListenerNode
 from hermes.groups.coordinator import GroupCoordinator
+from hermes.groups.local_groups import LocalGroups
 from hermes.groups.offset_file import OffsetFile
 from hermes.kafka.connection import KafkaConnection, KafkaFactory
 from hermes.kafka.dispatching import Dispatcher
@@ -81,14 +82,16 @@ class KafkaBench(BrokerBench):
         producer_ids = ProducerIds(self.directory.claim_producer_ids, self.shared.in_thread)
         store = OffsetFile(str(directory / FILE_NAME), FileLayer(), lambda what: None)
         groups = GroupCoordinator(
-            store,
-            0,
-            lambda: (0,),
-            lambda: coordinator_bounds(self.settings),
-            TopicSizes(topics),
-            self.clock,
-            self.shared.now_ms,
-            self.shared.in_thread,
+            LocalGroups(
+                store,
+                0,
+                lambda: (0,),
+                lambda: coordinator_bounds(self.settings),
+                TopicSizes(topics),
+                self.clock,
+                self.shared.now_ms,
+                self.shared.in_thread,
+            )
         )
         self.server = KafkaServer(self.shared, topics, topic_changes, producer_ids, groups)
         self.dispatcher = Dispatcher(self.server)

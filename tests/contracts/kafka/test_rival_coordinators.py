@@ -16,7 +16,7 @@ from hermes.coordination.kafka_groups import group_node_path, offset_node_path
 from hermes.coordination.sessions import Session
 from hermes.errors import CoordinationUnavailableError, HermesError, InvalidNodeError
 from hermes.groups.coordinator import GroupCoordinator
-from hermes.groups.local_groups import CoordinatorSettings
+from hermes.groups.local_groups import CoordinatorSettings, LocalGroups
 from hermes.groups.offset_tree import OffsetTree
 from hermes.groups.offsets import (
     Change,
@@ -116,8 +116,10 @@ class Rival:
         settings = CoordinatorSettings(GroupSettings(initial_delay_seconds=0))
         self._clock = Clock()
         self._groups = GroupCoordinator(
-            *(store, 0, lambda: (0,), lambda: settings, Topics({"clicks": 4})),
-            *(self._clock, lambda: 1000, maybeDeferred),
+            LocalGroups(
+                *(store, 0, lambda: (0,), lambda: settings, Topics({"clicks": 4})),
+                *(self._clock, lambda: 1000, maybeDeferred),
+            )
         )
 
     def commit(self, committed: Committed) -> Code:

@@ -15,7 +15,7 @@ from twisted.python.failure import Failure
 from hermes.errors import CoordinationError
 from hermes.groups.consumer_values import ConsumerHeartbeat, HeartbeatResponse
 from hermes.groups.coordinator import GroupCoordinator
-from hermes.groups.local_groups import CoordinatorSettings
+from hermes.groups.local_groups import CoordinatorSettings, LocalGroups
 from hermes.groups.offset_file import OffsetFile
 from hermes.groups.offsets import Change, Committed, TopicPartition
 from hermes.groups.values import DescribedGroup, GroupSettings, Leaving, State, Sync
@@ -43,14 +43,16 @@ class World:
         self.clock.calls.clear()
         self.store = OffsetFile(self._path, FileLayer(), pytest.fail)
         self.groups = GroupCoordinator(
-            self.store,
-            0,
-            lambda: (0,),
-            lambda: self.settings,
-            self.topics,
-            self.clock,
-            self.now_ms,
-            self.in_thread,
+            LocalGroups(
+                self.store,
+                0,
+                lambda: (0,),
+                lambda: self.settings,
+                self.topics,
+                self.clock,
+                self.now_ms,
+                self.in_thread,
+            )
         )
         self.groups.begin()
 

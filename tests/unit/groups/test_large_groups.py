@@ -15,7 +15,7 @@ from hermes.groups.consumer_values import (
     HeartbeatResponse,
 )
 from hermes.groups.coordinator import GroupCoordinator
-from hermes.groups.local_groups import CoordinatorSettings
+from hermes.groups.local_groups import CoordinatorSettings, LocalGroups
 from hermes.groups.offset_file import OffsetFile
 from hermes.groups.values import State
 from hermes.protocol.kafka_errors import Code, KafkaError
@@ -147,14 +147,16 @@ class Threads:
         self.made: list[Callable[[], Any]] = []
         settings = CoordinatorSettings(consumer=LARGE)
         self.groups = GroupCoordinator(
-            OffsetFile(str(path), FileLayer(), pytest.fail),
-            0,
-            lambda: (0,),
-            lambda: settings,
-            Topics({"clicks": 40, "views": 2}),
-            self.clock,
-            lambda: 0,
-            self._call,
+            LocalGroups(
+                OffsetFile(str(path), FileLayer(), pytest.fail),
+                0,
+                lambda: (0,),
+                lambda: settings,
+                Topics({"clicks": 40, "views": 2}),
+                self.clock,
+                lambda: 0,
+                self._call,
+            )
         )
         self.groups.begin()
 
