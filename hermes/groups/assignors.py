@@ -20,7 +20,7 @@ class Subscriptions(NamedTuple):
 
     Attributes:
         members: the UUIDs of the topics that each member subscribes to, by member id, static
-            members first, in an order that stays.
+            members first, in a stable order.
         partitions: how many partitions each topic has.
     """
 
@@ -84,7 +84,7 @@ def _share_alike(
 
 
 class _Least:
-    """Finds the member of some that has the fewest partitions, as these numbers change."""
+    """Finds the member with the fewest partitions, as these numbers change."""
 
     def __init__(self, members: Sequence[str], loads: Mapping[str, int]) -> None:
         self._loads = loads
@@ -92,7 +92,6 @@ class _Least:
         heapq.heapify(self._heap)
 
     def find(self) -> str:
-        """Name it."""
         load, number, member = self._heap[0]
         while load != self._loads[member]:
             heapq.heapreplace(self._heap, (self._loads[member], number, member))
@@ -100,7 +99,7 @@ class _Least:
         return member
 
     def lowered(self, member: str) -> None:
-        """Hear that one of them has fewer by now."""
+        """Have one of them counted that has fewer by now."""
         heapq.heappush(self._heap, (self._loads[member], len(self._heap), member))
 
 

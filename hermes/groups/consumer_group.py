@@ -43,16 +43,12 @@ class ConsumerGroup:
     """One consumer group.
 
     Args:
-        name: what clients call it.
-        settings: tells what bounds it now.
-        topics: the topics that there are.
         epoch: the one that it had before; see `restore`.
 
     Attributes:
         epoch: grows whenever the target assignment has to be made anew.
         members: its members by id, in the order in which they came.
-        revision: another number whenever what is to be stored has changed.
-        is_dead: whether it isn't here any more.
+        revision: changes whenever what is to be stored does.
     """
 
     #: Nobody waits for a place in it: what a classic group has there is always empty here.
@@ -83,7 +79,6 @@ class ConsumerGroup:
 
     @property
     def membership(self) -> ConsumerMembership:
-        """What is to be stored of it."""
         members = tuple(
             each.as_kept(self._target.share_of(each.member_id)) for each in self.members.values()
         )
@@ -181,7 +176,7 @@ class ConsumerGroup:
         )
 
     def regex_of(self, beat: ConsumerHeartbeat) -> str | None:
-        """The regular expression by which the sender of a heartbeat subscribes; None for none."""
+        """The regular expression by which the sender subscribes; None for none."""
         if beat.regex is not None:
             return beat.regex or None
         member = self.members.get(beat.member_id)
@@ -248,7 +243,7 @@ class ConsumerGroup:
         return member
 
     def _replace(self, before: ConsumerMember, member_id: str) -> ConsumerMember:
-        """Have a static member that is back go on under another id, with all that it had."""
+        """A static member is back under another id: it keeps all that it had."""
         self._target.rename(before.member_id, member_id)
         del self.members[before.member_id]
         before.member_id = member_id
@@ -261,7 +256,7 @@ class ConsumerGroup:
     def _update(
         self, member: ConsumerMember, beat: ConsumerHeartbeat, matched: tuple[str, ...] | None
     ) -> bool:
-        """Take what a member says of itself; returns whether the target has to be made anew."""
+        """Take what a member says of itself; returns whether it takes a new target."""
         is_new = member.previous_epoch < 0
         before = ConsumerMember("", topics=member.topics, matched=member.matched)
         said: dict[str, Any] = {"client_id": beat.client_id, "client_host": beat.client_host}
@@ -314,7 +309,7 @@ class ConsumerGroup:
             self._new_epoch()
 
     def leave(self, leaving: Sequence[Leaving]) -> list[Code]:
-        """Take a LeaveGroup, by which tools take members out; what became of each."""
+        """Take a LeaveGroup, by which tools remove members; what became of each."""
         codes = [self._leave_one(*each) for each in leaving]
         if Code.NONE in codes:
             self._new_epoch()
@@ -344,7 +339,6 @@ class ConsumerGroup:
 
     @property
     def assignment_epoch(self) -> int:
-        """Of which epoch the target is."""
         return self._target.epoch
 
     @property
@@ -354,7 +348,6 @@ class ConsumerGroup:
 
     @property
     def is_assigning(self) -> bool:
-        """Whether a target is being made."""
         return self._target.making is not None
 
     @property
@@ -365,16 +358,11 @@ class ConsumerGroup:
         return self._target.next_at
 
     def is_assignment_due(self, now: float) -> bool:
-        """Whether it is time for the target for which some wait."""
         due = self.assignment_due
         return due is not None and due <= now
 
     def begin_assignment(self, now: float) -> Assignment | None:
-        """Begin a new target, if there is to be one and it is time for it.
-
-        Returns:
-            What is to be made, and then given to `end_assignment`; one at a time.
-        """
+        """Begin a new target, if it is time for one; what is made goes to `end_assignment`."""
         if not self.is_behind or self.is_assigning:
             return None
         if self._target.is_large and now < self._target.next_at:
@@ -395,10 +383,7 @@ class ConsumerGroup:
     def end_assignment(self, made: Assignment, target: Target | None, now: float) -> bool:
         """Take the target that was made; None where that has failed.
 
-        Members that are gone by now lose theirs; who has come meanwhile gets its own from the next.
-
-        Returns:
-            Whether the group has it now.
+        Members that came meanwhile get theirs from the next. Returns whether the group has it now.
         """
         self._target.making = None
         if made.is_large:
@@ -410,7 +395,7 @@ class ConsumerGroup:
         return True
 
     def _preferred_assignor(self) -> str:
-        """The assignor that most members ask for."""
+        """The one that most members ask for."""
         names = self._settings().assignors
         asked = Counter(e.assignor for e in self.members.values() if e.assignor in names)
         return next((name or names[0] for name, _ in asked.most_common(1)), names[0])
@@ -418,7 +403,7 @@ class ConsumerGroup:
     def _take_step(
         self, member: ConsumerMember, owned: frozenset[TopicIdPartition] | None, now: float
     ) -> bool:
-        """Let a member take a step; returns whether other partitions are assigned to it."""
+        """Take a step towards the target; returns whether other partitions are assigned."""
         target = self._target.share_of(member.member_id)
         if self.is_behind:  # then it may have what the member doesn't want any more
             wanted = self._topics.ids_of(member.subscribed)
@@ -462,13 +447,12 @@ class ConsumerGroup:
         *,
         knows_epochs: bool = True,
     ) -> Code:
-        """Say whether somebody may commit offsets.
+        """Whether a client may commit offsets of some partitions.
 
         An earlier epoch will do for partitions that the member has had since then.
 
         Args:
             epoch: of which epoch it thinks it is; below 0 for a tool.
-            partitions: of which it commits.
             knows_epochs: whether the client knows member epochs.
         """
         if self.is_dead:
@@ -493,7 +477,7 @@ class ConsumerGroup:
         return Code.NONE
 
     def may_fetch(self, member_id: str | None, epoch: int) -> Code:
-        """Say whether somebody may look offsets up, being of some epoch; tools say nothing."""
+        """Whether a client may read offsets; tools give neither id nor epoch."""
         if member_id is None and epoch < 0:
             return Code.NONE
         member = self.members.get(member_id or "")
@@ -502,7 +486,6 @@ class ConsumerGroup:
         return Code.NONE if epoch == member.epoch else Code.STALE_MEMBER_EPOCH
 
     def subscribes_to(self, topic: str) -> bool:
-        """Whether any of its members wants a topic."""
         return topic in self._topics
 
     # -- time, and the end ------------------------------------------------------------------------
@@ -513,7 +496,7 @@ class ConsumerGroup:
         return min((each for each in times if each is not None), default=None)
 
     def advance(self, now: float) -> None:
-        """Do without those who were not heard of, or have not given up what they had to."""
+        """Remove members that were not heard of, or have not given up what they had to."""
         late = [
             each
             for each in self.members.values()
@@ -528,7 +511,7 @@ class ConsumerGroup:
         self._next_check = min(times, default=None)
 
     def _check_by(self, at: float) -> None:
-        """Look at deadlines then, at the latest; who puts one off needs no other time."""
+        """Check deadlines then, at the latest; putting one off needs no other time."""
         self._next_check = at if self._next_check is None else min(self._next_check, at)
 
     def end(self, _code: Code) -> None:
@@ -596,7 +579,7 @@ def _assignment_order(member: ConsumerMember) -> Any:
 
 
 def _check_epoch(member: ConsumerMember, beat: ConsumerHeartbeat) -> None:
-    """Refuse who has another epoch than it was told; the answer that told it may be lost."""
+    """Refuse another epoch than the member was told; the answer that told it may be lost."""
     given = beat.member_epoch
     if given == JOINS or given == member.epoch:
         return

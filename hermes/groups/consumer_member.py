@@ -22,10 +22,10 @@ class ConsumerMember:
 
     Attributes:
         matched: the topics that its regular expression has found; as `topics`, sorted.
-        epoch: the one that it was told last.
-        previous_epoch: the one before: its heartbeat may have crossed the answer.
-        assigned: what it may use, each with the epoch in which it got that.
-        revoking: what it has to give up, likewise.
+        epoch, previous_epoch: the last it was told, and the one before: a heartbeat may have
+            crossed the answer.
+        assigned, revoking: what it may use, and what it has to give up, each with the epoch in
+            which it got that.
         session_end: when it is dead unless it is heard of.
         revoke_end: when it is dead unless it has given up `revoking`; None where it has nothing to.
         counted: its size as it counts in that of the group.
@@ -96,8 +96,6 @@ class ConsumerMember:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Where a member is after a step."""
-
     state: Reconciliation
     epoch: int
     assigned: Mapping[TopicIdPartition, int]
@@ -111,17 +109,13 @@ def next_step(
     owned: frozenset[TopicIdPartition] | None,
     is_free: Callable[[TopicIdPartition], bool],
 ) -> Step | None:
-    """Find out how far a member can go.
+    """Find out how far a member can go; None where it stays as it is.
 
     Args:
-        target_epoch: of the target assignment.
         target: what the member is to have; of the same epoch it may be less than before, where the
             member wants less by now.
         owned: what it says it has; None where it says nothing new.
         is_free: whether nobody has a partition, the member neither.
-
-    Returns:
-        None where it stays as it is.
     """
     is_there = member.state is Reconciliation.STABLE and member.epoch == target_epoch
     if is_there and member.assigned.keys() <= target:

@@ -56,7 +56,6 @@ def _weight(texts: Iterable[str | None]) -> int:
 
 
 def encode_consumers(epoch: int, membership: ConsumerMembership) -> bytes:
-    """Write a membership, with the group's epoch."""
     numbers: dict[UUID, int] = {}
 
     def places_of(places: Mapping[TopicIdPartition, int]) -> list[Any]:
@@ -95,11 +94,7 @@ def encode_consumers(epoch: int, membership: ConsumerMembership) -> bytes:
 
 
 def decode_consumers(value: Mapping[str, Any], epoch: int) -> ConsumerMembership:
-    """Read a membership out of its JSON.
-
-    Args:
-        value: the JSON, inflated and parsed.
-        epoch: that of the group.
+    """Read a membership out of its JSON, inflated and parsed.
 
     Returns:
         One without members where it is of another epoch: then they join again.

@@ -36,10 +36,10 @@ class TopicLookup(Protocol):
 
     @property
     def revision(self) -> int:
-        """Another number whenever anything has changed."""
+        """Changes whenever a topic does."""
 
     def size_of(self, name: str) -> TopicSize | None:
-        """Look a topic up; None where there is none."""
+        """None where there is no such topic."""
 
     def is_gone(self, name: str, topic_id: UUID) -> bool:
         """Whether a topic is deleted; another one may have its name by now."""
@@ -63,7 +63,6 @@ class ConsumerSettings(NamedTuple):
     Attributes:
         session_ms: after how long without a heartbeat a member is dead.
         heartbeat_ms: how often members are told to send one.
-        max_members: of a group.
         assignors: the names of those that members may ask for; the first is the default.
         large: from how many partitions, and topics that members subscribe to, on a group is large:
             its target assignment takes so long that others must not wait for it.
@@ -82,13 +81,9 @@ class ConsumerHeartbeat(NamedTuple):
     """A ConsumerGroupHeartbeat; what is None has not changed since the last one.
 
     Attributes:
-        member_id: empty for one that the coordinator has to name (version 0).
         member_epoch: the last one that the member was told; or `JOINS`, or one that leaves.
-        client_id, client_host: who asks, for people.
-        instance_id: of a static member.
-        rack_id: where the member is; only shown.
+        client_id, client_host, rack_id: only shown.
         rebalance_timeout_ms: how long it may take to give partitions up; -1: as before.
-        topics, regex: what it subscribes to.
         assignor: by which assignor it would have the group share.
         owned: the partitions that it has.
     """
@@ -121,7 +116,6 @@ class HeartbeatResponse(NamedTuple):
     """The answer to a heartbeat.
 
     Attributes:
-        member_id, member_epoch: who the member is from now on.
         heartbeat_ms: when to send the next one.
         assignment: which partitions it may use; None where nothing has changed.
     """
@@ -158,11 +152,9 @@ class DescribedConsumers(NamedTuple):
 
 
 class KeptConsumer(NamedTuple):
-    """A member of a consumer group, as it is kept.
+    """A member of a consumer group, as it is stored.
 
     Attributes:
-        matched: the topics that its regular expression has found.
-        epoch, previous_epoch, state: how far it is.
         assigned, revoking: what it has, each with the epoch in which it was given.
         target: what it is to have.
     """
@@ -186,7 +178,7 @@ class KeptConsumer(NamedTuple):
 
 
 class ConsumerMembership(NamedTuple):
-    """What is kept of a consumer group beside its epoch; none of it ever goes back.
+    """What is stored of a consumer group beside its epoch; none of it ever goes back.
 
     Attributes:
         assignment_epoch: of which epoch the target assignment is.

@@ -41,12 +41,7 @@ class ListedGroup(NamedTuple):
 
 
 class GroupCoordinator:
-    """The groups of a broker, for its clients. Lives in the reactor's thread.
-
-    Attributes:
-        local: the groups that this broker coordinates.
-        expiry: forgets offsets that are of no use any more.
-    """
+    """The groups of a broker, for its clients. Lives in the reactor's thread."""
 
     def __init__(self, groups: LocalGroups) -> None:
         self.local = groups
@@ -66,7 +61,6 @@ class GroupCoordinator:
     # -- members --------------------------------------------------------------------------------
 
     async def join(self, name: str, join: Join) -> JoinResponse:
-        """Take a JoinGroup; see `Group.join`."""
         if not name:
             return JoinResponse(Code.INVALID_GROUP_ID, join.member_id)
         try:
@@ -89,7 +83,6 @@ class GroupCoordinator:
         return await answer
 
     async def sync(self, name: str, sync: Sync) -> SyncResponse:
-        """Take a SyncGroup; see `Group.sync`."""
         if not name:
             return SyncResponse(Code.INVALID_GROUP_ID)
         try:
@@ -109,7 +102,6 @@ class GroupCoordinator:
     async def heartbeat(
         self, name: str, member_id: str, instance_id: str | None, generation: int
     ) -> Code:
-        """Take a Heartbeat; see `Group.heartbeat`."""
         if not name:
             return Code.INVALID_GROUP_ID
         try:
@@ -148,16 +140,11 @@ class GroupCoordinator:
         beat: ConsumerHeartbeat,
         resolve: Callable[[str], Awaitable[tuple[str, ...]]],
     ) -> HeartbeatResponse:
-        """Take a ConsumerGroupHeartbeat; see `ConsumerGroup.on_heartbeat`.
+        """Take a ConsumerGroupHeartbeat; the answer comes once all that it tells is on disk.
 
         Args:
-            name: the group.
-            beat: the heartbeat.
             resolve: finds the topics that a regular expression matches, sorted, or raises
                 KafkaError.
-
-        Returns:
-            The answer, once all that it tells is on disk.
 
         Raises:
             KafkaError: it is refused.
@@ -222,15 +209,11 @@ class GroupCoordinator:
         *,
         knows_epochs: bool = True,
     ) -> Code:
-        """Keep offsets, if whoever asks may.
+        """Store offsets, if the client may.
 
         Args:
-            name: the group.
-            member_id: who asks.
-            instance_id: of a static member.
-            generation: of which generation or member epoch it is; below 0 for a tool.
-            offsets: what to keep.
-            knows_epochs: whether the request's version has member epochs.
+            generation: its generation or member epoch; below 0 for a tool.
+            knows_epochs: whether the client knows member epochs.
 
         Returns:
             `NONE` once they are on disk; `GROUP_ID_NOT_FOUND` where there is no such group and a
@@ -269,17 +252,15 @@ class GroupCoordinator:
     async def fetch(
         self,
         name: str,
-        places: Iterable[TopicPartition] | None,
+        partitions: Iterable[TopicPartition] | None,
         member_id: str | None = None,
         member_epoch: int = -1,
     ) -> tuple[Code, dict[TopicPartition, Committed]]:
         """Look up committed offsets: after all commits that were taken before, here or elsewhere.
 
         Args:
-            name: the group.
-            places: of which partitions; None for all.
-            member_id: who asks, if it is a member of a consumer group and says so.
-            member_epoch: of which epoch it thinks it is.
+            partitions: None for all.
+            member_id, member_epoch: of a member of a consumer group that gives them.
         """
         try:
             entry = await self.local.find_verified(name)
@@ -292,12 +273,12 @@ class GroupCoordinator:
             if code is not Code.NONE:
                 return code, {}
         found = {} if entry is None else self.expiry.shown(entry)
-        if places is None:
+        if partitions is None:
             return Code.NONE, found
-        return Code.NONE, {each: found[each] for each in places if each in found}
+        return Code.NONE, {each: found[each] for each in partitions if each in found}
 
     async def delete_offsets(
-        self, name: str, places: Sequence[TopicPartition]
+        self, name: str, partitions: Sequence[TopicPartition]
     ) -> tuple[Code, dict[TopicPartition, Code]]:
         """Forget offsets of topics to which the group does not subscribe."""
         try:
@@ -313,7 +294,7 @@ class GroupCoordinator:
         subscribed = Code.GROUP_SUBSCRIBED_TO_TOPIC
         codes = {
             each: subscribed if entry.group.subscribes_to(each.topic) else Code.NONE
-            for each in places
+            for each in partitions
         }
         gone = [each for each, code in codes.items() if code is Code.NONE and each in entry.offsets]
         code = Code.NONE
@@ -350,7 +331,6 @@ class GroupCoordinator:
         return entry.group.describe()
 
     def is_consumer_group(self, name: str) -> bool:
-        """Whether a group in memory is a consumer group."""
         entry = self.local.entries.get(name)
         return entry is not None and isinstance(entry.group, ConsumerGroup)
 
@@ -370,7 +350,7 @@ class GroupCoordinator:
 def _growth(group: Group | ConsumerGroup, join: Join) -> int:
     """How many more bytes a group would hold after a JoinGroup, about; below 0 for fewer.
 
-    Who joins again because of a rebalance brings what is held already.
+    A member that joins again because of a rebalance brings what is held already.
     """
     brought = protocols_size(join.protocols)
     if isinstance(group, Group):
@@ -382,7 +362,7 @@ def _growth(group: Group | ConsumerGroup, join: Join) -> int:
 
 
 def _once(answer: "Deferred[Any]") -> Callable[[Any], None]:
-    """What gives an answer, unless whoever asked has gone."""
+    """What gives an answer, unless the client has gone."""
 
     def give(result: Any) -> None:
         if not answer.called:

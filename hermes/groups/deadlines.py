@@ -14,7 +14,6 @@ class Deadlines:
     """Calls back when something is due. Lives in the reactor's thread.
 
     Args:
-        clock: the reactor, or a test's `Clock`.
         due: called with a name at its time, which is forgotten then.
     """
 
@@ -34,7 +33,7 @@ class Deadlines:
         return len(self._heap)
 
     def set(self, name: str, at: float | None) -> None:
-        """Have a name be due at a time, instead of any other; None for never."""
+        """Have a name due at a time, instead of any other; None for never."""
         if at is None:
             self._times.pop(name, None)
             self._entries.pop(name, None)
@@ -45,7 +44,6 @@ class Deadlines:
             self._wait()
 
     def stop(self) -> None:
-        """Call nobody any more."""
         self._times.clear()
         self._entries.clear()
         self._heap.clear()

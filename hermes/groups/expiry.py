@@ -53,7 +53,7 @@ class OffsetExpiry:
         ensureDeferred(work).addErrback(on_failure)
 
     async def expire(self) -> None:
-        """Forget offsets that have had their time, and groups of which nothing is left.
+        """Forget offsets that have expired, and groups of which nothing is left.
 
         Raises:
             KafkaError: groups can't be read now.
@@ -86,8 +86,8 @@ class OffsetExpiry:
     def topic_gone(self, topic: str) -> None:
         """Forget all groups' offsets of a topic that is deleted, soon.
 
-        Of thousands that are deleted one after the other each would have all offsets looked at, and
-        each group written: those of about a second are forgotten together.
+        If thousands were deleted one after the other, each would have all offsets looked at and
+        each group written; so those of about a second are forgotten together.
         """
         if not self._gone and not self._is_stopped:
             self._gathering = self._groups.clock.callLater(_GATHER_SECONDS, self._begin_forgetting)
@@ -98,13 +98,10 @@ class OffsetExpiry:
         self._run(self._forget_topics(gone), "forgetting the offsets of deleted topics failed")
 
     async def _forget_topics(self, gone: Mapping[str, int]) -> None:
-        """Forget all groups' offsets of some topics, which another one of the name may have by now.
+        """Forget all groups' offsets of deleted topics, whose names others may have by now.
 
         Args:
             gone: when each was deleted, in ms since 1970, by its name.
-
-        Raises:
-            KafkaError: groups can't be read now.
         """
         for entry in await self._groups.all():
             forgotten = [

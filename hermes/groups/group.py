@@ -43,10 +43,8 @@ class Group:
     """One group.
 
     Args:
-        name: what clients call it.
-        settings: tells what bounds it now.
         store: called with the group when a generation has an assignment, or no members, or a
-            static member another id; whoever stores it then calls what is given, too.
+            static member another id, and with what to call once that is stored.
         new_id: a part of a member's id that nobody can guess.
         generation, protocol_type: what is known of it from before; see `restore`.
 
@@ -254,11 +252,8 @@ class Group:
         """Answer a static member whose other id is on disk now.
 
         Args:
-            member: as it is now.
             generation: in which it has come.
             leader: whom it is told to follow, if it can't be told to leave the assignment alone.
-            code: see `Stored`.
-            now: likewise.
         """
         is_in = self.members.by_id.get(member.member_id) is member
         if self.state is not State.STABLE or generation != self.generation or not is_in:
@@ -368,7 +363,6 @@ class Group:
     def heartbeat(
         self, member_id: str, instance_id: str | None, generation: int, now: float
     ) -> Code:
-        """Take a Heartbeat."""
         if self.state is State.DEAD:
             return Code.COORDINATOR_NOT_AVAILABLE
         code = self._check_member(member_id, instance_id, generation)
@@ -378,7 +372,7 @@ class Group:
         return Code.REBALANCE_IN_PROGRESS if self.state is State.PREPARING else Code.NONE
 
     def commit(self, member_id: str, instance_id: str | None, generation: int, now: float) -> Code:
-        """Say whether somebody may commit offsets, which is a sign of life."""
+        """Whether a client may commit offsets; a sign of life."""
         if self.state is State.DEAD:
             return Code.COORDINATOR_NOT_AVAILABLE
         if generation < 0 and self.state is State.EMPTY:

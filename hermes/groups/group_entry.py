@@ -47,11 +47,9 @@ class GroupEntry:
     Attributes:
         offsets: what it has committed, all of it on disk.
         empty_ms: since when it has no members, in ms since 1970.
-        is_stored: whether anything is stored of it.
         busy: how many requests and writes are under way.
         revision: that of a consumer group as it is on disk.
         awaiting_write: who waits for a consumer group to be on disk, from which revision on.
-        awaiting_target: who waits for the target assignment that is being made.
     """
 
     group: Group | ConsumerGroup
@@ -95,7 +93,6 @@ class ConsumerGroupWriter:
 
     Args:
         write: stores a change of a group; its Deferred fires with what became of it.
-        now_ms: the wall clock, in ms since 1970.
         log_too_large: told the name of a group whose members are too many to be stored.
     """
 
@@ -156,9 +153,6 @@ class Assigner:
     """Makes target assignments, one of a group at a time: those of large groups in threads.
 
     Args:
-        clock: the reactor, or a test's `Clock`.
-        in_thread: calls a function in a worker thread and returns its Deferred.
-        counts: what was done so far.
         changed: told each group that has got a target from a thread.
     """
 
@@ -179,8 +173,7 @@ class Assigner:
     def catch_up(self, entry: GroupEntry, group: ConsumerGroup) -> "Deferred[None]":
         """Make a group's target anew, if it is time for that.
 
-        Returns:
-            Fires when no target of the group is being made, whatever became of that.
+        Fires when no target of the group is being made, whatever became of that.
         """
         made = group.begin_assignment(self._clock.seconds())
         if made is not None and made.is_large:

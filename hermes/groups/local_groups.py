@@ -45,8 +45,6 @@ class CoordinatorSettings(NamedTuple):
     """What bounds all groups of a broker.
 
     Attributes:
-        group: what bounds each classic group.
-        consumer: what bounds each consumer group.
         max_bytes: what they may hold together.
         retention_ms: for how long offsets are kept of which nobody makes use.
     """
@@ -62,21 +60,15 @@ class LocalGroups:
     """The groups of a broker. Lives in the reactor's thread.
 
     Args:
-        store: keeps what must outlive this process.
         brokers: tells the ids of those that may coordinate groups.
-        settings: tells what bounds them now.
         topics: the topics, whose partitions consumer groups share. What was committed of one that
             is gone is neither shown nor kept, even if nobody was there when it went.
-        clock: the reactor, or a test's `Clock`.
         now_ms: the wall clock, in ms since 1970.
         in_thread: calls a function in a worker thread and returns its Deferred.
 
     Attributes:
         entries: those that are in memory, by name.
-        counts: what was done so far.
         held_bytes: what all groups hold in memory, about.
-        writer: has consumer groups on disk before any member is answered.
-        assigner: makes the target assignments of consumer groups.
     """
 
     _log = ModuleLogger()
@@ -132,7 +124,6 @@ class LocalGroups:
     # -- whose a group is -----------------------------------------------------------------------
 
     def coordinator_for(self, name: str) -> int | None:
-        """The broker that coordinates a group; None where nobody does now."""
         return coordinator_for(name, self._brokers())
 
     def _check_coordinator(self, name: str) -> None:
@@ -294,13 +285,13 @@ class LocalGroups:
         return ConsumerGroup(name, lambda: self.settings().consumer, self.topics, epoch=epoch)
 
     def become_classic(self, entry: GroupEntry) -> Group:
-        """Have a classic group go on in place of a consumer group that has no members."""
+        """Put a classic group in place of a consumer group that has no members."""
         entry.group.end(Code.NOT_COORDINATOR)
         entry.group = group = self._new_classic_group(entry.group.name)
         return group
 
     def become_consumer(self, entry: GroupEntry) -> ConsumerGroup:
-        """Have a consumer group go on in place of a classic group that has no members."""
+        """Put a consumer group in place of a classic group that has no members."""
         entry.group.end(Code.COORDINATOR_NOT_AVAILABLE)
         entry.group = group = self._new_consumer_group(entry.group.name)
         entry.revision = 0
@@ -348,8 +339,7 @@ class LocalGroups:
         """Refuse what would have groups hold too much.
 
         Args:
-            name: the group that would grow.
-            more: by how many bytes, about; nothing is refused that needs none.
+            more: by how many bytes the group would grow, about; what needs none is never refused.
         """
         limit = self.settings().max_bytes
         if more > 0 and self.held_bytes + more > limit:
@@ -429,14 +419,7 @@ class LocalGroups:
 def coordinator_for(group: str, brokers: Iterable[int]) -> int | None:
     """Choose the coordinator of a group, by rendezvous hashing, so that all brokers say the same.
 
-    When a broker comes or goes only the groups move that it gets or had.
-
-    Args:
-        group: its name.
-        brokers: the ids of those that live, in any order.
-
-    Returns:
-        One of them; None where there is none.
+    When a broker comes or goes only the groups move that it gets or had. None where there is none.
     """
     name = group.encode(errors="surrogatepass")
     return max(brokers, key=lambda broker: (_weight(name, broker), broker), default=None)

@@ -113,8 +113,8 @@ class Members:
         static: member ids by instance id.
         joining: how many wait for the answer to a JoinGroup.
         supported: how many members can do a protocol.
-        known_until: the generation with which the group was read from where it is kept; None where
-            all of its life is known here.
+        known_until: the generation with which the group was read from its store; None where all of
+            its life is known here.
         replaced: ids that static members had before those of now.
     """
 
@@ -132,8 +132,6 @@ class Members:
         """Whether there is such a member; a static one may have another id by now.
 
         Args:
-            member_id: what it calls itself.
-            instance_id: of a static one.
             generation: of which generation it thinks it is; -1 where it doesn't say.
         """
         if instance_id is not None:
@@ -146,11 +144,11 @@ class Members:
         return Code.NONE if member_id in self.by_id else Code.UNKNOWN_MEMBER_ID
 
     def _may_be_lost(self, member_id: str, generation: int) -> bool:
-        """Whether an id may be of a generation that was not kept before a crash.
+        """Whether an id may be of a generation that was not stored before a crash.
 
-        Whoever is fenced never comes back, and so only those may be who were replaced for certain.
-        librdkafka's members have a generation without an id, when a broker was away for longer than
-        their session.
+        A member that is fenced never comes back, so only those may be that were replaced for
+        certain. librdkafka's members have a generation without an id, when a broker was away for
+        longer than their session.
         """
         until = self.known_until
         if until is None or member_id in self.replaced:
@@ -176,7 +174,7 @@ class Members:
         self._support(member, 1)
 
     def remove(self, member_id: str) -> None:
-        """Forget a member, if there is one; whoever waits must have been answered."""
+        """Forget a member, if there is one; what it waits for must have been answered."""
         member = self.by_id.pop(member_id, None)
         if member is None:
             return
@@ -197,7 +195,7 @@ class Members:
         member.joining = answer
 
     def replace_static(self, old: Member, member_id: str) -> Member:
-        """Give a static member another id; whoever has used the old one must have been answered."""
+        """Give a static member another id; requests of the old one must have been answered."""
         assert old.instance_id is not None
         self.replaced.append(old.member_id)
         del self.by_id[old.member_id]
@@ -259,7 +257,7 @@ class Members:
 
 
 def protocols_size(protocols: Sequence[Protocol]) -> int:
-    """What protocols weigh, in bytes."""
+    """In bytes."""
     return sum(len(each.name) + len(each.metadata) for each in protocols)
 
 

@@ -27,14 +27,6 @@ _MEMBER_BYTES: Final = 16
 
 
 class KeptMember(NamedTuple):
-    """A member.
-
-    Attributes:
-        member_id, instance_id, client_id, client_host, session_timeout_ms, rebalance_timeout_ms,
-            protocols: see `Join`.
-        assignment: what the leader gave it.
-    """
-
     member_id: str
     instance_id: str | None
     client_id: str
@@ -46,12 +38,10 @@ class KeptMember(NamedTuple):
 
 
 class ClassicMembership(NamedTuple):
-    """The members of a generation.
+    """The members of a generation, in the order in which they came.
 
     Attributes:
-        protocol_name: how they share.
-        leader: the member id of the one who has said who gets what.
-        members: all of them, in the order in which they came.
+        leader: the member id of the one that has said who gets what.
     """
 
     protocol_name: str
@@ -100,14 +90,9 @@ def encode_membership(generation: int, membership: AnyMembership) -> bytes:
 
 
 def decode_membership(data: bytes, generation: int) -> AnyMembership | None:
-    """Read a membership.
+    """Read what `encode_membership` has written.
 
-    Args:
-        data: what `encode_membership` has written.
-        generation: that of the group.
-
-    Returns:
-        None where it is of another generation, or not to be understood: then members join again.
+    None where it is of another generation, or not to be understood: then members join again.
     """
     try:
         inflated = zlib.decompressobj().decompress(data, _MOST_JSON_BYTES)

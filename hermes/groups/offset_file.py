@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Final
 
 from hermes.errors import HermesError, StorageError
-from hermes.groups.offset_records import HEADER, Passed, encode_change, parse_changes
+from hermes.groups.offset_records import HEADER, Skipped, encode_change, parse_changes
 from hermes.groups.offsets import (
     Change,
     GroupMovedError,
@@ -27,11 +27,9 @@ _GROWTH: Final = 3
 
 
 class OffsetFile:
-    """The groups of one broker. Creating it reads the file, if there is one. See `GroupStore`.
+    """The groups of one broker. Creating it reads the file, if there is one.
 
     Args:
-        path: the file.
-        files: the file layer.
         report: told in a sentence what was found that is not as it should be.
 
     Raises:
@@ -47,7 +45,7 @@ class OffsetFile:
         self._size = self._live = 0
         try:
             data = self._read()
-            if data is not None and self._take(data, report):
+            if data is not None and self._replay(data, report):
                 self._size = self._live = len(data)
         except OSError as error:
             raise storage_error(f"read {path}", error) from error
@@ -55,17 +53,14 @@ class OffsetFile:
     # -- the store ------------------------------------------------------------------------------
 
     def names(self) -> list[str]:
-        """See `GroupStore`."""
         return list(self._groups)
 
     def load(self, group: str) -> StoredGroup | None:
-        """See `GroupStore`."""
         self._loaded.add(group)
         found = self._groups.get(group)
         return None if found is None else StoredGroup(found.record, dict(found.offsets))
 
     def write(self, changes: Sequence[Change]) -> list[HermesError | None]:
-        """See `GroupStore`."""
         results: list[HermesError | None] = [
             None if each.group in self._loaded else GroupMovedError(f"{each.group} was released")
             for each in changes
@@ -83,11 +78,9 @@ class OffsetFile:
         return results
 
     def release(self, group: str) -> None:
-        """See `GroupStore`."""
         self._loaded.discard(group)
 
     def close(self) -> None:
-        """See `GroupStore`."""
         self._loaded.clear()
         if self._descriptor >= 0:
             descriptor, self._descriptor = self._descriptor, -1
@@ -107,8 +100,8 @@ class OffsetFile:
         finally:
             self._files.close(descriptor)
 
-    def _take(self, data: bytes, report: Callable[[str], None]) -> bool:
-        """Take what the file says; returns whether it can be gone on with as it is."""
+    def _replay(self, data: bytes, report: Callable[[str], None]) -> bool:
+        """Apply what the file says; returns whether it is whole."""
         if not data.startswith(HEADER):
             raise StorageError(
                 f"{self._path} doesn't begin as a file of Kafka groups' offsets of this release "
@@ -116,7 +109,7 @@ class OffsetFile:
             )
         is_whole = True
         for found in parse_changes(data):
-            if not isinstance(found, Passed):
+            if not isinstance(found, Skipped):
                 self._apply(found)
                 continue
             is_whole = False

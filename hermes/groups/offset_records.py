@@ -45,7 +45,7 @@ _COMMITTED, _NO_OFFSET, _GROUP, _NO_GROUP = range(1, 5)
 _MAX_BODY_BYTES: Final = 4 * (1 << 16) + 64
 
 
-class Passed(NamedTuple):
+class Skipped(NamedTuple):
     """Bytes that are no record: from where to where."""
 
     begin: int
@@ -87,7 +87,7 @@ def encode_change(change: Change) -> bytes:
     return b"".join(records)
 
 
-def parse_changes(data: bytes) -> Iterator[Change | Passed]:
+def parse_changes(data: bytes) -> Iterator[Change | Skipped]:
     """Read the records of a file, which begins with `HEADER`, each as a change."""
     position = len(HEADER)
     while position < len(data):
@@ -101,7 +101,7 @@ def parse_changes(data: bytes) -> Iterator[Change | Passed]:
             position = data.find(_MARK_BYTES, position + 1)
             found = _record_at(data, position) if position >= 0 else None
         position = position if position >= 0 else len(data)
-        yield Passed(begin, position)
+        yield Skipped(begin, position)
 
 
 def _record_at(data: bytes, position: int) -> tuple[Change, int] | None:

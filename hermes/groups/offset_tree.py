@@ -51,9 +51,8 @@ class _Claim:
     """A group that is this store's to write.
 
     Attributes:
-        mark: what stands in its node as a sign of that.
+        mark: in its node as a sign of that.
         version: of its node; None where there is none yet.
-        record: what stands in it.
         names: the offsets' nodes below it.
         is_certain: whether all this is known; not after a write whose outcome isn't.
     """
@@ -66,7 +65,7 @@ class _Claim:
 
 
 class OffsetTree:
-    """The groups of a cluster, as one broker writes them. See `GroupStore`.
+    """The groups of a cluster, as one broker writes them.
 
     Args:
         open_session: connects to coordination; called at the first use. Blocks, and raises
@@ -96,11 +95,9 @@ class OffsetTree:
     # -- reading --------------------------------------------------------------------------------
 
     def names(self) -> list[str]:
-        """See `GroupStore`."""
         return [group_of_node(each) for each in self._session.children(KAFKA_GROUPS)]
 
     def load(self, group: str) -> StoredGroup | None:
-        """See `GroupStore`."""
         path, session = group_node_path(group), self._session
         self._claims.pop(group, None)
         claim = _Claim(str(uuid4()))
@@ -142,7 +139,6 @@ class OffsetTree:
     # -- writing --------------------------------------------------------------------------------
 
     def write(self, changes: Sequence[Change]) -> list[HermesError | None]:
-        """See `GroupStore`."""
         results: list[HermesError | None] = []
         while len(results) < len(changes):
             results += self._write_some(changes[len(results) :])
@@ -254,11 +250,9 @@ class OffsetTree:
     # -- the end --------------------------------------------------------------------------------
 
     def release(self, group: str) -> None:
-        """See `GroupStore`."""
         self._claims.pop(group, None)
 
     def close(self) -> None:
-        """See `GroupStore`."""
         self._claims.clear()
         self._is_closed = True
         session, self._opened = self._opened, None
@@ -267,7 +261,7 @@ class OffsetTree:
 
 
 def _operations(change: Change, claim: _Claim) -> Iterator[_Operation]:
-    """What makes a change, as calls of kazoo's transaction; the claim becomes what it is then."""
+    """A change as calls of kazoo's transaction; the claim becomes what it is then."""
     path = group_node_path(change.group)
     if change.forget:
         yield "check", path, claim.version

@@ -31,7 +31,6 @@ class Committed(NamedTuple):
     Attributes:
         offset: of the next message.
         leader_epoch: as it was given; -1 for none.
-        metadata: whatever the client wants to keep with it.
         commit_ms: when it was committed, in ms since 1970.
         expire_ms: when it ends, where the client said so; -1: by `offsets_retention`.
         topic_id: of which topic it is, since another one may get its name; None if nobody knows.
@@ -46,14 +45,14 @@ class Committed(NamedTuple):
 
 
 class GroupRecord(NamedTuple):
-    """What is kept of a group itself.
+    """What is stored of a group itself.
 
     Attributes:
         generation: the last one that had an assignment, or that was empty; of a consumer group its
             epoch.
         protocol_type: what it is for; empty for one that only has offsets.
         empty_ms: since when it has no members, in ms since 1970; -1 while it has some.
-        membership: who they are; None while it has none, or more than can be kept. A consumer group
+        membership: who they are; None while it has none, or too many to be stored. A consumer group
             always has one, which tells what it is.
     """
 
@@ -71,15 +70,14 @@ class StoredGroup(NamedTuple):
 
 
 class Change(NamedTuple):
-    """What is to be kept of a group from now on.
+    """What is to be stored of a group from now on.
 
     An empty one changes nothing, and is refused like any other where the group is another's by now.
 
     Attributes:
-        group: its name.
         record: replaces the record, unless None.
         offsets: replace the offsets of these partitions; None forgets one.
-        forget: whether all that is kept of the group goes; then the rest says nothing.
+        forget: whether all that is stored of the group goes, whatever else the change says.
     """
 
     group: str
@@ -89,7 +87,6 @@ class Change(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing changes."""
         return self.record is None and not self.offsets and not self.forget
 
 
@@ -101,24 +98,17 @@ class GroupStore(Protocol):
     """Keeps what must outlive the coordinator. Threads: one call at a time, in any thread."""
 
     def names(self) -> list[str]:
-        """Name the groups of which something is kept.
-
-        Raises:
-            HermesError: that can't be read now.
-        """
+        """Name the groups of which something is stored; raises HermesError where it can't now."""
 
     def load(self, group: str) -> StoredGroup | None:
-        """Read a group, and be the one who writes it from now on.
-
-        Returns:
-            None when nothing is kept of it; it is this store's to write all the same.
+        """Read a group, and be the one that writes it from now on, even if nothing is stored of it.
 
         Raises:
             HermesError: that can't be read now.
         """
 
     def write(self, changes: Sequence[Change]) -> list[HermesError | None]:
-        """Keep changes, in order; they are on disk when this returns.
+        """Store changes, in order; they are on disk when this returns.
 
         Several changes may be of one group. Those of a group that was not loaded since it was
         released, or that another store has loaded since, are refused with `GroupMovedError`.
@@ -136,5 +126,5 @@ class GroupStore(Protocol):
 
 
 def offset_bytes(partition: TopicPartition, committed: Committed) -> int:
-    """What an offset costs in memory, in bytes, about."""
+    """What an offset weighs in memory, about."""
     return _OFFSET_BYTES + len(partition.topic) + len(committed.metadata)

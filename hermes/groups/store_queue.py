@@ -20,20 +20,13 @@ _MOST_AT_ONCE: Final = 500
 
 @dataclass(slots=True)
 class _Task:
-    """A change to be written, or another call."""
-
     change: Change | None = None
     call: Callable[[], Any] | None = None
     done: "Deferred[Any]" = field(default_factory=Deferred)
 
 
 class StoreQueue:
-    """A store's calls. Lives in the reactor's thread.
-
-    Args:
-        store: what to call.
-        in_thread: calls a function in a worker thread and returns its Deferred.
-    """
+    """A store's calls. Lives in the reactor's thread."""
 
     def __init__(self, store: GroupStore, in_thread: "Callable[..., Deferred[Any]]") -> None:
         self._store = store
@@ -47,19 +40,16 @@ class StoreQueue:
         return len(self._tasks)
 
     def write(self, change: Change) -> "Deferred[None]":
-        """Keep a change; fires once it is on disk, fails with HermesError if it isn't."""
+        """Store a change; fires once it is on disk, fails with HermesError if it isn't."""
         return self._add(_Task(change=change))
 
     def load(self, group: str) -> "Deferred[StoredGroup | None]":
-        """See `GroupStore.load`."""
         return self._add(_Task(call=lambda: self._store.load(group)))
 
     def names(self) -> "Deferred[list[str]]":
-        """See `GroupStore.names`."""
         return self._add(_Task(call=self._store.names))
 
     def release(self, group: str) -> "Deferred[None]":
-        """See `GroupStore.release`."""
         return self._add(_Task(call=lambda: self._store.release(group)))
 
     def close(self) -> "Deferred[None]":

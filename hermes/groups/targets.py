@@ -20,7 +20,7 @@ class SubscribedTopics:
     """The topics that the members of a group want, and what the group knows of them.
 
     Attributes:
-        sizes: the topics that there were when it was looked last, by name.
+        sizes: the topics that there were at the last refresh, by name.
         shared_matches: how many topics regular expressions have found: those of members that
             share what theirs found count once.
     """
@@ -38,7 +38,6 @@ class SubscribedTopics:
 
     @property
     def weight(self) -> int:
-        """How much work it is to share them."""
         return sum(each.partitions for each in self.sizes.values()) + self._wanted.total()
 
     def refresh(self) -> bool:
@@ -49,7 +48,7 @@ class SubscribedTopics:
         return self.sizes != before
 
     def refresh_if_changed(self) -> bool:
-        """The same, if it is certain that something may have: it takes long for many topics."""
+        """The same, unless no topic can have changed: there may be thousands."""
         return self._revision != self._topics.revision and self.refresh()
 
     def count(self, gained: Iterable[str], lost: Iterable[str]) -> None:
@@ -84,7 +83,6 @@ class Assignment:
     """A target assignment that is being made, with all that it takes.
 
     Attributes:
-        epoch: of the group, which it is for.
         is_large: whether it takes so long that nobody else should wait for it.
         before: the target so far.
         renamed: members that have got another id since, by the one that they had.
@@ -98,17 +96,16 @@ class Assignment:
     renamed: dict[str, str] = field(default_factory=dict)
 
     def make(self) -> Target:
-        """Find out what each member is to have; in any thread."""
+        """In any thread."""
         return ASSIGNORS[self.assignor](self.wanted, self.before)
 
 
 class TargetAssignment:
-    """What each member of a group is to have.
+    """What each member of a group is to have, by member id.
 
     Attributes:
         epoch: of the group, for which it was made.
-        shares: what each is to have, by member id.
-        is_large: whether the next one takes so long that nobody else should wait for it.
+        is_large: of the next one, as `Assignment` has it.
         making: the next one while it is being made.
         next_at: when a large group may have its next one made.
     """
@@ -127,7 +124,7 @@ class TargetAssignment:
         self.shares.pop(member_id, None)
 
     def rename(self, before: str, after: str) -> None:
-        """Have a member go on under another id, in the next target, too."""
+        """Move the share of a member to its other id, in the next target, too."""
         self.shares[after] = self.shares.pop(before, NO_PARTITIONS)
         if self.making is not None:
             self.making.renamed[before] = after

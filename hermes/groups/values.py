@@ -32,12 +32,11 @@ class State(StrEnum):
 
 
 class GroupSettings(NamedTuple):
-    """What bounds groups.
+    """What bounds classic groups.
 
     Attributes:
         initial_delay_seconds: how long the first rebalance of an empty group waits for further
             members.
-        min_session_ms, max_session_ms: which session timeouts are taken.
         max_members: of a group, those included that have only got an id.
         max_member_bytes: of one member's protocols.
         new_member_seconds: how long a member waits that nobody hears of while it joins first.
@@ -55,7 +54,6 @@ class Protocol(NamedTuple):
     """One of the ways in which a member can share: an assignor of the client's.
 
     Attributes:
-        name: of consumers the assignor's.
         metadata: what the leader gets to know of the member; of consumers its subscription.
     """
 
@@ -69,13 +67,12 @@ class Join(NamedTuple):
     Attributes:
         member_id: empty for one that has none yet.
         instance_id: of a static member; None for a dynamic one.
-        client_id, client_host: who asks, for people.
-        protocol_type: what the group is for.
+        client_id, client_host: only shown.
         protocols: what the member can do, best first.
         session_timeout_ms: after how long without a sign of life it is dead.
         rebalance_timeout_ms: how long it may take to join again.
-        needs_id: whether a new member is given an id and has to come back with it (version 4).
-        can_skip: whether a static leader can be told to leave the assignment as it is (version 9).
+        needs_id: whether a new member is given an id and has to come back with it.
+        can_skip: whether a static leader can be told to leave the assignment as it is.
     """
 
     member_id: str
@@ -91,7 +88,7 @@ class Join(NamedTuple):
 
 
 class JoinedMember(NamedTuple):
-    """What a leader gets to know of a member."""
+    """What a leader is told of a member."""
 
     member_id: str
     instance_id: str | None
@@ -123,8 +120,6 @@ class Sync(NamedTuple):
 
 
 class SyncResponse(NamedTuple):
-    """The answer to a SyncGroup."""
-
     code: Code
     protocol_type: str | None = None
     protocol_name: str | None = None
@@ -139,8 +134,6 @@ class Leaving(NamedTuple):
 
 
 class DescribedMember(NamedTuple):
-    """A member, for people and tools."""
-
     member_id: str
     instance_id: str | None
     client_id: str
@@ -150,8 +143,6 @@ class DescribedMember(NamedTuple):
 
 
 class DescribedGroup(NamedTuple):
-    """A group, for people and tools."""
-
     state: State
     protocol_type: str
     protocol_name: str
