@@ -14,7 +14,7 @@ from pyspark.sql.types import StructField, StructType
 
 from hermes.errors import ConfigError
 from hermes.spark.columns import nullable, spark_schema
-from hermes.spark.options import ADDRESS_OPTIONS, SOURCE_OPTIONS, Extras, SourceOptions
+from hermes.spark.options import ADDRESS_OPTIONS, SOURCE_OPTIONS, ExtraColumns, SourceOptions
 from hermes.spark.sink_options import SINK_OPTIONS, SinkOptions
 
 _METADATA: Final = "hermes.options"
@@ -27,10 +27,10 @@ _READ: Final = frozenset(option.name.lower() for option in SOURCE_OPTIONS)
 _WRITE: Final = frozenset(option.name.lower() for option in SINK_OPTIONS)
 
 #: The columns of a table that say where a message is: a write doesn't choose that.
-PLACES: Final = frozenset(spark_schema(Extras(timestamp=True)).names) - {"topic", "value"}
+PLACES: Final = frozenset(spark_schema(ExtraColumns(timestamp=True)).names) - {"topic", "value"}
 
 
-def new_table(given: Mapping[str, str]) -> dict[str, str] | None:
+def new_table_options(given: Mapping[str, str]) -> dict[str, str] | None:
     """The options of a table that is being created; None for any other use. Raises ConfigError."""
     names = {name.lower(): text for name, text in given.items()}
     if not names.keys() >= _ADDED:
@@ -48,14 +48,14 @@ def new_table(given: Mapping[str, str]) -> dict[str, str] | None:
     return options
 
 
-def keeping(schema: StructType, options: Mapping[str, str]) -> StructType:
+def with_options(schema: StructType, options: Mapping[str, str]) -> StructType:
     """The columns of a table, with its options; nullable, since INSERT leaves out most of them."""
     first = schema.fields[0]
     kept = StructField(first.name, first.dataType, True, {_METADATA: json.dumps(options)})
     return nullable(StructType([kept, *schema.fields[1:]]))
 
 
-def kept(schema: StructType) -> dict[str, str]:
+def options_of(schema: StructType) -> dict[str, str]:
     """The options of the table whose columns these are; none if they aren't a table's."""
     text = schema.fields[0].metadata.get(_METADATA) if schema.fields else None
     options: dict[str, str] = json.loads(text) if text else {}

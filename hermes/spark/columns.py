@@ -33,7 +33,7 @@ from hermes.protocol import DEFAULT_MAX_EXPANDED_BYTES, MessageSet, core
 from hermes.protocol.messages import SIZE
 from hermes.spark.arrow_arrays import binaries, numbers, packed_binaries, repeated
 from hermes.spark.offsets import TopicPartition
-from hermes.spark.options import Extras
+from hermes.spark.options import ExtraColumns
 
 #: The columns of `spark.read.format("hermes")`. Where a message is, is never null, so Spark asks no
 #: row whether it is: those questions were a quarter of what a row costs the JVM.
@@ -67,7 +67,7 @@ _SAME_ROWS: Final = 8192
 MAX_BATCH_BYTES: Final = 16 * 1024 * 1024
 
 
-def spark_schema(extras: Extras) -> StructType:
+def spark_schema(extras: ExtraColumns) -> StructType:
     made = StructType([*SCHEMA.fields])
     for name in extras.names:
         made = made.add(name, _TYPES[name])
@@ -75,7 +75,7 @@ def spark_schema(extras: Extras) -> StructType:
 
 
 @lru_cache
-def arrow_schema(extras: Extras) -> pa.Schema:
+def arrow_schema(extras: ExtraColumns) -> pa.Schema:
     """The same for Arrow. Spark compares it with its own, to the letter."""
     return to_arrow_schema(spark_schema(extras), timezone="UTC")
 

@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Final
 
-from hermes.spark.files import Files
+from hermes.spark.file_system import LocalFileSystem
 from hermes.spark.stores import FileStore
 
 _SECONDS: Final = 0.25
@@ -32,7 +32,7 @@ def flushed_early(store: FileStore, directory: str) -> AbstractContextManager[No
     """
     if store.path is None:
         return nullcontext()
-    return _flushing(store.path / directory, Files().sync)
+    return _flushing(store.path / directory, LocalFileSystem().sync)
 
 
 @contextmanager

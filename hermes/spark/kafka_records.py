@@ -17,14 +17,14 @@ from hermes.protocol import RecordSet
 from hermes.protocol.records import Record
 from hermes.spark.columns import arrow_schema, same_columns
 from hermes.spark.offsets import TopicPartition
-from hermes.spark.options import Extras
+from hermes.spark.options import ExtraColumns
 
 #: How many records become one Arrow batch.
 _ROWS: Final = 16_384
 
 
 def record_rows(
-    partition: TopicPartition, fetched: RecordSet, end: int, extras: Extras
+    partition: TopicPartition, fetched: RecordSet, end: int, extras: ExtraColumns
 ) -> Iterator[pa.RecordBatch]:
     """Turn records before `end` into rows; an InvalidMessageError comes after those before it."""
     schema = arrow_schema(extras)
@@ -36,7 +36,7 @@ def record_rows(
             return
 
 
-def with_nulls(rows: pa.RecordBatch, extras: Extras) -> pa.RecordBatch:
+def with_nulls(rows: pa.RecordBatch, extras: ExtraColumns) -> pa.RecordBatch:
     """Add the columns that messages of 0.7 have nothing for to rows that have their timestamp."""
     schema = arrow_schema(extras)
     missing = [
@@ -48,7 +48,7 @@ def with_nulls(rows: pa.RecordBatch, extras: Extras) -> pa.RecordBatch:
 
 
 def _rows(
-    partition: TopicPartition, records: list[Record], extras: Extras, schema: pa.Schema
+    partition: TopicPartition, records: list[Record], extras: ExtraColumns, schema: pa.Schema
 ) -> pa.RecordBatch:
     offsets, times, keys, values, headers = zip(*records, strict=True)
 

@@ -380,7 +380,7 @@ def address_of(values: Mapping[str, Any]) -> ConnectionOptions:
     return ConnectionOptions(bootstrap or (), zookeeper or "", identity)
 
 
-class Extras(NamedTuple):
+class ExtraColumns(NamedTuple):
     """Which columns follow those that every read has, in this order."""
 
     timestamp: bool = False
@@ -406,7 +406,7 @@ class SourceOptions:
     push_filters: bool
     fail_on_data_loss: bool
     group: str | None
-    extras: Extras
+    extras: ExtraColumns
     retries: RetryOptions
     max_fetch_bytes: int
 
@@ -445,7 +445,9 @@ class SourceOptions:
             values["pushFilters"],
             values["failOnDataLoss"],
             values["groupId"],
-            Extras(values["includeTimestamp"], values["includeKey"], values["includeHeaders"]),
+            ExtraColumns(
+                values["includeTimestamp"], values["includeKey"], values["includeHeaders"]
+            ),
             RetryOptions(
                 values["fetchOffset.numRetries"], values["fetchOffset.retryIntervalMs"] / 1000
             ),

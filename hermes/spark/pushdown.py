@@ -33,16 +33,16 @@ _Test = Callable[[Any], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class ValueRange:
     """The whole numbers that a filter leaves, both ends included; None for no end."""
 
     first: int | None = None
     last: int | None = None
 
-    def within(self, first: int | None, last: int | None) -> "Span":
+    def within(self, first: int | None, last: int | None) -> "ValueRange":
         firsts = [each for each in (self.first, first) if each is not None]
         lasts = [each for each in (self.last, last) if each is not None]
-        return Span(max(firsts, default=None), min(lasts, default=None))
+        return ValueRange(max(firsts, default=None), min(lasts, default=None))
 
     @property
     def is_everything(self) -> bool:
@@ -50,7 +50,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Narrowing:
+class PushedFilters:
     """What filters leave: tests of a partition's topic, broker and number, by the column's name.
 
     And where messages may start, and the ms since 1970 when they may have been appended, rounded
@@ -58,13 +58,13 @@ class Narrowing:
     """
 
     tests: Mapping[str, tuple[_Test, ...]] = field(default_factory=dict)
-    offsets: Span = Span()
-    times_ms: Span = Span()
+    offsets: ValueRange = ValueRange()
+    times_ms: ValueRange = ValueRange()
 
     @classmethod
-    def of(cls, filters: Iterable[Any]) -> "Narrowing":
+    def of(cls, filters: Iterable[Any]) -> "PushedFilters":
         tests: dict[str, tuple[_Test, ...]] = {}
-        offsets, times = Span(), Span()
+        offsets, times = ValueRange(), ValueRange()
         for each in filters:
             path: tuple[str, ...] = getattr(each, "attribute", ())
             column, kind = path[0] if len(path) == 1 else None, type(each).__name__
@@ -139,7 +139,9 @@ class Narrowing:
         return (kept[0].start_offset, kept[-1].end_offset) if kept else (end, end)
 
 
-def _ends(kind: str, value: Any, bounds: Callable[[Any], Span]) -> tuple[int | None, int | None]:
+def _ends(
+    kind: str, value: Any, bounds: Callable[[Any], ValueRange]
+) -> tuple[int | None, int | None]:
     if kind == "In":
         each = [bounds(one) for one in value]
         firsts = [one.first for one in each if one.first is not None]
@@ -173,15 +175,15 @@ def _test(kind: str, value: Any) -> _Test | None:
     return None if value is None else tests.get(kind)
 
 
-def _whole(value: Any) -> Span:
-    return Span(value, value) if type(value) is int else Span()
+def _whole(value: Any) -> ValueRange:
+    return ValueRange(value, value) if type(value) is int else ValueRange()
 
 
-def _milliseconds(value: Any) -> Span:
+def _milliseconds(value: Any) -> ValueRange:
     """The milliseconds around a time; of one without a zone, which may mean any, a day around."""
     if not isinstance(value, datetime):
-        return Span()
+        return ValueRange()
     day_ms = 0 if value.tzinfo is not None else 24 * 3_600_000
     moment = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
     time_ms = (moment - _EPOCH) // _MILLISECOND
-    return Span(time_ms - day_ms, time_ms + 1 + day_ms)
+    return ValueRange(time_ms - day_ms, time_ms + 1 + day_ms)

@@ -34,7 +34,7 @@ from hermes.spark.cluster_reader import ClusterReader
 from hermes.spark.columns import RowBatch, arrow_schema, record_batches
 from hermes.spark.kafka_records import record_rows, with_nulls
 from hermes.spark.offsets import TopicPartition
-from hermes.spark.options import Extras, RetryOptions, SourceOptions
+from hermes.spark.options import ExtraColumns, RetryOptions, SourceOptions
 
 _log = logging.getLogger(__name__)
 
@@ -246,7 +246,7 @@ class _RangeReader:
             return rows
         if self._times is None or self._times.end < next_offset:
             self._times = self._append_times(next_offset)
-        schema = arrow_schema(Extras(timestamp=True))
+        schema = arrow_schema(ExtraColumns(timestamp=True))
         column = self._times.column(as_numbers(rows.column("offset")), schema.field(-1).type)
         return pa.RecordBatch.from_arrays([*rows.columns, column], schema=schema)
 

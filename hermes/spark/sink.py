@@ -29,7 +29,7 @@ from hermes.spark.cluster_reader import ClusterReader
 from hermes.spark.options import RetryOptions
 from hermes.spark.plain_errors import plain_errors
 from hermes.spark.sink_options import SinkOptions
-from hermes.spark.sink_rows import Outgoing, OutgoingRows
+from hermes.spark.sink_rows import RowEncoder, TopicMessages
 
 _log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class _Writer:
     def __init__(
         self, schema: StructType, options: SinkOptions, ignored: frozenset[str] = frozenset()
     ) -> None:
-        self._rows = OutgoingRows(schema, options, ignored)
+        self._rows = RowEncoder(schema, options, ignored)
         self._options = options
 
     def _failed(self, what: str, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -106,7 +106,7 @@ def find_brokers(options: SinkOptions) -> Brokers:
 
 
 def send_rows(
-    batches: Iterable[pa.RecordBatch], rows: OutgoingRows, options: SinkOptions, brokers: Brokers
+    batches: Iterable[pa.RecordBatch], rows: RowEncoder, options: SinkOptions, brokers: Brokers
 ) -> SentMessages:
     """Send rows, and wait for their acknowledgements. After an error some may have arrived."""
     producer = Producer(producer_config(options, brokers))
@@ -150,7 +150,7 @@ def producer_config(options: SinkOptions, brokers: Brokers) -> ProducerConfig:
     )
 
 
-def _send(producer: Producer, outgoing: Iterable[Outgoing]) -> _Sending:
+def _send(producer: Producer, outgoing: Iterable[TopicMessages]) -> _Sending:
     return [
         (producer.send(topic, messages, keys), topic, len(messages))
         for topic, messages, keys in outgoing

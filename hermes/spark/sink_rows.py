@@ -62,7 +62,7 @@ _IN_WORDS: Final[dict[tuple[type[DataType], ...], str]] = {
 _OR_A_KEY: Final = " (a row with a key and no value is a tombstone, in topics of Kafka's format)"
 
 
-class Outgoing(NamedTuple):
+class TopicMessages(NamedTuple):
     """Messages for one topic, one or more. Those without keys all go to one partition."""
 
     topic: str
@@ -70,7 +70,7 @@ class Outgoing(NamedTuple):
     keys: Keys | None
 
 
-class OutgoingRows:
+class RowEncoder:
     """Knows which column is what; pickled for the workers. Raises ConfigError."""
 
     def __init__(
@@ -79,7 +79,7 @@ class OutgoingRows:
         self._options = options
         self._places = _places(schema, options, ignored)
 
-    def of(self, rows: pa.RecordBatch) -> Iterator[Outgoing]:
+    def of(self, rows: pa.RecordBatch) -> Iterator[TopicMessages]:
         """Turn rows into messages. Nothing is yielded before all rows were checked.
 
         Raises:
@@ -101,7 +101,7 @@ class OutgoingRows:
 
     def _parts(
         self, topic: str, payloads: pa.Array, keys: pa.Array | None, more: Sequence[pa.Array]
-    ) -> Iterator[Outgoing]:
+    ) -> Iterator[TopicMessages]:
         """Cut into lists; one without keys is for one partition, so that they are spread."""
         if keys is not None and keys.null_count:
             keyless = pc.is_null(keys)
@@ -120,7 +120,7 @@ class OutgoingRows:
             elif None in messages:
                 messages = list(map(RecordData, messages))
             found = None if keys is None else Keys(keys.slice(start, size).to_pylist())
-            yield Outgoing(topic, messages, found)
+            yield TopicMessages(topic, messages, found)
 
     # -- columns --------------------------------------------------------------------------------
 

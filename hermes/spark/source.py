@@ -15,13 +15,13 @@ from pyspark.sql.types import StructType
 from hermes.errors import ConfigError
 from hermes.spark.catalog import (
     PLACES,
-    keeping,
-    kept,
     names_brokers,
-    new_table,
+    new_table_options,
+    options_of,
     require_options,
     to_read,
     to_write,
+    with_options,
     without_options,
 )
 from hermes.spark.cluster_reader import ClusterReader
@@ -37,7 +37,7 @@ from hermes.spark.planning import (
     selected_partitions,
     starting_offsets,
 )
-from hermes.spark.pushdown import Narrowing
+from hermes.spark.pushdown import PushedFilters
 from hermes.spark.reading import ReadTask, read_ranges
 from hermes.spark.sink import HermesBatchWriter, HermesStreamWriter
 from hermes.spark.sink_options import SinkOptions, refuse_overwriting
@@ -60,10 +60,10 @@ class HermesDataSource(DataSource):
     @plain_errors
     def schema(self) -> StructType:
         """The columns of a read; checks the options."""
-        table = new_table(self.options)
+        table = new_table_options(self.options)
         options = SourceOptions.parse(self.options if table is None else to_read(table), None)
         schema = spark_schema(options.extras)
-        return schema if table is None else keeping(schema, table)
+        return schema if table is None else with_options(schema, table)
 
     @plain_errors
     def reader(self, schema: StructType) -> "HermesBatchReader":
@@ -87,14 +87,14 @@ class HermesDataSource(DataSource):
         return HermesStreamWriter(schema, *self._to_write(schema, stream=True))
 
     def _to_write(self, schema: StructType, *, stream: bool) -> tuple[SinkOptions, frozenset[str]]:
-        table = {} if names_brokers(self.options) else kept(schema)
+        table = {} if names_brokers(self.options) else options_of(schema)
         given = {**to_write(table), **self.options} if table else self.options
         require_options(given)
         return SinkOptions.parse(given, stream=stream), PLACES if table else frozenset()
 
     def _checked(self, use: str, schema: StructType) -> tuple[SourceOptions, pa.Schema]:
         """The options of a read, and the columns as Spark compares those that come."""
-        table = kept(schema)
+        table = options_of(schema)
         given = {**to_read(table), **self.options}
         require_options(given)
         options = SourceOptions.parse(given, "stream" if use == "stream" else "batch")
@@ -115,7 +115,7 @@ class HermesBatchReader(DataSourceReader):
     def __init__(self, options: SourceOptions, rows: pa.Schema | None = None) -> None:
         self._options = options
         self._rows = rows
-        self.narrowing = Narrowing()
+        self.narrowing = PushedFilters()
 
     @plain_errors
     def partitions(self) -> Sequence[InputPartition]:
@@ -153,7 +153,7 @@ class _TakesFilters:
     def __call__(self, filters: Iterable[Any]) -> Iterable[Any]:
         """Narrow the read by filters that all hold; Spark evaluates all of them again."""
         filters = list(filters)
-        self._reader.narrowing = Narrowing.of(filters)
+        self._reader.narrowing = PushedFilters.of(filters)
         return filters
 
 

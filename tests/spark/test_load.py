@@ -23,7 +23,7 @@ from hermes.coordination.group_state import read_group
 from hermes.coordination.sessions import Session
 from hermes.errors import DataLossError, LoadConflictError, LoadError
 from hermes.spark.delta.table import commits
-from hermes.spark.files import Files
+from hermes.spark.file_system import LocalFileSystem
 from hermes.spark.load import clean_up, load, read_loaded
 from hermes.spark.stores import LocalStore
 from hermes.testing import RunningBroker, running_broker
@@ -143,7 +143,7 @@ def test_a_target_without_loads_has_no_rows(spark, topics, tmp_path) -> None:
     topics.send("clicks", 1)
     options = {**topics.options, "subscribe": "clicks"}
 
-    class Full(Files):
+    class Full(LocalFileSystem):
         def sync(self, path: Path) -> None:
             if path.suffix == ".parquet":
                 raise OSError(28, "No space left on device")
@@ -163,7 +163,7 @@ def test_of_two_racing_loads_exactly_one_wins(spark, topics, tmp_path, sink) -> 
     options = {**topics.options, "subscribe": "clicks"}
     both_wrote = threading.Barrier(2)
 
-    class Meeting(Files):
+    class Meeting(LocalFileSystem):
         def __init__(self) -> None:
             self._has_met = False
 
@@ -238,7 +238,7 @@ def children_of(pid: int, command: str) -> list[int]:
 def end_before_the_commit(spark, path: Path, options: dict[str, str]) -> None:
     """Run a load that ends when it has written; its plan stays."""
 
-    class Ended(Files):
+    class Ended(LocalFileSystem):
         def sync(self, path: Path) -> None:
             if path.suffix == ".parquet":
                 raise KeyboardInterrupt

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from hermes.errors import LoadError, LoadTargetError
 from hermes.extras import install_command
-from hermes.spark.files import above, sync_all
+from hermes.spark.file_system import above, sync_all
 from hermes.spark.parquet import DataFile
 from hermes.spark.stores import FileStore
 from hermes.spark.stores.error_texts import error_text

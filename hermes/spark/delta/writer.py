@@ -33,7 +33,7 @@ from hermes.spark.delta.table import (
     table_files,
 )
 from hermes.spark.early_flush import flushed_early
-from hermes.spark.files import above, sync_all
+from hermes.spark.file_system import above, sync_all
 from hermes.spark.parquet import check_rows, data_files, write_parquet
 from hermes.spark.plain_errors import plain_errors
 from hermes.spark.starting import prepare_streams

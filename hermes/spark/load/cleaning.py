@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from hermes.spark.files import Files
+from hermes.spark.file_system import LocalFileSystem
 from hermes.spark.load.commits import open_commits
 from hermes.spark.load.journal import Journal
 from hermes.spark.load.journal_entries import JournalEntry
@@ -46,7 +46,7 @@ def clean_up(
     *,
     spark: Session = None,
     storage: Mapping[str, str] | None = None,
-    files: Files | None = None,
+    files: LocalFileSystem | None = None,
 ) -> CleanUp:
     """Remove what failed attempts left in a target. Safe while loads run.
 

@@ -11,10 +11,10 @@ from hermes.spark.load.journal import Journal
 from hermes.spark.load.journal_entries import Addition, JournalEntry, LoadedFile, folder_of
 from hermes.spark.load.load_target import DATA, LoadTarget
 from hermes.spark.load.plans import LoadCheckpoint, LoadManifest
-from hermes.spark.options import Extras
+from hermes.spark.options import ExtraColumns
 from hermes.spark.parquet import DataFile
 
-_NONE: Final = Extras()
+_NONE: Final = ExtraColumns()
 
 
 class Commits(Protocol):
@@ -35,7 +35,7 @@ class Commits(Protocol):
 
 
 def open_commits(
-    target: LoadTarget, columns: Extras = _NONE, *, merge_schema: bool = False
+    target: LoadTarget, columns: ExtraColumns = _NONE, *, merge_schema: bool = False
 ) -> Commits:
     """Find where a target's loads are committed.
 

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from hermes.config.units import format_size
 from hermes.errors import ConfigError, LoadTargetError
-from hermes.spark.files import Files
+from hermes.spark.file_system import LocalFileSystem
 from hermes.spark.load.journal import Journal
 from hermes.spark.load.journal_entries import Addition, JournalEntry, LoadedFile, folder_of
 from hermes.spark.load.load_target import ATTEMPTS, DATA
@@ -63,7 +63,7 @@ def compact(
     target_bytes: int = TARGET_BYTES,
     spark: Session = None,
     storage: Mapping[str, str] | None = None,
-    files: Files | None = None,
+    files: LocalFileSystem | None = None,
 ) -> Compaction:
     """Make the small files of each day or hour of a target into larger ones.
 

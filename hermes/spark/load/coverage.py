@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from hermes.spark.load.journal_entries import LoadedFile
-from hermes.spark.load.journal_snapshot import Expired, LoadRecord
+from hermes.spark.load.journal_snapshot import ExpiryRecord, LoadRecord
 from hermes.spark.offsets import TopicPartition
 from hermes.spark.stores import FileStore
 
@@ -27,10 +27,10 @@ class TargetContents:
 
     folders: Folders
     loads: Mapping[int, LoadRecord]
-    expiries: Sequence[Expired] = ()
+    expiries: Sequence[ExpiryRecord] = ()
 
 
-class Run(NamedTuple):
+class OffsetRun(NamedTuple):
     """Messages of a load that follow on one another in a file; `end` is after the last one."""
 
     load: int
@@ -40,7 +40,7 @@ class Run(NamedTuple):
     messages: int
 
 
-def read_runs(store: FileStore, topic: str, file: LoadedFile) -> tuple[int, int, list[Run]]:
+def read_runs(store: FileStore, topic: str, file: LoadedFile) -> tuple[int, int, list[OffsetRun]]:
     """A file's size, its rows, and where its messages are from. Raises FileNotFoundError."""
     with store.open(file.name) as opened:
         size_bytes = opened.seek(0, 2)
@@ -70,9 +70,9 @@ def difference(
             yield start, end
 
 
-def _runs(source: pq.ParquetFile, topic: str, load: int | None) -> Iterator[Run]:
+def _runs(source: pq.ParquetFile, topic: str, load: int | None) -> Iterator[OffsetRun]:
     columns = [*_COLUMNS, *(["load"] if load is None else [])]
-    last: Run | None = None
+    last: OffsetRun | None = None
     row: _Columns = {}  # the last one of the batch before
     for batch in source.iter_batches(columns=columns):
         if not batch.num_rows:
@@ -95,7 +95,7 @@ def _runs(source: pq.ParquetFile, topic: str, load: int | None) -> Iterator[Run]
         yield last
 
 
-def _batch_runs(topic: str, values: _Columns) -> Iterator[Run]:
+def _batch_runs(topic: str, values: _Columns) -> Iterator[OffsetRun]:
     first, then = slice(None, -1), slice(1, None)
     offset, end, index = values["offset"], values["next_offset"], values["index"]
     same = np.ones(len(offset) - 1, dtype=bool)
@@ -107,7 +107,7 @@ def _batch_runs(topic: str, values: _Columns) -> Iterator[Run]:
     ends = np.concatenate((starts[1:], [len(offset)]))
     for start, stop in zip(starts.tolist(), ends.tolist(), strict=True):
         partition = (int(values[name][start]) for name in ("broker", "partition"))
-        yield Run(
+        yield OffsetRun(
             int(values["load"][start]),
             TopicPartition(topic, *partition),
             int(offset[start]),

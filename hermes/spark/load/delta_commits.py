@@ -15,18 +15,18 @@ from hermes.spark.load.load_target import LoadTarget, plan_name
 from hermes.spark.load.plans import LoadCheckpoint, LoadManifest
 from hermes.spark.load.tasks import FOLDERS, loaded_schema
 from hermes.spark.offsets import unnested
-from hermes.spark.options import Extras
+from hermes.spark.options import ExtraColumns
 from hermes.spark.parquet import DataFile
 
 _APP_ID: Final = "hermes load"
-_NONE: Final = Extras()
+_NONE: Final = ExtraColumns()
 #: Under which name a commit has its manifest.
 LOAD_KEY: Final = "hermes.load"
 
 
 class DeltaCommits:
     def __init__(
-        self, target: LoadTarget, columns: Extras = _NONE, *, merge_schema: bool = False
+        self, target: LoadTarget, columns: ExtraColumns = _NONE, *, merge_schema: bool = False
     ) -> None:
         self._target = target
         self._columns = columns

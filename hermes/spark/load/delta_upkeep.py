@@ -22,7 +22,7 @@ from hermes.spark.delta.table import (
 from hermes.spark.load.coverage import TargetContents
 from hermes.spark.load.delta_commits import LOAD_KEY
 from hermes.spark.load.journal_entries import LoadedFile
-from hermes.spark.load.journal_snapshot import Expired, LoadRecord
+from hermes.spark.load.journal_snapshot import ExpiryRecord, LoadRecord
 from hermes.spark.load.load_target import LoadTarget
 from hermes.spark.stores import FileStore
 
@@ -95,7 +95,7 @@ def table_records(target: LoadTarget) -> TargetContents:
                 )
             if _EXPIRE_KEY in each:
                 said = each[_EXPIRE_KEY]
-                expiries.append(Expired(said["before"], tuple(said["topics"]), said["load"]))
+                expiries.append(ExpiryRecord(said["before"], tuple(said["topics"]), said["load"]))
     return TargetContents(_folders(table), loads, expiries)
 
 

@@ -9,7 +9,7 @@ from typing import Final
 from hermes.config.units import parse_duration
 from hermes.errors import ConfigError
 from hermes.quoting import quoted
-from hermes.spark.files import Files
+from hermes.spark.file_system import LocalFileSystem
 from hermes.spark.load.cleaning import remove_plans
 from hermes.spark.load.journal import Journal
 from hermes.spark.load.journal_entries import JournalEntry
@@ -49,7 +49,7 @@ def expire(
     dry_run: bool = False,
     spark: Session = None,
     storage: Mapping[str, str] | None = None,
-    files: Files | None = None,
+    files: LocalFileSystem | None = None,
     clock: Callable[[], float] = time.time,
 ) -> Expiry:
     """Remove whole days or hours of what was loaded into a directory, in one commit.

@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from hermes.errors import LoadError, LoadTargetError
 from hermes.spark.cluster_reader import ClusterReader
 from hermes.spark.early_flush import flushed_early
-from hermes.spark.files import Files
+from hermes.spark.file_system import LocalFileSystem
 from hermes.spark.load.attempts import LoadResult, run_load
 from hermes.spark.load.commits import open_commits
 from hermes.spark.load.increments import make_plan
@@ -94,7 +94,7 @@ def load(
     merge_schema: bool = False,
     progress: Progress | None = None,
     storage: Mapping[str, str] | None = None,
-    files: Files | None = None,
+    files: LocalFileSystem | None = None,
     clock: Callable[[], float] = time.time,
 ) -> LoadResult:
     """Copy new messages of topics into a target, with their offsets in the same commit.

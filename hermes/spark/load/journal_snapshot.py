@@ -36,7 +36,7 @@ class LoadRecord(NamedTuple):
     may_lack: bool | None
 
 
-class Expired(NamedTuple):
+class ExpiryRecord(NamedTuple):
     """What an expiry has removed: periods before one, of topics (empty: all), up to a load."""
 
     before: str
@@ -64,7 +64,7 @@ class JournalSnapshot:
         self.offsets: Offsets = {}
         self.files: dict[str, LoadedFile] = {}
         self.loads: dict[int, LoadRecord] = {}
-        self.expiries: list[Expired] = []
+        self.expiries: list[ExpiryRecord] = []
         self.unlisted: dict[int, LoadManifest] = {}
 
     def check(self, entry: JournalEntry | LoadManifest) -> None:
@@ -94,7 +94,7 @@ class JournalSnapshot:
                 names = (each.file.name for each in entry.added)
                 self._add_load(entry.load, max(map(period_of, names), default=""))
             if entry.kind == "expire":
-                self._expire(Expired(entry.before, entry.topics, self.load))
+                self._expire(ExpiryRecord(entry.before, entry.topics, self.load))
         self.sequence += 1
 
     def list_files(self, number: int, files: Sequence[LoadedFile]) -> None:
@@ -135,7 +135,7 @@ class JournalSnapshot:
             state.files = {each.name: each for each in files}
             state.loads = {int(n): LoadRecord(*each) for n, each in document["loads"].items()}
             state.expiries = [
-                Expired(str(before), tuple(map(str, topics)), int(load))
+                ExpiryRecord(str(before), tuple(map(str, topics)), int(load))
                 for before, topics, load in document["expiries"]
             ]
         return state
@@ -144,7 +144,7 @@ class JournalSnapshot:
         self.load, self.offsets = load.number, load.offsets
         self.loads[load.number] = LoadRecord(load.messages, newest, load.directory, load.may_lack)
 
-    def _expire(self, expired: Expired) -> None:
+    def _expire(self, expired: ExpiryRecord) -> None:
         kept = (
             each
             for each in self.expiries

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StringType, StructType
 
 from hermes.errors import LoadTargetError
-from hermes.spark.files import Files
+from hermes.spark.file_system import LocalFileSystem
 from hermes.spark.load.journal import Journal
 from hermes.spark.load.journal_snapshot import JournalSnapshot
 from hermes.spark.load.load_target import DATA, LoadTarget
@@ -129,7 +129,7 @@ def open_target(
     target: str | Path,
     spark: Session = None,
     storage: Mapping[str, str] | None = None,
-    files: Files | None = None,
+    files: LocalFileSystem | None = None,
 ) -> LoadTarget:
     """Open a target of earlier loads. LoadTargetError if it isn't one, or is damaged."""
     store = open_store(target, spark, storage, files)

@@ -21,12 +21,12 @@ from hermes.spark.cluster_reader import ClusterReader
 from hermes.spark.columns import spark_schema
 from hermes.spark.load.plans import Granularity, Piece, Plan
 from hermes.spark.offsets import Offsets
-from hermes.spark.options import Extras, SourceOptions
+from hermes.spark.options import ExtraColumns, SourceOptions
 from hermes.spark.planning import check_available, check_planned, cuts, packed
 from hermes.spark.reading import ReadRange, read_ranges
 
 _EPOCH: Final = datetime.date(1970, 1, 1)
-_USUAL: Final = Extras(timestamp=True)
+_USUAL: Final = ExtraColumns(timestamp=True)
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 PLAN_OPTION: Final = "plan"
@@ -39,7 +39,7 @@ FOLDERS: Final[dict[Granularity, tuple[str, ...]]] = {
 }
 
 
-def loaded_schema(partition_by: Granularity, extras: Extras = _USUAL) -> StructType:
+def loaded_schema(partition_by: Granularity, extras: ExtraColumns = _USUAL) -> StructType:
     """The columns of loaded data: `load`, those of the source with `timestamp`, the period."""
     schema = StructType().add("load", LongType())
     for field in spark_schema(extras._replace(timestamp=True)).fields:
@@ -61,13 +61,13 @@ def only_folder(plan: Plan) -> str | None:
     return f"topic={topic}/day={day}" + ("" if hour is None else f"/hour={hour}")
 
 
-def _as_read(plan: Plan, extras: Extras) -> StructType:
+def _as_read(plan: Plan, extras: ExtraColumns) -> StructType:
     """The columns of a plan's rows: where a message is and goes to is never null.
 
     The columns that become folders are left out where there is one folder: what isn't written
     need not come from the workers.
     """
-    may_be_null = {"value", *Extras._fields}
+    may_be_null = {"value", *ExtraColumns._fields}
     left_out = () if only_folder(plan) is None else FOLDERS[plan.partition_by]
     return StructType(
         [

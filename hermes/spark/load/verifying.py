@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from hermes.errors import LoadTargetError
 from hermes.quoting import printable
-from hermes.spark.files import Files
-from hermes.spark.load.coverage import Run, TargetContents, difference, overlaps, read_runs
+from hermes.spark.file_system import LocalFileSystem
+from hermes.spark.load.coverage import OffsetRun, TargetContents, difference, overlaps, read_runs
 from hermes.spark.load.journal_entries import LoadedFile
 from hermes.spark.load.journal_snapshot import JournalSnapshot, LoadRecord
 from hermes.spark.load.load_target import DATA, FIRST_ATTEMPT, LoadTarget, plan_name
@@ -57,7 +57,7 @@ def verify(
     *,
     spark: Session = None,
     storage: Mapping[str, str] | None = None,
-    files: Files | None = None,
+    files: LocalFileSystem | None = None,
 ) -> Verification:
     """Compare what is in a target with its records. Reads the columns of offsets; changes nothing.
 
@@ -178,7 +178,7 @@ class _Comparison:
             return
         self._outcome.notes.append(f"{topic}, {period}: others change it all the time")
 
-    def _read_file(self, topic: str, file: LoadedFile) -> tuple[int, int, list[Run]]:
+    def _read_file(self, topic: str, file: LoadedFile) -> tuple[int, int, list[OffsetRun]]:
         try:
             return read_runs(self._target.store, topic, file)
         except (pa.ArrowException, UnicodeError) as error:
@@ -197,7 +197,7 @@ class _Comparison:
                 f"was committed with {file.size_bytes} and {file.rows}"
             )
 
-    def _compare_runs(self, topic: str, period: str, runs: Sequence[Run]) -> None:
+    def _compare_runs(self, topic: str, period: str, runs: Sequence[OffsetRun]) -> None:
         planned = {
             key: ranges
             for key, ranges in self._planned.get((topic, period), {}).items()

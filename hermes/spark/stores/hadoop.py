@@ -17,7 +17,7 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
 from hermes.errors import LoadTargetError
 from hermes.quoting import printable
-from hermes.spark.files import temporary_name
+from hermes.spark.file_system import temporary_name
 from hermes.spark.stores.remote import RemoteStore
 from hermes.spark.stores.store import StoredFile, innermost_first
 

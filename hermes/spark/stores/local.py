@@ -6,16 +6,16 @@ from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
-from hermes.spark.files import Files, above, publish
+from hermes.spark.file_system import LocalFileSystem, above, publish
 from hermes.spark.stores.store import StoredFile, innermost_first
 
 
 class LocalStore:
     """A directory, by its absolute path; it may not exist yet."""
 
-    def __init__(self, path: Path, files: Files | None = None) -> None:
+    def __init__(self, path: Path, files: LocalFileSystem | None = None) -> None:
         self.path = path
-        self.files = files or Files()
+        self.files = files or LocalFileSystem()
 
     def place(self, name: str = "") -> Path:
         return self.path / name

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from hermes.errors import ConfigError, LoadTargetError
-from hermes.spark.files import Files, is_address, local_path
+from hermes.spark.file_system import LocalFileSystem, is_address, local_path
 from hermes.spark.stores.local import LocalStore
 from hermes.spark.stores.s3_settings import Lookup, find_settings, names_credentials
 from hermes.spark.stores.store import FileStore
@@ -23,7 +23,7 @@ def open_store(
     address: str | Path,
     session: Session = None,
     storage: Mapping[str, str] | None = None,
-    files: Files | None = None,
+    files: LocalFileSystem | None = None,
 ) -> FileStore:
     """Open a directory, `file://`, `s3://`, `s3a://` or `hdfs://`; reads and writes nothing yet.
 

@@ -12,7 +12,7 @@ from hermes.protocol import Codec, MessageSet, encode_message_set
 from hermes.spark import columns
 from hermes.spark.columns import arrow_schema, record_batches
 from hermes.spark.offsets import TopicPartition
-from hermes.spark.options import Extras
+from hermes.spark.options import ExtraColumns
 
 PARTITION = TopicPartition("clicks", 3, 1)
 PAYLOADS = st.binary(max_size=40)
@@ -32,7 +32,7 @@ def entries(draw: st.DrawFn) -> tuple[bytes, list[bytes], bool]:
 def rows(fetched: MessageSet) -> list[tuple[object, ...]]:
     found = []
     for batch in record_batches(PARTITION, fetched):
-        assert batch.rows.schema.equals(arrow_schema(Extras()))
+        assert batch.rows.schema.equals(arrow_schema(ExtraColumns()))
         found += [tuple(row.values()) for row in batch.rows.to_pylist()]
     return found
 

@@ -4,7 +4,14 @@ import pytest
 
 from hermes.errors import ConfigError
 from hermes.spark import SCHEMA, HermesDataSource
-from hermes.spark.catalog import keeping, kept, new_table, to_read, to_write, without_options
+from hermes.spark.catalog import (
+    new_table_options,
+    options_of,
+    to_read,
+    to_write,
+    with_options,
+    without_options,
+)
 from hermes.spark.columns import nullable
 
 GIVEN = {"hermes.bootstrap.servers": "localhost:1", "subscribe": "clicks"}
@@ -26,17 +33,17 @@ def test_a_new_table_keeps_its_options_and_nothing_of_sparks() -> None:
     schema = HermesDataSource(created(GIVEN)).schema()
     assert schema != SCHEMA
     assert without_options(schema) == nullable(SCHEMA)
-    assert kept(schema) == GIVEN
+    assert options_of(schema) == GIVEN
 
 
 def test_any_other_use_keeps_nothing() -> None:
-    assert new_table(GIVEN) is None
+    assert new_table_options(GIVEN) is None
     assert HermesDataSource(GIVEN).schema() == SCHEMA
-    assert kept(SCHEMA) == {}
+    assert options_of(SCHEMA) == {}
 
 
 def test_a_table_is_read_with_its_options_and_those_of_the_query() -> None:
-    schema = keeping(SCHEMA, {**GIVEN, "minPartitions": "4", "acks": "written"})
+    schema = with_options(SCHEMA, {**GIVEN, "minPartitions": "4", "acks": "written"})
     options, rows = HermesDataSource({"minpartitions": "8"})._checked("batch", schema)
     assert all(field.nullable for field in rows)
     assert options.selection.topics == ("clicks",)

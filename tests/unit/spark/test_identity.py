@@ -8,7 +8,7 @@ from certificates import Certificates
 
 from hermes.errors import ConfigError
 from hermes.security import PLAIN, ClientSecurity
-from hermes.spark.catalog import new_table
+from hermes.spark.catalog import new_table_options
 from hermes.spark.identity import NOBODY, ClientIdentity
 from hermes.spark.options import SourceOptions
 from hermes.spark.sink import producer_config
@@ -135,9 +135,11 @@ def test_a_file_that_cannot_be_used_is_found_out_before_connecting() -> None:
 def test_a_table_does_not_keep_a_password() -> None:
     spark_s = {"owner": "me", "provider": "hermes"}
     options = {f"option.{name}": text for name, text in READ.items()}
-    kept = new_table({**spark_s, **options, "option.user": "me", "option.passwordfile": "/p"})
+    kept = new_table_options(
+        {**spark_s, **options, "option.user": "me", "option.passwordfile": "/p"}
+    )
     assert kept is not None
     assert (kept["user"], kept["passwordfile"]) == ("me", "/p")
     with pytest.raises(ConfigError, match="password: a table's options are stored") as caught:
-        new_table({**spark_s, **options, "option.user": "me", "option.password": "s3cret"})
+        new_table_options({**spark_s, **options, "option.user": "me", "option.password": "s3cret"})
     assert "s3cret" not in str(caught.value)

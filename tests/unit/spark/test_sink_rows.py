@@ -22,7 +22,7 @@ from hermes.client import Keys, RecordData
 from hermes.errors import ConfigError, EncodingError, InvalidTopicError
 from hermes.spark.envelope import add_ids
 from hermes.spark.sink_options import SinkOptions
-from hermes.spark.sink_rows import Outgoing, OutgoingRows
+from hermes.spark.sink_rows import RowEncoder, TopicMessages
 
 
 def options(**given: str) -> SinkOptions:
@@ -40,15 +40,17 @@ VALUE = {"value": StringType()}
 KEYED = {"topic": StringType(), "key": StringType(), "value": BinaryType()}
 
 
-def outgoing(rows: dict[str, Any], columns: dict[str, DataType], **given: str) -> list[Outgoing]:
+def outgoing(
+    rows: dict[str, Any], columns: dict[str, DataType], **given: str
+) -> list[TopicMessages]:
     return list(
-        OutgoingRows(schema(**columns), options(**given)).of(pa.RecordBatch.from_pydict(rows))
+        RowEncoder(schema(**columns), options(**given)).of(pa.RecordBatch.from_pydict(rows))
     )
 
 
 def refused(columns: dict[str, DataType], **given: str) -> str:
     with pytest.raises(ConfigError) as caught:
-        OutgoingRows(schema(**columns), options(**given))
+        RowEncoder(schema(**columns), options(**given))
     return str(caught.value)
 
 
@@ -57,13 +59,13 @@ def refused(columns: dict[str, DataType], **given: str) -> str:
 
 def test_text_becomes_utf8() -> None:
     assert outgoing({"value": ["é", ""]}, VALUE, topic="clicks") == [
-        Outgoing("clicks", [b"\xc3\xa9", b""], None)
+        TopicMessages("clicks", [b"\xc3\xa9", b""], None)
     ]
 
 
 def test_large_types_are_taken_too() -> None:
     rows = {"value": pa.array(["a"], pa.large_string())}
-    assert outgoing(rows, VALUE, topic="clicks") == [Outgoing("clicks", [b"a"], None)]
+    assert outgoing(rows, VALUE, topic="clicks") == [TopicMessages("clicks", [b"a"], None)]
 
 
 def test_no_rows_are_no_messages() -> None:
@@ -83,22 +85,22 @@ def test_rows_are_put_together_by_topic_in_their_order_with_a_key_for_each() -> 
         "value": [b"0", b"1", b"2", b"3", b"4", b"5"],
     }
     assert sorted(outgoing(rows, KEYED), key=lambda each: each.messages) == [
-        Outgoing("b", [b"0", b"2", b"4"], Keys(["1", "2", "1"])),
-        Outgoing("a", [b"1", b"5"], Keys(["1", "1"])),
-        Outgoing("a", [b"3"], None),
+        TopicMessages("b", [b"0", b"2", b"4"], Keys(["1", "2", "1"])),
+        TopicMessages("a", [b"1", b"5"], Keys(["1", "1"])),
+        TopicMessages("a", [b"3"], None),
     ]
 
 
 def test_messages_with_keys_leave_together_whatever_the_batch_size() -> None:
     rows = {"topic": ["a"] * 3, "key": ["1"] * 3, "value": [b"0", b"1", b"2"]}
     messages, keys = [b"0", b"1", b"2"], Keys(["1", "1", "1"])
-    assert outgoing(rows, KEYED, batchSize="1") == [Outgoing("a", messages, keys)]
+    assert outgoing(rows, KEYED, batchSize="1") == [TopicMessages("a", messages, keys)]
 
 
 def test_the_option_is_the_topic_of_all_rows() -> None:
     rows = {"topic": ["a", None], "key": [None, None], "value": [b"0", b"1"]}
     rows["key"] = pa.array(rows["key"], pa.string())
-    assert outgoing(rows, KEYED, topic="all") == [Outgoing("all", [b"0", b"1"], None)]
+    assert outgoing(rows, KEYED, topic="all") == [TopicMessages("all", [b"0", b"1"], None)]
 
 
 @pytest.mark.parametrize(
@@ -121,7 +123,7 @@ def test_keys_keep_their_type(kind: DataType, keys: pa.Array) -> None:
 def test_names_of_columns_are_the_same_in_any_case() -> None:
     rows = {"Value": ["v"], "TOPIC": ["clicks"]}
     kinds: dict[str, DataType] = {"Value": StringType(), "TOPIC": StringType()}
-    assert outgoing(rows, kinds) == [Outgoing("clicks", [b"v"], None)]
+    assert outgoing(rows, kinds) == [TopicMessages("clicks", [b"v"], None)]
 
 
 keyed_rows = st.lists(
@@ -221,7 +223,7 @@ def test_a_name_that_no_topic_can_have_is_an_error() -> None:
 
 def test_a_message_that_is_too_large_is_an_error_before_anything_is_sent() -> None:
     rows = {"value": ["small", "x" * 11]}
-    messages = OutgoingRows(schema(**VALUE), options(topic="a", maxMessageBytes="10")).of(
+    messages = RowEncoder(schema(**VALUE), options(topic="a", maxMessageBytes="10")).of(
         pa.RecordBatch.from_pydict(rows)
     )
     with pytest.raises(ConfigError, match="maxMessageBytes: a message has 11 bytes, more than 10"):

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from hermes.spark.delta.table import open_table, table_files
-from hermes.spark.files import Files
+from hermes.spark.file_system import LocalFileSystem
 from hermes.spark.load.commits import Commits, JournalCommits
 from hermes.spark.load.delta_commits import DeltaCommits
 from hermes.spark.load.load_target import LoadTarget, TargetSettings
@@ -30,7 +30,7 @@ class Killed(BaseException):
     """The end of the program: no clean-up of the code under test may see it as an error."""
 
 
-class MortalFiles(Files):
+class MortalFiles(LocalFileSystem):
     """Ends the program at a step, or fails it.
 
     Attributes:

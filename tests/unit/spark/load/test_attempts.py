@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from hermes.errors import DataLossError, LoadConflictError, LoadError, LoadTargetError
-from hermes.spark.files import Files
+from hermes.spark.file_system import LocalFileSystem
 from hermes.spark.load import clean_up
 from hermes.spark.load.attempts import LoadResult, run_load
 from hermes.spark.load.commits import JournalCommits
@@ -359,7 +359,7 @@ def test_foreign_directories_are_refused(tmp_path) -> None:
     ],
 )
 def test_a_file_system_without_links_is_refused(target, topic, number, says) -> None:
-    class Fat(Files):
+    class Fat(LocalFileSystem):
         def link(self, source: Path, target: Path) -> None:
             raise OSError(number, os.strerror(number))
 

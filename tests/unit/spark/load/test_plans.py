@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hermes.client import AppendTime
 from hermes.errors import ConfigError, DataLossError, LoadTargetError
 from hermes.spark.broker_metadata import Bounds
-from hermes.spark.files import local_path
+from hermes.spark.file_system import local_path
 from hermes.spark.load.increments import make_plan
 from hermes.spark.load.job import parse_load_options
 from hermes.spark.load.load_target import LoadTarget

@@ -4,7 +4,7 @@ What must survive a crash is written under another name, flushed to the disk, an
 its own name. A link fails when the name is taken, so of several writers exactly one wins; and a
 name, once it exists, always stands for the whole content.
 
-Every change is one method of `Files`, so that a test can end the program at any of them.
+Every change is one method of `LocalFileSystem`, so that a test can end the program at any of them.
 `hermes.spark.stores` has further kinds of stores. Knows nothing of Spark.
 """
 
@@ -38,7 +38,7 @@ _NO_LINKS: Final = {
 }
 
 
-class Files:
+class LocalFileSystem:
     """The local file system; every method is one step."""
 
     def read(self, path: Path) -> bytes | None:
@@ -136,7 +136,7 @@ def is_address(text: str | Path) -> bool:
 
 def sync_all(paths: Iterable[Path]) -> None:
     """Flush files, and the names in directories, to the disk; missing ones are skipped."""
-    files = Files()
+    files = LocalFileSystem()
     for path in paths:
         with suppress(FileNotFoundError):
             files.sync(path)
@@ -158,7 +158,7 @@ def temporary_name(path: AnyPath) -> AnyPath:
     return path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
 
 
-def publish(files: Files, path: Path, content: bytes) -> bool:
+def publish(files: LocalFileSystem, path: Path, content: bytes) -> bool:
     """Create a file, whole and durable, if its name is free; see `FileStore.create`.
 
     Raises:
@@ -183,7 +183,7 @@ def publish(files: Files, path: Path, content: bytes) -> bool:
     return True
 
 
-def _link(files: Files, source: Path, target: Path) -> None:
+def _link(files: LocalFileSystem, source: Path, target: Path) -> None:
     try:
         files.link(source, target)
     except (FileExistsError, FileNotFoundError):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes.spark.files import Files
+from hermes.spark.file_system import LocalFileSystem
 
 
 def test_what_fails_on_an_open_file_says_which_one(tmp_path: Path, monkeypatch) -> None:
@@ -15,9 +15,9 @@ def test_what_fails_on_an_open_file_says_which_one(tmp_path: Path, monkeypatch) 
 
     monkeypatch.setattr(os, "fsync", fail)
     path = tmp_path / "file"
-    Files().write(path, b"content")
+    LocalFileSystem().write(path, b"content")
     with pytest.raises(OSError, match=r"Input/output error: .*/file'"):
-        Files().sync(path)
+        LocalFileSystem().sync(path)
 
 
 @pytest.mark.skipif(not os.access("/dev/full", os.W_OK), reason="there is no full device")
@@ -25,4 +25,4 @@ def test_a_full_disk_says_what_was_written(tmp_path: Path, monkeypatch) -> None:
     opened = open
     monkeypatch.setattr("builtins.open", lambda path, mode: opened("/dev/full", "wb"))
     with pytest.raises(OSError, match=r"No space left on device: .*/file'"):
-        Files().write(tmp_path / "file", b"content")
+        LocalFileSystem().write(tmp_path / "file", b"content")
