@@ -96,4 +96,4 @@ def test_an_embedded_server_is_held_one_way() -> None:
     connection.dataReceived(struct.pack(">iiqiqi", 44, 0, 0, 5000, 0, 16) + bytes(16))
     clock.advance(0)
     assert connection.session is not None
-    check_one_way(connection, "CoordinationFactory", "EmbeddedCoordination", "Keeper")
+    check_one_way(connection, "CoordinationFactory", "EmbeddedCoordination", "StoreKeeper")

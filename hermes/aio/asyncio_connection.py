@@ -16,7 +16,7 @@ from hermes.errors import (
     RemoteProtocolError,
 )
 from hermes.forks import FORKED, watch_forks
-from hermes.protocol.framing import refused_answer
+from hermes.protocol.framing import refused_size
 from hermes.security import PLAIN, ClientSecurity
 
 _SIZE: Final = struct.Struct(">i")
@@ -107,7 +107,7 @@ class _AsyncioAnswers(asyncio.BufferedProtocol):
     def _await_body(self, size: int) -> None:
         if not 0 <= size <= self._max_response_bytes:
             address = f"{self._host}:{self._port}"
-            self._fail(refused_answer(address, size, self._max_response_bytes))
+            self._fail(refused_size(address, size, self._max_response_bytes))
             self.drop()
             return
         self._has_size, self._received, self._wanted = True, 0, size

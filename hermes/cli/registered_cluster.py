@@ -20,7 +20,7 @@ from hermes.cli.security_options import connection_options
 from hermes.cli.terminal import note
 from hermes.client import LATEST, FetchRequest, SimpleConsumer
 from hermes.client.kafka_groups import UNANSWERED, KafkaGroups
-from hermes.coordination.cluster_view import fitting, read_brokers, read_listeners
+from hermes.coordination.cluster_view import read_brokers, read_listeners, suitable_listeners
 from hermes.coordination.group_state import GroupState, read_group
 from hermes.coordination.layout import BrokerNode, BrokerPartition, check_node_name
 from hermes.coordination.sessions import Session
@@ -192,7 +192,7 @@ def kafka_groups_of(cluster: RegisteredCluster) -> "KafkaGroups | None":
     places = [
         (each.host, each.port)
         for broker in listeners.values()
-        for each in fitting(broker.kafka, cluster.connection.security)
+        for each in suitable_listeners(broker.kafka, cluster.connection.security)
     ]
     if not places:
         return None

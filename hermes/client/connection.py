@@ -41,7 +41,7 @@ from hermes.errors import (
 )
 from hermes.forks import FORKED, watch_forks
 from hermes.keywords import explains_keywords
-from hermes.protocol.framing import refused_answer
+from hermes.protocol.framing import refused_size
 from hermes.security import PLAIN, ClientSecurity
 
 DEFAULT_MAX_RESPONSE_BYTES: Final = 128 * 1024 * 1024
@@ -450,7 +450,7 @@ class BrokerConnection:
         self._receive_exactly(_SIZE.size, deadline)
         (size,) = _SIZE.unpack_from(self._buffer)
         if not 0 <= size <= self.max_response_bytes:
-            raise refused_answer(self.address, size, self.max_response_bytes)
+            raise refused_size(self.address, size, self.max_response_bytes)
         self._receive_exactly(size, deadline)
         return int(size)
 

@@ -57,7 +57,7 @@ class Neighbours:
     def _answer(self, asked: ListenerNode) -> bytes:
         found = []
         for broker_id, listeners in sorted({**self._known, self._broker_id: self._own}.items()):
-            if (like := listeners.like(asked)) is not None:
+            if (like := listeners.matching(asked)) is not None:
                 found.append(ClusterBroker(broker_id, like.host, like.port))
         return encode_cluster_brokers_response(found)
 

@@ -15,7 +15,12 @@ from uuid import UUID, uuid4
 
 from twisted.internet.defer import Deferred
 
-from hermes.coordination.kafka_topics import DeletedTopic, TopicNode, fits_in_a_path, with_share
+from hermes.coordination.kafka_topics import (
+    DeletedTopic,
+    TopicNode,
+    fits_in_a_path,
+    with_broker_partitions,
+)
 from hermes.coordination.listeners import HERMES_BROKERS, BrokerListeners, parse_listeners
 from hermes.coordination.sessions import Session
 from hermes.coordination.topic_tree import TopicTree, TreeContents
@@ -282,7 +287,7 @@ class TopicCluster:
         if node is not None and not share.is_of(node.id, node):
             return node
         made = TopicNode(share.id or uuid4(), share.format, ())
-        return with_share(node, made, self._broker_id, share.partitions)
+        return with_broker_partitions(node, made, self._broker_id, share.partitions)
 
     def _without(self, node: TopicNode | None) -> TopicNode | None:
         if node is None or node.format != "0.7" or self._broker_id in node.gone:

@@ -142,7 +142,7 @@ class KafkaTopics:
         for broker_id, listeners in sorted(
             {**self._brokers, self._broker_id: self._listeners()}.items()
         ):
-            like = listeners.like_kafka(asked)
+            like = listeners.matching_kafka(asked)
             if like is not None:
                 found.append(KafkaBroker(broker_id, like.host, like.port))
         return found

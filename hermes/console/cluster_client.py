@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from hermes.client import SimpleConsumer, SyncProducer
 from hermes.client.kafka_groups import ElsewhereError, KafkaGroups
-from hermes.coordination.cluster_view import fitting, read_brokers, read_listeners
+from hermes.coordination.cluster_view import read_brokers, read_listeners, suitable_listeners
 from hermes.coordination.sessions import Session
 from hermes.errors import ClientError, CoordinationError, HermesError, InvalidNodeError
 from hermes.protocol import BrokerMetadata, MetadataRequest
@@ -305,7 +305,7 @@ class ClusterClient:
                     pass  # it is another broker's
         brings = self._elsewhere()
         found = read_listeners(self.session(), lambda fault: None)
-        nodes = [node for each in found.values() for node in fitting(each.kafka, brings)]
+        nodes = [node for each in found.values() for node in suitable_listeners(each.kafka, brings)]
         if not nodes:
             raise ClientError(
                 "no registered broker has a kafka_listen for this console: groups of Kafka's "

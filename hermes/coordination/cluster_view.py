@@ -95,14 +95,16 @@ def read_brokers(
         except InvalidNodeError as fault:
             on_fault(fault)
             continue
-        found = fitting(listeners, brings)
+        found = suitable_listeners(listeners, brings)
         if found:
             creator = brokers[broker_id].creator
             brokers[broker_id] = BrokerNode(creator, found[0].host, found[0].port)
     return brokers
 
 
-def fitting(listeners: Sequence[ListenerNode], brings: ClientSecurity) -> list[ListenerNode]:
+def suitable_listeners(
+    listeners: Sequence[ListenerNode], brings: ClientSecurity
+) -> list[ListenerNode]:
     """The listeners that are for a client, by the security it brings; the best first."""
     found = [each for each in listeners if brings.fits(each.tls, each.authentication)]
     if brings.user is None and brings.uses_tls:  # a certificate may be brought where none is wanted

@@ -147,7 +147,7 @@ def _whole(value: Any) -> int:
     return value
 
 
-def with_share(
+def with_broker_partitions(
     node: TopicNode | None, made: TopicNode, broker_id: int, partitions: Sequence[int]
 ) -> TopicNode:
     """A topic's node once a broker's partitions are in it; the same object if they all are already.

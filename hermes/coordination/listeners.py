@@ -61,7 +61,7 @@ class BrokerListeners(NamedTuple):
     http: Sequence[ListenerNode] = ()
     kafka: Sequence[ListenerNode] = ()
 
-    def like(self, asked: ListenerNode) -> ListenerNode | None:
+    def matching(self, asked: ListenerNode) -> ListenerNode | None:
         """Which of the listeners a client should use that has reached another broker's.
 
         That of the same name, if one was given to it; else one with the same rules; else None.
@@ -69,7 +69,7 @@ class BrokerListeners(NamedTuple):
         """
         return _like(self.listeners, asked)
 
-    def like_kafka(self, asked: ListenerNode) -> ListenerNode | None:
+    def matching_kafka(self, asked: ListenerNode) -> ListenerNode | None:
         """The same for the listeners that speak Kafka's current protocol."""
         return _like(self.kafka, asked)
 

@@ -290,7 +290,7 @@ class BrokerRegistration:
             self._session.delete_own(path)
             del registered[path]
         missing = [each for each in wanted.items() if registered.get(each[0]) != each[1]]
-        self._delete_left()
+        self._delete_stale_topics()
         problems: list[CoordinationError] = []
         for first in range(0, len(missing), _TRANSACTION_TOPICS):
             if self._stopping:
@@ -305,7 +305,7 @@ class BrokerRegistration:
                     self._session.ensure_path(path)
             self.cluster_id = cluster_id(self._session)
 
-    def _delete_left(self) -> None:
+    def _delete_stale_topics(self) -> None:
         """Delete topics that are gone from among the cluster's.
 
         They are there if this broker has served clients of Kafka's in an earlier life.

@@ -546,10 +546,10 @@ class Session:
             self._lease.until = -math.inf
         # Whether it is back is known later, when the server has taken the user, too.
         if not self._stopping.is_set() and state != KazooState.CONNECTED:
-            self._say(state)
+            self._log_state(state)
         self._on_change()
 
-    def _say(self, state: Any) -> None:
+    def _log_state(self, state: Any) -> None:
         is_back = state == KazooState.CONNECTED
         if is_back and self._is_lost:
             _log.warning("ZooKeeper at %s answers again", self._connect)
@@ -572,7 +572,7 @@ class Session:
         """Relying on what was asked for would be wrong by far with a server that allows less."""
         self._timeout = seconds
         if not self._stopping.is_set():
-            self._say(KazooState.CONNECTED)
+            self._log_state(KazooState.CONNECTED)
         self._has_begun.set()
 
     def _note_refused(self) -> None:

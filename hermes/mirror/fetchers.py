@@ -20,7 +20,7 @@ from hermes.mirror.source_claim import SourceClaim
 from hermes.mirror.throttle import BandwidthLimit
 from hermes.protocol import EARLIEST, LATEST, FetchRequest
 
-_SHORT_REST_SECONDS: Final = 0.5
+_SHORT_PAUSE_SECONDS: Final = 0.5
 # A broker of Kafka 0.7 has no long polls. A fetch that finds nothing costs it little.
 _POLL_INTERVAL_MS: Final = 5
 
@@ -102,9 +102,9 @@ class SourceFetcher(FetchThread):
         elif isinstance(error, InvalidMessageError) and error.next_offset is not None:
             claim.skip(offset, error.next_offset, "damaged", epoch)
         elif isinstance(error, BrokerError):
-            claim.rest(str(error), _SHORT_REST_SECONDS)
+            claim.pause(str(error), _SHORT_PAUSE_SECONDS)
         else:
-            claim.rest(str(error))
+            claim.pause(str(error))
         return len(result.messages)
 
     def _out_of_range(self, claim: SourceClaim, epoch: int, offset: int) -> None:
@@ -123,5 +123,5 @@ class SourceFetcher(FetchThread):
                 f"{claim}: the source's log ends at {latest}, before {offset}, where it was "
                 f"mirrored up to: it was created anew; starting over at {earliest}"
             )
-            claim.anew = earliest
+            claim.start_over_at = earliest
             claim.restart(epoch, None)

@@ -22,7 +22,7 @@ from hermes.security import ClientSecurity
 _TIMEOUT_SECONDS: Final = 30.0
 # Kafka 0.7 flushes every few seconds, or after some hundred messages.
 _POLL_SECONDS: Final = 0.02
-_PATIENCE_SECONDS: Final = 20.0
+_FLUSH_SECONDS: Final = 20.0
 
 #: Topic and number of a partition.
 _Place = tuple[str, int]
@@ -130,7 +130,7 @@ class PlainLink:
         self._producer = producer
         # By partition: where it will end when all is there, and how often that has gone wrong.
         self._ends: dict[_Place, int] = {}
-        self._misses: dict[_Place, int] = {}
+        self._shortfalls: dict[_Place, int] = {}
         self._waiting: deque[list[tuple[_Place, int, int]]] = deque()
 
     def begin(self, batches: Sequence[AppendBatch]) -> None:
@@ -140,29 +140,29 @@ class PlainLink:
             if place not in self._ends:
                 self._ends[place] = self._end(place)
             self._ends[place] += len(each.data)
-            expected.append((place, self._ends[place], self._misses.get(place, 0)))
+            expected.append((place, self._ends[place], self._shortfalls.get(place, 0)))
         self._producer.multi_send([ProduceRequest(*each.place, each.data) for each in batches])
         self._waiting.append(expected)
 
     def finish(self) -> Sequence[Outcome]:
-        return [Outcome(self._missed(*each)) for each in self._waiting.popleft()]
+        return [Outcome(self._await_end(*each)) for each in self._waiting.popleft()]
 
     def close(self) -> None:
         self._producer.close()
 
-    def _missed(self, place: _Place, end: int, misses: int) -> BrokerError | None:
+    def _await_end(self, place: _Place, end: int, misses: int) -> BrokerError | None:
         """Wait until a partition ends where it should; why it doesn't, or None."""
         where = f"{self._producer.address}: topic {place[0]!r} partition {place[1]}"
-        deadline = time.monotonic() + _PATIENCE_SECONDS
-        while misses == self._misses.get(place, 0):
+        deadline = time.monotonic() + _FLUSH_SECONDS
+        while misses == self._shortfalls.get(place, 0):
             reached = self._end(place)
             if reached >= end:
                 return None
             if time.monotonic() > deadline:
-                self._misses[place] = misses + 1
+                self._shortfalls[place] = misses + 1
                 del self._ends[place]
                 return MessageTooLargeBrokerError(
-                    f"{where} ends at {reached} and not at {end}, after {_PATIENCE_SECONDS:g} s: "
+                    f"{where} ends at {reached} and not at {end}, after {_FLUSH_SECONDS:g} s: "
                     "a message is larger than the broker's max.message.size, it seems"
                 )
             time.sleep(_POLL_SECONDS)

@@ -17,7 +17,7 @@ from hermes.errors import CoordinationUnavailableError, InvalidNodeError
 from hermes.quoting import quoted
 
 #: How old an answer may be. Not the same for all, or two mirrors that refuse each other go on so.
-_LOOK_SECONDS: Final = (4.0, 6.0)
+_RECHECK_SECONDS: Final = (4.0, 6.0)
 
 
 class LoopGuard:
@@ -69,7 +69,7 @@ class LoopGuard:
             if reason is None:
                 raise
             found = reason
-        pause = random.uniform(*_LOOK_SECONDS)
+        pause = random.uniform(*_RECHECK_SECONDS)
         self._known[topic, target_topic] = self._clock() + pause, found
         return found
 

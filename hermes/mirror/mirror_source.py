@@ -34,7 +34,7 @@ from hermes.mirror.figures import Problems
 from hermes.mirror.sole_reader import SoleReader
 from hermes.mirror.source_claim import ClaimContext, SourceClaim
 from hermes.mirror.source_stream import SourceStream
-from hermes.mirror.target_cluster import coordination_of, id_of
+from hermes.mirror.target_cluster import cluster_id_of, coordination_of
 from hermes.mirror.throttle import BandwidthLimit
 from hermes.protocol import DescribeSettingsRequest
 
@@ -119,7 +119,7 @@ class MirrorSource:
 
     def cluster_id(self) -> str:
         if not self._cluster_id:
-            self._cluster_id = id_of(self.session, self.address)
+            self._cluster_id = cluster_id_of(self.session, self.address)
         return self._cluster_id
 
     def partitions(self, topic: str) -> set[BrokerPartition]:

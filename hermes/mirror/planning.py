@@ -34,7 +34,7 @@ from hermes.protocol import EARLIEST, LATEST, MirroredSet
 
 _log = logging.getLogger(__name__)
 
-_LOOK_SECONDS: Final = 5.0
+_RECHECK_SECONDS: Final = 5.0
 _LONGEST_PAUSE: Final = 2.0
 _ROUND_CLAIMS: Final = 256
 
@@ -73,10 +73,10 @@ class Planner:
         self._due: list[tuple[float, int, SourceClaim]] = []
         self._numbers = count()
         # How often in a row a claim couldn't be planned.
-        self._put_offs: dict[SourceClaim, int] = {}
+        self._postponed: dict[SourceClaim, int] = {}
         self._changed = threading.Condition()
         self._is_stopping = False
-        self._next_look = 0.0
+        self._next_recheck = 0.0
         self._thread = threading.Thread(target=self._run, name="hermes-mirror", daemon=True)
 
     def start(self) -> None:
@@ -110,12 +110,12 @@ class Planner:
                 self._problems.begin("target", str(error))
                 for claim in claims:
                     self.add(claim, _LONGEST_PAUSE)
-                self._next_look = time.monotonic() + _LONGEST_PAUSE
+                self._next_recheck = time.monotonic() + _LONGEST_PAUSE
                 continue
             self._plan(claims)
-            if time.monotonic() >= self._next_look:
-                self._next_look = time.monotonic() + _LOOK_SECONDS
-                self._look()
+            if time.monotonic() >= self._next_recheck:
+                self._next_recheck = time.monotonic() + _RECHECK_SECONDS
+                self._recheck()
 
     def _next(self) -> list[SourceClaim]:
         """Wait for claims that are due, or until it is time to look."""
@@ -125,9 +125,11 @@ class Planner:
                 due: list[SourceClaim] = []
                 while self._due and self._due[0][0] <= now and len(due) < _ROUND_CLAIMS:
                     due.append(heapq.heappop(self._due)[2])
-                if due or self._next_look <= now:
+                if due or self._next_recheck <= now:
                     return due
-                until = min(self._next_look, self._due[0][0] if self._due else self._next_look)
+                until = min(
+                    self._next_recheck, self._due[0][0] if self._due else self._next_recheck
+                )
                 self._changed.wait(until - now)
         return []
 
@@ -138,43 +140,43 @@ class Planner:
         unknown: list[tuple[BrokerPartition, MirroredSet, SourceClaim]] = []
         for claim in claims:
             if claim.is_revoked or claim.plan is not None:
-                self._put_offs.pop(claim, None)
+                self._postponed.pop(claim, None)
                 continue
-            with self._put_off_on_errors(claim):
+            with self._postponing_on_errors(claim):
                 holds_records = queries.holds_records(claim)
                 reason = HOLDS_RECORDS if holds_records else self._admit(claim)
                 if reason:
-                    self._put_off(claim, reason, _LOOK_SECONDS)
+                    self._postpone(claim, reason, _RECHECK_SECONDS)
                     continue
-                plan, offset, sets = self._made(claim, queries)
+                plan, offset, sets = self._make_plan(claim, queries)
                 made.append((claim, plan, offset))
                 unknown += [(target, each, claim) for target, each in sets]
         failed = self._target.open([(target, each) for target, each, _ in unknown])
         failures = {claim: failed[n] for n, (_, _, claim) in enumerate(unknown) if n in failed}
         for claim, plan, offset in made:
             if claim in failures:
-                self._put_off(claim, str(failures[claim]))
+                self._postpone(claim, str(failures[claim]))
             else:
-                if self._put_offs.pop(claim, 0):
+                if self._postponed.pop(claim, 0):
                     self._set_error(claim, "")
                 claim.begin(plan, offset)
 
     @contextmanager
-    def _put_off_on_errors(self, claim: SourceClaim) -> Iterator[None]:
+    def _postponing_on_errors(self, claim: SourceClaim) -> Iterator[None]:
         try:
             yield
         except HermesError as error:
-            self._put_off(claim, str(error))
+            self._postpone(claim, str(error))
         except Exception as error:
             _log.exception("%s: planning failed", claim)
-            self._put_off(claim, repr(error))
+            self._postpone(claim, repr(error))
 
-    def _put_off(self, claim: SourceClaim, text: str, seconds: float = 0.0) -> None:
+    def _postpone(self, claim: SourceClaim, text: str, seconds: float = 0.0) -> None:
         self._set_error(claim, text)
-        pauses = self._put_offs[claim] = self._put_offs.get(claim, 0) + 1
+        pauses = self._postponed[claim] = self._postponed.get(claim, 0) + 1
         self.add(claim, seconds or min(0.1 * 2 ** min(pauses, 6), _LONGEST_PAUSE))
 
-    def _look(self) -> None:
+    def _recheck(self) -> None:
         """See whether claims that are under way have to be planned anew."""
         claims = [claim for source in self._sources.values() for claim in source.stream.claims()]
         self.refused = {
@@ -214,7 +216,7 @@ class Planner:
             self.refused.pop(f"{claim.source}: {claim.topic}", None)
         return reason
 
-    def _made(
+    def _make_plan(
         self, claim: SourceClaim, queries: ClusterQueries
     ) -> tuple[RoutingPlan, int, list[tuple[BrokerPartition, MirroredSet]]]:
         """Make a plan, and say where to begin, and what the target has to be told before."""
@@ -229,20 +231,20 @@ class Planner:
                     f"{source.name} has no coordination, and the target keeps no positions: "
                     "nothing would know how far it is",
                 )
-            offset = self._first(claim)
+            offset = self._first_offset(claim)
             return RoutingPlan("", topic, targets, route, [offset] * len(targets)), offset, []
         generation, places = latest_generation(name, queries.positions(topic))
         is_new = False
-        if claim.anew is not None:
-            offset, is_new = claim.anew, True
+        if claim.start_over_at is not None:
+            offset, is_new = claim.start_over_at, True
         elif not places:
-            offset, is_new = self._first(claim), True
+            offset, is_new = self._first_offset(claim), True
         elif route.is_single:
             offset = max(places.values())
         elif places.keys() == set(targets):
             offset = max(min(places.values()), claim.acknowledged or 0)
         else:
-            offset, is_new = self._first(claim), True
+            offset, is_new = self._first_offset(claim), True
             if not claim.is_draining:  # then all before it has arrived, and nothing behind it
                 self._problems.note(
                     f"{claim}: the target's partitions were others; what is behind {offset} may "
@@ -264,13 +266,13 @@ class Planner:
         ]
         if self._config.audit and claim.acknowledged is None:
             # Nothing was ever committed: what is there was not counted for certain.
-            offset = min(offset, self._first(claim))
+            offset = min(offset, self._first_offset(claim))
         return RoutingPlan(source_text, topic, targets, route, reached), offset, sets
 
-    def _first(self, claim: SourceClaim) -> int:
+    def _first_offset(self, claim: SourceClaim) -> int:
         """Where to begin as far as the source knows."""
-        if claim.anew is not None:
-            return claim.anew
+        if claim.start_over_at is not None:
+            return claim.start_over_at
         if claim.acknowledged is not None:
             return claim.acknowledged
         time_ms = EARLIEST if self._config.start == "smallest" else LATEST

@@ -34,8 +34,8 @@ from hermes.mirror.routing import RoutingPlan
 from hermes.mirror.stretches import Stretch, boundaries, stretches
 from hermes.protocol import Buffer, RecordSet
 
-#: How long a partition rests when only somebody's help, or new data, can get it further.
-LONG_REST_SECONDS: Final = 15.0
+#: How long a partition is paused when only somebody's help, or new data, can get it further.
+LONG_PAUSE_SECONDS: Final = 15.0
 
 #: Why a topic of Kafka's format isn't mirrored.
 HOLDS_RECORDS: Final = "its topic has Kafka's format, and mirrors copy messages of 0.7 only"
@@ -114,7 +114,7 @@ class SourceClaim(Claim):
         plan: how messages get to the target; None while that is being found out.
         acknowledged: up to where the target has everything on disk; None until it is known.
         covered: up to where offsets may be committed.
-        anew: where to start over, as if for the first time, since the source's log has; or None.
+        start_over_at: where the source's log began anew, and so the claim has to; or None.
         is_draining: whether nothing is fetched until all has arrived and there is another plan.
         is_ending: whether nothing is fetched any more.
     """
@@ -136,13 +136,13 @@ class SourceClaim(Claim):
         self.plan: RoutingPlan | None = None
         self.acknowledged: int | None = None
         self.covered: int | None = None
-        self.anew: int | None = None
+        self.start_over_at: int | None = None
         self.is_draining = self.is_ending = False
         self.failures = 0
         self._context = context
         self._pending: deque[PendingStretch] = deque()
         self._in_flight_bytes = 0
-        self._rest_until = 0.0
+        self._paused_until = 0.0
         # Where the target refused a set: there messages go one by one; and the refused ones.
         self._singly = (0, 0)
         self._refused: set[int] = set()
@@ -188,7 +188,7 @@ class SourceClaim(Claim):
 
     def is_full(self) -> bool:
         """Whether it would be fetched if more of it had arrived."""
-        return bool(self._pending) and self._rest_until < time.monotonic()
+        return bool(self._pending) and self._paused_until < time.monotonic()
 
     def is_idle(self) -> bool:
         """Whether nothing is on its way; with the lock held."""
@@ -215,7 +215,7 @@ class SourceClaim(Claim):
             if self._context.counter is not None and self.acknowledged is not None:
                 offset = min(offset, self.acknowledged)
             self.plan = plan
-            self.anew = None
+            self.start_over_at = None
             self.is_draining = False
             self.fetch_offset = self.acknowledged = self.covered = offset
             self.figures.position = offset
@@ -260,7 +260,7 @@ class SourceClaim(Claim):
         if not is_single or (not is_too_large and self._context.skips_damage):
             self.restart(entries[0].epoch, None)
         else:
-            self.restart(entries[0].epoch, error, LONG_REST_SECONDS)
+            self.restart(entries[0].epoch, error, LONG_PAUSE_SECONDS)
 
     def is_suspect(self, offset: int) -> bool:
         """Whether the target has refused a set around there, so that messages go one by one."""
@@ -272,7 +272,7 @@ class SourceClaim(Claim):
         """How much to fetch; 0 for nothing now."""
         if self.is_revoked or self.plan is None or self.is_draining or self.is_ending:
             return 0
-        if self._rest_until and time.monotonic() < self._rest_until:
+        if self._paused_until and time.monotonic() < self._paused_until:
             return 0
         most = min(fetch_bytes, share_bytes)
         room = share_bytes - self._in_flight_bytes
@@ -283,24 +283,24 @@ class SourceClaim(Claim):
         if not len(messages) or epoch != self.epoch:
             return
         if isinstance(messages, RecordSet):
-            self.rest(HOLDS_RECORDS)
+            self.pause(HOLDS_RECORDS)
             return
         try:
-            for stretch in self._careful(stretches(messages.data, messages.base_offset)):
+            for stretch in self._one_by_one(stretches(messages.data, messages.base_offset)):
                 if stretch.fault and not self._context.skips_damage:
-                    self.rest(
+                    self.pause(
                         f"{stretch.fault} message at offset {stretch.begin}, and damaged: stop"
                     )
                     return
                 self._take(stretch, epoch)
                 if stretch.end in self._large:
-                    self._rest_until = time.monotonic() + LONG_REST_SECONDS
+                    self._paused_until = time.monotonic() + LONG_PAUSE_SECONDS
                     return
         except InvalidMessageError as error:
-            self.rest(str(error))
+            self.pause(str(error))
             return
-        if self._rest_until:
-            self._rest_until = 0.0
+        if self._paused_until:
+            self._paused_until = 0.0
             self._context.set_error(self, "")
 
     def skip(self, begin: int, end: int, fault: str, epoch: int) -> None:
@@ -308,11 +308,11 @@ class SourceClaim(Claim):
         if fault == "lost" or self._context.skips_damage:
             self._take(Stretch(begin, end, b"", 0, fault), epoch)
         else:
-            self.rest(f"{fault} message at offset {begin}, and damaged: stop")
+            self.pause(f"{fault} message at offset {begin}, and damaged: stop")
 
-    def rest(self, text: str, seconds: float = LONG_REST_SECONDS) -> None:
+    def pause(self, text: str, seconds: float = LONG_PAUSE_SECONDS) -> None:
         """Fetch nothing for a while; what is on its way goes on."""
-        self._rest_until = time.monotonic() + seconds
+        self._paused_until = time.monotonic() + seconds
         self._context.set_error(self, text)
 
     # -- sending --------------------------------------------------------------------------------
@@ -327,7 +327,7 @@ class SourceClaim(Claim):
             pending.duplicates += entry.messages if was_there else 0
             if self._large and pending.stretch.end in self._large:
                 self._large.discard(pending.stretch.end)
-                self._rest_until = 0.0
+                self._paused_until = 0.0
             while self._pending and not self._pending[0].left:
                 self._settle(self._pending.popleft())
             if not self._pending:
@@ -339,7 +339,7 @@ class SourceClaim(Claim):
 
     # -- inside ---------------------------------------------------------------------------------
 
-    def _careful(self, found: Iterable[Stretch]) -> Iterator[Stretch]:
+    def _one_by_one(self, found: Iterable[Stretch]) -> Iterator[Stretch]:
         """Divide into single messages where the target has refused a set."""
         begin, end = self._singly
         for stretch in found:
@@ -425,5 +425,5 @@ class SourceClaim(Claim):
         self.plan = None
         self._pending.clear()
         self._in_flight_bytes = 0
-        self._rest_until = 0.0
+        self._paused_until = 0.0
         self.lock.notify_all()

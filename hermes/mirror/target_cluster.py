@@ -77,7 +77,7 @@ class TargetCluster:
                 session = Session(connect, security=security)
                 session.start()
                 self.session = session
-        self.cluster_id = id_of(self.session, self.address)
+        self.cluster_id = cluster_id_of(self.session, self.address)
 
     def partitions(self, topic: str) -> tuple[BrokerPartition, ...]:
         """The partitions that a topic has, or will have, on all brokers, in order."""
@@ -170,7 +170,7 @@ class TargetCluster:
             found = {number: (node.host, node.port) for number, node in nodes.items()}
         else:
             brokers = () if self.address.own else self.address.brokers
-            found = dict(_identified(address, self.address.security) for address in brokers)
+            found = dict(_with_id(address, self.address.security) for address in brokers)
         own = self.address.own
         if own is not None and (own.broker_id in found or self.session is None):
             found[own.broker_id] = own.address
@@ -233,7 +233,7 @@ def coordination_of(cluster: MirrorClusterAddress) -> str:
     raise failure or ClientError("no brokers are given")
 
 
-def id_of(session: Session | None, cluster: MirrorClusterAddress) -> str:
+def cluster_id_of(session: Session | None, cluster: MirrorClusterAddress) -> str:
     """The UUID of a cluster; without coordination, and if it is no Hermes, one of its addresses."""
     if session is not None:
         return cluster_id(session)
@@ -249,7 +249,7 @@ def _consumer(address: _Address, security: ClientSecurity) -> SimpleConsumer:
     return SimpleConsumer(*address, timeout_seconds=_TIMEOUT_SECONDS, **security.settings())
 
 
-def _identified(address: _Address, security: ClientSecurity) -> tuple[int, _Address]:
+def _with_id(address: _Address, security: ClientSecurity) -> tuple[int, _Address]:
     """The id of a broker; 0 of one of Kafka 0.7, which doesn't tell."""
     with _consumer(address, security) as consumer:
         if not consumer.supports(MetadataRequest.TYPE):

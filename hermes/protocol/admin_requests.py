@@ -74,7 +74,7 @@ class AlterTopicRequest:
         topic, settings, count = reader.string(), _decode_settings(reader), reader.int16()
         if count == _ALL:
             return cls(topic, settings, None)
-        return cls(topic, settings, tuple(reader.string() for _ in range(_few(reader, count))))
+        return cls(topic, settings, tuple(reader.string() for _ in range(_checked(reader, count))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,10 +153,12 @@ def _encode_settings(settings: Settings) -> list[bytes]:
 
 
 def _decode_settings(reader: ByteReader) -> Settings:
-    return tuple((reader.string(), reader.string()) for _ in range(_few(reader, reader.int16())))
+    return tuple(
+        (reader.string(), reader.string()) for _ in range(_checked(reader, reader.int16()))
+    )
 
 
-def _few(reader: ByteReader, count: int) -> int:
+def _checked(reader: ByteReader, count: int) -> int:
     if reader.count(count) > MAX_SETTINGS:
         raise RemoteProtocolError(f"{count} settings in one request")
     return count

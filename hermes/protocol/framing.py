@@ -18,7 +18,7 @@ from hermes.protocol.wire import Buffer
 _COPY_BYTES: Final = 128 * 1024
 
 
-def refused_answer(address: str, size: int, max_bytes: int) -> RemoteProtocolError:
+def refused_size(address: str, size: int, max_bytes: int) -> RemoteProtocolError:
     """Make the error for an answer whose size, as declared by its first four bytes, is refused."""
     known = not_a_broker(SIZE.pack(size))
     if known is not None:

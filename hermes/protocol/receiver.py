@@ -21,7 +21,7 @@ from hermes.protocol.decoding import (
     decode_request,
     long_request,
 )
-from hermes.protocol.framing import Frames, refused_answer
+from hermes.protocol.framing import Frames, refused_size
 from hermes.protocol.messages import SIZE
 from hermes.protocol.requests import ProduceRequest
 from hermes.protocol.wire import Buffer, ByteReader
@@ -194,7 +194,7 @@ class _ResponseFrames(Frames):
     __slots__ = ()
 
     def _refused(self, size: int) -> RemoteProtocolError:
-        return refused_answer(self._what, size, self.max_bytes)
+        return refused_size(self._what, size, self.max_bytes)
 
 
 class ResponseReceiver:

@@ -150,7 +150,7 @@ class Clients:
         connected: the open connections, oldest first.
         silent: those of them that have not asked for a session yet, or not authenticated.
         statistics: counted since the start.
-        lines: the log's lines that clients can cause.
+        limited_log: for lines that clients can cause.
     """
 
     clock: Any
@@ -160,13 +160,13 @@ class Clients:
     connected: dict[CoordinationClient, None] = field(default_factory=dict)
     silent: dict[CoordinationClient, None] = field(default_factory=dict)
     statistics: Statistics = field(default_factory=Statistics)
-    lines: LimitedLog = field(init=False)
+    limited_log: LimitedLog = field(init=False)
     holdings: Holdings = field(init=False)
     queue: RoundRobin = field(init=False)
 
     def __post_init__(self) -> None:
-        self.lines = LimitedLog(ModuleLogger(), self.clock.seconds)
-        self.holdings = Holdings(self.lines)
+        self.limited_log = LimitedLog(ModuleLogger(), self.clock.seconds)
+        self.holdings = Holdings(self.limited_log)
         self.queue = RoundRobin(self.clock)
 
     def make_room(self) -> bool:
@@ -178,7 +178,7 @@ class Clients:
         if len(self.connected) < self.max_count:
             return True
         if not self.silent:
-            self.lines.warn(
+            self.limited_log.warn(
                 "crowded", "turned a client away: {count} are connected", count=self.max_count
             )
             return False

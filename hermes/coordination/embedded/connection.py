@@ -23,11 +23,11 @@ from hermes.coordination.embedded.guard import OPEN, Guard
 from hermes.coordination.embedded.guarded_processor import GuardedProcessor
 from hermes.coordination.embedded.jute_records import AclIdentity
 from hermes.coordination.embedded.limits import (
+    IDLE_SECONDS,
     MAX_OWED,
     MAX_OWED_BYTES,
     MAX_UNCOMMITTED_BYTES,
     MAX_UNPROVEN_FRAME_BYTES,
-    PATIENCE_SECONDS,
     PROOF_SECONDS,
     SMALL_BYTES,
 )
@@ -97,7 +97,7 @@ class CoordinationConnection(Protocol):
         transport.bufferSize = SMALL_BYTES
         transport.registerProducer(self, True)
         self._clients.add(self)
-        self._timer = self._clients.clock.callLater(PATIENCE_SECONDS, self.abort)
+        self._timer = self._clients.clock.callLater(IDLE_SECONDS, self.abort)
         if self._guard.asks_for_passwords:
             self._receiver.limit(MAX_UNPROVEN_FRAME_BYTES)
         elif self._guard.asks_for_certificates:
@@ -167,7 +167,7 @@ class CoordinationConnection(Protocol):
         if transport.connected and not transport.disconnecting:
             self._ended = True
             self._stop_timer()
-            self._timer = self._clients.clock.callLater(PATIENCE_SECONDS, self.abort)
+            self._timer = self._clients.clock.callLater(IDLE_SECONDS, self.abort)
             transport.unregisterProducer()
             transport.loseConnection()
 
@@ -186,7 +186,7 @@ class CoordinationConnection(Protocol):
 
     def revoke(self, reason: str) -> None:
         """Close it: its user was removed, or has another password."""
-        self._clients.lines.info(
+        self._clients.limited_log.info(
             "revoked", "closing {address}: {reason}", address=self._address, reason=reason
         )
         if not self._ended:
@@ -216,7 +216,7 @@ class CoordinationConnection(Protocol):
                 served += 1
                 self._serve(item)
         except RemoteProtocolError as error:
-            self._clients.lines.warn(
+            self._clients.limited_log.warn(
                 "protocol", "closing {address}: {error}", address=self._address, error=str(error)
             )
             self.end()
@@ -261,7 +261,7 @@ class CoordinationConnection(Protocol):
         processor.connect(self, request)
 
     def _drop_unproved(self) -> None:
-        self._clients.lines.warn(
+        self._clients.limited_log.warn(
             "unproven",
             "cut off {address}: it did not authenticate within {seconds} s",
             address=self._address,
@@ -289,7 +289,7 @@ class CoordinationConnection(Protocol):
     def _not_checked(self, failure: Failure) -> None:
         """Nobody knows whether it is right: the client may try again."""
         self._is_checking = False
-        self._clients.lines.warn(
+        self._clients.limited_log.warn(
             "unchecked",
             "closing {address}: its password can't be checked: {reason}",
             address=self._address,
@@ -299,7 +299,7 @@ class CoordinationConnection(Protocol):
             self.abort()
 
     def _failed(self, failure: Failure) -> None:
-        self._clients.lines.failure("fault", "could not admit a client", failure)
+        self._clients.limited_log.failure("fault", "could not admit a client", failure)
         self.abort()
 
     def _send(self, data: bytes) -> None:

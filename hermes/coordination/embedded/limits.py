@@ -32,7 +32,7 @@ SMALL_BYTES: Final = 16 * _KIB
 LIGHT_BYTES: Final = 4 * _KIB
 
 #: How long a client may be connected without asking for a session, or leave its last bytes unread.
-PATIENCE_SECONDS: Final = 5.0
+IDLE_SECONDS: Final = 5.0
 
 #: How long a client may take to authenticate, where that is asked for, the check included.
 PROOF_SECONDS: Final = 10.0

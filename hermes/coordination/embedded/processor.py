@@ -217,14 +217,14 @@ class RequestProcessor:
     ) -> ServerSession[Peer]:
         state, timeout_ms = self.state, self._timeout_ms(request)
         if len(state.sessions) >= MAX_SESSIONS:
-            self._thin_out()
+            self._shed_sessions()
         session = state.sessions.open(session_id, password, timeout_ms, self._clock.seconds())
         session.principal = principal
         state.tree.zxid += 1
         self.queue.commit([SessionOpened(session_id, password, timeout_ms)], state.tree.zxid)
         return session
 
-    def _thin_out(self) -> None:
+    def _shed_sessions(self) -> None:
         """End early the sessions that nobody uses and nothing depends on: those due first."""
         owners, sessions = self.state.tree.ephemerals, self.state.sessions
         unused = [

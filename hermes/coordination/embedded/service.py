@@ -28,7 +28,7 @@ from hermes.coordination.embedded.guarded_processor import GuardedProcessor
 from hermes.coordination.embedded.limits import MAX_TREE_BYTES
 from hermes.coordination.embedded.processor import ServerState
 from hermes.coordination.embedded.rights import Rules
-from hermes.coordination.embedded.store_keeper import Keeper
+from hermes.coordination.embedded.store_keeper import StoreKeeper
 from hermes.coordination.embedded.tree import DataTree
 from hermes.coordination.embedded.tree_changes import SessionOpened
 from hermes.coordination.embedded.visible_names import VisibleNames
@@ -92,7 +92,7 @@ class EmbeddedCoordination(Service):
         self.on_serving: Callable[[], None] = lambda: None
         self._reactor = reactor
         self.listener = Listener(reactor, "coordination_listen", listen)
-        self._keeper = Keeper(reactor, path, self._restored, self._begin, self._end, _now_ms)
+        self._keeper = StoreKeeper(reactor, path, self._restored, self._begin, self._end, _now_ms)
         self._is_new = is_new
         self._tick_ms = tick_ms
         self._timeouts_ms = (
@@ -171,7 +171,7 @@ class EmbeddedCoordination(Service):
         state.sessions.restore(sessions, self._reactor.seconds())
         queue = CommitQueue(self._keeper.write, self._keeper.failed, self._reactor)
         processor = self._clients.processor = GuardedProcessor(
-            state, queue, self._timeouts_ms, self._reactor, _now_ms, self._clients.lines
+            state, queue, self._timeouts_ms, self._reactor, _now_ms, self._clients.limited_log
         )
         if not self._has_served:  # the file is locked, so the process that had it before is dead
             processor.end_own()

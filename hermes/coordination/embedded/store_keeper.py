@@ -44,7 +44,7 @@ _Prepared = TypeVar("_Prepared")
 _SOUND_SECONDS: Final = 60.0
 
 
-class Keeper(Generic[_Prepared]):
+class StoreKeeper(Generic[_Prepared]):
     """Keeps one file; lives in the reactor's thread, and works in a thread of its own.
 
     Args:

@@ -14,7 +14,7 @@ from hermes.coordination.kafka_topics import (
     PRODUCER_IDS,
     DeletedTopic,
     TopicNode,
-    with_share,
+    with_broker_partitions,
 )
 from hermes.coordination.layout import BrokerPartition
 from hermes.coordination.topic_tree import TopicTree
@@ -64,7 +64,7 @@ def test_the_shares_of_all_get_places_that_stay(trees: list[TopicTree]) -> None:
 
     def register(count: int) -> Any:
         return lambda tree, number: tree.change(
-            "clicks", lambda node: with_share(node, empty, number, range(count))
+            "clicks", lambda node: with_broker_partitions(node, empty, number, range(count))
         )
 
     at_once(trees, register(2))
@@ -195,9 +195,9 @@ def test_a_partition_that_nobody_knows_of_any_more_keeps_its_place(trees: list[T
     """Coordination was lost: each broker tells again what it has."""
     empty = TopicNode(uuid4(), "kafka", ())
 
-    trees[0].change("clicks", lambda node: with_share(node, empty, 1, (1, 3)))
+    trees[0].change("clicks", lambda node: with_broker_partitions(node, empty, 1, (1, 3)))
     lost = trees[0].read().topics["clicks"]
-    trees[0].change("clicks", lambda node: with_share(node, empty, 0, (0,)))
+    trees[0].change("clicks", lambda node: with_broker_partitions(node, empty, 0, (0,)))
 
     one = BrokerPartition(1, 1), NOBODY, BrokerPartition(1, 3)
     assert lost.partitions == (NOBODY, *one)

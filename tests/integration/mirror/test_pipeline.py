@@ -446,7 +446,7 @@ def test_a_target_may_be_a_kafka_07(stack: ExitStack, pair: MirroredPair) -> Non
 def test_a_kafka_07_that_drops_what_is_too_large_is_waited_for(
     stack: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(links, "_PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(links, "_FLUSH_SECONDS", 0.5)
     pair = MirroredPair(stack, target={"max_message_bytes": "1kB"})
     proxy = Kafka07Proxy(pair.target.host, pair.target.port)
     stack.callback(proxy.stop)

@@ -59,9 +59,9 @@ def test_where_kafkas_current_clients_connect_stands_beside_the_others():
 
     assert json.loads(written)["kafka"] == [kafka._asdict()]
     assert parse_listeners(PATH, written) == listeners
-    assert listeners.like(PLAIN) == PLAIN
-    assert listeners.like_kafka(PLAIN) == kafka
-    assert BrokerListeners((PLAIN,)).like_kafka(PLAIN) is None
+    assert listeners.matching(PLAIN) == PLAIN
+    assert listeners.matching_kafka(PLAIN) == kafka
+    assert BrokerListeners((PLAIN,)).matching_kafka(PLAIN) is None
 
 
 @pytest.mark.parametrize(
@@ -115,8 +115,10 @@ def test_which_of_another_broker_is_alike() -> None:
     tls = ListenerNode("1", "b", 1, True, "scram")
     other = ListenerNode("2", "b", 2, True, "scram")
     renamed = ListenerNode("outside", "b", 3, True, "tls")
-    assert BrokerListeners((PLAIN, tls, other)).like(OUTSIDE) == tls  # the first with its rules
-    assert BrokerListeners((PLAIN, tls, renamed)).like(OUTSIDE) == renamed  # its given name first
-    assert BrokerListeners((PLAIN, tls, other)).like(other) == other  # places break ties
-    assert BrokerListeners((tls, PLAIN)).like(PLAIN) == PLAIN  # and no more than that
-    assert BrokerListeners((PLAIN,)).like(OUTSIDE) is None
+    assert BrokerListeners((PLAIN, tls, other)).matching(OUTSIDE) == tls  # the first with its rules
+    assert (
+        BrokerListeners((PLAIN, tls, renamed)).matching(OUTSIDE) == renamed
+    )  # its given name first
+    assert BrokerListeners((PLAIN, tls, other)).matching(other) == other  # places break ties
+    assert BrokerListeners((tls, PLAIN)).matching(PLAIN) == PLAIN  # and no more than that
+    assert BrokerListeners((PLAIN,)).matching(OUTSIDE) is None

@@ -11,11 +11,11 @@ from twisted.internet.testing import StringTransport
 from hermes.coordination.embedded.clients import Clients
 from hermes.coordination.embedded.connection import CoordinationFactory
 from hermes.coordination.embedded.limits import (
+    IDLE_SECONDS,
     MAX_HELD_BYTES,
     MAX_OWED,
     MAX_OWED_BYTES,
     MAX_UNCOMMITTED_BYTES,
-    PATIENCE_SECONDS,
 )
 
 CONNECT = struct.pack(">iiqiqi", 44, 0, 0, 5000, 0, 16) + bytes(16)
@@ -229,7 +229,7 @@ def test_a_client_that_does_not_read_is_not_read_from(server: Server) -> None:
 def test_a_client_that_never_asks_for_a_session_is_cut_off(bench: Any, server: Server) -> None:
     silent, served = server.connect(), server.connect()
     server.receive(served, CONNECT)
-    bench.clock.advance(PATIENCE_SECONDS)
+    bench.clock.advance(IDLE_SECONDS)
     assert silent.transport.disconnected or not silent.transport.connected
     assert served.transport.connected
 

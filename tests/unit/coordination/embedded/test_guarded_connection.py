@@ -13,7 +13,7 @@ from hermes.config.listeners import BY_PASSWORD
 from hermes.coordination.embedded.clients import Clients
 from hermes.coordination.embedded.connection import CoordinationFactory
 from hermes.coordination.embedded.guard import Guard, OwnUsers
-from hermes.coordination.embedded.limits import PATIENCE_SECONDS, PROOF_SECONDS
+from hermes.coordination.embedded.limits import IDLE_SECONDS, PROOF_SECONDS
 from hermes.errors import HermesError
 from hermes.security import INTERNAL, ClientSecurity
 
@@ -160,11 +160,11 @@ def test_a_client_that_has_gone_meanwhile_gets_nothing(bench: Any, server: Serve
 def test_proving_takes_no_longer_than_it_may(bench: Any, server: Server) -> None:
     silent, living = server.connect(), server.connect()
     server.receive(living, connect_request())
-    bench.clock.advance(PATIENCE_SECONDS)
+    bench.clock.advance(IDLE_SECONDS)
     assert silent.transport.aborting
     for _ in range(9):
         server.receive(living, PING)  # signs of life don't count
-        bench.clock.advance((PROOF_SECONDS - PATIENCE_SECONDS) / 10)
+        bench.clock.advance((PROOF_SECONDS - IDLE_SECONDS) / 10)
     assert not living.transport.aborting
     bench.clock.advance(1)
     assert living.transport.aborting

@@ -15,14 +15,14 @@ from hermes.coordination.embedded.database import Stored
 from hermes.coordination.embedded.jute_records import OPEN_ACL
 from hermes.coordination.embedded.snapshots import condition_of, restore
 from hermes.coordination.embedded.store import CoordinationStore, snapshot_path
-from hermes.coordination.embedded.store_keeper import CHECK_SECONDS, SNAPSHOT_SECONDS, Keeper
+from hermes.coordination.embedded.store_keeper import CHECK_SECONDS, SNAPSHOT_SECONDS, StoreKeeper
 from hermes.coordination.embedded.tree_changes import NodeWritten
 from hermes.errors import StorageError
 
 NOW_MS = 1_700_000_000_000
 
 
-class AtOnce(Keeper[Stored]):
+class AtOnce(StoreKeeper[Stored]):
     """A keeper whose thread is this one."""
 
     is_in_thread = False
