@@ -22,7 +22,7 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 # -- types --------------------------------------------------------------------------------------
 
 
-class Connection(NamedTuple):
+class ConnectionOptions(NamedTuple):
     security: ClientSecurity
     timeout_seconds: float
 
@@ -30,7 +30,7 @@ class Connection(NamedTuple):
 class BrokerOption(addresses.BrokerAddress):
     __slots__ = ()
 
-    def consumer(self, connection: Connection, **settings: Any) -> SimpleConsumer:
+    def consumer(self, connection: ConnectionOptions, **settings: Any) -> SimpleConsumer:
         """A consumer of this broker, which the caller closes."""
         return SimpleConsumer(
             self.host,
@@ -40,7 +40,7 @@ class BrokerOption(addresses.BrokerAddress):
             **settings,
         )
 
-    def producer(self, connection: Connection) -> SyncProducer:
+    def producer(self, connection: ConnectionOptions) -> SyncProducer:
         """A synchronous producer to this broker, which the caller closes."""
         return SyncProducer(
             self.host,

@@ -20,7 +20,7 @@ from hermes.cli.options import (
     SIZE,
     TOPIC,
     BrokerOption,
-    Connection,
+    ConnectionOptions,
     acks_option,
     compress_option,
     option_type,
@@ -127,7 +127,7 @@ def command(
     as_json: bool,
     quiet: bool,
     max_expanded_bytes: int,
-    connection: Connection,
+    connection: ConnectionOptions,
 ) -> None:
     r"""Copy the messages of a topic, or a range of them, into another topic.
 
