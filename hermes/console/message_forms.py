@@ -40,7 +40,7 @@ def _form(sources: Sources, request: PageRequest, name: str) -> PageResponse:
 
 
 def _page(sources: Sources, request: PageRequest, topic: TopicView, form: Form) -> PageResponse:
-    records = _records(sources, request)
+    records = sources.records_for(request.viewer)
     sent = topic.partition(request.text("sent"))
     return sources.form_page(
         request,
@@ -61,11 +61,6 @@ def _is_offered(value: str, topic: TopicView, records: RegistryRecords | None) -
     if value == AVRO:
         return records is not None
     return value != TOMBSTONE or topic.counts_messages
-
-
-def _records(sources: Sources, request: PageRequest) -> RegistryRecords | None:
-    """The registry, unless the viewer may not see its schemas."""
-    return sources.records if request.viewer.sees_schemas else None
 
 
 def _subjects(records: RegistryRecords | None) -> list[str]:
@@ -96,7 +91,7 @@ def _produce(sources: Sources, request: PageRequest, name: str) -> PageResponse:
 
 def _typed(sources: Sources, request: PageRequest, topic: TopicView) -> TypedMessage:
     kind = typed(request, "value")
-    if kind not in VALUES or not _is_offered(kind, topic, _records(sources, request)):
+    if kind not in VALUES or not _is_offered(kind, topic, sources.records_for(request.viewer)):
         raise FieldError("value", "Choose one of these.")
     key = request.form.get("key", "")
     if len(key) > _MOST_KEY:

@@ -8,7 +8,6 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from hermes.client.places import parse_time_ms
-from hermes.config import SCHEMAS_TOPIC
 from hermes.console.filters import message_filter
 from hermes.console.live_tail import format_places, parse_places, tail
 from hermes.console.messages import (
@@ -29,7 +28,6 @@ from hermes.console.page_request import (
 )
 from hermes.console.partition_search import read_one
 from hermes.console.payload_display import FORMATS, ValueReader
-from hermes.console.registry_records import RegistryRecords
 from hermes.console.search import Search
 from hermes.console.sources import Sources
 from hermes.console.topic_views import PartitionRow, TopicView
@@ -95,7 +93,7 @@ def _one(sources: Sources, request: PageRequest, name: str) -> PageResponse:
     message, following, stored = read_one(sources.cluster, topic, row, offset, index)
     how = request.text("as", "auto")
     schema = request.text("schema")
-    reader = ValueReader(how, schema, _records(sources, request))
+    reader = ValueReader(how, schema, sources.records_for(request.viewer))
     return sources.page(
         request,
         "topics",
@@ -188,12 +186,7 @@ def _wanted(
 
 
 def _reader(sources: Sources, request: PageRequest, params: dict[str, str]) -> ValueReader:
-    return ValueReader(params["as"], params["schema"], _records(sources, request))
-
-
-def _records(sources: Sources, request: PageRequest) -> RegistryRecords | None:
-    """The registry, unless the viewer may not see its schemas."""
-    return sources.records if request.viewer.sees_topic(SCHEMAS_TOPIC) else None
+    return ValueReader(params["as"], params["schema"], sources.records_for(request.viewer))
 
 
 def _search(
@@ -256,7 +249,7 @@ def _place(
 
 
 def _registry_name(sources: Sources, request: PageRequest) -> str:
-    records = _records(sources, request)
+    records = sources.records_for(request.viewer)
     return "" if records is None else records.name
 
 

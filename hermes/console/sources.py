@@ -19,6 +19,7 @@ from hermes.console.registry_records import RegistryRecords
 from hermes.console.rendering import PageRenderer
 from hermes.console.topic_changes import TopicChanger
 from hermes.console.topic_views import TopicReader
+from hermes.console.viewer import Viewer
 from hermes.security import ANONYMOUS
 
 #: What a page that comes after a change says of it.
@@ -67,6 +68,10 @@ class Sources:
     def all_groups(self) -> tuple[GroupReader, ...]:
         return self.groups, self.kafka_groups
 
+    def records_for(self, viewer: Viewer) -> RegistryRecords | None:
+        """The registry, unless the viewer may not see its schemas."""
+        return self.records if viewer.sees_schemas else None
+
     def page(
         self, request: PageRequest, section: str, template: str, **values: object
     ) -> PageResponse:
@@ -93,6 +98,6 @@ class Sources:
             "allows_actions": self.may_act(),
             "viewer": request.viewer,
             "shows_security": self.broker_config is not None and request.viewer.administers,
-            "shows_schemas": self.records is not None and request.viewer.sees_schemas,
+            "shows_schemas": self.records_for(request.viewer) is not None,
             "done": _DONE.get(request.query.get("done", ""), ""),
         }
