@@ -135,8 +135,10 @@ class ValueReader:
                 pass
             except HermesError as error:
                 return _hex(payload, most, str(error))
+        # A character that was cut in two is no sign of anything.
+        errors = "ignore" if len(payload) > 4 * most else "strict"
         try:
-            payload[: 4 * most].decode("utf-8", _cut_errors(payload, 4 * most))
+            payload[: 4 * most].decode("utf-8", errors)
         except UnicodeDecodeError:
             return _hex(payload, most)
         return _text(payload, most)
@@ -184,11 +186,6 @@ class ValueReader:
             return not wanted or text == wanted
 
         return test
-
-
-def _cut_errors(payload: bytes, most: int) -> str:
-    # A character that was cut in two is no sign of anything.
-    return "ignore" if len(payload) > most else "strict"
 
 
 def lines_text(text: str) -> str:

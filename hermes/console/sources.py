@@ -70,7 +70,7 @@ class Sources:
 
     def records_for(self, viewer: Viewer) -> RegistryRecords | None:
         """The registry, unless the viewer may not see its schemas."""
-        return self.records if viewer.sees_schemas else None
+        return self.records if self.records is not None and viewer.sees_schemas else None
 
     def page(
         self, request: PageRequest, section: str, template: str, **values: object

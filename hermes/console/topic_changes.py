@@ -116,7 +116,7 @@ class TopicChanger:
         for state in self._cluster.read(()):
             if state.supports(CreateTopicRequest.TYPE):
                 try:
-                    described = self._cluster.ask(state.address, _broker_settings)
+                    described = self._cluster.ask(state.address, SimpleConsumer.describe_settings)
                 except HermesError:  # a form does without
                     continue
                 known = {each.name: each for each in described}
@@ -187,10 +187,6 @@ class TopicChanger:
             ) from error
         finally:
             self._cache.forget()
-
-
-def _broker_settings(consumer: SimpleConsumer) -> list[SettingDescription]:
-    return consumer.describe_settings()
 
 
 def _default(name: str, of_broker: SettingDescription) -> str:

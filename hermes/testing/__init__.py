@@ -280,12 +280,13 @@ class _ReactorThread:
 
     def __init__(self, config: Any, around: "Around | None" = None) -> None:
         self._reactor = make_reactor()
+        self._started = threading.Event()
         try:
             use_monotonic_clock(self._reactor)
             self.service = BrokerService(
                 config,
                 self._reactor,
-                on_ready=self._set_started,
+                on_ready=self._started.set,
                 on_fatal=self._give_up,
                 mount_kafka=partial(mount_kafka, around=around),
                 mount=partial(mount_registry, self._reactor, config),
@@ -293,7 +294,6 @@ class _ReactorThread:
         except BaseException:
             release_reactor(self._reactor)
             raise
-        self._started = threading.Event()
         self._is_stopping = False
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="hermes-test-broker", daemon=True)
@@ -326,9 +326,6 @@ class _ReactorThread:
         finally:
             release_reactor(self._reactor)
             self._started.set()
-
-    def _set_started(self) -> None:
-        self._started.set()
 
     def _give_up(self, reason: str) -> None:
         self._failure = HermesError(reason)

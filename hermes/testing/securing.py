@@ -53,8 +53,8 @@ class Secured:
         for key in _PORTS:
             if values.get(key) is not None:
                 given = values[key]
-                each = [self._secured(port) for port in given] if _is_list(given) else None
-                secured[key] = self._secured(given) if each is None else each
+                is_list = isinstance(given, list | tuple)
+                secured[key] = list(map(self._secured, given)) if is_list else self._secured(given)
         return secured
 
     def _secured(self, port: Any) -> Any:
@@ -81,7 +81,3 @@ class Secured:
         path.write_bytes(users.encode())
         self._settings["users_file"] = str(path)
         self._listener["authentication"] = "scram"
-
-
-def _is_list(value: Any) -> bool:
-    return isinstance(value, list | tuple)
