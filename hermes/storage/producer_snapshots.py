@@ -128,12 +128,7 @@ def _offsets_under_way(states: Mapping[int, ProducerState], now_ms: int) -> int:
 
 
 class ProducerSnapshots:
-    """The snapshots in one log's directory. All calls block, and belong into worker threads.
-
-    Args:
-        directory: the log's directory.
-        files: the file layer.
-    """
+    """The snapshots in one log's directory. All calls block, and belong into worker threads."""
 
     def __init__(self, directory: str, files: FileLayer) -> None:
         self._directory = directory
@@ -142,18 +137,7 @@ class ProducerSnapshots:
     def load(
         self, producers: ProducerStates, start: int, end: int, now_ms: int, replay: Replay
     ) -> None:
-        """Let `producers` know what a log holds that was just opened.
-
-        Args:
-            producers: what is to know it.
-            start: the log's first offset.
-            end: where it ends.
-            now_ms: ms since 1970, for what has expired.
-            replay: reads the headers of its batches.
-
-        Raises:
-            OSError: the directory or the log can't be read.
-        """
+        """Let `producers` know what a log holds from `start` to `end` that was just opened."""
         found, states = start, dict[int, ProducerState]()
         for offset in reversed(self._offsets()):
             path = self._path(offset)

@@ -67,14 +67,12 @@ class SourceSpans:
         self._most = MAX_SPANS
 
     def copy(self) -> "SourceSpans":
-        """An independent copy."""
         copied = SourceSpans()
         copied.names, copied.positions = self.names[:], self.positions[:]
         copied._numbers, copied._spans = dict(self._numbers), self._spans[:]
         return copied
 
     def __len__(self) -> int:
-        """How many spans there are."""
         return len(self._spans) // _FIELDS
 
     # -- sources --------------------------------------------------------------------------------
@@ -96,14 +94,7 @@ class SourceSpans:
         return number
 
     def is_done(self, wanted: SourceRange, byte_count: int) -> bool:
-        """Decide whether a range is new.
-
-        Args:
-            wanted: the range.
-            byte_count: how many bytes stand for it.
-
-        Returns:
-            True when the log has all of it already, False when it is to be appended.
+        """Whether the log has all of a range, for which so many bytes stand, already.
 
         Raises:
             InvalidSourceError: no mirror can mean that.
@@ -185,12 +176,7 @@ class SourceSpans:
         return SourceSpan(key >> _FLAG_BITS, flags, begin, end, log_begin, log_end)
 
     def spans(self, first: int = 0, limit: int = _LARGEST_OFFSET) -> Iterator[SourceSpan]:
-        """The spans that begin at an offset of the log or later, in their order.
-
-        Args:
-            first: the offset.
-            limit: how many at most.
-        """
+        """The spans that begin at an offset of the log or later, in their order."""
         spans, count = self._spans, len(self)
         index = bisect_left(range(count), first, key=lambda n: spans[n * _FIELDS + _LOG_BEGIN])
         for n in range(index, min(index + limit, count)):
