@@ -1,25 +1,21 @@
-"""DescribeCluster and DescribeLogDirs: who is there, and what lies on this broker's disk."""
+"""DescribeCluster and DescribeLogDirs: the live brokers, and what is on this one's disk."""
 
 import os
 from typing import Any, Final
 
 from hermes.errors import HermesError
-from hermes.kafka.calls import LARGE_ENTRIES, Call
+from hermes.kafka.calls import LARGE_ENTRIES, NOT_ASKED, Call, operation_bits
 from hermes.protocol.kafka_errors import Code
 from hermes.security import CLUSTER, Operation
 
 _BROKERS: Final = 1
 _CONTROLLERS: Final = 2
 
-#: How Kafka writes that it was not asked what a client may do.
-_NOT_ASKED: Final = -(2**31)
-
 #: Kafka's numbers of what a client may do to the cluster, by ours.
 _OPERATIONS: Final = ((Operation.ADMIN, (5, 7, 9, 10, 11, 12)), (Operation.DESCRIBE, (8,)))
 
 
 def describe_cluster(request: Any, call: Call) -> Any:
-    """Tell the brokers that live."""
     make, topics = call.make, call.server.topics
     kind = getattr(request, "endpoint_type", _BROKERS)
     code, message = Code.NONE, None
@@ -29,7 +25,7 @@ def describe_cluster(request: Any, call: Call) -> Any:
     elif kind != _BROKERS:
         code, message = Code.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {kind}"
     brokers = topics.brokers(call.client.listener) if code is Code.NONE else ()
-    allowed = _NOT_ASKED
+    allowed = NOT_ASKED
     if request.include_cluster_authorized_operations and code is Code.NONE:
         allowed = cluster_operations(call)
     return make.DescribeClusterResponse(
@@ -49,18 +45,10 @@ def describe_cluster(request: Any, call: Call) -> Any:
 
 
 def cluster_operations(call: Call) -> int:
-    """What a client may do to the cluster, as the bits of Kafka's numbers."""
-    refusals = call.server.shared.refusals
-    return sum(
-        1 << number
-        for operation, numbers in _OPERATIONS
-        if not refusals.is_on or refusals.permits(call.client, operation, CLUSTER)
-        for number in numbers
-    )
+    return operation_bits(_OPERATIONS, lambda operation: call.may(operation, CLUSTER))
 
 
 async def describe_log_dirs(request: Any, call: Call) -> Any:
-    """Tell what lies in this broker's data directory."""
     make, server = call.make, call.server
     if not call.permits(Operation.DESCRIBE, CLUSTER):
         code = Code.CLUSTER_AUTHORIZATION_FAILED

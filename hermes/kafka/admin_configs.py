@@ -1,7 +1,6 @@
 """DescribeConfigs, IncrementalAlterConfigs and AlterConfigs: settings under Kafka's names.
 
-A topic's can be changed. A broker's are those of its broker.yaml, and are only shown: they change
-there.
+A topic's can be changed. A broker's are only shown: they change in its broker.yaml.
 """
 
 from collections import Counter
@@ -38,8 +37,6 @@ _WITHOUT_DEFAULT: Final = frozenset({"flush.ms", "retention.ms", "segment.ms"})
 
 
 class _Change(IntEnum):
-    """What is done to a setting."""
-
     SET = 0
     DELETE = 1
     APPEND = 2
@@ -50,7 +47,6 @@ class _Change(IntEnum):
 
 
 async def describe_configs(request: Any, call: Call) -> Any:
-    """Show the settings of topics, and of this broker."""
     call.is_large = len(request.resources) * len(TOPIC_CONFIGS) > LARGE_ENTRIES
     # Once each, however often it is named: each has dozens of settings.
     wanted = {(each.resource_type, each.resource_name): each for each in request.resources}
@@ -83,7 +79,7 @@ def _described(asked: Any, request: Any, call: Call) -> Any:
 
 
 def _values(kind: int, name: str, call: Call) -> Iterable[ConfigValue]:
-    """The settings of what a client asks about.
+    """The settings of a resource in a request.
 
     Raises:
         KafkaError: there is no such thing, or the client may not see it.

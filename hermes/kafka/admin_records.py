@@ -15,7 +15,6 @@ _INVALID: Final = -1
 
 
 async def delete_records(request: Any, call: Call) -> Any:
-    """Delete what lies before an offset."""
     make = call.make
     call.is_large = sum(len(each.partitions) for each in request.topics) > LARGE_ENTRIES
     topics, entry = [], 0

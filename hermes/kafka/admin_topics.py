@@ -1,7 +1,7 @@
 """CreateTopics, DeleteTopics and CreatePartitions: one change after the other, each answered.
 
-Everything is checked as Kafka checks it, with its errors. Each partition is on one broker, so there
-is one replica, whoever asks for more is refused.
+Everything is checked as Kafka checks it, with its errors. Each partition is on one broker: a client
+that asks for more than one replica is refused.
 """
 
 from collections import Counter
@@ -27,7 +27,6 @@ _MOST_PARTITIONS: Final = 10_000
 
 
 async def create_topics(request: Any, call: Call) -> Any:
-    """Create topics, or say what would come of it."""
     counts = Counter(each.name for each in request.topics)
     call.is_large = len(request.topics) > LARGE_ENTRIES
     results = []
@@ -61,7 +60,7 @@ async def _create(asked: Any, is_check: bool, call: Call) -> Any:
 
 
 def _wanted_partitions(asked: Any, call: Call) -> tuple[int, Sequence[int] | None]:
-    """How many partitions a topic shall have, and which brokers they shall be on, if that is said.
+    """How many partitions a topic shall have, and on which brokers, if the client says so.
 
     Raises:
         KafkaError: there can't be such a topic.
@@ -111,10 +110,10 @@ def _wanted_partitions(asked: Any, call: Call) -> tuple[int, Sequence[int] | Non
 
 
 def _checked_brokers(assignments: Sequence[Sequence[int]], call: Call) -> list[int]:
-    """The one broker of each partition, of those that live.
+    """The one broker of each partition.
 
     Raises:
-        KafkaError: there are more, or others.
+        KafkaError: there are more, or they don't live.
     """
     live = {each.id for each in call.server.topics.brokers(call.client.listener)}
     brokers = []
@@ -180,7 +179,6 @@ def _not_created(call: Call, name: str, error: HermesError) -> Any:
 
 
 async def delete_topics(request: Any, call: Call) -> Any:
-    """Delete topics, by name or by UUID."""
     make = call.make
     asked: list[tuple[str | None, UUID | None]]
     if hasattr(request, "topic_names"):
@@ -242,7 +240,6 @@ def _to_delete(name: str | None, topic_id: UUID | None, call: Call) -> KafkaTopi
 
 
 async def create_partitions(request: Any, call: Call) -> Any:
-    """Let topics have more partitions."""
     make = call.make
     counts = Counter(each.name for each in request.topics)
     call.is_large = len(request.topics) > LARGE_ENTRIES

@@ -1,11 +1,12 @@
-"""Large requests that are carried out: some megabytes at a time, whoever they are from.
+"""Bounds the large requests that are carried out at a time, by their bytes, whoever they are from.
 
 Decoded, a request of 2 MiB takes up to thirty times that, and so may the parts of its response. So
-those that are large wait for their turn as the bytes that they came as, which the budget of
-requests counts; once one is in hand, its bytes are let go.
+large requests wait for their turn as the bytes that they came as, which the budget of requests
+counts; once one is admitted, its bytes are let go.
 
-Who waits for something else leaves, so that a disk that stands still holds up none who needs none.
-A Fetch keeps little then; a Produce keeps much, and has a second budget, until it is answered.
+A request that waits for something else leaves, so that a disk that stands still holds up none that
+doesn't need it. A Fetch keeps little then; a Produce keeps much, and has a second budget, until it
+is answered.
 """
 
 from collections import deque
@@ -17,8 +18,8 @@ from twisted.internet.defer import Deferred
 LIMIT_BYTES: Final = 2 << 20
 
 
-class RequestsInHand:
-    """The large requests in hand. Lives in the reactor's thread.
+class Admission:
+    """The large requests that are carried out. Lives in the reactor's thread.
 
     Attributes:
         used_bytes: how large they were together.
@@ -28,11 +29,11 @@ class RequestsInHand:
         self.used_bytes = 0
         self._queue: deque[tuple[Deferred[None], int]] = deque()
 
-    async def take(self, size_bytes: int) -> int:
+    async def enter(self, size_bytes: int) -> int:
         """Wait until there is room for one more, in order; `leave` follows. Can be cancelled.
 
         Returns:
-            Its size, for `Call.in_hand_bytes`.
+            Its size, for `Call.admitted_bytes`.
         """
         if self._queue or not self._fits(size_bytes):
             turn: Deferred[None] = Deferred()

@@ -1,4 +1,4 @@
-"""Which requests there are: the one table. What isn't in it is not announced, and not served.
+"""Which requests there are: what isn't in this table is neither announced nor served.
 
 Versions begin at the lowest that `kio` has, which is that of Kafka 4, and end where the handler's
 knowledge ends.
@@ -16,8 +16,7 @@ class Api(NamedTuple):
     Attributes:
         key: its number on the wire.
         name: as Kafka's schemas have it, for instance `ListOffsets`.
-        lowest: its first version.
-        highest: its last one.
+        lowest, highest: its first and last version.
         handler: what carries it out, as `module:function`; loaded when it is first needed. Called
             with the decoded request and a `Call`, it returns the response's entity, a `KafkaSend`,
             or None where nothing is answered; or it is a coroutine function that does.

@@ -1,9 +1,9 @@
-"""Whether what a request says of itself can be true: counts of arrays, before they are believed.
+"""Validates the array lengths that a request declares, before it is decoded.
 
-The readers of `kio` make room for as many things as a count says, and look whether these are there
-afterwards. A few bytes would so end the process. `Claims` walks the same schema over the same bytes
-beforehand: no array may claim more than the bytes that are left can hold. Nor may one be null where
-the schema doesn't allow that, which they don't look at, either.
+The readers of `kio` make room for as many things as a count says, and only then look whether these
+are there. A few bytes would so end the process. `ArrayBounds` walks the same schema over the same
+bytes beforehand: no array may declare more than the bytes that are left can hold. Nor may one be
+null where the schema doesn't allow that, which they don't check, either.
 
 They refuse tags that they don't know, too, which later releases may add to any version, and which
 are to be ignored (KIP-482). So these are left out.
@@ -40,8 +40,8 @@ _SIZES: Final = {
 }
 
 
-class _Kind(IntEnum):
-    """What stands next."""
+class _StepKind(IntEnum):
+    """What comes next."""
 
     FIXED = auto()  # that many bytes
     SIZED = auto()  # a length of that many bytes, then as many bytes
@@ -51,37 +51,32 @@ class _Kind(IntEnum):
     TAGS = auto()  # a count, then of each its number, its size, and its parts if they are known
 
 
-_Step: TypeAlias = tuple[_Kind, Any]
+_Step: TypeAlias = tuple[_StepKind, Any]
 
 #: What is to be left out: from where, to where, and what stands there instead.
 _Cut: TypeAlias = tuple[int, int, bytes]
 
 # Looked up for each step.
-_FIXED, _SIZED, _COMPACT, _ARRAY, _OPTIONAL, _TAGS = _Kind
+_FIXED, _SIZED, _COMPACT, _ARRAY, _OPTIONAL, _TAGS = _StepKind
 
 
-class Claims:
-    """Checks the requests of one kind and version.
-
-    Args:
-        entity: kio's class of the request.
-    """
+class ArrayBounds:
+    """Checks the requests of one kind and version, by kio's class of them."""
 
     def __init__(self, entity: Any) -> None:
         self._steps = _steps_of(entity)
 
     def check(self, data: Buffer, position: int) -> Buffer:
-        """Refuse a request whose arrays claim more than there is.
+        """Refuse a request whose arrays declare more than there is.
 
         Args:
-            data: its frame.
-            position: where its body begins.
+            position: where the request's body begins.
 
         Returns:
             The frame; a copy without them if it has tags that nobody knows.
 
         Raises:
-            RemoteProtocolError: it does, has more tags than anybody, or ends early.
+            RemoteProtocolError: it does, has more tags than allowed, or ends early.
         """
         cuts: list[_Cut] = []
         try:
@@ -137,7 +132,7 @@ def _step_for(wire: str, is_flexible: bool) -> _Step:
 
 
 def _is_walked(steps: list[_Step]) -> bool:
-    """Whether there is something to look at: arrays, or tags that nobody may know."""
+    """Whether there is something to check: arrays, or tags that may be unknown."""
     return any(
         kind is _ARRAY or kind is _TAGS or (kind is _OPTIONAL and _is_walked(what))
         for kind, what in steps
@@ -160,7 +155,7 @@ def _walk(steps: list[_Step], data: Buffer, position: int, cuts: list[_Cut]) -> 
 
     Raises:
         IndexError: it ends within a number.
-        RemoteProtocolError: an array claims more than there is.
+        RemoteProtocolError: an array declares more than there is.
     """
     for kind, what in steps:
         if kind is _FIXED:

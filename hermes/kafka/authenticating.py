@@ -44,7 +44,6 @@ class KafkaGate(Gate):
     _is_raw = False
 
     def serve(self, request: Any, client: Client) -> Outcome:
-        """See `Gate.serve`."""
         self._count_request()
         frame: Frame = request
         if self._is_raw:
@@ -97,14 +96,7 @@ class KafkaGate(Gate):
 
 
 def authenticated(frame: Frame, code: Code, reason: str | None, message: bytes) -> bytes:
-    """Encode the response to a SaslAuthenticate.
-
-    Args:
-        frame: the request.
-        code: Kafka's error.
-        reason: for people, with an error.
-        message: the proof's, without one.
-    """
+    """Encode the response to a SaslAuthenticate: the next message of the proof, or why not."""
     life = _FOR_EVER if frame.version else b""
     if frame.version < _FLEXIBLE:
         text = b"\xff\xff" if reason is None else encode_string(reason)

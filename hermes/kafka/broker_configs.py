@@ -75,12 +75,7 @@ _ALWAYS: Final = (
 def broker_configs(
     config: BrokerConfig, listeners: Sequence[ListenerNode]
 ) -> Iterator[ConfigValue]:
-    """List a broker's settings that are in force, by Kafka's names.
-
-    Args:
-        config: the broker's.
-        listeners: where Kafka's clients reach it.
-    """
+    """List a broker's settings that are in force, by Kafka's names."""
     for name, kind, key, show in _ROWS:
         setting = BROKER_SETTINGS[key]
         is_given = setting.attribute in config.given

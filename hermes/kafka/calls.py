@@ -1,5 +1,6 @@
 """One request under way, as its handler sees it."""
 
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from twisted.internet.defer import Deferred
@@ -14,6 +15,9 @@ from hermes.server.sends import FileSend
 #: So many entries of a request are carried out before others have a turn.
 _ENTRIES_AT_A_TIME: Final = 16
 
+#: How Kafka writes that it was not asked what a client may do.
+NOT_ASKED: Final = -(2**31)
+
 #: A response with more entries than this is encoded in a thread: see `Call.is_large`.
 LARGE_ENTRIES: Final = 256
 
@@ -27,29 +31,22 @@ class KafkaSend(FileSend):
 class Call:
     """One request under way.
 
-    Args:
-        api: which request it is.
-        frame: its frame.
-        client: who asks.
-        server: what it is served with.
-
     Attributes:
-        api, frame, client, server: as given.
         make: makes the parts of the response: `call.make.MetadataResponse(...)`; a `Schema`, set
             before the handler is called.
         is_large: a handler sets it if its response has more than `LARGE_ENTRIES` entries.
         passed: fires when requests after it may be taken.
         has_passed: whether they may.
         released: fires when the request's bytes are of no more use.
-        in_hand_bytes: what it holds of `RequestsInHand`; 0 for most.
+        admitted_bytes: what it holds of the server's `admission`; 0 for most.
     """
 
     __slots__ = (
+        "admitted_bytes",
         "api",
         "client",
         "frame",
         "has_passed",
-        "in_hand_bytes",
         "is_large",
         "make",
         "passed",
@@ -67,37 +64,36 @@ class Call:
         self.passed: Deferred[None] = Deferred()
         self.has_passed = False
         self.released: Deferred[None] = Deferred()
-        self.in_hand_bytes = 0
+        self.admitted_bytes = 0
 
     @property
     def version(self) -> int:
-        """The request's version."""
         return self.frame.version
 
     @property
     def correlation_id(self) -> int:
-        """The client's number for the request."""
         return self.frame.correlation_id
 
     @property
     def client_id(self) -> str:
-        """The client's name for itself; empty where it has none."""
+        """Empty where the client gives none."""
         return self.frame.client_id
 
     def permits(self, operation: Operation, resource: Resource) -> bool:
         """Whether the client may do something; a refusal is counted, and logged within limits."""
         return self.server.permits(self.client, operation, resource)
 
+    def may(self, operation: Operation, resource: Resource) -> bool:
+        """The same, where nobody is told of a refusal: the client didn't name the resource."""
+        refusals = self.server.shared.refusals
+        return not refusals.is_on or refusals.permits(self.client, operation, resource)
+
     def permits_topic(self, operation: Operation, name: str) -> bool:
-        """The same, of something that is done to a topic."""
+        """`permits`, of something that is done to a topic."""
         return self.permits(operation, Resource.topic(name))
 
     async def after_entry(self, number: int) -> None:
-        """Let others have their turn, now and then between entries: there may be very many.
-
-        Args:
-            number: how many entries came before.
-        """
+        """Let others have their turn, now and then between entries: there may be very many."""
         if number % _ENTRIES_AT_A_TIME == _ENTRIES_AT_A_TIME - 1:
             turn: Deferred[None] = Deferred()
             self.server.shared.scheduler.resume_later(lambda: turn.callback(None))
@@ -105,17 +101,24 @@ class Call:
 
     @property
     def is_moot(self) -> bool:
-        """Whether nobody would make use of what is created now: the client or the broker leaves."""
+        """Whether what is created now would be of no use: the client or the broker leaves."""
         return self.client.has_left or self.server.shared.topics.stopping
 
     def step_aside(self) -> None:
-        """Let other large requests be taken in hand: this one is done, or waits for long."""
-        size_bytes, self.in_hand_bytes = self.in_hand_bytes, 0
+        """Let other large requests be admitted: this one is done, or waits for long."""
+        size_bytes, self.admitted_bytes = self.admitted_bytes, 0
         if size_bytes:
-            self.server.in_hand.leave(size_bytes)
+            self.server.admission.leave(size_bytes)
 
     def let_pass(self) -> None:
         """All that changes something is done: Produce requests after this one may be taken."""
         if not self.has_passed:
             self.has_passed = True
             self.passed.callback(None)
+
+
+def operation_bits(
+    numbers: Iterable[tuple[Operation, Iterable[int]]], may: Callable[[Operation], bool]
+) -> int:
+    """What a client may do, as the bits of Kafka's numbers of operations."""
+    return sum(1 << number for operation, each in numbers if may(operation) for number in each)

@@ -19,7 +19,7 @@ _SYNC_NAMES_PROTOCOL: Final = 5
 #: The first LeaveGroup of several members.
 _LEAVES_TOGETHER: Final = 3
 #: Kafka's bound of an instance's id, and ours of other names that a member gives itself.
-_LONGEST_ID: Final = 249
+LONGEST_ID: Final = 249
 #: A leader's answer with more bytes of what members said is encoded in a thread.
 _LARGE_METADATA: Final = 64 * 1024
 #: More ways to share than any client has.
@@ -27,7 +27,7 @@ _MOST_PROTOCOLS: Final = 100
 
 
 def may_use(call: Call, group: str) -> Code:
-    """Whether somebody may be in a group of this name: `NONE`, or why not."""
+    """Whether the client may be in a group of this name: `NONE`, or why not."""
     if len(group) > LONGEST_NAME:
         return Code.INVALID_GROUP_ID
     if not call.permits(Operation.GROUP, Resource.group(group)):
@@ -36,7 +36,7 @@ def may_use(call: Call, group: str) -> Code:
 
 
 async def join_group(request: Any, call: Call) -> Any:
-    """Take a member in, or again; answered when all have come."""
+    """Answered when all members have come."""
     name = request.group_id
     code = may_use(call, name)
     if code is Code.NONE and _is_too_much(request):
@@ -74,13 +74,13 @@ def _is_too_much(request: Any) -> bool:
     longest = max((len(each.name) for each in request.protocols), default=0)
     if len(request.protocols) > _MOST_PROTOCOLS:
         return True
-    return max(len(instance_id), len(request.protocol_type), longest) > _LONGEST_ID
+    return max(len(instance_id), len(request.protocol_type), longest) > LONGEST_ID
 
 
 def _join_of(request: Any, call: Call) -> Join:
-    session_ms = _ms(request.session_timeout)
+    session_ms = milliseconds(request.session_timeout)
     rebalance = getattr(request, "rebalance_timeout", None)
-    rebalance_ms = -1 if rebalance is None else _ms(rebalance)
+    rebalance_ms = -1 if rebalance is None else milliseconds(rebalance)
     protocols = {each.name: Protocol(each.name, bytes(each.metadata)) for each in request.protocols}
     return Join(
         request.member_id,
@@ -96,12 +96,12 @@ def _join_of(request: Any, call: Call) -> Join:
     )
 
 
-def _ms(time: timedelta) -> int:
+def milliseconds(time: timedelta) -> int:
     return round(time.total_seconds() * 1000)
 
 
 async def sync_group(request: Any, call: Call) -> Any:
-    """Give a member its share, once the leader has said what that is."""
+    """Answered once the leader has said who gets what."""
     protocol_type = getattr(request, "protocol_type", None)
     protocol_name = getattr(request, "protocol_name", None)
     code = may_use(call, request.group_id)
@@ -131,7 +131,6 @@ async def sync_group(request: Any, call: Call) -> Any:
 
 
 async def heartbeat(request: Any, call: Call) -> Any:
-    """Take a sign of life, and say whether to join again."""
     code = may_use(call, request.group_id)
     if code is Code.NONE:
         code = await call.server.groups.heartbeat(
@@ -144,7 +143,6 @@ async def heartbeat(request: Any, call: Call) -> Any:
 
 
 async def leave_group(request: Any, call: Call) -> Any:
-    """Let members go."""
     if call.version < _LEAVES_TOGETHER:
         leaving = [Leaving(request.member_id, None)]
     else:

@@ -16,8 +16,6 @@ from hermes.server.policies import ListenerPolicy
 
 
 class KafkaConnection(BrokerConnection):
-    """Serves one client; see the module and `BrokerConnection`."""
-
     _pipelined = (ProduceFrame,)
     _gate_kind = KafkaGate
 
@@ -26,13 +24,7 @@ class KafkaConnection(BrokerConnection):
 
 
 class KafkaFactory(ServerFactory):
-    """Makes the connections of one listener.
-
-    Args:
-        connections: all of the broker.
-        dispatcher: carries requests out.
-        policy: the listener's.
-    """
+    """Makes the connections of one listener."""
 
     noisy = False
 
@@ -44,7 +36,6 @@ class KafkaFactory(ServerFactory):
         self._policy = policy
 
     def buildProtocol(self, addr: IAddress | None) -> KafkaConnection | None:
-        """Serve a new connection, or refuse it when there are too many."""
         if not self._connections.has_room(addr):
             return None
         return KafkaConnection(self._connections, self._policy, self._dispatcher)

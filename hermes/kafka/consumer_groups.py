@@ -14,9 +14,9 @@ from hermes.groups.consumer_values import (
     DescribedConsumers,
     TopicIdPartition,
 )
-from hermes.kafka.calls import LARGE_ENTRIES, Call
-from hermes.kafka.classic_groups import may_use
-from hermes.kafka.group_admin import NOT_ASKED, operations
+from hermes.kafka.calls import LARGE_ENTRIES, NOT_ASKED, Call
+from hermes.kafka.classic_groups import LONGEST_ID, may_use, milliseconds
+from hermes.kafka.group_admin import group_operations
 from hermes.protocol.kafka_errors import Code, KafkaError
 from hermes.security import Operation, Resource
 
@@ -24,8 +24,6 @@ from hermes.security import Operation, Resource
 _NAMES_ITSELF: Final = 1
 #: What a member of a consumer group is, as ConsumerGroupDescribe has it; 0 is one of a mixed group.
 _MEMBER_TYPE: Final = 1
-#: Kafka's bound of an instance's id, and ours of other names that a member gives itself.
-_LONGEST_ID: Final = 249
 #: More topics, partitions and longer expressions than any member has.
 _MOST_TOPICS: Final = 10_000
 _MOST_PARTITIONS: Final = 50_000
@@ -36,7 +34,6 @@ _LONGEST_REGEX: Final = 4_096
 
 
 async def heartbeat(request: Any, call: Call) -> Any:
-    """Take a member in, or a sign of its life, and tell it what it has."""
     make = call.make
     try:
         code = may_use(call, request.group_id)
@@ -75,11 +72,7 @@ async def heartbeat(request: Any, call: Call) -> Any:
 
 
 def _check(request: Any, call: Call) -> None:
-    """Refuse what can't be meant; in Kafka's order, and with its words.
-
-    Raises:
-        KafkaError: why.
-    """
+    """Refuse what makes no sense, with a KafkaError; in Kafka's order, and with its words."""
     epoch, regex = request.member_epoch, getattr(request, "subscribed_topic_regex", None)
     needs_id = call.version >= _NAMES_ITSELF or epoch != JOINS
     given = (
@@ -91,12 +84,12 @@ def _check(request: Any, call: Call) -> None:
     for what, text in given:
         if text is not None and not text.strip():
             raise _invalid(f"{what} can't be empty.")
-        if len(text or "") > _LONGEST_ID and what != "GroupId":
-            raise _invalid(f"{what} is longer than {_LONGEST_ID} characters.")
+        if len(text or "") > LONGEST_ID and what != "GroupId":
+            raise _invalid(f"{what} is longer than {LONGEST_ID} characters.")
     subscribes = request.subscribed_topic_names is not None or regex is not None
     owned = request.topic_partitions
     if epoch == JOINS:
-        if _ms(request.rebalance_timeout) == -1:
+        if milliseconds(request.rebalance_timeout) == -1:
             raise _invalid("RebalanceTimeoutMs must be provided in first request.")
         if owned is None or owned:
             raise _invalid("TopicPartitions must be empty when (re-)joining.")
@@ -143,7 +136,7 @@ def _beat_of(request: Any, call: Call) -> ConsumerHeartbeat:
         f"/{call.client.host}",
         request.instance_id,
         request.rack_id,
-        _ms(request.rebalance_timeout),
+        milliseconds(request.rebalance_timeout),
         request.subscribed_topic_names,
         getattr(request, "subscribed_topic_regex", None),
         request.server_assignor,
@@ -157,10 +150,6 @@ def _places(topics: Iterable[Any]) -> frozenset[TopicIdPartition]:
         for each in topics
         for number in each.partitions
     )
-
-
-def _ms(time: Any) -> int:
-    return int(time / timedelta(milliseconds=1))
 
 
 def _invalid(text: str) -> KafkaError:
@@ -178,7 +167,6 @@ def _by_topic(places: Iterable[TopicIdPartition]) -> dict[UUID, list[int]]:
 
 
 async def describe(request: Any, call: Call) -> Any:
-    """Describe consumer groups with their members."""
     has_operations = request.include_authorized_operations
     groups = []
     for number, name in enumerate(dict.fromkeys(request.group_ids)):
@@ -214,7 +202,7 @@ async def _described(name: str, call: Call, has_operations: bool) -> Any:
         assignment_epoch=0 if found is None else found.assignment_epoch,
         assignor_name="" if found is None else found.assignor,
         members=() if found is None else tuple(_member(each, call) for each in found.members),
-        authorized_operations=operations(call, name) if may_tell else NOT_ASKED,
+        authorized_operations=group_operations(call, name) if may_tell else NOT_ASKED,
     )
 
 

@@ -47,10 +47,9 @@ class Dispatcher:
     """Carries out the requests of Kafka's clients. Lives in the reactor's thread.
 
     Args:
-        server: what handlers work with.
-        around: stands around each handler, for a broker in a test: called with what calls the
-            handler, what gives the decoded request, and the `Call`, it returns what the handler
-            would, or raises what it may.
+        around: wraps each handler, for a broker in a test: called with what calls the handler, what
+            gives the decoded request, and the `Call`, it returns what the handler would, or raises
+            what it may.
 
     Attributes:
         kinds: counts requests, by their name.
@@ -67,16 +66,11 @@ class Dispatcher:
         self._loaded: dict[tuple[int, int], tuple[Schema, Handler]] = {}
 
     def kind_of(self, frame: Frame) -> RequestKind:
-        """Where a request is counted."""
         api = APIS.get(frame.key)
         return self._unknown if api is None else self.kinds[api.name]
 
     def serve(self, frame: Frame, client: Client) -> Outcome:
-        """Do what a request asks.
-
-        Args:
-            frame: the request.
-            client: who asks.
+        """Carry out a request.
 
         Returns:
             The response, None where there is none, or a `DeferredResponse`.
@@ -121,7 +115,7 @@ class Dispatcher:
         size_bytes = len(call.frame.data)
         if size_bytes <= LARGE_BYTES or call.api.is_raw:
             return await self._done(call)
-        call.in_hand_bytes = await self._server.in_hand.take(size_bytes)
+        call.admitted_bytes = await self._server.admission.enter(size_bytes)
         try:
             return await self._done(call)
         finally:
@@ -183,7 +177,6 @@ class Dispatcher:
 
 
 def api_versions(frame: Frame) -> bytes:
-    """Answer an ApiVersions request, of whatever version."""
     position = frame.body
     if versions.is_flexible(frame.version):
         try:

@@ -23,7 +23,6 @@ _NO_TRANSACTIONS: Final = (
 
 
 async def find_coordinator(request: Any, call: Call) -> Any:
-    """Say which brokers coordinate groups."""
     kind = getattr(request, "key_type", _GROUP)
     if call.version >= _BATCHED:
         call.is_large = len(request.coordinator_keys) > LARGE_ENTRIES

@@ -33,10 +33,7 @@ class Frame:
 
     Attributes:
         data: all of it; a view of what was received if it is large.
-        key: which request it is.
-        version: in which version.
-        correlation_id: the client's number for it.
-        client_id: the client's name for itself; empty where it has none.
+        client_id: empty where the client gives none.
         body: where the body begins; or the header's tags, in flexible versions.
     """
 
@@ -52,11 +49,7 @@ class Frame:
         self.key = int.from_bytes(data[:2], signed=True)
 
     def read_header(self) -> None:
-        """Read what a request begins with.
-
-        Raises:
-            RemoteProtocolError: it has no valid header.
-        """
+        """Raises RemoteProtocolError where there is no valid header."""
         data = self.data
         try:
             _, self.version, self.correlation_id, length = _HEAD.unpack_from(data)
@@ -71,13 +64,10 @@ class Frame:
 
 
 def after_tags(data: Buffer, position: int) -> int:
-    """Step over tags: a count, then of each its number, its size and its value.
-
-    Returns:
-        The position after them.
+    """The position after tags: a count, then of each its number, its size and its value.
 
     Raises:
-        IndexError: they don't end, or there are more than anybody has.
+        IndexError: they don't end, or there are too many.
     """
     count, position = _varint(data, position)
     if count > MAX_TAGS:
@@ -134,11 +124,7 @@ class _KafkaFrames(Frames):
 
 
 class FrameReceiver:
-    """The receiving half of a connection: as `RequestReceiver` is for 0.7's.
-
-    Args:
-        max_request_bytes: the largest size that a request may declare.
-    """
+    """The receiving half of a connection: as `RequestReceiver` is for 0.7's."""
 
     __slots__ = ("_error", "_frames")
 
@@ -147,7 +133,7 @@ class FrameReceiver:
         self._error: str | None = None
 
     def limit(self, max_request_bytes: int, max_message_bytes: int) -> None:
-        """Have another limit from now on; that of messages is for who appends them."""
+        """Change the limit of requests; that of messages is checked where they are appended."""
         self._frames.max_bytes = max_request_bytes
 
     def receive_data(self, data: Buffer) -> None:
@@ -156,7 +142,6 @@ class FrameReceiver:
 
     @property
     def buffered_bytes(self) -> int:
-        """How many received bytes are held here."""
         return self._frames.buffered_bytes
 
     @property
@@ -168,8 +153,8 @@ class FrameReceiver:
         """Take the next request; None when more bytes must arrive first.
 
         Raises:
-            RemoteProtocolError: what was sent is no request; close the connection. Every further
-                call raises it again.
+            RemoteProtocolError: it is no request; close the connection. Further calls raise it
+                again.
         """
         if self._error is not None:
             raise RemoteProtocolError(self._error)

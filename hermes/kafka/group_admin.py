@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from hermes.groups.values import DescribedGroup, State
-from hermes.kafka.calls import LARGE_ENTRIES, Call
+from hermes.kafka.calls import LARGE_ENTRIES, NOT_ASKED, Call, operation_bits
 from hermes.protocol.kafka_errors import Code, KafkaError
 from hermes.security import LONGEST_NAME, Operation, Resource
 
@@ -12,14 +12,11 @@ _KNOWS_NO_GROUP: Final = 6
 #: What groups may weigh together that are described again, being named again; and each at least.
 _MOST_AGAIN_BYTES: Final = 1 << 20
 _ANSWER_BYTES: Final = 100
-#: How Kafka writes that it was not asked what a client may do.
-NOT_ASKED: Final = -(2**31)
 #: Kafka's numbers of what a client may do to a group, by ours.
 _OPERATIONS: Final = ((Operation.GROUP, (3, 6)), (Operation.DESCRIBE, (8,)))
 
 
 async def list_groups(request: Any, call: Call) -> Any:
-    """List the groups that this broker coordinates."""
     states = {each.lower() for each in getattr(request, "states_filter", ())}
     types = {each.lower() for each in getattr(request, "types_filter", ())}
     make, groups, code = call.make, [], Code.NONE
@@ -37,20 +34,13 @@ async def list_groups(request: Any, call: Call) -> Any:
         for each in groups
         if (not states or each.state.lower() in states)
         and (not types or each.kind in types)
-        and _may_see(call, each.name)
+        and call.may(Operation.DESCRIBE, Resource.group(each.name))
     )
     call.is_large = len(shown) > LARGE_ENTRIES
     return make.ListGroupsResponse(error_code=code, groups=shown)
 
 
-def _may_see(call: Call, group: str, operation: Operation = Operation.DESCRIBE) -> bool:
-    """Whether somebody may see a group that they didn't name; refusals aren't told."""
-    authorization = call.server.shared.authorization
-    return authorization.permits(call.client, operation, Resource.group(group))
-
-
 async def describe_groups(request: Any, call: Call) -> Any:
-    """Describe groups with their members."""
     has_operations = getattr(request, "include_authorized_operations", False)
     groups, known, again_bytes = [], dict[str, Any](), 0
     for number, name in enumerate(request.groups):
@@ -77,25 +67,24 @@ async def _describe(name: str, call: Call, has_operations: bool) -> Any:
         found = Code.GROUP_AUTHORIZATION_FAILED
     else:
         found = await call.server.groups.describe(name)
-    code, text = Code.NONE, None
-    state = ""
-    if found is Code.GROUP_ID_NOT_FOUND:
+    code, text, state = Code.NONE, None, ""
+    if isinstance(found, DescribedGroup):
+        state = str(found.state)
+    elif found is not Code.GROUP_ID_NOT_FOUND:
+        code = found
+    else:
         state = str(State.DEAD)
         if call.version >= _KNOWS_NO_GROUP:
             is_consumer_group = call.server.groups.is_consumer_group(name)
             what = "is not a classic group." if is_consumer_group else "not found."
             code, text = found, f"Group {name} {what}"
-    elif isinstance(found, Code):
-        code = found
     if isinstance(found, Code):
-        found, described_state = DescribedGroup(State.DEAD, "", "", ()), state
-    else:
-        described_state = str(found.state)
+        found = DescribedGroup(State.DEAD, "", "", ())
     return make.DescribedGroup(
         error_code=code,
         error_message=text,
         group_id=name,
-        group_state=described_state,
+        group_state=state,
         protocol_type=found.protocol_type,
         protocol_data=found.protocol_name,
         members=tuple(
@@ -109,21 +98,15 @@ async def _describe(name: str, call: Call, has_operations: bool) -> Any:
             )
             for each in found.members
         ),
-        authorized_operations=operations(call, name) if has_operations else NOT_ASKED,
+        authorized_operations=group_operations(call, name) if has_operations else NOT_ASKED,
     )
 
 
-def operations(call: Call, group: str) -> int:
-    """What a client may do to a group, as the bits of Kafka's numbers."""
-    allowed = 0
-    for operation, numbers in _OPERATIONS:
-        if _may_see(call, group, operation):
-            allowed |= sum(1 << number for number in numbers)
-    return allowed
+def group_operations(call: Call, group: str) -> int:
+    return operation_bits(_OPERATIONS, lambda each: call.may(each, Resource.group(group)))
 
 
 async def delete_groups(request: Any, call: Call) -> Any:
-    """Delete groups that have no members."""
     results = []
     for number, name in enumerate(dict.fromkeys(request.groups_names)):
         await call.after_entry(number)

@@ -6,7 +6,7 @@ from typing import Any, Final
 from hermes.config.kinds import FORMAT_KAFKA
 from hermes.groups.offsets import MAX_METADATA_LENGTH, Committed, TopicPartition
 from hermes.kafka.calls import LARGE_ENTRIES, Call
-from hermes.kafka.classic_groups import may_use
+from hermes.kafka.classic_groups import may_use, milliseconds
 from hermes.protocol.kafka_errors import Code
 from hermes.security import LONGEST_NAME, Operation, Resource
 
@@ -26,14 +26,14 @@ _NO_OFFSET: Final = Committed(-1, -1, "", -1)
 
 
 async def offset_commit(request: Any, call: Call) -> Any:
-    """Keep offsets; answered once they are on disk."""
+    """Answered once the offsets are on disk."""
     group = request.group_id
     refused = may_use(call, group)
     found: list[tuple[Any, dict[int, Code]]] = []
     offsets: dict[TopicPartition, Committed] = {}
     now_ms = call.server.shared.now_ms()
     retention = getattr(request, "retention_time", None)
-    retention_ms = -1 if retention is None else round(retention.total_seconds() * 1000)
+    retention_ms = -1 if retention is None else milliseconds(retention)
     expire_ms = now_ms + retention_ms if retention_ms >= 0 else -1
     entry = 0
     for asked in request.topics:
@@ -104,7 +104,7 @@ def _check(asked: Any, count: int, code: Code) -> Code:
 def _topic_of(
     asked: Any, call: Call, operation: Operation, *, must_exist: bool = False
 ) -> tuple[str, Code]:
-    """The name of a topic that is asked about, and whether that may be."""
+    """The name of a topic in a request, and whether the client may name it."""
     topics = call.server.topics
     if call.version >= _BY_ID and hasattr(asked, "topic_id"):
         found = None if asked.topic_id is None else topics.by_id(asked.topic_id)
@@ -124,7 +124,6 @@ def _topic_of(
 
 
 async def offset_fetch(request: Any, call: Call) -> Any:
-    """Say which offsets groups have committed."""
     make = call.make
     if call.version >= _BATCHED:
         groups = []
@@ -231,7 +230,6 @@ def _topics(call: Call, found: Any) -> tuple[Any, ...]:
 
 
 async def offset_delete(request: Any, call: Call) -> Any:
-    """Forget offsets of topics that a group doesn't read any more."""
     make, group = call.make, request.group_id
     refused = may_use(call, group)
     if refused is not Code.NONE:

@@ -28,14 +28,10 @@ _log = ModuleLogger()
 
 
 def mount_groups(run: ServingBroker, topics: KafkaTopics) -> GroupCoordinator:
-    """Make the coordinator of a broker.
-
-    Args:
-        run: the broker, whose ports are about to open.
-        topics: the topics, and the brokers that may coordinate groups.
+    """Make the coordinator of a broker whose ports are about to open.
 
     Raises:
-        StorageError: what is kept of groups in the data directory can't be read.
+        StorageError: what is stored of groups in the data directory can't be read.
     """
     settings = run.settings
     groups = GroupCoordinator(
@@ -67,16 +63,13 @@ class TopicSizes:
 
     @property
     def revision(self) -> int:
-        """See `TopicLookup`."""
         return self._topics.revision
 
     def size_of(self, name: str) -> TopicSize | None:
-        """See `TopicLookup`."""
         found = self._topics.get(name)
         return None if found is None else TopicSize(found.id, len(found.partitions))
 
     def is_gone(self, name: str, topic_id: UUID) -> bool:
-        """See `TopicLookup`."""
         return self._topics.is_gone(name, topic_id)
 
 
@@ -175,7 +168,6 @@ FAMILIES: Final = {
 
 
 def series(groups: LocalGroups) -> Iterator[Series]:
-    """Read the counts of a broker's groups."""
     entries, counts = list(groups.entries.values()), groups.counts
     states = [each.group.state for each in entries]
     yield _GROUPS, [((str(each),), states.count(each)) for each in State if each != State.DEAD]

@@ -15,8 +15,6 @@ _NONE: Final = -1
 
 
 async def init_producer_id(request: Any, call: Call) -> Any:
-    """Give a producer its id."""
-
     def answer(code: Code, producer_id: int = _NONE, epoch: int = _NONE) -> Any:
         return call.make.InitProducerIdResponse(
             error_code=code,

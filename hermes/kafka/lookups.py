@@ -34,13 +34,12 @@ _SINCE: Final = {
 _NONE: Final = -1
 
 
-class _Found(NamedTuple):
-    """The offset for a question.
+class _FoundOffset(NamedTuple):
+    """The offset for a question; -1 for what there is none of.
 
     Attributes:
-        offset: it; -1 if there is none.
         timestamp_ms: of the message there; -1 where that isn't asked for.
-        epoch: of the leader who appended it; -1 if there is none.
+        epoch: of the leader that appended it.
     """
 
     offset: int
@@ -48,7 +47,7 @@ class _Found(NamedTuple):
     epoch: int
 
 
-_NOTHING: Final = _Found(_NONE, _NONE, _NONE)
+_NOTHING: Final = _FoundOffset(_NONE, _NONE, _NONE)
 
 
 async def list_offsets(request: Any, call: Call) -> Any:
@@ -93,11 +92,11 @@ async def list_offsets(request: Any, call: Call) -> Any:
     return make.ListOffsetsResponse(topics=tuple(topics))
 
 
-async def _offset_for(call: Call, log: Log, time_ms: int) -> _Found:
+async def _offset_for(call: Call, log: Log, time_ms: int) -> _FoundOffset:
     if time_ms == _LATEST:
-        return _Found(log.high_watermark, _NONE, log.leader_epoch)
+        return _FoundOffset(log.high_watermark, _NONE, log.leader_epoch)
     if time_ms in (_EARLIEST, _EARLIEST_LOCAL):
-        return _Found(log.earliest, _NONE, log.leader_epoch)
+        return _FoundOffset(log.earliest, _NONE, log.leader_epoch)
     if time_ms < _EARLIEST_LOCAL:
         return _NOTHING
     look_up = call.server.look_up
@@ -110,11 +109,11 @@ async def _offset_for(call: Call, log: Log, time_ms: int) -> _Found:
     else:
         now_ms = call.server.shared.now_ms()
         at = await look_up(legacy.offset_at_time, log, time_ms, now_ms)
-    return _NOTHING if at is None else _Found(at[0], at[1], log.leader_epoch)
+    return _NOTHING if at is None else _FoundOffset(at[0], at[1], log.leader_epoch)
 
 
 async def offsets_for_epochs(request: Any, call: Call) -> Any:
-    """Say where the terms of leaders end."""
+    """Say where leader epochs end."""
     make = call.make
     call.is_large = sum(len(each.partitions) for each in request.topics) > LARGE_ENTRIES
     topics, entry = [], 0

@@ -26,8 +26,6 @@ class MatchedTopics:
     """Finds topics by regular expressions. Lives in the reactor's thread.
 
     Args:
-        topics: what there is.
-        refusals: says which topics a client may see.
         look_up: calls a function in a worker thread, a few at a time, and returns its Deferred.
     """
 
@@ -41,11 +39,7 @@ class MatchedTopics:
         self._known: dict[_Who, tuple[object, tuple[str, ...]]] = {}
 
     async def find(self, regex: str, client: Client) -> tuple[str, ...]:
-        """Find the topics that an expression matches and that a client may see.
-
-        Args:
-            regex: the expression, as Java has them.
-            client: who asks.
+        """Find the topics that an expression (as Java has them) matches and that a client may see.
 
         Returns:
             Their names, sorted; the same object as before if nothing has changed.
@@ -83,6 +77,6 @@ class MatchedTopics:
 
 
 def _matching(regex: str, names: list[str]) -> list[str]:
-    """In a thread: match all names."""
+    """In a thread."""
     pattern = JavaPattern(regex)
     return [each for each in names if pattern.matches(each)]

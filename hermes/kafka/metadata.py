@@ -13,7 +13,7 @@ from hermes.cluster.topics import KafkaTopic
 from hermes.coordination.layout import BrokerPartition
 from hermes.errors import HermesError
 from hermes.kafka.admin_cluster import cluster_operations
-from hermes.kafka.calls import LARGE_ENTRIES, Call
+from hermes.kafka.calls import LARGE_ENTRIES, NOT_ASKED, Call, operation_bits
 from hermes.kafka.epochs import told_epoch
 from hermes.protocol import check_kafka_topic_name, check_topic_name
 from hermes.protocol.kafka_errors import Code, code_of
@@ -23,9 +23,6 @@ from hermes.server.outcomes import settled
 
 #: The first version in which a topic may be asked for by its UUID alone.
 _UNNAMED_VERSION: Final = 12
-
-#: How Kafka writes that it was not asked what a client may do.
-_NOT_ASKED: Final = -(2**31)
 
 #: Instead of a leader: its broker doesn't live.
 _NOBODY: Final = -1
@@ -42,7 +39,6 @@ _OPERATIONS: Final = (
 
 
 async def metadata(request: Any, call: Call) -> Any:
-    """Describe the brokers and topics."""
     topics, make = call.server.topics, call.make
     asked = request.topics
     if asked is None or (call.version == 0 and not asked):
@@ -73,13 +69,13 @@ async def metadata(request: Any, call: Call) -> Any:
         topics=tuple(described),
         cluster_authorized_operations=cluster_operations(call)
         if getattr(request, "include_cluster_authorized_operations", False)
-        else _NOT_ASKED,
+        else NOT_ASKED,
         error_code=Code.NONE,
     )
 
 
 async def _find(asked: Any, call: Call, creates: bool) -> "KafkaTopic | tuple[Code, Any, Any]":
-    """Find or create a topic that was asked for; else (error, its name, its UUID)."""
+    """Find or create a topic of a request; else (error, its name, its UUID)."""
     name, topic_id = asked.name, getattr(asked, "topic_id", None)
     topics = call.server.topics
     if name is None:
@@ -119,7 +115,7 @@ def _describe(
             topic_id=topic_id,
             is_internal=False,
             partitions=(),
-            topic_authorized_operations=_NOT_ASKED,
+            topic_authorized_operations=NOT_ASKED,
         )
     part, find = make.MetadataResponsePartition, call.server.shared.directory.get
 
@@ -144,15 +140,14 @@ def _describe(
             )
             for number, place in enumerate(found.partitions)
         ),
-        topic_authorized_operations=_operations(call, found.name) if has_operations else _NOT_ASKED,
+        topic_authorized_operations=_operations(call, found.name) if has_operations else NOT_ASKED,
     )
 
 
 def _operations(call: Call, topic: str) -> int:
-    """What a client may do to a topic, as the bits of Kafka's numbers."""
     refusals = call.server.shared.refusals
-    allowed = 0
-    for operation, numbers in _OPERATIONS:
-        if not refusals.is_on or refusals.permits_topic(call.client, operation, topic):
-            allowed |= sum(1 << number for number in numbers)
-    return allowed
+
+    def may(operation: Operation) -> bool:
+        return not refusals.is_on or refusals.permits_topic(call.client, operation, topic)
+
+    return operation_bits(_OPERATIONS, may)

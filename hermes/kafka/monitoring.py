@@ -1,4 +1,4 @@
-"""The metrics of Kafka's requests: their names, and where the numbers come from."""
+"""The metrics of Kafka's requests."""
 
 from collections.abc import Iterator, Mapping
 from typing import Final
@@ -25,7 +25,6 @@ FAMILIES: Final = {each.name: each for each in (_REQUESTS, _SECONDS)}
 
 
 def series(kinds: Mapping[str, RequestKind]) -> Iterator[Series]:
-    """Read the counts of requests that there were, by their name."""
     begun = {name: kind for name, kind in kinds.items() if kind.taken}
     yield _REQUESTS, [((name,), kind.taken) for name, kind in begun.items()]
     yield _SECONDS, [((name,), kind.seconds) for name, kind in begun.items()]

@@ -147,9 +147,9 @@ async def _large(call: Call, began: float) -> bytes | None:
     Then it keeps only its like from having their turn: others need no disk.
     """
     size_bytes = len(call.frame.data)
-    await call.server.large_produces.take(size_bytes)
+    await call.server.large_produces.enter(size_bytes)
     try:
-        call.in_hand_bytes = await call.server.in_hand.take(size_bytes)
+        call.admitted_bytes = await call.server.admission.enter(size_bytes)
         request = await call.server.in_thread(
             decode_produce, call.frame.data, call.frame.body, call.version
         )

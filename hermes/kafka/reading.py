@@ -13,13 +13,7 @@ from hermes.protocol.wire import Buffer, ByteReader
 
 
 class KafkaReader(ByteReader):
-    """Reads values one after another; whatever is missing raises `RemoteProtocolError`.
-
-    Args:
-        data: what to read.
-        position: where to begin.
-        is_flexible: how lengths and tags are written.
-    """
+    """Reads values one after another; whatever is missing raises `RemoteProtocolError`."""
 
     __slots__ = ("_is_flexible",)
 

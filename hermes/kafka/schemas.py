@@ -11,7 +11,7 @@ from io import BytesIO
 from typing import Any, Final
 
 from hermes.kafka.apis import Api
-from hermes.kafka.array_bounds import Claims
+from hermes.kafka.array_bounds import ArrayBounds
 from hermes.protocol.kio_messages import import_messages, without_hypothesis
 from hermes.protocol.wire import Buffer
 
@@ -25,10 +25,6 @@ class Schema:
     version doesn't have is dropped, so that a handler names all that any version has. What isn't
     given is the schema's default; 0 for `throttle_time`; None where that is allowed.
 
-    Args:
-        api: the request.
-        version: one of its versions.
-
     Attributes:
         is_flexible: whether the version has tags, in the request's header, too.
     """
@@ -39,7 +35,7 @@ class Schema:
         requests, self._module = import_messages(api.name, version)
         request = getattr(requests, f"{api.name}Request")
         response = getattr(self._module, f"{api.name}Response")
-        self._claims = Claims(request)
+        self._bounds = ArrayBounds(request)
         self._read: Callable[[Buffer, int], tuple[Any, int]] = entity_reader(request)
         self._write: Callable[[Any, Any], None] = entity_writer(response)
         self.is_flexible: bool = request.__flexible__
@@ -53,17 +49,13 @@ class Schema:
         return maker
 
     def read(self, data: Buffer, position: int) -> Any:
-        """Decode a request.
-
-        Args:
-            data: its frame.
-            position: where its body begins.
+        """Decode a request, whose body begins at `position`.
 
         Raises:
-            RemoteProtocolError: it claims what can't be.
+            RemoteProtocolError: an array declares more than there is.
             Exception: it can't be read; `kio` has many.
         """
-        data = self._claims.check(data, position)
+        data = self._bounds.check(data, position)
         if isinstance(data, memoryview):
             data = data.toreadonly()  # `kio` takes nothing else
         return self._read(data, position)[0]
@@ -79,9 +71,7 @@ class Schema:
     def parts_of(self, correlation_id: int, entity: Any) -> list[Any]:
         """Encode a response whose records stay where they are.
 
-        Args:
-            correlation_id: the request's.
-            entity: the response; in place of records it may have anything that has a length.
+        In place of records the entity may have anything that has a length.
 
         Returns:
             Bytes, and those records between them. The first part lacks the response's size.

@@ -10,7 +10,7 @@ from hermes.cluster.shared import Shared
 from hermes.cluster.topic_changes import TopicChanges
 from hermes.cluster.topics import KafkaTopics
 from hermes.groups.coordinator import GroupCoordinator
-from hermes.kafka.admission import RequestsInHand
+from hermes.kafka.admission import Admission
 from hermes.kafka.matched_topics import MatchedTopics
 from hermes.partition.awaited_batches import AwaitedBatches
 from hermes.partition.reading import CONCURRENT_LOOKUPS
@@ -21,18 +21,10 @@ from hermes.server.clients import Client
 class KafkaServer:
     """What handlers of requests work with. Lives in the reactor's thread.
 
-    Args:
-        shared: what the broker's own requests work with.
-        topics: the topics, as Kafka's clients see them.
-        topic_changes: creates, alters and deletes them.
-        producer_ids: gives producers their ids.
-        groups: the groups that this broker coordinates.
-
     Attributes:
-        shared, topics, topic_changes, producer_ids, groups: as given.
         matched_topics: finds topics by regular expressions.
         awaited: the batches that producers were told to send again.
-        in_hand: the large requests that are carried out.
+        admission: the large requests that are carried out.
         large_produces: those of Produce, until they are answered.
         in_thread: calls a function in a worker thread and returns its Deferred.
     """
@@ -52,8 +44,8 @@ class KafkaServer:
         self.groups = groups
         self.matched_topics = MatchedTopics(topics, shared.refusals, self.look_up)
         self.awaited = AwaitedBatches(shared.clock.seconds)
-        self.in_hand = RequestsInHand()
-        self.large_produces = RequestsInHand()
+        self.admission = Admission()
+        self.large_produces = Admission()
         self.in_thread: Callable[..., Deferred[Any]] = shared.in_thread
         self._looking_up = DeferredSemaphore(CONCURRENT_LOOKUPS)
         self._expanding = DeferredSemaphore(1)
@@ -75,6 +67,6 @@ class KafkaServer:
         return not refusals.is_on or refusals.of(client, operation, resource, "kafka") is None
 
     def shows(self, client: Client, topic: str) -> bool:
-        """Whether a topic is there for a client that didn't name it; refusals aren't told."""
+        """Whether a client that didn't name a topic may see it; refusals aren't told."""
         refusals = self.shared.refusals
         return not refusals.is_on or refusals.permits_topic(client, Operation.DESCRIBE, topic)

@@ -18,8 +18,6 @@ from hermes.errors import ConfigError
 
 
 class ConfigType(IntEnum):
-    """Kafka's types of settings."""
-
     BOOLEAN = 1
     STRING = 2
     INT = 3
@@ -32,7 +30,7 @@ class ConfigType(IntEnum):
 
 
 class ConfigSource(IntEnum):
-    """Where a value comes from, as Kafka counts that."""
+    """Where a value comes from, by Kafka's numbers."""
 
     TOPIC = 1
     STATIC_BROKER = 4
@@ -51,8 +49,6 @@ class ConfigRow(NamedTuple):
     """One setting.
 
     Attributes:
-        name: Kafka's name.
-        type: its type.
         doc: a sentence for people.
         key: our setting of a topic; empty for what is always so.
         broker: what Kafka calls the broker's setting that is the default.
@@ -75,9 +71,7 @@ class ConfigValue(NamedTuple):
     """A setting that is in force.
 
     Attributes:
-        row: which.
         value: as Kafka writes it.
-        source: where it comes from.
         default: what it would be if nothing were set for the topic, and where that comes from.
         is_read_only: whether it can't be set.
     """
@@ -252,9 +246,7 @@ TOPIC_CONFIGS: Final[Mapping[str, ConfigRow]] = {row.name: row for row in _ROWS}
 def topic_configs(config: BrokerConfig, topic: str) -> Iterator[ConfigValue]:
     """List the settings of a topic that are in force, under Kafka's names.
 
-    Args:
-        config: what the broker runs with.
-        topic: the topic's name; one that doesn't exist has the defaults.
+    A topic that doesn't exist has the defaults.
     """
     settings = config.topic(topic)
     origins = {each.name: each.origin for each in settings_in_force(config, topic)}
@@ -281,10 +273,6 @@ def _default_source(config: BrokerConfig, row: ConfigRow) -> ConfigSource:
 
 def topic_setting(name: str, value: str | None) -> dict[str, str]:
     """Turn a setting under Kafka's name into ours.
-
-    Args:
-        name: Kafka's name.
-        value: as Kafka writes it.
 
     Returns:
         Our setting with its value as broker.yaml has it; nothing for what is so in any case.

@@ -83,7 +83,6 @@ def answer(version: int, body: Buffer) -> bytes:
     """Answer an ApiVersions request; what follows the response's correlation id.
 
     Args:
-        version: the request's.
         body: what follows the request's header.
 
     Raises:
@@ -97,7 +96,6 @@ def answer(version: int, body: Buffer) -> bytes:
 
 
 def _names_software(body: KafkaReader) -> bool:
-    """Whether a request says what the client's software is called, and in which version."""
     said = [body.text() or "" for _ in range(2)]
     body.tags()
     return all(len(each) <= _LONGEST_SOFTWARE and _SOFTWARE.fullmatch(each) for each in said)

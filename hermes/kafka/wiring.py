@@ -21,11 +21,10 @@ from hermes.kafka.serving import KafkaServer
 
 
 def mount_kafka(run: ServingBroker, around: Around | None = None) -> FactoryOf:
-    """Make what serves the ports for Kafka's clients.
+    """Make what serves the ports for Kafka's clients, which are about to open.
 
     Args:
-        run: the broker, whose ports are about to open.
-        around: stands around each handler; see `Dispatcher`.
+        around: see `Dispatcher`.
 
     Returns:
         What makes the factory of a listener, by its policy.
@@ -55,7 +54,7 @@ def mount_kafka(run: ServingBroker, around: Around | None = None) -> FactoryOf:
 
 
 def _cluster(run: ServingBroker, part: ClusterPart) -> TopicCluster:
-    """Make what keeps up with the cluster's topics, from when the broker has started."""
+    """What keeps up with the cluster's topics, from when the broker has started."""
     coordination, config, reactor = run.coordination, run.config, run.reactor
 
     def connect(on_change: Callable[[], None]) -> Session | None:

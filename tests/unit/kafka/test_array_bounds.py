@@ -8,7 +8,7 @@ from kafka_fuzz import valid_request
 
 from hermes.errors import RemoteProtocolError
 from hermes.kafka.apis import APIS, Api
-from hermes.kafka.array_bounds import Claims, _walk
+from hermes.kafka.array_bounds import ArrayBounds, _walk
 from hermes.kafka.frames import Frame, after_tags
 from hermes.kafka.schemas import load_schema
 
@@ -24,12 +24,12 @@ def body_of(frame: Frame, is_flexible: bool) -> int:
 def test_the_walk_ends_where_each_request_does(api: Api, version: int) -> None:
     chance = random.Random(version)
     kind = getattr(messages(api.name, version, "request"), f"{api.name}Request")
-    claims = Claims(kind)
+    bounds = ArrayBounds(kind)
     for _ in range(20):
         frame = Frame(valid_request(chance, api, version)[4:])
         position = body_of(frame, kind.__flexible__)
-        assert claims.check(frame.data, position) is frame.data
-        assert _walk(claims._steps, frame.data, position, []) == len(frame.data)
+        assert bounds.check(frame.data, position) is frame.data
+        assert _walk(bounds._steps, frame.data, position, []) == len(frame.data)
 
 
 @pytest.mark.parametrize(
@@ -48,9 +48,9 @@ def test_the_walk_ends_where_each_request_does(api: Api, version: int) -> None:
     ],
 )
 def test_what_can_not_be_there_is_refused(name: str, version: int, body: str) -> None:
-    claims = Claims(getattr(messages(name, version, "request"), f"{name}Request"))
+    bounds = ArrayBounds(getattr(messages(name, version, "request"), f"{name}Request"))
     with pytest.raises(RemoteProtocolError):
-        claims.check(bytes.fromhex(body), 0)
+        bounds.check(bytes.fromhex(body), 0)
 
 
 @pytest.mark.parametrize(

@@ -61,8 +61,8 @@ def test_requests_for_very_many_partitions_are_carried_out_in_turn(bench: KafkaB
     topics = [{"name": f"no-{number}", "partition_data": [part]} for number in range(1500)]
     values = {"acks": -1, "timeout": 1000, "topic_data": topics}
     frame = _encoded("Produce", 9, 7, values)[0]
-    size_bytes, taken = len(frame) - 4, bench.server.in_hand
-    ensureDeferred(taken.take(LIMIT_BYTES))
+    size_bytes, taken = len(frame) - 4, bench.server.admission
+    ensureDeferred(taken.enter(LIMIT_BYTES))
     connection, transport = bench.connect_kafka()
     connection.dataReceived(frame)
     bench.turns(transport)
@@ -97,7 +97,7 @@ def test_a_disk_that_stands_still_holds_up_no_large_request_that_needs_none(
         producers.append(transport)
     size_bytes = len(frame) - 4
     assert bench.server.large_produces.used_bytes == (len(producers) - 1) * size_bytes
-    assert not bench.server.in_hand.used_bytes
+    assert not bench.server.admission.used_bytes
     names = [{"name": "new"}] * 20_000
     (found,) = ask(bench, "Metadata", 8, topics=names).topics  # a request of more than 100 KB
     assert found.name == "new"
@@ -112,7 +112,7 @@ def test_a_disk_that_stands_still_holds_up_no_large_request_that_needs_none(
         codes = {each.error_code.value for each in topic.partition_responses}
         assert codes == {Code.REQUEST_TIMED_OUT}
     assert not bench.server.large_produces.used_bytes
-    assert not bench.server.in_hand.used_bytes
+    assert not bench.server.admission.used_bytes
 
 
 _MANY = 300
