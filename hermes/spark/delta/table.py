@@ -157,11 +157,11 @@ def commit(
         try:
             return attempt(table)
         except (DeltaError, OSError, ValueError) as error:
-            table = open_table(store) or table
-            if table.version() == before or not isinstance(error, conflicts):
-                raise LoadError(
-                    f"{store.place()}: the commit failed: {_first_line(error)}"
-                ) from None
+            if isinstance(error, conflicts):
+                table = open_table(store) or table
+                if table.version() != before:
+                    continue
+            raise LoadError(f"{store.place()}: the commit failed: {_first_line(error)}") from None
     raise LoadError(f"{store.place()}: too many concurrent commits; try again")
 
 
