@@ -463,7 +463,7 @@ def _show_report(report: Report, windows: Sequence[Window]) -> None:
             + {
                 "lost": "lost, retention was quicker",
                 "damaged": "damaged, and skipped",
-            }.get(each.why, "no report tells of them")
+            }.get(each.why, "no report mentions them")
         )
     for (tier, topic), count in report.damaged.items():
         write_line(f"{tier}: topic {topic}: {count} damaged messages were skipped")

@@ -102,7 +102,7 @@ def _send_sighup(pid: int) -> None:
     if "hermes" not in command_line:
         raise ClientError(f"process {pid} is no broker of Hermes, but {command_line.strip()!r}")
     os.kill(pid, signal.SIGHUP)
-    click.echo(f"told process {pid}; its log has the outcome")
+    click.echo(f"signalled process {pid}; its log has the outcome")
 
 
 @command.command("adopt", short_help="Give a data directory to the broker of a broker.yaml.")

@@ -58,8 +58,8 @@ def command() -> None:
 def list_(cluster: RegisteredCluster | None, kafka: KafkaGroups | None, as_json: bool) -> None:
     """List the consumer groups; `kind` tells those of Kafka's current clients.
 
-    These are told by the brokers that coordinate them. Those of a broker that doesn't answer are
-    shown as stored in coordination; it is named on stderr, and the status is 1.
+    These are reported by the brokers that coordinate them. Those of a broker that doesn't answer
+    are shown as stored in coordination; it is named on stderr, and the status is 1.
     """
     rows: list[dict[str, Any]] = []
     found: dict[str, int] = {}

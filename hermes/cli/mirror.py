@@ -157,8 +157,8 @@ class _EscapingFormatter(logging.Formatter):
 def status(cluster: RegisteredCluster, as_json: bool, name: str | None) -> None:
     """Show the mirrors that write to a cluster, or the one called NAME.
 
-    -b and -Z are the target's: there each process of a mirror tells every few seconds what it
-    does. With --json a line is a process, with all its partitions.
+    -b and -Z are the target's: there each process of a mirror reports every few seconds. With
+    --json a line is a process, with all its partitions.
 
     The status is 1 when something is wrong: with a source or the target, with a partition, a topic
     that is refused, a mirror without a process. Stderr says what.
@@ -195,10 +195,10 @@ def ask(as_json: bool, address: str, security: ClientSecurity) -> None:
     except HTTPError as error:
         with error:
             refused = {401: NotAuthenticatedError, 403: NotAuthorizedError}.get(error.code)
-        text = f"{url} does not tell {security.whom} what a mirror does: {error}"
+        text = f"{url} does not show {security.whom} what a mirror does: {error}"
         raise (refused or HermesError)(text) from error
     except (OSError, HTTPException, ValueError, LookupError, TypeError) as error:
-        raise HermesError(f"{url} does not tell what a mirror does: {error}") from error
+        raise HermesError(f"{url} does not show what a mirror does: {error}") from error
     except InvalidNodeError as error:
         raise HermesError(f"{url}: {error}") from error
     now_ms = time.time_ns() // 1_000_000

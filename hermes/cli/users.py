@@ -56,8 +56,8 @@ _PASSWORD_FILE_OPTION: Final = click.option(
 def command() -> None:
     """Change the file of users that broker.yaml's users_file names.
 
-    Brokers notice a change within two seconds. They disconnect whoever was removed, or has got
-    another password. The file holds no passwords; still, keep it to its owner.
+    Brokers notice a change within two seconds. They disconnect users who were removed, or
+    whose password has changed. The file holds no passwords; still, keep it to its owner.
     """
 
 

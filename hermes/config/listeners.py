@@ -116,7 +116,7 @@ class ListenerConfig:
         if not self.demands_proof:
             how = "" if self.tls is None else ", though by TLS"
             return f"whoever reaches it may read, write and delete everything{how}"
-        return "without TLS, whoever is on the way reads and changes what passes"
+        return "without TLS, anybody on the path can read and change the traffic"
 
     @property
     def advertised_place(self) -> tuple[str, int | None]:

@@ -110,7 +110,7 @@ class ServerTls:
             self._check_validity(loaded.pair)
         except ConfigError as error:
             self._log.error(
-                "the certificate in use is kept, what stands in its files can't be used: {error}",
+                "the certificate in use is kept, its files can't be used: {error}",
                 error=error,
             )
             return

@@ -184,7 +184,7 @@ class _Parser:
         if character == "$":
             return At(_ends_line if flags.multiline else _ends_but_for_a_line_end)
         if character in "*+?{":
-            raise ValueError(f"nothing stands before {character!r}")
+            raise ValueError(f"nothing precedes {character!r}")
         return Set(_folded(character.__eq__, flags))
 
     def _group(self, flags: _Flags) -> Node:
@@ -217,7 +217,7 @@ class _Parser:
             return flags
         letters = self._until(":")
         if set(letters) - set("ims-"):
-            raise ValueError(f"(?{letters[:10]} is Java's alone, or nobody's")
+            raise ValueError(f"(?{letters[:10]} is only Java's, or invalid")
         return _changed(flags, letters)
 
     def _until(self, mark: str) -> str:
@@ -256,7 +256,7 @@ class _Parser:
             self._position += len(code)
             return chr(int(code, 16))
         if letter in _WORD and letter != "_":
-            raise ValueError(f"\\{letter} is Java's alone, or nobody's")
+            raise ValueError(f"\\{letter} is only Java's, or invalid")
         return letter
 
     def _class(self, flags: _Flags) -> Test:

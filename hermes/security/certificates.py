@@ -151,7 +151,7 @@ def principal_of(certificate: x509.Certificate, rule: str) -> str:
     if not names:
         raise ValueError(f"its certificate has no {rule}, which principals are taken from")
     if rule == "CN" and len(names) > 1:
-        raise ValueError("its certificate has several CN, and which one is meant can't be told")
+        raise ValueError("its certificate has several CN, and it isn't clear which one is meant")
     name = names[0]
     if name in (ANONYMOUS, INTERNAL):
         raise ValueError(f"its certificate names {quoted(name)}, which is reserved")

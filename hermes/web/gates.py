@@ -110,7 +110,7 @@ class WebGate:
     @property
     def _wanted(self) -> str:
         if self.authentication == "tls":
-            return "a client certificate that names somebody is needed"
+            return "a client certificate that names a principal is needed"
         return "a user's name and password are needed"
 
     def _principal(self, request: Any) -> "str | _Refusal | Deferred[Any] | None":
@@ -194,6 +194,6 @@ def _could_not_tell(failure: Failure) -> _Refusal:
 _BUSY: Final = _Refusal(
     "unavailable",
     HTTPStatus.SERVICE_UNAVAILABLE,
-    "who this is can't be told now: try again in a few seconds",
+    "the password can't be checked now: try again in a few seconds",
 )
 _WRONG: Final = _not_authenticated("there is no such user with this password")

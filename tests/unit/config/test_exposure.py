@@ -34,7 +34,7 @@ def test_nothing_is_open_to_others_by_default() -> None:
         ("tcp:9094", "whoever reaches it may read, write and delete everything:"),
         (tcp(), "whoever reaches it"),
         (tcp(tls=TLS), "may read, write and delete everything, though by TLS:"),
-        (tcp(authentication="scram"), "without TLS, whoever is on the way reads and changes"),
+        (tcp(authentication="scram"), "without TLS, anybody on the path can read and change"),
         (
             tcp(tls={**CLIENTS, "client_certificate": "optional"}),
             "may read, write and delete everything, though by TLS:",
