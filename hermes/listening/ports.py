@@ -36,7 +36,6 @@ class OpenPort:
 
     Attributes:
         port: Twisted's; stopped by whoever opened it.
-        address: what it is bound to.
     """
 
     port: IListeningPort

@@ -40,8 +40,6 @@ _Stamp = tuple[tuple[int, ...] | None, ...]
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
-    """What connections are made with."""
-
     context: SSL.Context
     pair: KeyPair
 

@@ -22,12 +22,7 @@ _TICKETS_BYTES: Final = 32 * 1024
 
 
 class _Pieces:
-    """Takes the place of the application's protocol while a read is being decrypted.
-
-    Attributes:
-        found: what was decrypted.
-        dataReceived: collects it.
-    """
+    """Takes the place of the application's protocol while a read is being decrypted."""
 
     __slots__ = ("dataReceived", "found")
 

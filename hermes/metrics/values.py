@@ -48,7 +48,6 @@ class Family(NamedTuple):
         name: with its unit; a counter's ends in `_total`.
         kind: `counter`, `gauge` or `histogram`.
         help: one sentence.
-        labels: their names.
     """
 
     name: str

@@ -42,8 +42,6 @@ _DEEPEST: Final = 50
 
 
 class Set(NamedTuple):
-    """One character of some."""
-
     allows: Test
 
 
@@ -79,8 +77,6 @@ Node = Set | Sequence | Choice | Repeat | At | Lookaround
 
 
 class _Flags(NamedTuple):
-    """The flags of `(?ims)`."""
-
     ignores_case: bool = False
     multiline: bool = False
     dot_all: bool = False

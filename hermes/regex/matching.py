@@ -52,8 +52,6 @@ class _Step(NamedTuple):
 
 
 class _SubProgram(NamedTuple):
-    """The program of a lookaround."""
-
     start: int
     ahead: bool
     negated: bool

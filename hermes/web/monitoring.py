@@ -14,11 +14,7 @@ MAX_SCRAPES = 4
 
 
 class Health(Resource):
-    """`/health`, with `live`, `ready`, and what there is for everything else.
-
-    Args:
-        ready: answers `/health/ready`.
-    """
+    """`/health`, with `live`, `ready`, and what there is for everything else."""
 
     _page = ErrorPage(HTTPStatus.NOT_FOUND, "there are /health/live and /health/ready")
 

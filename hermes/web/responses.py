@@ -137,8 +137,6 @@ def _when_known(request: Any, found: "Deferred[Any]", write: Callable[[Any], Non
 
 @implementer(IPushProducer)
 class _Stream:
-    """A response that `stream` sends."""
-
     def __init__(
         self, request: Any, reactor: Any, pieces: _Pieces, ended: Callable[[], None]
     ) -> None:

@@ -24,7 +24,6 @@ class WebServer:
 
     Attributes:
         root: what is served; complete it before the reactor runs.
-        addresses: what the ports are bound to.
         gates: one for each of `addresses`.
         on_stop: called by `stop` when no request comes any more; what they return is waited for.
     """

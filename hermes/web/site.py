@@ -248,7 +248,6 @@ class Site(server.Site):
     Attributes:
         channels: the open connections, the oldest first.
         limited_log: logs what clients can cause.
-        on_closed: called after one has ended.
     """
 
     protocol: Any = _Channel

@@ -22,7 +22,6 @@ class WebThread:
     Args:
         setting: where the endpoints come from, for error messages.
         mount: adds the resources; called once the ports are open.
-        hosts: see `WebServer`.
         users_file: the users of ports with `authentication: scram`.
         access: None where everybody may do everything.
 
