@@ -142,7 +142,7 @@ def sync_all(paths: Iterable[Path]) -> None:
             files.sync(path)
 
 
-def above(path: Path) -> list[Path]:
+def ancestors(path: Path) -> list[Path]:
     """The directories above a path that may be new, up to the mount point, if they are readable."""
     found = []
     for each in path.parents:
@@ -158,7 +158,7 @@ def temporary_name(path: AnyPath) -> AnyPath:
     return path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
 
 
-def publish(files: LocalFileSystem, path: Path, content: bytes) -> bool:
+def create_durably(files: LocalFileSystem, path: Path, content: bytes) -> bool:
     """Create a file, whole and durable, if its name is free; see `FileStore.create`.
 
     Raises:

@@ -92,10 +92,10 @@ class HermesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 if self._target is None or each in self._target:
                     entering.append(each)
             elif offset < begun[each]:
-                self._shrunk(each, begun[each], offset)
+                self._report_loss(each, begun[each], offset)
                 entering.append(each)
             else:
-                ends[each] = max(begun[each], self._settled(each, offset))
+                ends[each] = max(begun[each], self._end_before_target(each, offset))
         if isinstance(limit, ReadMaxBytes):
             ends |= self._capped(begun, ends, limit.max_bytes)
         return nested({**begun, **ends, **{each: held[each].earliest for each in entering}})
@@ -173,11 +173,11 @@ class HermesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if each not in found:
                 _log.warning("%s: its broker is unavailable; the stream continues without it", each)
             elif found[each] is None:
-                self._shrunk(each, begun[each], None)
+                self._report_loss(each, begun[each], None)
                 gone.append(each)
         return {each: held for each, held in found.items() if held is not None}, gone
 
-    def _settled(self, partition: TopicPartition, end: int) -> int:
+    def _end_before_target(self, partition: TopicPartition, end: int) -> int:
         """The end of a partition, or where `Trigger.AvailableNow` stops before."""
         if self._target is None:
             return end
@@ -199,7 +199,7 @@ class HermesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ends = {each: max(start, ends[each]) for each, start in starts.items()}
         return capped(cluster, starts, ends, max_bytes)
 
-    def _shrunk(self, partition: TopicPartition, wanted: int, end: int | None) -> None:
+    def _report_loss(self, partition: TopicPartition, wanted: int, end: int | None) -> None:
         now = "the partition is gone" if end is None else f"it ends at {end}"
         text = f"{partition}: offset {wanted} was wanted, but {now}: was the topic re-created?"
         fail = self._options.fail_on_data_loss

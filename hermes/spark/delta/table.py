@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from hermes.errors import LoadError, LoadTargetError
 from hermes.extras import install_command
-from hermes.spark.file_system import above, sync_all
+from hermes.spark.file_system import ancestors, sync_all
 from hermes.spark.parquet import DataFile
 from hermes.spark.stores import FileStore
 from hermes.spark.stores.error_texts import error_text
@@ -271,7 +271,7 @@ def sync_log(store: FileStore) -> None:
             _sync_names(store, _rewritten(store.read(f"{_LOG}/{each}") or b""))
     names = [each for each in names if each >= f"{start:020d}"]
     store.flush([*(f"{_LOG}/{each}" for each in names), f"{_LOG}/_last_checkpoint", _LOG, ""])
-    sync_all(above(store.path))
+    sync_all(ancestors(store.path))
 
 
 def sync_files(store: FileStore, files: Sequence[DataFile]) -> None:

@@ -33,7 +33,7 @@ from hermes.spark.delta.table import (
     table_files,
 )
 from hermes.spark.early_flush import flushed_early
-from hermes.spark.file_system import above, sync_all
+from hermes.spark.file_system import ancestors, sync_all
 from hermes.spark.parquet import check_rows, data_files, write_parquet
 from hermes.spark.plain_errors import plain_errors
 from hermes.spark.starting import prepare_streams
@@ -200,7 +200,7 @@ def _sync_checkpoint(checkpoint: Path, number: int) -> None:
     offsets = checkpoint / "offsets"
     files = [checkpoint / "metadata", offsets / str(number)]
     checksums = [each.with_name(f".{each.name}.crc") for each in files]
-    sync_all([*files, *checksums, offsets, checkpoint, *above(checkpoint)])
+    sync_all([*files, *checksums, offsets, checkpoint, *ancestors(checkpoint)])
 
 
 def _remove_others(store: FileStore, attempts: str) -> None:

@@ -71,7 +71,7 @@ def _ranges(
             partitions.append(each)  # its broker has just started, and is registering
         else:
             if loaded[each]:
-                _lose(f"{each} was loaded up to offset {loaded[each]}, and is gone", options)
+                _report_loss(f"{each} was loaded up to offset {loaded[each]}, and is gone", options)
             gone.append(each)
     end = {each: (held[each] or EMPTY).latest for each in partitions}
     start = {}
@@ -79,7 +79,7 @@ def _ranges(
         earliest = (held[each] or EMPTY).earliest
         start[each] = loaded.get(each, earliest)
         if start[each] > end[each]:
-            _lose(
+            _report_loss(
                 f"{each} was loaded up to offset {start[each]}, but ends at {end[each]}: was the "
                 "topic re-created?",
                 options,
@@ -92,7 +92,7 @@ def _ranges(
     return starts, {**end, **nothing}, frozenset(counting)
 
 
-def _lose(text: str, options: SourceOptions) -> None:
+def _report_loss(text: str, options: SourceOptions) -> None:
     advice = "; set failOnDataLoss to false to load what is left, or load into another directory"
     data_lost(_log, text, options.fail_on_data_loss, advice)
 
@@ -113,10 +113,10 @@ def _cut(
         return consumer.append_times(partition.topic, partition.partition, start, end, interval_ms)
 
     times = cluster.ask(partition.broker_id, ask)
-    return list(_merged(partition, times, partition_by, now_ms))
+    return list(_pieces(partition, times, partition_by, now_ms))
 
 
-def _merged(
+def _pieces(
     partition: TopicPartition,
     times: Iterable[AppendTime],
     partition_by: Granularity,

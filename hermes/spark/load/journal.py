@@ -77,7 +77,7 @@ class Journal:
             "one: try again"
         )
 
-    def list_all(self) -> None:
+    def list_first_release(self) -> None:
         for number, load in list(self.state.unlisted.items()):
             found = data_files(self._store, load.directory)
             files = [LoadedFile(each.name, each.size_bytes, each.rows, number) for each in found]
@@ -133,7 +133,7 @@ class Journal:
         """Finish what entries have begun: publish their files, and sum them up when that is due."""
         self.publish()
         if self.state.sequence - self._summary >= SUMMARY_INTERVAL:
-            self._sum_up()
+            self._write_summary()
 
     def publish(self) -> None:
         published = self._newest(PUBLISHED) if self._entries else 0
@@ -141,7 +141,7 @@ class Journal:
         for entry in due:
             self._publish(entry)
         if due:
-            self._mark(PUBLISHED, b"{}\n")
+            self._write_numbered(PUBLISHED, b"{}\n")
 
     # -- inside ---------------------------------------------------------------------------------
 
@@ -221,13 +221,15 @@ class Journal:
         folders = {folder_of(each.file.name) for each in entry.added}
         for folder in sorted(folders):
             self._store.make_directory(folder)
-        self._store.flush(_above(folders))  # or a file may be lost that is no longer where it was
+        self._store.flush(
+            _ancestors(folders)
+        )  # or a file may be lost that is no longer where it was
         for each in entry.added:
             with suppress(FileNotFoundError):  # somebody else was faster
                 self._store.move(each.source, each.file.name)
         emptied = set(map(folder_of, entry.removed)) - folders
         # Those above again: another run may have removed one while it was empty, and made it anew.
-        self._store.flush([*sorted({*folders, *emptied}), *_above(folders)])
+        self._store.flush([*sorted({*folders, *emptied}), *_ancestors(folders)])
         for folder in sorted(emptied):
             self._store.delete_empty(folder)
         if entry.attempt:
@@ -235,23 +237,23 @@ class Journal:
 
     def migrate(self) -> None:
         if self.state.unlisted:
-            self.list_all()
+            self.list_first_release()
             self.publish()
-            self._sum_up()
+            self._write_summary()
 
-    def _sum_up(self) -> None:
+    def _write_summary(self) -> None:
         """Write a summary, and remove what it makes superfluous. All entries are published."""
         if self.state.unlisted:
             return
         before = self._newest(SUMMARIES)
         if before > self.state.sequence:
             return
-        self._mark(SUMMARIES, self.state.encode())
+        self._write_numbered(SUMMARIES, self.state.encode())
         for number in self._numbers(MANIFESTS):
             if number <= before:
                 self._store.delete(manifest_name(number))
 
-    def _mark(self, directory: str, content: bytes) -> None:
+    def _write_numbered(self, directory: str, content: bytes) -> None:
         """Create a file with the number of the last entry, and remove those before the last two."""
         self._store.make_directory(directory)
         self._store.create(f"{directory}/{self.state.sequence:020d}.json", content)
@@ -267,7 +269,7 @@ class Journal:
         return [number for each in names if (number := numbered(each)) is not None]
 
 
-def _above(folders: set[str]) -> list[str]:
+def _ancestors(folders: set[str]) -> list[str]:
     """The directories above some others, the deepest first, down to the target itself."""
     found = {""} if folders else set()
     for each in folders:

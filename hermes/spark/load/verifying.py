@@ -115,7 +115,7 @@ class _Comparison:
             plan = self._plan(number)
             if plan is not None:
                 self._compare_start(plan, last)
-                self._take_in(plan)
+                self._add_plan(plan)
             last = plan
         planned = {
             folder
@@ -130,7 +130,7 @@ class _Comparison:
         self._outcome.loads = len(self._folders_of)
         return self._outcome
 
-    def _take_in(self, plan: Plan) -> None:
+    def _add_plan(self, plan: Plan) -> None:
         folders = self._folders_of.setdefault(plan.number, set())
         for piece in plan.pieces:
             folder = (piece.partition.topic, piece.period)
@@ -157,7 +157,7 @@ class _Comparison:
             end = before.offsets.get(partition, start)
             if start != end:
                 what = f"starts at offset {start}, and load {plan.number - 1} ended at {end}"
-                self._tell(plan.number, f"{partition}: load {plan.number} {what}")
+                self._report_gap(plan.number, f"{partition}: load {plan.number} {what}")
 
     def _compare_folder(self, topic: str, period: str) -> None:
         for _ in range(_ATTEMPTS):
@@ -229,7 +229,7 @@ class _Comparison:
             self._outcome.problems.append(f"{where}: offsets {start} to {end} are there twice")
         for start, end in difference(planned, covered):
             self._lacking.add(number)
-            self._tell(number, f"{where}: nothing is there of the offsets {start} to {end}")
+            self._report_gap(number, f"{where}: nothing is there of the offsets {start} to {end}")
         for start, end in difference(covered, planned):
             text = f"{where}: offsets {start} to {end} are there, and were not planned"
             self._outcome.problems.append(text)
@@ -247,7 +247,7 @@ class _Comparison:
     def _is_expired(self, load: int, topic: str, period: str) -> bool:
         return any(each.covers(load, topic, period) for each in self._records.expiries)
 
-    def _tell(self, number: int, text: str) -> None:
+    def _report_gap(self, number: int, text: str) -> None:
         """A gap is a problem, unless the load was allowed to leave one."""
         load = self._records.loads.get(number)
         may_lack = None if load is None else load.may_lack

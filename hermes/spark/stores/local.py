@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
-from hermes.spark.file_system import LocalFileSystem, above, publish
+from hermes.spark.file_system import LocalFileSystem, ancestors, create_durably
 from hermes.spark.stores.store import StoredFile, innermost_first
 
 
@@ -54,11 +54,11 @@ class LocalStore:
             self.files.make_directories(self.path / each)
         for folder in _parents(directories):
             self.files.sync(self.path / folder)
-        for path in above(self.path):
+        for path in ancestors(self.path):
             self.files.sync(path)
 
     def create(self, name: str, content: bytes) -> bool:
-        return publish(self.files, self.path / name, content)
+        return create_durably(self.files, self.path / name, content)
 
     def make_directory(self, directory: str) -> None:
         self.files.make_directories(self.path / directory)
