@@ -1,6 +1,8 @@
 """What every retention policy must do, run on each that is installed, the built-ins for a start."""
 
 import copy
+from collections.abc import Callable
+from functools import cache
 
 import pytest
 from hypothesis import given
@@ -8,14 +10,20 @@ from hypothesis import strategies as st
 from zope.interface.verify import verifyObject
 
 from hermes.interfaces import IRetentionPolicy, RetentionSettings, SegmentInfo
-from hermes.plugins import available, load_plugin
+from hermes.plugins import available, find_plugin
 
 GROUP = "hermes.retention"
 NOW_MS = 1_700_000_000_000
 
 
+@cache
+def maker(name: str) -> Callable[[RetentionSettings], IRetentionPolicy]:
+    """Looked up once: that reads all that is installed."""
+    return find_plugin(GROUP, name, IRetentionPolicy)
+
+
 def create(name: str, settings: RetentionSettings) -> IRetentionPolicy:
-    return load_plugin(GROUP, name, IRetentionPolicy, settings)
+    return maker(name)(settings)
 
 
 @st.composite
