@@ -1,4 +1,4 @@
-"""examples/spark-cluster does what its README says, and `format("hermes")` needs no registering."""
+"""examples/spark-cluster does what its README says."""
 
 import os
 import re
@@ -7,12 +7,8 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from short_lived_jvm import ANY_JAVA_OPTIONS
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 RECIPE = Path(__file__).parents[2] / "examples" / "spark-cluster" / "run.py"
 DEADLINE_SECONDS = 1200.0
@@ -63,11 +59,3 @@ def test_nothing_of_it_outlives_it(tmp_path: Path) -> None:
     while left := list(processes_of(tmp_path)):
         assert time.monotonic() < deadline, left
         time.sleep(0.05)  # between two looks
-
-
-def test_a_session_finds_the_format_without_registering(spark: "SparkSession") -> None:
-    # Looking up a format is all of the session's own: nothing in the tests registers it.
-    reader = spark.newSession().read.format("hermes").option("subscribe", "clicks")
-    df = reader.option("hermes.bootstrap.servers", "127.0.0.1:1").load()
-    assert df.columns[0] == "topic"
-    assert df.columns[-1] == "value"

@@ -1,4 +1,4 @@
-"""Streams that start at the same moment."""
+"""Streams that start at the same moment, and a format that needs no registering."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -115,3 +115,11 @@ def test_a_map_that_is_damaged_is_made_good(spark: SparkSession, name: str) -> N
     assert environment.size() != len(before)
     prepare_streams(session)
     assert (environment.size(), dict(environment)) == (len(before), before)
+
+
+def test_a_session_finds_the_format_without_registering(spark: SparkSession) -> None:
+    # Looking up a format is all of the session's own: nothing in the tests registers it.
+    reader = spark.newSession().read.format("hermes").option("subscribe", "clicks")
+    df = reader.option("hermes.bootstrap.servers", "127.0.0.1:1").load()
+    assert df.columns[0] == "topic"
+    assert df.columns[-1] == "value"

@@ -1,7 +1,8 @@
 """Shares the tests out among pytest-xdist's workers, file by file.
 
-A file's tests stay together, as what its fixtures start is for all of them. `tests/spark` counts as
-one file: there is one Spark session per run.
+A file's tests stay together, as what its fixtures start is for all of them. What uses the Spark
+session counts as one file: there is one per run. The files of `tests/spark` that don't use it start
+programs of their own, and are done beside it.
 """
 
 from pathlib import PurePosixPath
@@ -12,7 +13,9 @@ from xdist.scheduler import LoadScopeScheduling
 __all__ = ["FileByFile", "longest_first"]
 
 _SPARK = PurePosixPath("tests/spark")
+_WITHOUT_SESSION = ("test_cluster_recipe.py", "test_kills.py")
 _UNIT = PurePosixPath("tests/unit")
+_LONG_UNITS = PurePosixPath("tests/unit/spark/load")
 
 
 class FileByFile(LoadScopeScheduling):  # type: ignore[misc]
@@ -24,7 +27,8 @@ class FileByFile(LoadScopeScheduling):  # type: ignore[misc]
 
     def _split_scope(self, nodeid: str) -> str:
         file = PurePosixPath(nodeid.partition("::")[0])
-        return str(_SPARK if _SPARK in file.parents else file)
+        in_session = _SPARK in file.parents and file.name not in _WITHOUT_SESSION
+        return str(_SPARK if in_session else file)
 
 
 def longest_first(items: list[pytest.Item]) -> None:
@@ -32,6 +36,8 @@ def longest_first(items: list[pytest.Item]) -> None:
 
     def rank(item: pytest.Item) -> int:
         folders = PurePosixPath(item.nodeid.partition("::")[0]).parents
-        return 0 if _SPARK in folders else 2 if _UNIT in folders else 1
+        if _SPARK in folders:
+            return 0
+        return 2 if _UNIT in folders and _LONG_UNITS not in folders else 1
 
     items.sort(key=rank)
