@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final, Self
 
 from hermes.errors import RemoteProtocolError
-from hermes.protocol.own_requests import EmptyRequest
+from hermes.protocol.own_requests import EmptyRequest, TopicRequest
 from hermes.protocol.wire import ByteReader, encode_string, own_frame, pack
 
 #: The most settings that one request can give or reset; there are fewer.
@@ -85,22 +85,13 @@ class ReloadConfigRequest(EmptyRequest):
 
 
 @dataclass(frozen=True, slots=True)
-class DescribeSettingsRequest:
+class DescribeSettingsRequest(TopicRequest):
     """Type 74: ask which settings are in force, and where each comes from.
 
-    It has `string topic`; an empty one stands for the broker's own settings.
+    An empty topic stands for the broker's own settings.
     """
 
     TYPE: ClassVar[int] = 74
-
-    topic: str
-
-    def encode(self) -> bytes:
-        return own_frame(self.TYPE, encode_string(self.topic))
-
-    @classmethod
-    def decode(cls, reader: ByteReader) -> Self:
-        return cls(reader.string())
 
 
 @dataclass(frozen=True, slots=True)

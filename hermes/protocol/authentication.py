@@ -45,9 +45,9 @@ def encode_authenticate_response(message: bytes) -> bytes:
     return frame(pack(">h", ErrorCode.NONE), _sized(message))
 
 
-def decode_authenticate_response(body: Buffer, *, detail: str = "") -> bytes:
+def decode_authenticate_response(body: Buffer) -> bytes:
     """Decode the broker's message. Raises: as `decode_refusable_response`."""
-    return _message(decode_refusable_response(body, detail=detail))
+    return _message(decode_refusable_response(body))
 
 
 def _sized(message: bytes) -> bytes:

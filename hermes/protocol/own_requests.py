@@ -45,6 +45,22 @@ class EmptyRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class TopicRequest:
+    """A request that consists of a topic's name: `string topic`."""
+
+    TYPE: ClassVar[int]
+
+    topic: str
+
+    def encode(self) -> bytes:
+        return own_frame(self.TYPE, encode_string(self.topic))
+
+    @classmethod
+    def decode(cls, reader: ByteReader) -> Self:
+        return cls(reader.string())
+
+
+@dataclass(frozen=True, slots=True)
 class AcknowledgedProduceRequest:
     """Type 64: append up to 32,767 message sets and report the outcome of each.
 
@@ -157,19 +173,10 @@ class BoundaryRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteTopicRequest:
-    """Type 68: delete a topic and all its messages: `string topic`."""
+class DeleteTopicRequest(TopicRequest):
+    """Type 68: delete a topic and all its messages."""
 
     TYPE: ClassVar[int] = 68
-
-    topic: str
-
-    def encode(self) -> bytes:
-        return own_frame(self.TYPE, encode_string(self.topic))
-
-    @classmethod
-    def decode(cls, reader: ByteReader) -> Self:
-        return cls(reader.string())
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,9 +88,9 @@ def encode_record_fetch_response(entries: Sequence[RecordFetchedEntry]) -> bytes
     return frame(*parts)
 
 
-def decode_record_fetch_response(body: Buffer, *, detail: str = "") -> list[RecordFetchedEntry]:
+def decode_record_fetch_response(body: Buffer) -> list[RecordFetchedEntry]:
     """Decode the entries, in the order of the fetches."""
-    reader = checked_reader(body, detail)
+    reader = checked_reader(body, "")
     count = reader.count(reader.int16())
     entries = []
     for _ in range(count):

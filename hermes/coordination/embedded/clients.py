@@ -103,10 +103,9 @@ class RoundRobin:
 class Holdings:
     """Counts the bytes that wait for all clients together, and cuts off who makes them too many."""
 
-    def __init__(self, log: LimitedLog, max_bytes: int = MAX_HELD_BYTES) -> None:
+    def __init__(self, log: LimitedLog) -> None:
         self.total_bytes = 0
         self._log = log
-        self._max_bytes = max_bytes
         self._held: dict[CoordinationClient, int] = {}  # the one without progress for longest first
 
     def note(
@@ -123,7 +122,7 @@ class Holdings:
             self._held.pop(client, None)
         if held_bytes:
             self._held[client] = held_bytes
-        while self.total_bytes > self._max_bytes:
+        while self.total_bytes > MAX_HELD_BYTES:
             stalled = next(iter(self._held))
             self._log.warn(
                 "stalled",
