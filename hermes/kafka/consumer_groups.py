@@ -41,9 +41,9 @@ async def heartbeat(request: Any, call: Call) -> Any:
             raise KafkaError(code)
         _check(request, call)
         await _check_topics(request, call)
-        beat = _beat_of(request, call)
+        beat = _heartbeat_of(request, call)
         server, client = call.server, call.client
-        beaten = await server.groups.consumer_heartbeat(
+        response = await server.groups.consumer_heartbeat(
             request.group_id, beat, lambda regex: server.matched_topics.find(regex, client)
         )
     except KafkaError as error:
@@ -55,18 +55,18 @@ async def heartbeat(request: Any, call: Call) -> Any:
             heartbeat_interval=timedelta(0),
         )
     assignment = None
-    if beaten.assignment is not None:
-        call.is_large = len(beaten.assignment) > LARGE_ENTRIES
+    if response.assignment is not None:
+        call.is_large = len(response.assignment) > LARGE_ENTRIES
         topics = tuple(
             make.TopicPartitions(topic_id=topic_id, partitions=tuple(numbers))
-            for topic_id, numbers in _by_topic(beaten.assignment).items()
+            for topic_id, numbers in _by_topic(response.assignment).items()
         )
         assignment = make.Assignment(topic_partitions=topics)
     return make.ConsumerGroupHeartbeatResponse(
         error_code=Code.NONE,
-        member_id=beaten.member_id,
-        member_epoch=beaten.member_epoch,
-        heartbeat_interval=timedelta(milliseconds=beaten.heartbeat_ms),
+        member_id=response.member_id,
+        member_epoch=response.member_epoch,
+        heartbeat_interval=timedelta(milliseconds=response.heartbeat_ms),
         assignment=assignment,
     )
 
@@ -127,7 +127,7 @@ async def _check_topics(request: Any, call: Call) -> None:
             raise KafkaError(Code.TOPIC_AUTHORIZATION_FAILED)
 
 
-def _beat_of(request: Any, call: Call) -> ConsumerHeartbeat:
+def _heartbeat_of(request: Any, call: Call) -> ConsumerHeartbeat:
     owned = request.topic_partitions
     return ConsumerHeartbeat(
         request.member_id or str(uuid4()),

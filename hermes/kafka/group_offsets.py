@@ -179,7 +179,7 @@ async def _fetch(
     return code, _topics(call, found)
 
 
-class _Named:
+class _NamedTopic:
     """A topic that nobody asked for by name."""
 
     def __init__(self, name: str, topic_id: Any) -> None:
@@ -197,7 +197,7 @@ def _all_of(
         places.sort(key=lambda place: place[0])
         topic = call.server.topics.get(name)
         if call.server.shows(call.client, name) and (topic or call.version < _BY_ID):
-            yield _Named(name, topic and topic.id), places
+            yield _NamedTopic(name, topic and topic.id), places
 
 
 def _topics(call: Call, found: Any) -> tuple[Any, ...]:

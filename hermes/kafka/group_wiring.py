@@ -1,7 +1,7 @@
 """How a broker gets a coordinator: its settings, its store, its metrics."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 from uuid import UUID
 
@@ -27,8 +27,13 @@ FILE_NAME: Final = ".hermes_kafka_groups"
 _log = ModuleLogger()
 
 
-def mount_groups(run: ServingBroker, topics: KafkaTopics) -> GroupCoordinator:
+def mount_groups(
+    run: ServingBroker, topics: KafkaTopics, connect: Callable[[], Session | None]
+) -> GroupCoordinator:
     """Make the coordinator of a broker whose ports are about to open.
+
+    Args:
+        connect: makes a session with coordination; None while there can't be one.
 
     Raises:
         StorageError: what is stored of groups in the data directory can't be read.
@@ -36,10 +41,10 @@ def mount_groups(run: ServingBroker, topics: KafkaTopics) -> GroupCoordinator:
     settings = run.settings
     groups = GroupCoordinator(
         LocalGroups(
-            _store(run),
+            _store(run, connect),
             run.config.broker_id,
             lambda: topics.broker_ids,
-            lambda: _bounds(settings),
+            lambda: coordinator_settings(settings),
             TopicSizes(topics),
             run.reactor,
             run.now_ms,
@@ -73,20 +78,13 @@ class TopicSizes:
         return self._topics.is_gone(name, topic_id)
 
 
-def _store(run: ServingBroker) -> GroupStore:
+def _store(run: ServingBroker, connect: Callable[[], Session | None]) -> GroupStore:
     if run.coordination.is_wanted:
-        coordination, config = run.coordination, run.config
 
         def open_session() -> Session:
-            connect = coordination.own_connect_string
-            if connect is None or not coordination.is_registered:
+            session = connect()
+            if session is None:
                 raise CoordinationUnavailableError("the broker is not registered")
-            session = Session(
-                connect,
-                security=coordination.security,
-                session_timeout_seconds=config.zookeeper_session_timeout_ms / 1000,
-                connection_timeout_seconds=config.zookeeper_connection_timeout_ms / 1000,
-            )
             session.start()
             return session
 
@@ -97,7 +95,7 @@ def _store(run: ServingBroker) -> GroupStore:
     )
 
 
-def _bounds(settings: Settings) -> CoordinatorSettings:
+def coordinator_settings(settings: Settings) -> CoordinatorSettings:
     config = settings.config
     return CoordinatorSettings(
         GroupSettings(
@@ -132,53 +130,39 @@ _GROUPS: Final = Family(
 _MEMBERS: Final = Family("hermes_kafka_group_members", "gauge", "Their members.")
 _OFFSETS: Final = Family("hermes_kafka_group_offsets", "gauge", "The offsets that they have.")
 _MEMORY: Final = Family("hermes_kafka_group_memory_bytes", "gauge", "What they hold, about.")
-_REBALANCES: Final = Family(
-    "hermes_kafka_group_rebalances_total", "counter", "Rebalances that came to their end."
-)
-_COMMITS: Final = Family(
-    "hermes_kafka_group_commits_total", "counter", "Offsets that were committed."
-)
-_EXPIRED: Final = Family(
-    "hermes_kafka_group_offsets_expired_total", "counter", "Offsets that have expired."
-)
-_MOVED: Final = Family(
-    "hermes_kafka_groups_moved_total", "counter", "Groups that became another broker's."
-)
-_FAILURES: Final = Family(
-    "hermes_kafka_group_store_failures_total",
-    "counter",
-    "Times that groups could not be read or written.",
-)
+#: By what `Counts` calls what they count.
+_COUNTERS: Final = {
+    "rebalances": Family(
+        "hermes_kafka_group_rebalances_total", "counter", "Rebalances that came to their end."
+    ),
+    "commits": Family(
+        "hermes_kafka_group_commits_total", "counter", "Offsets that were committed."
+    ),
+    "expired": Family(
+        "hermes_kafka_group_offsets_expired_total", "counter", "Offsets that have expired."
+    ),
+    "moved": Family(
+        "hermes_kafka_groups_moved_total", "counter", "Groups that became another broker's."
+    ),
+    "failures": Family(
+        "hermes_kafka_group_store_failures_total",
+        "counter",
+        "Times that groups could not be read or written.",
+    ),
+}
 
 #: All of them, by name.
 FAMILIES: Final = {
-    each.name: each
-    for each in (
-        _GROUPS,
-        _MEMBERS,
-        _OFFSETS,
-        _MEMORY,
-        _REBALANCES,
-        _COMMITS,
-        _EXPIRED,
-        _MOVED,
-        _FAILURES,
-    )
+    each.name: each for each in (_GROUPS, _MEMBERS, _OFFSETS, _MEMORY, *_COUNTERS.values())
 }
 
 
 def series(groups: LocalGroups) -> Iterator[Series]:
-    entries, counts = list(groups.entries.values()), groups.counts
+    entries = list(groups.entries.values())
     states = [each.group.state for each in entries]
     yield _GROUPS, [((str(each),), states.count(each)) for each in State if each != State.DEAD]
     yield _MEMBERS, [((), sum(len(each.group.members) for each in entries))]
     yield _OFFSETS, [((), sum(len(each.offsets) for each in entries))]
     yield _MEMORY, [((), groups.held_bytes)]
-    for family, count in (
-        (_REBALANCES, counts.rebalances),
-        (_COMMITS, counts.commits),
-        (_EXPIRED, counts.expired),
-        (_MOVED, counts.moved),
-        (_FAILURES, counts.failures),
-    ):
-        yield family, [((), count)]
+    for name, family in _COUNTERS.items():
+        yield family, [((), getattr(groups.counts, name))]

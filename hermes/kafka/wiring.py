@@ -46,37 +46,39 @@ def mount_kafka(run: ServingBroker, around: Around | None = None) -> FactoryOf:
         OwnRequests(run.shared, topics, topic_changes).take_from(changes, deletions)
         claim = partial(run.directory.claim_producer_ids, elsewhere=cluster.claim_producer_ids)
     producer_ids = ProducerIds(claim, run.in_thread)
-    groups = mount_groups(run, topics)
+    groups = mount_groups(run, topics, partial(_connect, run))
     server = KafkaServer(run.shared, topics, topic_changes, producer_ids, groups)
     dispatcher = Dispatcher(server, around)
     run.more_series.append(partial(series, dispatcher.kinds))
     return partial(KafkaFactory, run.connections, dispatcher)
 
 
+def _connect(run: ServingBroker, on_change: Callable[[], None] = lambda: None) -> Session | None:
+    """A session with coordination that has not been started; None while there can't be one."""
+    coordination, config = run.coordination, run.config
+    address = coordination.own_connect_string
+    if address is None or not coordination.is_registered:
+        return None
+    return Session(
+        address,
+        security=coordination.security,
+        session_timeout_seconds=config.zookeeper_session_timeout_ms / 1000,
+        connection_timeout_seconds=config.zookeeper_connection_timeout_ms / 1000,
+        on_change=on_change,
+    )
+
+
 def _cluster(run: ServingBroker, part: ClusterPart) -> TopicCluster:
     """What keeps up with the cluster's topics, from when the broker has started."""
-    coordination, config, reactor = run.coordination, run.config, run.reactor
-
-    def connect(on_change: Callable[[], None]) -> Session | None:
-        address = coordination.own_connect_string
-        if address is None or not coordination.is_registered:
-            return None
-        return Session(
-            address,
-            security=coordination.security,
-            session_timeout_seconds=config.zookeeper_session_timeout_ms / 1000,
-            connection_timeout_seconds=config.zookeeper_connection_timeout_ms / 1000,
-            on_change=on_change,
-        )
 
     def stop() -> "Deferred[None]":
         part.stop()
         return cluster.stop()
 
     cluster = TopicCluster(
-        config.broker_id,
-        connect,
-        reactor.callFromThread,
+        run.config.broker_id,
+        partial(_connect, run),
+        run.reactor.callFromThread,
         run.in_thread,
         part.seen,
     )

@@ -17,8 +17,7 @@ from hermes.groups.local_groups import LocalGroups
 from hermes.groups.offset_file import OffsetFile
 from hermes.kafka.connection import KafkaConnection, KafkaFactory
 from hermes.kafka.dispatching import Dispatcher
-from hermes.kafka.group_wiring import FILE_NAME, TopicSizes
-from hermes.kafka.group_wiring import _bounds as coordinator_bounds
+from hermes.kafka.group_wiring import FILE_NAME, TopicSizes, coordinator_settings
 from hermes.kafka.serving import KafkaServer
 from hermes.protocol.kio_messages import import_messages
 from hermes.server.policies import ListenerPolicy
@@ -86,7 +85,7 @@ class KafkaBench(BrokerBench):
                 store,
                 0,
                 lambda: (0,),
-                lambda: coordinator_bounds(self.settings),
+                lambda: coordinator_settings(self.settings),
                 TopicSizes(topics),
                 self.clock,
                 self.shared.now_ms,
