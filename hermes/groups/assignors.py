@@ -70,7 +70,7 @@ def _share_alike(
     count = len(free) + sum(map(len, shares.values()))
     quota, extra = divmod(count, len(shares))
     quotas = {}
-    # Who has more keeps one more, while that goes round.
+    # Members that have more keep one more, as far as that goes.
     for member in sorted(shares, key=lambda each: -len(shares[each])):
         quotas[member] = quota + (extra > 0)
         extra -= extra > 0
@@ -116,7 +116,7 @@ def _share_by_subscription(
     by_topic: dict[UUID, list[TopicIdPartition]] = {}
     for place in free:
         by_topic.setdefault(place.topic_id, []).append(place)
-    # What few can take comes first, so that others can be evened out around it.
+    # Topics that few members want come first, so that others can be evened out around them.
     for topic in sorted(by_topic, key=lambda each: (len(able[each]), each)):
         least = _Least(able[topic], loads)
         for place in by_topic[topic]:

@@ -153,7 +153,7 @@ class ConsumerGroup:
             self._new_epoch()
 
     def answer(self, beat: ConsumerHeartbeat, now: float) -> HeartbeatResponse:
-        """Let the sender of a heartbeat that was heard take a step, and tell it where it is.
+        """Let a member whose heartbeat was taken make a step, and tell it where it is.
 
         Raises:
             KafkaError: it isn't a member any more, or another heartbeat of it was answered since.

@@ -1,11 +1,11 @@
-"""The members of a consumer group, as they are kept with the group, and their bytes.
+"""The members of a consumer group, as they are stored with the group, and their bytes.
 
 A coordinator that starts again, or gets a group from another one, goes on with them: each at its
 epoch, with its partitions. So no epoch goes back, and nobody gets what another one still reads.
 
-Deflated JSON (zlib's format), as `membership` has it for classic groups. Partitions stand as
-[topic, epoch, [numbers]], a topic as its place in the list of all UUIDs; and what members subscribe
-to as a place in a list of lists, since it is the same for most:
+Deflated JSON (zlib's format), as `membership` has it for classic groups. Partitions are
+[topic, epoch, [numbers]], a topic is its position in the list of all UUIDs; and what members
+subscribe to is a position in a list of lists, since it is the same for most:
 
     {"kind": "consumer", "epoch": 7, "assignment_epoch": 7, "ids": ["<32 digits>", ...],
      "topics": {"<name>": [id, number of partitions]}, "lists": [["<name>", ...], ...],

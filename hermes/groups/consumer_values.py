@@ -25,8 +25,6 @@ class TopicIdPartition(NamedTuple):
 
 
 class TopicSize(NamedTuple):
-    """What a group knows of a topic: its UUID, and how many partitions it has."""
-
     topic_id: UUID
     partitions: int
 
@@ -113,12 +111,7 @@ class ConsumerHeartbeat(NamedTuple):
 
 
 class HeartbeatResponse(NamedTuple):
-    """The answer to a heartbeat.
-
-    Attributes:
-        heartbeat_ms: when to send the next one.
-        assignment: which partitions it may use; None where nothing has changed.
-    """
+    """The answer to a heartbeat; `assignment` is None where nothing has changed."""
 
     member_id: str
     member_epoch: int
@@ -152,12 +145,7 @@ class DescribedConsumers(NamedTuple):
 
 
 class KeptConsumer(NamedTuple):
-    """A member of a consumer group, as it is stored.
-
-    Attributes:
-        assigned, revoking: what it has, each with the epoch in which it was given.
-        target: what it is to have.
-    """
+    """A member as it is stored; partitions with the epoch in which they were given."""
 
     member_id: str
     instance_id: str | None

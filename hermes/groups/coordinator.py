@@ -76,7 +76,7 @@ class GroupCoordinator:
             return JoinResponse(error.code, join.member_id)
         answer: Deferred[JoinResponse] = Deferred()
         group = entry.group
-        if isinstance(group, ConsumerGroup):  # which has nobody any more
+        if isinstance(group, ConsumerGroup):  # which has no members any more
             group = self.local.become_classic(entry)
         group.join(join, self._clock.seconds(), _once(answer))
         self.local.changed(entry)
@@ -185,11 +185,7 @@ class GroupCoordinator:
         return entry, entry.group
 
     async def describe_consumers(self, name: str) -> DescribedConsumers:
-        """Describe a consumer group.
-
-        Raises:
-            KafkaError: there is none of this name.
-        """
+        """Describe a consumer group; KafkaError where there is none of this name."""
         entry = await self.local.find(name, make=False)
         if entry is None:
             raise KafkaError(Code.GROUP_ID_NOT_FOUND, f"Group {name} not found.")
@@ -258,14 +254,12 @@ class GroupCoordinator:
     ) -> tuple[Code, dict[TopicPartition, Committed]]:
         """Look up committed offsets: after all commits that were taken before, here or elsewhere.
 
-        Args:
-            partitions: None for all.
-            member_id, member_epoch: of a member of a consumer group that gives them.
+        Without partitions all; a member of a consumer group may give its id and epoch.
         """
         try:
             entry = await self.local.find_verified(name)
         except KafkaError as error:
-            # No other one that passes is known to all clients: aiokafka's consumers would end.
+            # The one retriable code that all clients know: aiokafka's consumers end with others.
             passes = error.code is Code.COORDINATOR_NOT_AVAILABLE
             return Code.COORDINATOR_LOAD_IN_PROGRESS if passes else error.code, {}
         if entry is not None and isinstance(entry.group, ConsumerGroup):
@@ -305,11 +299,7 @@ class GroupCoordinator:
     # -- for tools ------------------------------------------------------------------------------
 
     async def list_groups(self) -> list[ListedGroup]:
-        """List the groups of this broker, by name.
-
-        Raises:
-            KafkaError: they can't be read now.
-        """
+        """The groups of this broker, by name; KafkaError if they can't be read now."""
         return sorted(
             ListedGroup(
                 each.group.name,
@@ -362,7 +352,7 @@ def _growth(group: Group | ConsumerGroup, join: Join) -> int:
 
 
 def _once(answer: "Deferred[Any]") -> Callable[[Any], None]:
-    """What gives an answer, unless the client has gone."""
+    """What gives an answer, unless the client has left."""
 
     def give(result: Any) -> None:
         if not answer.called:

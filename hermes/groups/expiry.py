@@ -53,11 +53,7 @@ class OffsetExpiry:
         ensureDeferred(work).addErrback(on_failure)
 
     async def expire(self) -> None:
-        """Forget offsets that have expired, and groups of which nothing is left.
-
-        Raises:
-            KafkaError: groups can't be read now.
-        """
+        """Forget offsets that have expired, and empty groups; KafkaError if none can be read."""
         for entry in await self._groups.all():
             if self._groups.entries.get(entry.group.name) is entry:
                 await self._expire(entry)

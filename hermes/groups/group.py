@@ -149,7 +149,7 @@ class Group:
             return member_id in self.pending or len(self.pending) < most
         member = self.members.by_id.get(member_id)
         if self.state is State.PREPARING:
-            # Not the number of members: those who don't come back must not keep others out.
+            # Not the number of members: those that don't come back must not keep others out.
             is_in = member is not None and member.joining is not None
             return is_in or self.members.joining < most
         return member is not None or len(self.members) < most
@@ -179,7 +179,7 @@ class Group:
     def _rejoin(self, join: Join, now: float, answer: JoinAnswer) -> None:
         member_id = join.member_id
         if member_id in self.pending:
-            if join.instance_id is not None:  # nobody got an id in this way
+            if join.instance_id is not None:  # no member gets its id in this way
                 answer(JoinResponse(Code.UNKNOWN_SERVER_ERROR, member_id))
                 return
             self._add(join, member_id, now, answer)
@@ -225,8 +225,7 @@ class Group:
     ) -> None:
         """A static member has come back without its id: it gets the place that it had."""
         leader = self._leader
-        self.members.answer_join(old, JoinResponse(Code.FENCED_INSTANCE_ID, old.member_id))
-        self.members.answer_sync(old, SyncResponse(Code.FENCED_INSTANCE_ID))
+        self.members.refuse(old, Code.FENCED_INSTANCE_ID, old.member_id)
         member = self.members.replace_static(old, member_id)
         if leader == old.member_id:
             self._leader = member_id
@@ -314,10 +313,8 @@ class Group:
         code = self._check_member(sync.member_id, sync.instance_id, sync.generation)
         if code is not Code.NONE:
             return code
-        if sync.protocol_type not in (None, self.protocol_type) or sync.protocol_name not in (
-            None,
-            self.protocol_name,
-        ):
+        same_type = sync.protocol_type in (None, self.protocol_type)
+        if not (same_type and sync.protocol_name in (None, self.protocol_name)):
             return Code.INCONSISTENT_GROUP_PROTOCOL
         if self.state is State.PREPARING:
             return Code.REBALANCE_IN_PROGRESS
@@ -376,7 +373,7 @@ class Group:
         if self.state is State.DEAD:
             return Code.COORDINATOR_NOT_AVAILABLE
         if generation < 0 and self.state is State.EMPTY:
-            return Code.NONE  # of a tool, or a consumer that shares with nobody
+            return Code.NONE  # of a tool, or a consumer without a group's assignment
         if generation < 0 and not member_id and instance_id is None:
             return Code.UNKNOWN_MEMBER_ID
         code = self._check_member(member_id, instance_id, generation)
@@ -416,8 +413,7 @@ class Group:
         return Code.NONE
 
     def _dismiss(self, member: Member) -> None:
-        self.members.answer_join(member, JoinResponse(Code.UNKNOWN_MEMBER_ID, ""))
-        self.members.answer_sync(member, SyncResponse(Code.UNKNOWN_MEMBER_ID))
+        self.members.refuse(member, Code.UNKNOWN_MEMBER_ID, "")
         self._remove(member.member_id)
 
     def _remove(self, member_id: str) -> None:
@@ -536,10 +532,10 @@ class Group:
             if each.deadline is not None and each.deadline <= now
         ]
         for _, kind, member_id in sorted(pending + due):
-            if kind == 0:
-                self._expire_pending(member_id, now)
-            else:
+            if kind == 1:
                 self._expire(member_id, now)
+            elif self.pending.pop(member_id, None) is not None:
+                self._go_on_without(now)
         if self._join_end is not None and self._join_end <= now:
             if self._is_first:
                 self._on_first_delay_over(now)
@@ -547,10 +543,6 @@ class Group:
                 self._complete(now)
         if self._sync_end is not None and self._sync_end <= now:
             self._dismiss_unsynced(now)
-
-    def _expire_pending(self, member_id: str, now: float) -> None:
-        if self.pending.pop(member_id, None) is not None:
-            self._go_on_without(now)
 
     def _expire(self, member_id: str, now: float) -> None:
         member = self.members.by_id.get(member_id)
@@ -584,8 +576,7 @@ class Group:
         self.pending.clear()
         self._join_end = self._sync_end = None
         for member in list(self.members.by_id.values()):
-            self.members.answer_join(member, JoinResponse(code, member.member_id))
-            self.members.answer_sync(member, SyncResponse(code))
+            self.members.refuse(member, code, member.member_id)
         self.members = Members()
 
     # -- for tools --------------------------------------------------------------------------------

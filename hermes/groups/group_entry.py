@@ -32,8 +32,6 @@ class Counts:
 
     Attributes:
         rebalances: generations that began, and target assignments that were made.
-        moved: groups that were given up since they are another broker's.
-        failures: reads and writes of groups that failed.
     """
 
     def __init__(self) -> None:
@@ -89,12 +87,7 @@ class GroupEntry:
 
 
 class ConsumerGroupWriter:
-    """Writes consumer groups, one write of each at a time.
-
-    Args:
-        write: stores a change of a group; its Deferred fires with what became of it.
-        log_too_large: told the name of a group whose members are too many to be stored.
-    """
+    """Writes consumer groups, one write of each at a time."""
 
     def __init__(
         self,
@@ -150,11 +143,7 @@ class ConsumerGroupWriter:
 
 
 class Assigner:
-    """Makes target assignments, one of a group at a time: those of large groups in threads.
-
-    Args:
-        changed: told each group that has got a target from a thread.
-    """
+    """Makes target assignments, one of a group at a time: those of large groups in threads."""
 
     _log = ModuleLogger()
 

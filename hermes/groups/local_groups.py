@@ -42,12 +42,7 @@ _MOVED_SECONDS: Final = 1.0
 
 
 class CoordinatorSettings(NamedTuple):
-    """What bounds all groups of a broker.
-
-    Attributes:
-        max_bytes: what they may hold together.
-        retention_ms: for how long offsets are kept of which nobody makes use.
-    """
+    """What bounds all groups of a broker; unused offsets are kept for `retention_ms`."""
 
     group: GroupSettings = GroupSettings()
     consumer: ConsumerSettings = ConsumerSettings()
@@ -179,13 +174,10 @@ class LocalGroups:
         return entry
 
     async def find_verified(self, name: str) -> GroupEntry | None:
-        """A group that no other broker had taken over when this was asked; None where none is.
+        """`find`, but only if no other broker had taken the group over when this was asked.
 
         This one may not have noticed yet, or be cut off from coordination: what it has in memory
         would be older than what others have seen already.
-
-        Raises:
-            KafkaError: as `find`.
         """
         while True:
             entry = await self.find(name, make=False)
@@ -199,11 +191,7 @@ class LocalGroups:
                 return entry
 
     async def all(self) -> list[GroupEntry]:
-        """All groups of this broker, read where they weren't.
-
-        Raises:
-            KafkaError: they can't be read now.
-        """
+        """All groups of this broker, read where they weren't; KafkaError if that fails."""
         if self._is_stopped:
             return []
         try:
@@ -252,7 +240,7 @@ class LocalGroups:
                 waiter.callback(None)
 
     async def _loaded(self, name: str) -> StoredGroup | None:
-        """Read a group; a client that leaves meanwhile leaves it to others to write."""
+        """Read a group; a request that is cancelled meanwhile claims it no more."""
         try:
             return await self._queue.load(name)
         except CancelledError:

@@ -129,11 +129,7 @@ class Members:
         return len(self.by_id)
 
     def check(self, member_id: str, instance_id: str | None, generation: int = -1) -> Code:
-        """Whether there is such a member; a static one may have another id by now.
-
-        Args:
-            generation: of which generation it thinks it is; -1 where it doesn't say.
-        """
+        """Whether there is such a member, of a generation if it gives one (-1: it doesn't)."""
         if instance_id is not None:
             current = self.static.get(instance_id)
             if current is None:
@@ -223,6 +219,11 @@ class Members:
         member.syncing = None
         answer(response)
         return True
+
+    def refuse(self, member: Member, code: Code, member_id: str) -> None:
+        """Answer whatever a member waits for with an error."""
+        self.answer_join(member, JoinResponse(code, member_id))
+        self.answer_sync(member, SyncResponse(code))
 
     def protocol(self) -> str:
         """The protocol that all can do and most like best."""

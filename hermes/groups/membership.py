@@ -1,8 +1,8 @@
-"""Who is in a generation and has what, as it is kept with the group, and its bytes.
+"""Who is in a generation and has what, as it is stored with the group, and its bytes.
 
 A coordinator that starts again, or gets a group from another one, goes on with these members: they
-need not even join again. It is what Kafka keeps of a group, but for the protocols: Kafka keeps that
-of the generation only, and refuses newcomers then that could do one of the others.
+need not even join again. Kafka stores the same, but of the protocols only that of the generation,
+and then refuses newcomers that support one of the others.
 """
 
 import json

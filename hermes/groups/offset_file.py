@@ -1,7 +1,7 @@
 """Groups' offsets in the data directory of a broker without coordination: one file, appended to.
 
 A commit is one write and one fdatasync, shared by all that wait at the time; the file is written
-anew, as a whole and beside the old one, when most of it no longer counts. What is in it stands in
+anew, as a whole and beside the old one, when most of it no longer counts. Its contents are in
 memory, too. `offset_records` has the bytes.
 """
 

@@ -103,8 +103,8 @@ class OffsetTree:
         claim = _Claim(str(uuid4()))
         node = session.get(path)
         if node is None:
-            # Perhaps only a server that lags behind doesn't know of it: that's no reason to tell a
-            # member that nothing was committed, which then begins at one end of the log.
+            # Perhaps the server only lags behind; a member that is told that nothing was committed
+            # would begin at one end of the log.
             session.sync(path)
             node = session.get(path)
         if node is None:
@@ -177,7 +177,7 @@ class OffsetTree:
     def _write_alone(self, change: Change) -> HermesError | None:
         try:
             if not self._write_parts(change):
-                # Somebody has changed it; whether that is another coordinator is read there.
+                # Its node has changed; whether by another coordinator is read there.
                 self._claims[change.group].is_certain = False
                 if not self._write_parts(change):
                     raise CoordinationError(f"group {change.group} changes all the time")

@@ -1,7 +1,7 @@
-"""What is kept of a group: its committed offsets, and that it exists. Values, and who keeps them.
+"""What is stored of a group: its record and its committed offsets, and the interface of the stores.
 
-Two stores keep it: `offset_tree` in coordination, `offset_file` in the data directory. Both block,
-and are called in one worker thread at a time.
+`offset_tree` stores it in coordination, `offset_file` in the data directory. Both block, and are
+called in one worker thread at a time.
 """
 
 from collections.abc import Mapping, Sequence

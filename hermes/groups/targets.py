@@ -29,7 +29,7 @@ class SubscribedTopics:
         self.sizes: dict[str, TopicSize] = {}
         self.shared_matches = 0
         self._topics = topics
-        self._revision: int | None = None  # of the topics, when it was looked last
+        self._revision: int | None = None  # of the topics, at the last refresh
         self._wanted: Counter[str] = Counter()  # how many members want a topic, by name
         self._sharers: Counter[int] = Counter()  # how many members have a tuple of matches, by id
 

@@ -51,10 +51,9 @@ class GroupSettings(NamedTuple):
 
 
 class Protocol(NamedTuple):
-    """One of the ways in which a member can share: an assignor of the client's.
+    """One of the ways in which a member can share partitions: an assignor of the client's.
 
-    Attributes:
-        metadata: what the leader gets to know of the member; of consumers its subscription.
+    The leader is given the metadata; of consumers it is the member's subscription.
     """
 
     name: str
