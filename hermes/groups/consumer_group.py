@@ -80,7 +80,7 @@ class ConsumerGroup:
     @property
     def membership(self) -> ConsumerMembership:
         members = tuple(
-            each.as_kept(self._target.share_of(each.member_id)) for each in self.members.values()
+            each.to_stored(self._target.share_of(each.member_id)) for each in self.members.values()
         )
         return ConsumerMembership(self._target.epoch, dict(self._topics.sizes), members)
 
@@ -90,13 +90,13 @@ class ConsumerGroup:
         self._topics.sizes = dict(membership.topics)
         end = now + self._settings().session_ms / 1000
         self._check_by(end)
-        for kept in membership.members:
-            member = self.members[kept.member_id] = ConsumerMember.from_kept(kept, end)
-            self._target.shares[kept.member_id] = kept.target
-            if kept.instance_id is not None:
-                self._static[kept.instance_id] = kept.member_id
-            if kept.state is Reconciliation.UNREVOKED and kept.epoch >= 0:
-                member.revoke_end = now + kept.rebalance_timeout_ms / 1000
+        for stored in membership.members:
+            member = self.members[stored.member_id] = ConsumerMember.from_stored(stored, end)
+            self._target.shares[stored.member_id] = stored.target
+            if stored.instance_id is not None:
+                self._static[stored.instance_id] = stored.member_id
+            if stored.state is Reconciliation.UNREVOKED and stored.epoch >= 0:
+                member.revoke_end = now + stored.rebalance_timeout_ms / 1000
                 self._check_by(member.revoke_end)
             self._own(member)
             self._update_size(member)

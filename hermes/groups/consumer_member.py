@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, Final
 
-from hermes.groups.consumer_values import KeptConsumer, Reconciliation, TopicIdPartition
+from hermes.groups.consumer_values import Reconciliation, StoredConsumer, TopicIdPartition
 
-#: What is kept as it is: all but the partitions.
-_KEPT_FIELDS: Final = attrgetter(*KeptConsumer._fields[:-3])
+#: What is stored as it is: all but the partitions.
+_STORED_FIELDS: Final = attrgetter(*StoredConsumer._fields[:-3])
 
 
 @dataclass(slots=True, eq=False)
@@ -82,15 +82,15 @@ class ConsumerMember:
         """Whether it has all that it is to have in an epoch."""
         return self.state is Reconciliation.STABLE and self.epoch == epoch
 
-    def as_kept(self, target: frozenset[TopicIdPartition]) -> KeptConsumer:
+    def to_stored(self, target: frozenset[TopicIdPartition]) -> StoredConsumer:
         partitions = (dict(self.assigned), dict(self.revoking), target)
-        return KeptConsumer._make((*_KEPT_FIELDS(self), *partitions))
+        return StoredConsumer._make((*_STORED_FIELDS(self), *partitions))
 
     @classmethod
-    def from_kept(cls, kept: KeptConsumer, session_end: float) -> "ConsumerMember":
-        values = kept._asdict()
+    def from_stored(cls, stored: StoredConsumer, session_end: float) -> "ConsumerMember":
+        values = stored._asdict()
         del values["target"]
-        values.update(assigned=dict(kept.assigned), revoking=dict(kept.revoking))
+        values.update(assigned=dict(stored.assigned), revoking=dict(stored.revoking))
         return cls(**values, session_end=session_end)
 
 

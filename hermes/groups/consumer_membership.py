@@ -9,7 +9,7 @@ subscribe to is a position in a list of lists, since it is the same for most:
 
     {"kind": "consumer", "epoch": 7, "assignment_epoch": 7, "ids": ["<32 digits>", ...],
      "topics": {"<name>": [id, number of partitions]}, "lists": [["<name>", ...], ...],
-     "members": [[what `KeptConsumer` has, in its order; the target null where it is what is
+     "members": [[what `StoredConsumer` has, in its order; the target null where it is what is
      assigned], ...]}
 """
 
@@ -21,13 +21,13 @@ from uuid import UUID
 
 from hermes.groups.consumer_values import (
     ConsumerMembership,
-    KeptConsumer,
     Reconciliation,
+    StoredConsumer,
     TopicIdPartition,
     TopicSize,
 )
 
-#: What a membership may weigh to be kept: as much as `membership` has. A partition's number and
+#: What a membership may weigh to be stored: as much as `membership` has. A partition's number and
 #: what else is small is deflated to a few bytes.
 _MOST_BYTES: Final = 192 * 1024
 _MEMBER_BYTES: Final = 48
@@ -39,7 +39,7 @@ _TOPIC_BYTES: Final = 24
 KIND: Final = "consumer"
 
 
-def can_be_kept(membership: ConsumerMembership) -> bool:
+def can_be_stored(membership: ConsumerMembership) -> bool:
     """Whether it is small enough; else its members have to join again."""
     lists = {id(names): names for e in membership.members for names in (e.topics, e.matched)}
     size = _weight(membership.topics) + _TOPIC_BYTES * len(membership.topics)
@@ -65,7 +65,7 @@ def encode_consumers(epoch: int, membership: ConsumerMembership) -> bytes:
             groups.setdefault((number, since), []).append(partition)
         return [[number, since, each] for (number, since), each in groups.items()]
 
-    def member_of(each: KeptConsumer) -> list[Any]:
+    def member_of(each: StoredConsumer) -> list[Any]:
         is_there = each.assigned.keys() == each.target
         target = None if is_there else places_of(dict.fromkeys(each.target, 0))
         names = [lists.setdefault(names, len(lists)) for names in (each.topics, each.matched)]
@@ -121,11 +121,11 @@ def _names(names: Any) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _member(ids: list[UUID], lists: list[tuple[str, ...]], *fields: Any) -> KeptConsumer:
+def _member(ids: list[UUID], lists: list[tuple[str, ...]], *fields: Any) -> StoredConsumer:
     places = [_places(ids, each or ()) for each in fields[-3:]]
     assigned, revoking = places[:2]
     target = frozenset(assigned if fields[-1] is None else places[2])
-    member = KeptConsumer._make([*fields[:-3], assigned, revoking, target])
+    member = StoredConsumer._make([*fields[:-3], assigned, revoking, target])
     _check_texts([member.member_id, member.client_id, member.client_host])
     others = (member.instance_id, member.rack_id, member.regex, member.assignor)
     _check_texts(each for each in others if each is not None)

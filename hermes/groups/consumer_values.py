@@ -44,7 +44,7 @@ class TopicLookup(Protocol):
 
 
 class Reconciliation(IntEnum):
-    """How far a member is on its way to its target assignment; the value is what is kept.
+    """How far a member is on its way to its target assignment; the value is what is stored.
 
     Stable: it has come to the epoch of the target. Unrevoked: it has to give partitions up, and
     hasn't said yet that it has. Unreleased: it waits for partitions that others still have.
@@ -144,7 +144,7 @@ class DescribedConsumers(NamedTuple):
     members: tuple[DescribedConsumer, ...]
 
 
-class KeptConsumer(NamedTuple):
+class StoredConsumer(NamedTuple):
     """A member as it is stored; partitions with the epoch in which they were given."""
 
     member_id: str
@@ -176,4 +176,4 @@ class ConsumerMembership(NamedTuple):
 
     assignment_epoch: int
     topics: Mapping[str, TopicSize]
-    members: tuple[KeptConsumer, ...]
+    members: tuple[StoredConsumer, ...]

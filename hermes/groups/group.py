@@ -111,7 +111,9 @@ class Group:
             self.protocol_name or "",
             self._leader or "",
             tuple(
-                each.as_kept(each.assignment if shares is None else shares.get(each.member_id, b""))
+                each.to_stored(
+                    each.assignment if shares is None else shares.get(each.member_id, b"")
+                )
                 for each in members
             ),
         )

@@ -14,7 +14,7 @@ from twisted.python.failure import Failure
 
 from hermes.groups.assignors import Target
 from hermes.groups.consumer_group import ConsumerGroup
-from hermes.groups.consumer_membership import can_be_kept
+from hermes.groups.consumer_membership import can_be_stored
 from hermes.groups.consumer_values import ConsumerMembership
 from hermes.groups.group import Group
 from hermes.groups.offsets import Change, Committed, GroupRecord, TopicPartition, offset_bytes
@@ -129,7 +129,7 @@ class ConsumerGroupWriter:
 
     async def _persist_once(self, entry: GroupEntry, group: ConsumerGroup) -> Code:
         revision, membership = group.revision, group.membership
-        if not can_be_kept(membership):
+        if not can_be_stored(membership):
             self._log_too_large(group.name)
             membership = ConsumerMembership(group.epoch, {}, ())
         if not group.members:

@@ -377,7 +377,7 @@ class LocalGroups:
         since = entry.empty_ms if group.state is State.EMPTY else -1
         self.counts.rebalances += group.state is not State.STABLE
         membership = group.membership
-        if membership is not None and not membership.can_be_kept:
+        if membership is not None and not membership.can_be_stored:
             self._log_too_large(name)
             membership = None
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Final
 
-from hermes.groups.membership import ClassicMembership, KeptMember
+from hermes.groups.membership import ClassicMembership, StoredMember
 from hermes.groups.values import (
     DescribedMember,
     Join,
@@ -27,8 +27,8 @@ _SHORT: Final = struct.Struct(">h")
 _INT: Final = struct.Struct(">i")
 
 
-#: What is kept as it is: all but the assignment.
-_KEPT_FIELDS: Final = attrgetter(*KeptMember._fields[:-1])
+#: What is stored as it is: all but the assignment.
+_STORED_FIELDS: Final = attrgetter(*StoredMember._fields[:-1])
 
 
 @dataclass(slots=True, eq=False)
@@ -95,8 +95,8 @@ class Member:
             self.assignment,
         )
 
-    def as_kept(self, assignment: bytes) -> KeptMember:
-        return KeptMember._make((*_KEPT_FIELDS(self), assignment))
+    def to_stored(self, assignment: bytes) -> StoredMember:
+        return StoredMember._make((*_STORED_FIELDS(self), assignment))
 
     @property
     def size(self) -> int:
@@ -158,8 +158,8 @@ class Members:
 
     def restore(self, membership: ClassicMembership, now: float) -> None:
         """Take in the members that were stored; each has a session's time to be heard of."""
-        for kept in membership.members:
-            member = Member(**kept._asdict(), is_new=False)
+        for stored in membership.members:
+            member = Member(**stored._asdict(), is_new=False)
             self._insert(member)
             member.extend_session(now)
 
@@ -195,8 +195,8 @@ class Members:
         assert old.instance_id is not None
         self.replaced.append(old.member_id)
         del self.by_id[old.member_id]
-        kept = old.as_kept(old.assignment)._replace(member_id=member_id)
-        member = Member(**kept._asdict(), is_new=False)
+        stored = old.to_stored(old.assignment)._replace(member_id=member_id)
+        member = Member(**stored._asdict(), is_new=False)
         self.by_id[member_id] = member
         self.static[old.instance_id] = member_id
         return member

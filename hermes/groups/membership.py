@@ -15,18 +15,18 @@ from hermes.groups.consumer_membership import KIND, decode_consumers, encode_con
 from hermes.groups.consumer_values import ConsumerMembership
 from hermes.groups.values import Protocol
 
-#: What a membership may weigh to be kept: one transaction takes it with the group's record. Seven
+#: What a membership may weigh to be stored: one transaction takes it with the group's record. Seven
 #: hundred usual members weigh about as much.
 _MOST_BYTES: Final = 192 * 1024
 
-#: More than the JSON of what is kept can be.
+#: More than the JSON of what is stored can be.
 _MOST_JSON_BYTES: Final = 16 * _MOST_BYTES
 
 #: What a member weighs beside its names and bytes.
 _MEMBER_BYTES: Final = 16
 
 
-class KeptMember(NamedTuple):
+class StoredMember(NamedTuple):
     member_id: str
     instance_id: str | None
     client_id: str
@@ -46,15 +46,15 @@ class ClassicMembership(NamedTuple):
 
     protocol_name: str
     leader: str
-    members: tuple[KeptMember, ...]
+    members: tuple[StoredMember, ...]
 
     @property
-    def can_be_kept(self) -> bool:
+    def can_be_stored(self) -> bool:
         """Whether it is small enough; else its members have to join again."""
         return sum(map(_weight, self.members)) <= _MOST_BYTES
 
 
-def _weight(member: KeptMember) -> int:
+def _weight(member: StoredMember) -> int:
     names = (member.member_id, member.instance_id or "", member.client_id, member.client_host)
     size = sum(len(each.encode()) for each in names)
     size += sum(len(name) + len(metadata) for name, metadata in member.protocols)
@@ -68,7 +68,7 @@ AnyMembership = ClassicMembership | ConsumerMembership
 def encode_membership(generation: int, membership: AnyMembership) -> bytes:
     """Write a membership, with the generation to which it belongs: deflated JSON (zlib's format).
 
-    {"generation": 3, "protocol_name": ..., "leader": ..., "members": [[what `KeptMember` has, in
+    {"generation": 3, "protocol_name": ..., "leader": ..., "members": [[what `StoredMember` has, in
     its order; protocols are [name, metadata], and bytes in base64], ...]}
 
     Of a consumer group it is what `consumer_membership` has.
@@ -108,9 +108,9 @@ def decode_membership(data: bytes, generation: int) -> AnyMembership | None:
     return membership if members and _are_text(membership[:2]) else None
 
 
-def _member(*fields: Any) -> KeptMember:
+def _member(*fields: Any) -> StoredMember:
     protocols = tuple(Protocol(name, _bytes(metadata)) for name, metadata in fields[-2])
-    member = KeptMember._make([*fields[:-2], protocols, _bytes(fields[-1])])
+    member = StoredMember._make([*fields[:-2], protocols, _bytes(fields[-1])])
     names = [member.member_id, member.instance_id or "", member.client_id, member.client_host]
     names += [each.name for each in protocols]
     times = (member.session_timeout_ms, member.rebalance_timeout_ms)

@@ -16,12 +16,12 @@ from coordination_servers import ServerProcess
 from hermes.coordination.sessions import Session
 from hermes.groups.consumer_values import (
     ConsumerMembership,
-    KeptConsumer,
     Reconciliation,
+    StoredConsumer,
     TopicIdPartition,
     TopicSize,
 )
-from hermes.groups.membership import ClassicMembership, KeptMember
+from hermes.groups.membership import ClassicMembership, StoredMember
 from hermes.groups.offset_file import OffsetFile
 from hermes.groups.offset_tree import OffsetTree
 from hermes.groups.offsets import (
@@ -108,7 +108,7 @@ def test_what_is_written_is_loaded_in_another_life(open_store: Open) -> None:
 
 def membership(count: int) -> ClassicMembership:
     members = tuple(
-        KeptMember(
+        StoredMember(
             f"rdkafka-00000000-0000-0000-0000-{each:012}",
             f"Ä {each}" if each % 2 else None,
             "rdkafka",
@@ -145,7 +145,7 @@ def test_members_are_kept_with_their_generation(open_store: Open) -> None:
 
 def test_a_consumer_group_stays_one_when_it_is_empty(open_store: Open) -> None:
     place = TopicIdPartition(UUID(int=7), 3)
-    member = KeptConsumer(
+    member = StoredConsumer(
         *("a", "i", None, "client", "/127.0.0.1", 1000, ("clicks",), None, (), "range"),
         *(5, 4, Reconciliation.UNREVOKED, {place: 5}, {TopicIdPartition(UUID(int=7), 4): 2}),
         frozenset({place}),

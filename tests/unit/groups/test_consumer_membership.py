@@ -9,11 +9,11 @@ from uuid import UUID
 
 import pytest
 
-from hermes.groups.consumer_membership import can_be_kept
+from hermes.groups.consumer_membership import can_be_stored
 from hermes.groups.consumer_values import (
     ConsumerMembership,
-    KeptConsumer,
     Reconciliation,
+    StoredConsumer,
     TopicIdPartition,
     TopicSize,
 )
@@ -35,7 +35,7 @@ def membership_of(count: int, random: Random) -> ConsumerMembership:
         member_id = str(UUID(int=random.getrandbits(128)))
         host = f"/10.0.{number % 256}.1"
         members.append(
-            KeptConsumer(
+            StoredConsumer(
                 member_id,
                 f"Ä {number}" if number % 2 else None,
                 None,
@@ -63,7 +63,7 @@ def membership_of(count: int, random: Random) -> ConsumerMembership:
 @pytest.mark.parametrize("count", [0, 1, 2, 7, 1000])
 def test_it_is_read_as_it_was_written(count: int) -> None:
     membership = membership_of(count, Random(count))
-    assert can_be_kept(membership)
+    assert can_be_stored(membership)
     data = encode_membership(12, membership)
     assert len(data) < RECORD_BYTES
     assert decode_membership(data, 12) == membership
@@ -79,11 +79,11 @@ def test_what_does_not_deflate_is_bounded_too() -> None:
     (member,) = membership_of(1, random).members
     names = [random.randbytes(150).hex() for _ in range(1500)]
     members = tuple(member._replace(member_id=each) for each in names)
-    assert not can_be_kept(ConsumerMembership(1, {}, members))
+    assert not can_be_stored(ConsumerMembership(1, {}, members))
     most = next(
         count
         for count in range(1500, 0, -1)
-        if can_be_kept(ConsumerMembership(1, {}, members[:count]))
+        if can_be_stored(ConsumerMembership(1, {}, members[:count]))
     )
     assert len(encode_membership(1, ConsumerMembership(1, {}, members[:most]))) < RECORD_BYTES
 
@@ -99,7 +99,7 @@ def test_topics_of_any_names_are_bounded_too() -> None:
         wanted = member._replace(topics=tuple(names[:count]))
         return ConsumerMembership(1, dict(list(sizes.items())[:count]), (wanted,))
 
-    most = next(count for count in range(1500, 0, -1) if can_be_kept(of(count)))
+    most = next(count for count in range(1500, 0, -1) if can_be_stored(of(count)))
     assert len(encode_membership(1, of(most))) < RECORD_BYTES
 
 
@@ -113,7 +113,7 @@ def test_names_of_any_characters_are_bounded_too() -> None:
     most = next(
         count
         for count in range(600, 0, -1)
-        if can_be_kept(ConsumerMembership(1, {}, members[:count]))
+        if can_be_stored(ConsumerMembership(1, {}, members[:count]))
     )
     assert most < 600
     assert len(encode_membership(1, ConsumerMembership(1, {}, members[:most]))) < RECORD_BYTES
@@ -126,7 +126,7 @@ def test_what_members_want_alike_is_kept_once() -> None:
         member._replace(member_id=f"member {number}", matched=names) for number in range(100)
     )
     membership = ConsumerMembership(1, {}, members)
-    assert can_be_kept(membership)
+    assert can_be_stored(membership)
     found = decode_membership(encode_membership(1, membership), 1)
     assert found == membership
     assert len({id(each.matched) for each in found.members}) == 1

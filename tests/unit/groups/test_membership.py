@@ -8,14 +8,14 @@ import pytest
 
 from hermes.groups.membership import (
     ClassicMembership,
-    KeptMember,
+    StoredMember,
     decode_membership,
     encode_membership,
 )
 from hermes.groups.values import Protocol
 
 RANGE = (Protocol("range", b"\0\xff"), Protocol("sticky", b""))
-MEMBER = KeptMember("one-id", "one", "client", "/127.0.0.1", 45_000, 300_000, RANGE, b"")
+MEMBER = StoredMember("one-id", "one", "client", "/127.0.0.1", 45_000, 300_000, RANGE, b"")
 MEMBERSHIP = ClassicMembership("range", "one-id", (MEMBER, MEMBER._replace(instance_id=None)))
 
 
@@ -69,7 +69,7 @@ def test_what_is_not_to_be_understood_is_none(data: bytes) -> None:
 def test_many_usual_members_can_be_kept_but_not_any() -> None:
     kinds = (Protocol("range", bytes(50)), Protocol("cooperative-sticky", bytes(50)))
     usual = MEMBER._replace(member_id="x" * 44, protocols=kinds, assignment=bytes(50))
-    assert MEMBERSHIP._replace(members=(usual,) * 700).can_be_kept
-    assert not MEMBERSHIP._replace(members=(usual,) * 800).can_be_kept
+    assert MEMBERSHIP._replace(members=(usual,) * 700).can_be_stored
+    assert not MEMBERSHIP._replace(members=(usual,) * 800).can_be_stored
     large = MEMBER._replace(protocols=(Protocol("range", bytes(200_000)),))
-    assert not MEMBERSHIP._replace(members=(large,)).can_be_kept
+    assert not MEMBERSHIP._replace(members=(large,)).can_be_stored
