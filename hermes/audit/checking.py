@@ -29,7 +29,7 @@ DEFAULT_GRACE_SECONDS: Final = 120.0
 _STALL_SECONDS: Final = 15.0
 _LOOK_SECONDS: Final = 0.05
 
-# Events are stored after what they tell of: what they tell of earlier ones may be needed.
+# Events are stored after what they report, and reports on earlier messages may be needed.
 _EARLIER_MS: Final = 3_600_000
 
 

@@ -6,7 +6,7 @@ once, as it came. Its offset is committed after the report that has it, so a mem
 in between counts the same again, which readers of the reports recognise.
 
 Where a log is counted from its beginning, which is no longer its first message, the broker's time
-index tells since when all its messages are.
+index shows since when all its messages are.
 """
 
 import logging

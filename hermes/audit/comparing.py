@@ -37,7 +37,7 @@ class ProcessDifference:
 
     Attributes:
         process: who stamped them, in hexadecimal.
-        host: where that ran; empty if no event tells.
+        host: where that ran; empty if no event says.
         difference: how many more than expected; below 0 for fewer.
         why: what makes it uncertain; empty if nothing does.
     """

@@ -126,7 +126,7 @@ class _Open:
         parts: list[Tallies] = []
         while (some := dict(islice(items, _MOST_TALLIES))) or not parts:
             parts.append(some)
-        # Without a range each part stands for itself.
+        # Without a range each part counts by itself.
         count = len(parts) if self.log else 1
         return [
             replace(

@@ -27,7 +27,7 @@ from hermes.protocol.stamps import Stamper
 
 _log = logging.getLogger(__name__)
 
-#: Names of tiers: what `hermes audit` shows, and what stands in its arguments.
+#: Names of tiers: as in the output and the arguments of `hermes audit`.
 TIER_NAME: Final = re.compile(r"[a-z]+(:[\w.-]{1,200})?")
 
 

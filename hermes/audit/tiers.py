@@ -90,7 +90,7 @@ class Hole:
     """A range of a log that a tier hasn't counted.
 
     Attributes:
-        why: `lost` (retention was quicker), `damaged`, or `unknown`: no event tells of it.
+        why: `lost` (retention was quicker), `damaged`, or `unknown`: no event covers it.
     """
 
     topic: str

@@ -26,7 +26,7 @@ _OPEN_TO_OWNERS: Final[tuple[ACL, ...]] = (
     make_acl("world", "anyone", read=True, create=True, delete=True),
 )
 
-#: Where groups, mirrors and topics' origins stand, which aren't the brokers'.
+#: The nodes of groups, mirrors and topics' origins, which aren't the brokers'.
 SHARED: Final = {CONSUMERS: _OPEN_TO_OWNERS, MIRRORS: _OPEN_TO_OWNERS, ORIGINS: _OPEN_TO_NEW}
 
 

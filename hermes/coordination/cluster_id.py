@@ -1,7 +1,7 @@
 """The UUID of a cluster: a node that whoever needs it first creates, once.
 
-Clients name partitions of other clusters by it, and tell with it that two clusters are one. Kafka
-0.7 doesn't know the node and leaves it alone.
+Clients name partitions of other clusters by it, and recognize by it that two clusters are one.
+Kafka 0.7 doesn't know the node and leaves it alone.
 """
 
 import uuid

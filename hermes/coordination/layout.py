@@ -149,7 +149,7 @@ def check_node_name(key: str, name: str) -> None:
 def make_consumer_id(group: str, host: str, now_ms: int, token: str) -> str:
     """Make a consumer's id: `<group>_<host>-<ms>-<token>`.
 
-    The token is 8 hex digits, at random, or whatever else tells consumers of a host apart.
+    The token is 8 hex digits, at random, or whatever else distinguishes consumers of a host.
     """
     return f"{group}_{host}-{now_ms}-{token}"
 
@@ -260,7 +260,7 @@ def parse_subscription(path: str, value: bytes) -> Subscription:
 
     Raises:
         InvalidNodeError: it can't be understood, or its regular expression can't be evaluated
-            here; without it nobody can tell which partitions are whose.
+            here; without it nobody knows which partitions are whose.
     """
     text = _text(path, value)
     if found := _FILTER.fullmatch(text):

@@ -30,7 +30,7 @@ class ListenerNode(NamedTuple):
     """One port of a broker.
 
     Attributes:
-        name: tells it from the broker's others; those of several brokers that are alike have one.
+        name: unique in a broker; like listeners of several brokers have the same.
         host: a name or an address, also of IPv6, by which clients reach it.
         authentication: how clients say who they are: `none`, `tls`, `scram`, or what a later
             release knows.

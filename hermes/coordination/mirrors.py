@@ -62,7 +62,7 @@ class MirrorProcess:
     """A process of a mirror, at one moment. Counts begin at its start.
 
     Attributes:
-        process: what tells the mirror's processes apart.
+        process: distinguishes the mirror's processes.
         version: of Hermes.
         started_ms, time_ms: when it started and when it wrote this, in ms since 1970.
         sources: of each source cluster its id, by its name.

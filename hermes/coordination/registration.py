@@ -306,7 +306,7 @@ class BrokerRegistration:
             self.cluster_id = cluster_id(self._session)
 
     def _delete_stale_topics(self) -> None:
-        """Delete topics that are gone from among the cluster's.
+        """Delete the cluster's nodes of topics that this broker no longer has.
 
         They are there if this broker has served clients of Kafka's in an earlier life.
         """
@@ -439,7 +439,7 @@ class BrokerRegistration:
                 if node.value != value:
                     operations.append(("set_data", path, value, node.version))
                 continue
-            # The id is ours by now, so whatever stands under it is ours, from an earlier session.
+            # The id is ours by now, so whatever has it is ours, from an earlier session.
             if node is not None:
                 operations.append(("delete", path, node.version))
             operations.append(("create", path, value, None, True))

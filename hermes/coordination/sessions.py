@@ -13,7 +13,7 @@ kazoo keeps the connection; this adds what its users must not have to think abou
   watch. It runs in kazoo's threads and may only wake somebody up. Watches don't survive a
   connection reliably, so a caller that is woken reads everything again.
 
-It is long because the calls stand beside the lease: each that is answered extends it.
+The module is long because calls and lease belong together: each answer extends the lease.
 """
 
 import atexit
@@ -452,7 +452,7 @@ class Session:
         return True
 
     def delete_tree(self, path: str) -> None:
-        """Delete a node with all below it; gone already is as good."""
+        """Delete a node with all below it, if it is there."""
         for name in self.children(path):
             self.delete_tree(f"{path}/{name}")
         self.delete(path, -1)

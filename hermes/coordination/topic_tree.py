@@ -1,7 +1,7 @@
 """Reads and changes what coordination has about topics for Kafka clients (kafka_topics.py).
 
-Every change of a topic's node rewrites `changes` in the same transaction, so that one watch hears
-of all of them, and its version counts them. All writes depend on the version that was read: of two
+Every change of a topic's node rewrites `changes` in the same transaction, so that one watch fires
+for all of them, and its version counts them. All writes depend on the version that was read: of two
 at once one is first, and the other looks again. A partition's number is its place in a topic's
 list, which only ever grows.
 """
@@ -123,8 +123,8 @@ class TopicTree:
 
     def create(self, name: str, node: TopicNode) -> bool:
         """Make a topic's node; False if there is one already."""
-        stands = self.change(name, lambda before: node if before is None else before)
-        return stands is not None and stands.id == node.id
+        now = self.change(name, lambda before: node if before is None else before)
+        return now is not None and now.id == node.id
 
     def change(
         self, name: str, change: Callable[[TopicNode | None], TopicNode | None]

@@ -26,7 +26,7 @@ from hermes.web import WebThread
 _log = logging.getLogger(__name__)
 
 _LOOK_SECONDS: Final = 0.5
-#: When the broker has gone, nobody waits for a good end: it is cut off after so long.
+#: How long a mirror without its broker has to stop, before it is ended.
 _ORPHAN_SECONDS: Final = 30.0
 
 

@@ -64,7 +64,7 @@ class PartitionRoute(Protocol):
         """
 
     def home(self, count: int) -> int:
-        """The partition, among so many, that hears of ranges without messages."""
+        """The partition, among so many, that records ranges without messages."""
 
 
 class IndexRoute:

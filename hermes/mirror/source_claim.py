@@ -4,7 +4,7 @@
 
 What is fetched becomes stretches, in the order of the partition, each with the entries that go to
 the target. A stretch is settled when the target has all of it on disk and all before it is settled:
-that is where the audit hears of it, and how far offsets may be committed. Nothing is done twice to
+only then the audit counts it, and offsets may be committed up to there. Nothing is done twice to
 be on the safe side: after any failure the claim starts anew from what is acknowledged, and the
 target's own positions say what of it is there already.
 

@@ -149,7 +149,7 @@ class TargetCluster:
         return failed
 
     def send(self, entries: Iterable[TargetAppend]) -> None:
-        """Have entries sent, in this order; their claims hear of the outcomes."""
+        """Have entries sent, in this order; their claims get the outcomes."""
         for entry in entries:
             self._known[entry.target.broker_id].sender.put(entry)
 
@@ -250,7 +250,7 @@ def _consumer(address: _Address, security: ClientSecurity) -> SimpleConsumer:
 
 
 def _with_id(address: _Address, security: ClientSecurity) -> tuple[int, _Address]:
-    """The id of a broker; 0 of one of Kafka 0.7, which doesn't tell."""
+    """The id of a broker; 0 for a Kafka 0.7, which doesn't report it."""
     with _consumer(address, security) as consumer:
         if not consumer.supports(MetadataRequest.TYPE):
             return 0, address

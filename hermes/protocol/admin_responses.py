@@ -11,7 +11,7 @@ from typing import NamedTuple
 from hermes.protocol.error_codes import ErrorCode, error_for
 from hermes.protocol.wire import Buffer, ByteReader, encode_string, frame, pack
 
-#: The most changes that the response to a reload tells.
+#: The most changes in the response to a reload.
 MAX_CHANGES = 1000
 
 #: What a text of a response is cut to; no string of the wire is longer than 32,767 bytes.
@@ -213,7 +213,7 @@ def decode_partitions_response(body: Buffer, *, detail: str = "") -> PartitionDe
         )
         for _ in range(count)
     ]
-    if reader.remaining:  # else it is of a broker that doesn't tell
+    if reader.remaining:  # else it is of a broker that doesn't report it
         partitions = [each._replace(damage=reader.string()) for each in partitions]
     return PartitionDescriptions(partition_count, next_partition, partitions)
 

@@ -183,7 +183,7 @@ def next_good(data: Buffer) -> int | None:
 def resume_after(data: Buffer, position: int, following: int) -> int | None:
     """Where to resume after a bad message that ends, by its size, at `following` within the set.
 
-    None if nothing in the set tells.
+    None if nothing in the set shows it.
     """
     found = find_valid_message(data, position, max_message_bytes=len(data))
     if found == position:  # intact by its CRC, only its contents are damaged
@@ -202,7 +202,7 @@ def resume_beyond(data: Buffer, position: int) -> tuple[bool, int | None]:
     Nearly always it is the tail of a fetch, or a message larger than the fetch.
 
     Returns:
-        (whether its size is certainly wrong; where to resume then, if anything in the set tells).
+        (whether its size is certainly wrong; where to resume then, if that can be seen).
     """
     if data[position + _SIZE_BYTES : position + _SIZE_BYTES + 1] in (b"", b"\0", b"\1"):
         resume = None

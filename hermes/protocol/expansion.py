@@ -1,6 +1,6 @@
 """The contents of a compressed message: the messages of the set that its payload expands to.
 
-Sets may nest, so one small message can stand for a great deal of work. An `Expansion` is the
+Sets may nest, so one small message can mean a great deal of work. An `Expansion` is the
 budget for it: bytes expanded are counted over all levels, and the levels are counted too. A
 compressed message is charged some bytes even if it is empty.
 """

@@ -1,7 +1,7 @@
 """Who is at the other end of a wrong port, by the bytes with which they begin: one table.
 
-A server tells its log which listener the client was looking for; a client tells its caller whose
-port it was given. Nothing here is asked before something is wrong.
+A server logs which listener the client was looking for; a client's error says whose port it was
+given. Nothing here is asked before something is wrong.
 
 Source of the layouts: RFC 9112 and 8446, ZooKeeper's `ConnectRequest`, Kafka's ApiVersions.
 """

@@ -68,7 +68,7 @@ def expand_records(codec: RecordCodec, data: Buffer, budget: Budget) -> Buffer:
 
 
 def _expand_frames(codec: RecordCodec, data: memoryview, budget: Budget) -> bytes:
-    """Expand frames whose size nobody tells reliably.
+    """Expand frames whose size isn't known reliably.
 
     The output is memory that the system reserves but provides only as it is written, so that
     neither a guess nor a second try is needed.

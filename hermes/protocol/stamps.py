@@ -1,6 +1,6 @@
 """The stamp: what a producer that is audited puts before each payload, and how it is taken off.
 
-0.7's messages have no room for headers, so the stamp stands within the payload. A stamped payload:
+0.7's messages have no room for headers, so the stamp is part of the payload. A stamped payload:
 
     position  length  type    what
     0         4       bytes   F5 48 41 55: "HAU" after a byte that no UTF-8 text and no JSON has

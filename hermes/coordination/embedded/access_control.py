@@ -91,7 +91,7 @@ def expand_acl(acl: Iterable[Acl], identities: Collection[AclIdentity]) -> tuple
 
 
 def own_identities(identities: Iterable[AclIdentity]) -> list[AclIdentity]:
-    """What `auth` stands for: the users, by name alone where that was verified."""
+    """What `auth` means: the users, by name alone where that was verified."""
     own = [each for each in identities if each.scheme == "digest"]
     return [each for each in own if is_verified(each)] or own
 

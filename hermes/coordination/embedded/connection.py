@@ -235,7 +235,7 @@ class CoordinationConnection(Protocol):
         self.statistics.received += 1
         self._clients.statistics.received += 1
         if isinstance(item, Word):
-            if self._guard.is_open or item.name == "ruok":  # else it would tell of other clients
+            if self._guard.is_open or item.name == "ruok":  # else it would reveal other clients
                 self._send(word_response(item.name, self._clients.report()).encode())
             self.end()
             return

@@ -116,7 +116,7 @@ def _check_unused(path: Path) -> None:
 
 
 def _newest_zxid(path: Path, zxid: int) -> int:
-    """The newest zxid of the old file, if it still tells one that can be believed."""
+    """The newest zxid of the old file, if that can still be read and is plausible."""
     try:
         with closing(connect(path)) as database:
             (found,) = database.execute("SELECT value FROM counter WHERE name = 'zxid'").fetchone()

@@ -36,7 +36,7 @@ from hermes.errors import RemoteProtocolError
 
 
 class OpCode(IntEnum):
-    """The types of requests that are served; -1 stands for an error in a transaction's results."""
+    """The types of requests that are served; -1 is an error in a transaction's results."""
 
     ERROR = -1
     CREATE = 1

@@ -35,7 +35,7 @@ def encode_connect_response(
     """Answer a connect request with a whole frame.
 
     Args:
-        session: its id and password; None tells the client that the one it asked for is expired.
+        session: its id and password; None says that the one it asked for has expired.
         timeout_ms: the session timeout in force.
         with_read_only: whether the client sent that byte and so expects it back.
     """
