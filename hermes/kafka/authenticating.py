@@ -19,7 +19,7 @@ from hermes.kafka.apis import API_VERSIONS, APIS
 from hermes.kafka.calls import Call
 from hermes.kafka.dispatching import api_versions
 from hermes.kafka.frames import Frame, varint
-from hermes.kafka.reading import KafkaReader
+from hermes.kafka.primitives import KafkaReader
 from hermes.protocol import ErrorCode
 from hermes.protocol.kafka_errors import Code
 from hermes.protocol.wire import Buffer, encode_string

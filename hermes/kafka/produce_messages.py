@@ -23,7 +23,7 @@ from uuid import UUID
 
 from hermes.errors import RemoteProtocolError
 from hermes.kafka.frames import varint
-from hermes.kafka.reading import KafkaReader
+from hermes.kafka.primitives import KafkaReader
 from hermes.protocol.kafka_errors import Code
 from hermes.protocol.wire import Buffer, encode_string
 
