@@ -101,7 +101,6 @@ class HermesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return nested({**begun, **ends, **{each: held[each].earliest for each in entering}})
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """The ends of the partitions when they were last seen, for the query's progress."""
         return nested(self._seen) or None
 
     @plain_errors

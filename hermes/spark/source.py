@@ -54,7 +54,6 @@ class HermesDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The name of the format."""
         return "hermes"
 
     @plain_errors
@@ -119,7 +118,6 @@ class HermesBatchReader(DataSourceReader):
 
     @plain_errors
     def partitions(self) -> Sequence[InputPartition]:
-        """Settle the offsets and share them out to tasks; reads no messages."""
         options = self._options
         with ClusterReader(options.address, options.retries) as cluster:
             partitions = selected_partitions(cluster, options.selection)

@@ -179,7 +179,6 @@ def load(
 
 
 def _new_sink(store: FileStore) -> SinkName:
-    """What a new target is: a Delta table, where that is possible."""
     try:
         import_module("deltalake")
         address, _ = store.delta_table()

@@ -140,5 +140,4 @@ def open_target(
 
 
 def _escaped(url: str) -> str:
-    """An address in which Spark finds no pattern."""
     return re.sub(r"([\\{}\[\]*?])", r"\\\1", url)

@@ -109,8 +109,6 @@ class LoadSource(DataSource):
 
 
 class LoadReader(DataSourceReader):
-    """Reads a plan; a task takes about `task_bytes` of the logs."""
-
     def __init__(self, plan: Plan, task_bytes: int, options: SourceOptions) -> None:
         self._plan = plan
         self._task_bytes = task_bytes
