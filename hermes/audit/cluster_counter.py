@@ -132,7 +132,6 @@ class CountingClaim(Claim):
                 self.published = max(self.published, min(offset, self.fetch_offset))
 
     def skip(self, end: int, epoch: int) -> None:
-        """Go on behind damage."""
         with self.lock:
             if epoch == self.epoch and self.fetch_offset is not None and not self.is_revoked:
                 self._counter.add_damaged(self.topic, self.log, self.fetch_offset, end)

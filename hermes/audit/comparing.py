@@ -93,8 +93,6 @@ class Total:
 
 @dataclass(slots=True)
 class Loss:
-    """A range of a log that a tier couldn't count."""
-
     tier: str
     topic: str
     log: str
@@ -123,7 +121,6 @@ class Report:
 
     @property
     def differences(self) -> list[Window]:
-        """The windows that are short, over or changed."""
         return [each for each in self.windows if each.state in DIFFERENT]
 
     @property

@@ -230,7 +230,6 @@ class TierCounter:
                 self._finish(topic, log)
 
     def add_payloads(self, topic: str, payloads: Sequence[bytes]) -> None:
-        """Count payloads, without a range; see `add_set`."""
         self.add_set(topic, encode_message_set(payloads))
 
     def add_lost(self, topic: str, log: str, start: int, end: int) -> None:

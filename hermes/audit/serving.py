@@ -52,7 +52,6 @@ class LastReport:
 
 
 def mount_audit(web: WebServer, reactor: Any, last: LastReport) -> None:
-    """Serve `/metrics`."""
     web.root.add(
         "metrics",
         _AuditMetrics(last, reactor),

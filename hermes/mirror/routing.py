@@ -199,8 +199,6 @@ def make_route(rule: Partitioning, index: int, source: str) -> PartitionRoute:
 
 
 class _JsonKey:
-    """Finds a field of a JSON object."""
-
     def __init__(self, path: tuple[str, ...]) -> None:
         self._path = path
 

@@ -42,7 +42,6 @@ class TargetSender:
         self._thread.start()
 
     def put(self, entry: TargetAppend) -> None:
-        """Have an entry sent; returns at once."""
         with self._changed:
             self._queue.append(entry)
             self._changed.notify()

@@ -75,7 +75,6 @@ class SoleReader:
             fetcher.wake()
 
     def partitions(self, topic: str) -> set[BrokerPartition]:
-        """The partitions of a topic that were seen so far."""
         return {partition for name, partition in list(self._claims) if name == topic}
 
     def stop(self) -> None:

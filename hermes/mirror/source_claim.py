@@ -269,7 +269,6 @@ class SourceClaim(Claim):
     # -- fetching -------------------------------------------------------------------------------
 
     def wants_bytes(self, share_bytes: int, fetch_bytes: int) -> int:
-        """How much to fetch; 0 for nothing now."""
         if self.is_revoked or self.plan is None or self.is_draining or self.is_ending:
             return 0
         if self._paused_until and time.monotonic() < self._paused_until:

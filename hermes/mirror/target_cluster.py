@@ -192,8 +192,6 @@ class TargetCluster:
 
 
 class _Broker:
-    """The connections to one broker."""
-
     def __init__(
         self, broker_id: int, address: _Address, security: ClientSecurity, problems: Problems
     ) -> None:

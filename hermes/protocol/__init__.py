@@ -7,7 +7,7 @@
     requests, own_requests, admin_requests, mirror_requests, record_requests,
     authentication, cluster_brokers
                             0.7's requests and ours; decoding: bytes to any of them
-    ...responses, error_codes
+    ...responses, error_codes, kafka_errors
                             the responses, and the codes in them
     framing, receiver       a stream of bytes to requests or responses
     protocol_detection      who has the wrong port, by the bytes with which they begin

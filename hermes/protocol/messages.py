@@ -112,10 +112,7 @@ class Message(tuple[bytes, int, int, int]):
 
 
 def encode_message(payload: bytes, *, magic: int = 1, attributes: int = 0) -> bytes:
-    """Encode one message with its length and CRC.
-
-    With codec bits in the attributes, the payload must be a compressed message set.
-    """
+    """Encode one message; with codec bits in the attributes, the payload must be a compressed set."""
     return Message.of(payload, magic=magic, attributes=attributes).encode()
 
 

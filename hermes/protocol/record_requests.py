@@ -25,8 +25,6 @@ _ENTRY: Final = Struct(">hqbi")
 
 
 class ContentFormat(IntEnum):
-    """What fetched bytes are."""
-
     MESSAGES = 0
     RECORD_BATCHES = 1
 

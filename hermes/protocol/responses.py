@@ -247,7 +247,6 @@ def encode_reasons(reasons: Iterable[str]) -> bytes:
 
 
 def join_produced_entries(count: int, parts: Iterable[bytes]) -> bytes:
-    """Make the response to an acknowledged produce of so many encoded entries."""
     return frame(pack(">hh", ErrorCode.NONE, count), *parts)
 
 
