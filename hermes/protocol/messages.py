@@ -112,7 +112,7 @@ class Message(tuple[bytes, int, int, int]):
 
 
 def encode_message(payload: bytes, *, magic: int = 1, attributes: int = 0) -> bytes:
-    """Encode one message; with codec bits in the attributes, the payload must be a compressed set."""
+    """Encode one message; codec bits in the attributes need a compressed set as payload."""
     return Message.of(payload, magic=magic, attributes=attributes).encode()
 
 
