@@ -250,7 +250,7 @@ class BrokerService(Service):
             return succeed(None)
         for listener in self._run.tls_listeners:
             listener.refresh()
-        return self._run.broker.changes.reload_now(cause)
+        return self._run.cluster.changes.reload_now(cause)
 
     def settings_changed(self, config: BrokerConfig) -> None:
         """Use settings that were changed while the broker runs."""

@@ -35,12 +35,14 @@ from hermes.broker.maintenance import Maintenance
 from hermes.broker.periodic import PeriodicTask
 from hermes.broker.shutdown import Patience
 from hermes.cluster.advertising import advertised_listeners
+from hermes.cluster.cluster import Cluster, Following
 from hermes.cluster.neighbours import Neighbours
 from hermes.cluster.shared import Shared, no_file
 from hermes.cluster.topic_registry import TopicRegistry
 from hermes.config import BrokerConfig
 from hermes.coordination.cluster_id import new_cluster_id
 from hermes.coordination.listeners import BrokerListeners
+from hermes.coordination.sessions import Session
 from hermes.errors import ConfigError, StorageError
 from hermes.interfaces import IRetentionPolicy
 from hermes.listening import Address, Listener
@@ -136,6 +138,7 @@ class ServingBroker:
         shared: what the parts of the broker that carry out requests have in common.
         listeners: how clients reach them.
         tls_listeners: the ports that have TLS, whatever they serve.
+        cluster: the brokers and their topics.
         broker: what decides.
         coordination: its part in coordination.
         own: with what it is its own client, where others have to prove who they are; else None.
@@ -234,9 +237,9 @@ class ServingBroker:
                 self.settings,
                 self.coordination.topic_created,
                 self.coordination.topic_deleted,
+                lambda *place: self.cluster.topics.owns(*place),  # noqa: PLW0108 - made below
             )
             self._report_more_partitions(topics)
-            topics.report_declared(map(topics.create_declared, topics.missing()))
             self.shared = Shared(
                 self.settings,
                 self.directory,
@@ -249,9 +252,26 @@ class ServingBroker:
                 read_config=read_config,
                 authorization=self.authorization,
             )
-            self.broker = Broker(self.shared)
-            self.broker.coordination_address = self.coordination.address_for_clients
-            self.broker.mirroring.cluster_id = self._cluster_id()
+            self.listeners = BrokerListeners(())
+            following = (
+                Following(self.new_session, reactor.callFromThread)
+                if self.coordination.is_wanted
+                else None
+            )
+            self.cluster = Cluster(
+                self.shared, lambda: self.listeners, self._cluster_id(), following
+            )
+            self.on_stopping.append(self.cluster.stop)
+            topics.report_declared(map(topics.create_declared, topics.missing()))
+            neighbours = Neighbours(
+                config.broker_id,
+                lambda: self.listeners,
+                self.coordination.listeners_of_brokers if self.coordination.is_wanted else None,
+                reactor.seconds,
+            )
+            self.broker = Broker(
+                self.shared, self.cluster, self.coordination.address_for_clients, neighbours.tell
+            )
             self.connections = Connections(
                 self.broker, self.settings, reactor, PageCache(in_thread), self.authentication
             )
@@ -291,12 +311,6 @@ class ServingBroker:
             ports = (*listeners, *kafka_listeners, *http_listeners, *self.coordination.ports)
             self.tls_listeners = [each for each in ports if each.tls is not None]
             self.listeners = self._advertised()
-            self.broker.tell_brokers = Neighbours(
-                config.broker_id,
-                self.listeners,
-                self.coordination.listeners_of_brokers if self.coordination.is_wanted else None,
-                reactor.seconds,
-            ).tell
             self.coordination.register(self.listeners, topics)
             self._keep_owner()
             undo.pop_all()
@@ -304,8 +318,23 @@ class ServingBroker:
         self._start_tasks()
         self.settings.on_change(self._settings_changed)
         self.settings.on_topic_change(self._topic_changed)
+        self.cluster.start()
         for call in self.on_started:
             call()
+
+    def new_session(self, on_change: Callable[[], None] = lambda: None) -> Session | None:
+        """A session with coordination that has not been started; None while there can't be one."""
+        coordination, config = self.coordination, self.config
+        address = coordination.own_connect_string
+        if address is None or not coordination.is_registered:
+            return None
+        return Session(
+            address,
+            security=coordination.security,
+            session_timeout_seconds=config.zookeeper_session_timeout_ms / 1000,
+            connection_timeout_seconds=config.zookeeper_connection_timeout_ms / 1000,
+            on_change=on_change,
+        )
 
     def _open(
         self,

@@ -4,9 +4,9 @@ Whatever a broker was told of before it went down, it does when it is back: what
 with what stands there, so that no crash between two steps leaves anything undone.
 """
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 from twisted.internet.defer import Deferred
@@ -18,11 +18,11 @@ from hermes.cluster.topic_settings import Changes
 from hermes.cluster.topics import KafkaTopics
 from hermes.config.kinds import FORMAT_0_7, FORMAT_KAFKA
 from hermes.coordination.kafka_topics import TopicNode
-from hermes.errors import CoordinationUnavailableError, HermesError, TopicExistsError
+from hermes.errors import CoordinationUnavailableError, HermesError
 from hermes.limited_log import LimitedLog
 from hermes.logs import ModuleLogger
 from hermes.protocol import AlterTopicRequest
-from hermes.server.clients import UNKNOWN_CLIENT, Client
+from hermes.server.clients import UNKNOWN_CLIENT
 
 _FORMAT: Final = "format"
 _PARTITIONS: Final = "partitions"
@@ -36,10 +36,10 @@ class ClusterPart:
         topics: the topics, which are told what there is.
         changes: changes this broker's topics.
         deletions: deletes this broker's topics.
-        create: creates a topic in the cluster: its name, how many partitions, settings, for whom.
+        follow: makes what keeps up with the cluster's topics, and tells what is seen.
 
     Attributes:
-        cluster: where all this stands; set by `begin`.
+        cluster: that.
     """
 
     _log = ModuleLogger()
@@ -50,26 +50,21 @@ class ClusterPart:
         topics: KafkaTopics,
         changes: Changes,
         deletions: Deletions,
-        create: Callable[[str, int, Mapping[str, str], Client], Awaitable[Any]],
+        follow: Callable[[Callable[[Seen], None]], TopicCluster],
     ) -> None:
         self._shared = shared
         self._registry = shared.topics
         self._topics = topics
         self._changes = changes
         self._deletions = deletions
-        self._create = create
-        self.cluster: TopicCluster
+        self.cluster = follow(self.seen)
         self._known: list[Deferred[None]] = []  # wait until it is known what there is
         self._nodes: Mapping[str, TopicNode] = {}
         self._deleting: dict[UUID, list[Deferred[None]]] = {}  # and who waits for it
         self._shares: Mapping[str, Share] = {}
         self._without_id: set[str] = set()  # `kafka` topics here that have none yet
         self._lines = LimitedLog(self._log, shared.clock.seconds)
-
-    def begin(self, cluster: TopicCluster) -> None:
-        """Tell a cluster what this broker has, now and whenever that changes."""
-        self.cluster = cluster
-        for observed in (self._registry.on_change, self._shared.settings.on_topic_change):
+        for observed in (self._registry.on_change, shared.settings.on_topic_change):
             observed(lambda name: self._tell_shares([name]))
         self._tell_shares(self._registry.names())
 
@@ -129,7 +124,6 @@ class ClusterPart:
     def seen(self, seen: Seen) -> None:
         """What stands in coordination may have changed: do this broker's part of it."""
         before, self._nodes = self._nodes, seen.contents.topics
-        is_first = not self._topics.is_known
         self._topics.use(seen.contents.topics, seen.brokers)
         for topic_id, deleted in seen.contents.deleted.items():
             if self._topics.broker_id in deleted.brokers and topic_id not in self._deleting:
@@ -143,30 +137,10 @@ class ClusterPart:
         for name in before.keys() - self._nodes.keys():
             if not self._registry.exists(name):
                 Deferred.fromCoroutine(self._forget(name))
-        if is_first:
-            Deferred.fromCoroutine(self._create_declared())
         known, self._known = self._known, []
         for each in known:
             if not each.called:
                 each.callback(None)
-
-    async def _create_declared(self) -> None:
-        """Create the topics of Kafka's format that broker.yaml declares; one broker is first."""
-        config = self._shared.config
-        for name in config.topics:
-            settings = config.topic(name)
-            if settings.format == FORMAT_KAFKA and self._topics.get(name) is None:
-                try:
-                    await self._create(name, settings.partitions, {}, UNKNOWN_CLIENT)
-                except TopicExistsError:
-                    pass
-                except HermesError as error:
-                    self._lines.error(
-                        "declared",
-                        "can't create {topic}, which broker.yaml declares: {error}",
-                        topic=name,
-                        error=error,
-                    )
 
     def _share_of(self, name: str) -> Share | None:
         logs = self._registry.partitions(name) if self._registry.exists(name) else []

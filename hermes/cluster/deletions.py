@@ -1,7 +1,5 @@
 """Topics are deleted: hidden at once, then their files, in a thread, then what was set for them."""
 
-from collections.abc import Callable
-
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
@@ -18,15 +16,9 @@ class Deletions:
     Args:
         shared: the broker's logs.
         changes: forgets what was set for them.
-
-    Attributes:
-        delete_elsewhere: deletes a topic that is a cluster's as a whole, for a request; given its
-            name and who asks, it returns None where the topic is this broker's.
     """
 
     def __init__(self, shared: Shared, changes: Changes) -> None:
-        self.delete_elsewhere: Callable[[str, Client], Deferred[None] | None]
-        self.delete_elsewhere = lambda topic, client: None
         self._shared = shared
         self._changes = changes
 

@@ -24,7 +24,7 @@ class Neighbours:
 
     Args:
         broker_id: this broker's id.
-        own: where it listens itself.
+        own: tells where it listens itself.
         read: reads where all registered brokers listen, by id; None where nothing is registered.
         seconds: the reactor's clock.
     """
@@ -34,7 +34,7 @@ class Neighbours:
     def __init__(
         self,
         broker_id: int,
-        own: BrokerListeners,
+        own: Callable[[], BrokerListeners],
         read: "Callable[[], Deferred[dict[int, BrokerListeners]]] | None",
         seconds: Callable[[], float],
     ) -> None:
@@ -56,7 +56,7 @@ class Neighbours:
 
     def _answer(self, asked: ListenerNode) -> bytes:
         found = []
-        for broker_id, listeners in sorted({**self._known, self._broker_id: self._own}.items()):
+        for broker_id, listeners in sorted({**self._known, self._broker_id: self._own()}.items()):
             if (like := listeners.matching(asked)) is not None:
                 found.append(ClusterBroker(broker_id, like.host, like.port))
         return encode_cluster_brokers_response(found)

@@ -22,6 +22,8 @@ from hermes.config.kinds import FORMAT_KAFKA
 from hermes.coordination.kafka_topics import TopicNode
 from hermes.coordination.topic_tree import TopicTree
 from hermes.errors import (
+    CoordinationUnavailableError,
+    HermesError,
     TooManyTopicsError,
     TopicExistsError,
     UnknownTopicError,
@@ -31,7 +33,7 @@ from hermes.limited_log import LimitedLog
 from hermes.logs import ModuleLogger
 from hermes.protocol import AlterTopicRequest, check_kafka_topic_name
 from hermes.quoting import quoted
-from hermes.server.clients import Client
+from hermes.server.clients import UNKNOWN_CLIENT, Client
 
 #: The setting that says what a topic's partitions hold.
 _FORMAT: Final = "format"
@@ -46,20 +48,32 @@ class TopicChanges:
         topics: what there is.
         changes: changes this broker's topics.
         deletions: deletes this broker's topics.
+        part: this broker's part in a cluster; None where there is none.
     """
 
     _log = ModuleLogger()
 
     def __init__(
-        self, shared: Shared, topics: KafkaTopics, changes: Changes, deletions: Deletions
+        self,
+        shared: Shared,
+        topics: KafkaTopics,
+        changes: Changes,
+        deletions: Deletions,
+        part: ClusterPart | None = None,
     ) -> None:
         self._shared = shared
         self._registry = shared.topics
         self._topics = topics
         self._changes = changes
         self._deletions = deletions
-        self._part: ClusterPart | None = None
+        self._part = part
         self._lines = LimitedLog(self._log, shared.clock.seconds)
+        known = self.known()
+        if known is not None:
+            known.addCallbacks(
+                lambda _: Deferred.fromCoroutine(self._create_declared()),
+                lambda failure: failure.trap(CoordinationUnavailableError),
+            )
 
     # -- checks ---------------------------------------------------------------------------------
 
@@ -251,9 +265,23 @@ class TopicChanges:
 
     # -- the cluster ----------------------------------------------------------------------------
 
-    def use_cluster(self, part: ClusterPart) -> None:
-        """Change topics in a cluster from now on, of which this broker does its part."""
-        self._part = part
+    async def _create_declared(self) -> None:
+        """Create the topics of Kafka's format that broker.yaml declares; one broker is first."""
+        config = self._shared.config
+        for name in config.topics:
+            settings = config.topic(name)
+            if settings.format == FORMAT_KAFKA and self._topics.get(name) is None:
+                try:
+                    await self.create(name, settings.partitions, {}, UNKNOWN_CLIENT)
+                except TopicExistsError:
+                    pass
+                except HermesError as error:
+                    self._lines.error(
+                        "declared",
+                        "can't create {topic}, which broker.yaml declares: {error}",
+                        topic=name,
+                        error=error,
+                    )
 
     def known(self) -> "Deferred[None] | None":
         """Fires when it is known what there is; None when it is."""

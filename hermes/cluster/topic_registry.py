@@ -49,11 +49,11 @@ class TopicRegistry:
             that is created, or gets more, so that they can be announced.
         on_deleted: called with the name of each topic that no longer exists, and its UUID if it had
             one.
+        owns: says whether a partition is this broker's; of topics that are numbered through over
+            a cluster, others are other brokers'.
 
     Attributes:
         stopping: set when the broker stops: nothing is created from then on.
-        owns: says whether a partition is this broker's; of topics that are numbered through over
-            a cluster, others are other brokers'.
     """
 
     _log = ModuleLogger()
@@ -64,6 +64,7 @@ class TopicRegistry:
         settings: Settings,
         on_created: Callable[[str, int, str], None] = lambda topic, partitions, log_format: None,
         on_deleted: Callable[[str, UUID | None], None] = lambda topic, topic_id: None,
+        owns: Callable[[str, int], bool] = lambda topic, partition: True,
     ) -> None:
         self._directory = directory
         self._settings = settings
@@ -75,7 +76,7 @@ class TopicRegistry:
         self._deleted_ids: dict[str, UUID | None] = {}  # of those
         self._observers: list[Callable[[str], None]] = []
         self.stopping = False
-        self.owns: Callable[[str, int], bool] = lambda topic, partition: True
+        self._owns = owns
         for topic, partition in directory.logs:
             self._note(topic, partition)
 
@@ -99,7 +100,7 @@ class TopicRegistry:
         """The declared topics that don't exist: of broker.yaml, or created and lost in a crash."""
         config = self._config
         missing = [each for each in {**config.topics, **config.altered} if each not in self._counts]
-        if config.kafka_listen and config.coordination != "none":
+        if config.coordination != "none":
             # Those of Kafka's format are the cluster's.
             return [each for each in missing if config.topic(each).format == FORMAT_0_7]
         return missing
@@ -210,8 +211,8 @@ class TopicRegistry:
         if partition == -1:
             numbers = range(self.partition_count(topic))
             partition = random.choice(numbers)
-            if not self.owns(topic, partition):
-                partition = random.choice([n for n in numbers if self.owns(topic, n)] or numbers)
+            if not self._owns(topic, partition):
+                partition = random.choice([n for n in numbers if self._owns(topic, n)] or numbers)
         log = self._directory.get(topic, partition)
         if log is not None and topic not in self._deleting:
             return log
@@ -294,7 +295,7 @@ class TopicRegistry:
         One that can't be made is made by the first produce to it.
         """
         for number in range(count):
-            if self._directory.get(topic, number) is None and self.owns(topic, number):
+            if self._directory.get(topic, number) is None and self._owns(topic, number):
                 try:
                     self._make(topic, number)
                 except HermesError as error:
@@ -411,7 +412,7 @@ class TopicRegistry:
         self._check_free(topic)
         check_topic_name(topic, self._config.max_topic_name_length)
         self._check_partition(topic, partition)
-        if not self.owns(topic, partition):
+        if not self._owns(topic, partition):
             raise WrongPartitionError(
                 f"partition {partition} of topic {quoted(topic)} is another broker's"
             )

@@ -32,20 +32,13 @@ from hermes.logs import ModuleLogger
 from hermes.plugins import PluginMakers
 from hermes.protocol import (
     AlterTopicRequest,
-    ConfigChange,
-    CreateTopicRequest,
-    ErrorCode,
-    ReloadConfigRequest,
     check_topic_name,
-    code_for,
-    encode_refusal,
-    encode_reload_response,
 )
 from hermes.quoting import quoted
 from hermes.server.checks import retention_policy
 from hermes.server.clients import Client
 from hermes.server.fairness import cooperatively
-from hermes.server.outcomes import DeferredResponse, settled
+from hermes.server.outcomes import settled
 from hermes.storage import TopicEntries
 
 #: How much of what was changed one line shows, in characters.
@@ -63,17 +56,9 @@ class Changes:
 
     Args:
         shared: the broker's logs and settings.
-
-    Attributes:
-        create_elsewhere, alter_elsewhere: take what is asked of topics that are a cluster's as a
-            whole; given the request and who asks, they return None where it is this broker's.
     """
 
     def __init__(self, shared: Shared) -> None:
-        self.create_elsewhere: Callable[[CreateTopicRequest, Client], Deferred[Any] | None]
-        self.create_elsewhere = lambda request, client: None
-        self.alter_elsewhere: Callable[[AlterTopicRequest, Client], Deferred[Any] | None]
-        self.alter_elsewhere = lambda request, client: None
         self._shared = shared
         self._settings = shared.settings
         self._topics = shared.topics
@@ -81,13 +66,6 @@ class Changes:
         self._lines = LimitedLog(ModuleLogger(), shared.clock.seconds, _SHOWN_LENGTH)
 
     # -- topics ---------------------------------------------------------------------------------
-
-    def create(self, request: CreateTopicRequest, client: Client) -> DeferredResponse:
-        """Create a topic."""
-        elsewhere = self.create_elsewhere(request, client)
-        if elsewhere is not None:
-            return _answered(elsewhere)
-        return _answered(self.create_topic(request.topic, dict(request.settings), client))
 
     def create_topic(
         self, topic: str, texts: Mapping[str, str], client: Client
@@ -127,11 +105,6 @@ class Changes:
             count=self._topics.partition_count(topic),
             client=client,
         )
-
-    def alter(self, request: AlterTopicRequest, client: Client) -> DeferredResponse:
-        """Set or reset settings of a topic."""
-        elsewhere = self.alter_elsewhere(request, client)
-        return _answered(self.alter_topic(request, client) if elsewhere is None else elsewhere)
 
     def alter_topic(self, request: AlterTopicRequest, client: Client) -> "Deferred[None]":
         """Set or reset settings of a topic.
@@ -267,15 +240,17 @@ class Changes:
 
     # -- broker.yaml ----------------------------------------------------------------------------
 
-    def reload(self, _: ReloadConfigRequest, client: Client) -> DeferredResponse:
-        """Read broker.yaml again."""
+    def reload(self, cause: str) -> "Deferred[Sequence[SettingChange]]":
+        """Read broker.yaml again.
 
-        async def reload() -> bytes:
-            return encode_reload_response(
-                [ConfigChange(*each) for each in await self._reload(str(client))]
-            )
+        Args:
+            cause: what wants that, for the log.
 
-        return _answered(self._made(lambda: None, reload), lambda response: response)
+        Returns:
+            A Deferred of what has changed, and what can't; it fails with HermesError when it is
+            refused.
+        """
+        return self._made(lambda: None, self._reload, cause)
 
     def reload_now(self, cause: str) -> "Deferred[None]":
         """Read broker.yaml again, and log what comes of it.
@@ -394,21 +369,6 @@ def _is_reset(key: str, request: AlterTopicRequest) -> bool:
     if request.reset is None:  # all that can be: a topic never loses partitions or its format
         return key not in (_PARTITIONS, _FORMAT)
     return key in request.reset
-
-
-def _answered(
-    made: "Deferred[Any]",
-    answer: Callable[[Any], bytes] = lambda _: encode_refusal(ErrorCode.NONE),
-) -> DeferredResponse:
-    """Answer a change with its outcome."""
-
-    def refused(failure: Failure) -> bytes:
-        failure.trap(HermesError)  # type: ignore[no-untyped-call]
-        error = failure.value
-        assert error is not None
-        return encode_refusal(code_for(error), str(error))
-
-    return DeferredResponse(made.addCallbacks(answer, refused))
 
 
 def _logged(failure: Failure) -> None:

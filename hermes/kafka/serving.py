@@ -5,10 +5,8 @@ from typing import Any
 
 from twisted.internet.defer import Deferred, DeferredSemaphore
 
-from hermes.cluster.producer_ids import ProducerIds
+from hermes.cluster.cluster import Cluster
 from hermes.cluster.shared import Shared
-from hermes.cluster.topic_changes import TopicChanges
-from hermes.cluster.topics import KafkaTopics
 from hermes.groups.coordinator import GroupCoordinator
 from hermes.kafka.admission import Admission
 from hermes.kafka.matched_topics import MatchedTopics
@@ -32,17 +30,15 @@ class KafkaServer:
     def __init__(
         self,
         shared: Shared,
-        topics: KafkaTopics,
-        topic_changes: TopicChanges,
-        producer_ids: ProducerIds,
+        cluster: Cluster,
         groups: GroupCoordinator,
     ) -> None:
         self.shared = shared
-        self.topics = topics
-        self.topic_changes = topic_changes
-        self.producer_ids = producer_ids
+        self.topics = cluster.topics
+        self.topic_changes = cluster.topic_changes
+        self.producer_ids = cluster.producer_ids
         self.groups = groups
-        self.matched_topics = MatchedTopics(topics, shared.refusals, self.look_up)
+        self.matched_topics = MatchedTopics(self.topics, shared.refusals, self.look_up)
         self.awaited = AwaitedBatches(shared.clock.seconds)
         self.admission = Admission()
         self.large_produces = Admission()

@@ -21,13 +21,9 @@ requests that are Hermes' own.
 from collections.abc import Callable
 from typing import Any
 
-from twisted.python.failure import Failure
-
-from hermes.cluster.deletions import Deletions
+from hermes.cluster.cluster import Cluster
 from hermes.cluster.shared import Shared
-from hermes.cluster.topic_settings import Changes
 from hermes.coordination.listeners import ListenerNode
-from hermes.errors import HermesError
 from hermes.protocol import (
     AcknowledgedProduceRequest,
     AlterTopicRequest,
@@ -59,7 +55,6 @@ from hermes.protocol import (
     SourcePositionsRequest,
     UnsupportedRequest,
     WaitingFetchRequest,
-    code_for,
     encode_cluster_brokers_response,
     encode_coordination_response,
     encode_error_response,
@@ -74,6 +69,7 @@ from hermes.v0_7.lookups import Lookups
 from hermes.v0_7.mirroring import Mirroring
 from hermes.v0_7.producing import Produces
 from hermes.v0_7.record_produces import RecordProduces
+from hermes.v0_7.topic_requests import TopicRequests
 
 #: Of requests that move messages the type, as `KINDS` has it. A long fetch counts as other.
 _KINDS: dict[type, str] = {
@@ -97,6 +93,12 @@ def _tell_nobody(_: ListenerNode) -> bytes:
 class Broker:
     """Decides what requests do.
 
+    Args:
+        shared: the broker's logs and settings.
+        cluster: what is true of topics.
+        coordination_address: tells where clients find it; see `Coordination.address_for_clients`.
+        tell_brokers: answers who asks for the brokers of the cluster; see `Neighbours.tell`.
+
     Attributes:
         metrics: what was done so far.
         topics: which topics there are.
@@ -108,21 +110,23 @@ class Broker:
         waiting: the fetches that wait for more.
         scheduler: shares the reactor among connections.
         large_responses: those under way.
-        changes: makes changes while the broker runs.
-        deletions: deletes topics.
         mirroring: carries out the requests of mirrors.
-        coordination_address: where clients find it; see `Coordination.address_for_clients`.
-        tell_brokers: answers who asks for the brokers of the cluster; see `Neighbours.tell`.
     """
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(
+        self,
+        shared: Shared,
+        cluster: Cluster,
+        coordination_address: Callable[[], str] = lambda: "",
+        tell_brokers: Callable[[ListenerNode], Outcome] = _tell_nobody,
+    ) -> None:
         self._shared = shared
         self.topics = shared.topics
         self.metrics = shared.metrics
         self.scheduler = shared.scheduler
         self.large_responses = shared.large_responses
-        self.coordination_address: Callable[[], str] = lambda: ""
-        self.tell_brokers: Callable[[ListenerNode], Outcome] = _tell_nobody
+        self._coordination_address = coordination_address
+        self._tell_brokers = tell_brokers
         self.produces = Produces(shared)
         self.record_produces = RecordProduces(shared)
         self._settings_changed()
@@ -131,10 +135,8 @@ class Broker:
         self.waiting = shared.waiting
         self._descriptions = Descriptions(shared)
         lookups = Lookups(shared)
-        self.mirroring = Mirroring(shared, self.produces)
-        self.changes = Changes(shared)
-        self.deletions = Deletions(shared, self.changes)
-        produces, changes = self.produces, self.changes
+        self.mirroring = Mirroring(shared, self.produces, cluster.cluster_id)
+        produces, changes = self.produces, TopicRequests(cluster)
         # What may have to say who asks.
         self._serve_client: dict[type, Callable[[Any, Client], Outcome]] = {
             ProduceRun: self._append_run,
@@ -148,8 +150,8 @@ class Broker:
             CreateTopicRequest: changes.create,
             AlterTopicRequest: changes.alter,
             ReloadConfigRequest: changes.reload,
-            DeleteTopicRequest: self._delete_topic,
-            ClusterBrokersRequest: lambda _, who: self.tell_brokers(who.listener),
+            DeleteTopicRequest: changes.delete,
+            ClusterBrokersRequest: lambda _, who: self._tell_brokers(who.listener),
             FetchRequest: self.fetches.fetch,
             MultiFetchRequest: self.fetches.multifetch,
             WaitingFetchRequest: self.fetches.waiting_fetch,
@@ -214,7 +216,7 @@ class Broker:
         self.append_run(run, client)
 
     def _coordination(self, _: CoordinationRequest) -> bytes:
-        return encode_coordination_response(self.coordination_address())
+        return encode_coordination_response(self._coordination_address())
 
     def _long(self, request: LongRequest, client: Client) -> DeferredResponse:
         """Serve a request of very many entries that appends nothing.
@@ -237,15 +239,3 @@ class Broker:
             lambda: self._shared.in_thread(request.decode).addCallback(serve)
         ).addCallback(response_of)
         return DeferredResponse(served, cancellable=True, request_bytes=len(request.frame))
-
-    def _delete_topic(self, request: DeleteTopicRequest, client: Client) -> Outcome:
-        def refused(failure: Failure) -> bytes:
-            failure.trap(HermesError)  # type: ignore[no-untyped-call]
-            assert failure.value is not None
-            return encode_error_response(code_for(failure.value))
-
-        deleted = self.deletions.delete_elsewhere(request.topic, client)
-        if deleted is None:
-            deleted = self.deletions.delete_topic(request.topic, client)
-        none = encode_error_response(ErrorCode.NONE)
-        return DeferredResponse(deleted.addCallbacks(lambda _: none, refused))

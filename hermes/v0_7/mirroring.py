@@ -65,13 +65,13 @@ class Mirroring:
         cluster_id: gives the UUID of the broker's cluster; empty while it isn't known.
     """
 
-    def __init__(self, shared: Shared, produces: Produces) -> None:
+    def __init__(self, shared: Shared, produces: Produces, cluster_id: Callable[[], str]) -> None:
         self._shared = shared
         self._produces = produces
         self._topics = shared.topics
         self._scheduler = shared.scheduler
         self._beginning = DeferredSemaphore(CONCURRENT_BEGINS)
-        self.cluster_id: Callable[[], str] = lambda: ""
+        self.cluster_id = cluster_id
 
     # -- produce --------------------------------------------------------------------------------
 

@@ -14,9 +14,11 @@ from twisted.logger import LogEvent, eventAsText, globalLogPublisher
 
 from hermes.broker.connection import BrokerConnection, BrokerFactory
 from hermes.broker.connections import Connections
+from hermes.cluster.cluster import Cluster
 from hermes.cluster.shared import Shared
 from hermes.cluster.topic_registry import TopicRegistry
 from hermes.config import parse_broker_config
+from hermes.coordination.listeners import BrokerListeners, ListenerNode
 from hermes.interfaces import IAuthenticator
 from hermes.partition.flush_queue import FlushPolicy
 from hermes.partition.flushing import FlushScheduler
@@ -94,7 +96,10 @@ class BrokerBench:
             lambda: 1_800_000_000_000,
             in_thread,
         )
-        self.broker = Broker(self.shared)
+        node = ListenerNode("0", "kafka.example.org", 19092, False, "none")
+        listeners = BrokerListeners((), (), (node,))
+        self.cluster = Cluster(self.shared, lambda: listeners, lambda: "a-cluster")
+        self.broker = Broker(self.shared, self.cluster)
         pages = HotPages(partial(deferLater, self.clock, 0))
         self.authentication = Authentication(authenticator, self.clock, in_thread)
         self.connections = Connections(

@@ -8,10 +8,6 @@ from broker_bench import OPEN, BrokerBench, answers
 from kio.serial import entity_reader, entity_writer
 from twisted.internet.testing import StringTransport
 
-from hermes.cluster.producer_ids import ProducerIds
-from hermes.cluster.topic_changes import TopicChanges
-from hermes.cluster.topics import KafkaTopics
-from hermes.coordination.listeners import BrokerListeners, ListenerNode
 from hermes.groups.coordinator import GroupCoordinator
 from hermes.groups.local_groups import LocalGroups
 from hermes.groups.offset_file import OffsetFile
@@ -73,12 +69,6 @@ class KafkaBench(BrokerBench):
 
     def __init__(self, directory: Path, **options: Any) -> None:
         super().__init__(directory, **options)
-        node = ListenerNode("0", "kafka.example.org", 19092, False, "none")
-        listeners = BrokerListeners((), (), (node,))
-        topics = KafkaTopics(self.shared, lambda: listeners, lambda: "a-cluster")
-        broker = self.broker
-        topic_changes = TopicChanges(self.shared, topics, broker.changes, broker.deletions)
-        producer_ids = ProducerIds(self.directory.claim_producer_ids, self.shared.in_thread)
         store = OffsetFile(str(directory / FILE_NAME), FileLayer(), lambda what: None)
         groups = GroupCoordinator(
             LocalGroups(
@@ -86,13 +76,13 @@ class KafkaBench(BrokerBench):
                 0,
                 lambda: (0,),
                 lambda: coordinator_settings(self.settings),
-                TopicSizes(topics),
+                TopicSizes(self.cluster.topics),
                 self.clock,
                 self.shared.now_ms,
                 self.shared.in_thread,
             )
         )
-        self.server = KafkaServer(self.shared, topics, topic_changes, producer_ids, groups)
+        self.server = KafkaServer(self.shared, self.cluster, groups)
         self.dispatcher = Dispatcher(self.server)
 
     def connect_kafka(

@@ -18,9 +18,11 @@ from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
 from hermes.broker.maintenance import Maintenance
+from hermes.cluster.cluster import Cluster
 from hermes.cluster.shared import Shared
 from hermes.cluster.topic_registry import TopicRegistry
 from hermes.config import parse_broker_config
+from hermes.coordination.listeners import BrokerListeners
 from hermes.errors import LogOfflineError
 from hermes.partition.flush_queue import FlushPolicy
 from hermes.partition.flushing import RETRY_SECONDS, FlushScheduler
@@ -91,17 +93,17 @@ class Bench:
         )
         self.directory.open(self.now_ms())
         self.flusher = FlushScheduler(self.clock, maybeDeferred, lambda topic: FlushPolicy(1, 1000))
-        self.broker = Broker(
-            Shared(
-                settings,
-                self.directory,
-                TopicRegistry(self.directory, settings),
-                self.flusher,
-                self.clock,
-                self.now_ms,
-                maybeDeferred,
-            )
+        shared = Shared(
+            settings,
+            self.directory,
+            TopicRegistry(self.directory, settings),
+            self.flusher,
+            self.clock,
+            self.now_ms,
+            maybeDeferred,
         )
+        cluster = Cluster(shared, lambda: BrokerListeners(()), lambda: "")
+        self.broker = Broker(shared, cluster)
         self.maintenance = Maintenance(
             self.directory,
             lambda topic: pytest.fail("no retention here"),

@@ -23,7 +23,7 @@ class Registered:
     def __init__(self) -> None:
         self.reads: list[Deferred[Any]] = []
         self.clock = Clock()
-        self.neighbours = Neighbours(3, OWN, self._read, self.clock.seconds)
+        self.neighbours = Neighbours(3, lambda: OWN, self._read, self.clock.seconds)
 
     def _read(self) -> "Deferred[Any]":
         self.reads.append(Deferred())
@@ -47,7 +47,7 @@ def elsewhere(*listeners: ListenerNode) -> BrokerListeners:
 
 
 def test_without_coordination_it_knows_itself() -> None:
-    neighbours = Neighbours(3, OWN, None, Clock().seconds)
+    neighbours = Neighbours(3, lambda: OWN, None, Clock().seconds)
     assert told(neighbours.tell(PLAIN)) == [(3, "here", 9092)]
     assert told(neighbours.tell(SECURE)) == [(3, "here", 9094)]
     assert told(neighbours.tell(SECURE._replace(authentication="tls"))) == []

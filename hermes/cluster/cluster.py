@@ -1,0 +1,177 @@
+"""What is true of brokers and topics, whichever protocol asks: each broker has one.
+
+Without coordination the cluster is this broker. With it, topics of Kafka's format are the
+cluster's: they are created, altered and deleted in coordination, and each broker does its part.
+Topics of 0.7's format are each broker's own; the cluster numbers their partitions through.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from twisted.internet.defer import Deferred, succeed
+
+from hermes.cluster.cluster_part import ClusterPart
+from hermes.cluster.deletions import Deletions
+from hermes.cluster.producer_ids import ProducerIds
+from hermes.cluster.shared import Shared
+from hermes.cluster.topic_changes import TopicChanges
+from hermes.cluster.topic_cluster import TopicCluster
+from hermes.cluster.topic_settings import Changes
+from hermes.cluster.topics import KafkaTopic, KafkaTopics
+from hermes.config.kinds import FORMAT_KAFKA
+from hermes.config.topic import TOPIC_SETTINGS
+from hermes.coordination.listeners import BrokerListeners
+from hermes.coordination.sessions import Session
+from hermes.errors import ConfigError, TopicExistsError
+from hermes.protocol import AlterTopicRequest
+from hermes.quoting import quoted
+from hermes.server.clients import Client
+
+_FORMAT: Final = "format"
+_PARTITIONS: Final = "partitions"
+
+
+class Following(NamedTuple):
+    """How a broker keeps up with coordination.
+
+    Attributes:
+        connect: makes a session that calls what it is given when something may have changed; None
+            while there is no place to connect to. Called in a thread.
+        from_thread: calls a function in the reactor's thread.
+    """
+
+    connect: Callable[[Callable[[], None]], Session | None]
+    from_thread: Callable[[Callable[[], None]], None]
+
+
+class Cluster:
+    """The cluster, as one of its brokers sees it. Lives in the reactor's thread.
+
+    Args:
+        shared: the broker's logs and settings.
+        listeners: tells where this broker listens.
+        cluster_id: tells the cluster's UUID; empty while it isn't known.
+        following: how it keeps up with coordination; None where there is none.
+
+    Attributes:
+        topics: the topics, their partitions by one numbering, and who leads each.
+        changes: changes this broker's topics and settings; `deletions`: deletes its topics.
+        topic_changes: creates, alters, grows and deletes topics of Kafka's format.
+        producer_ids: gives producers their ids.
+        cluster_id: as given.
+    """
+
+    def __init__(
+        self,
+        shared: Shared,
+        listeners: Callable[[], BrokerListeners],
+        cluster_id: Callable[[], str],
+        following: Following | None = None,
+    ) -> None:
+        self.cluster_id = cluster_id
+        self.topics = KafkaTopics(shared, listeners, cluster_id, has_cluster=following is not None)
+        self.changes = Changes(shared)
+        self.deletions = Deletions(shared, self.changes)
+        self._shared = shared
+        self._part: ClusterPart | None = None
+        claim = shared.directory.claim_producer_ids
+        if following is not None:
+            self._part = ClusterPart(
+                shared,
+                self.topics,
+                self.changes,
+                self.deletions,
+                lambda on_seen: TopicCluster(
+                    shared.config.broker_id, *following, shared.in_thread, on_seen
+                ),
+            )
+            claim = partial(claim, elsewhere=self._part.cluster.claim_producer_ids)
+        self.topic_changes = TopicChanges(
+            shared, self.topics, self.changes, self.deletions, self._part
+        )
+        self.producer_ids = ProducerIds(claim, shared.in_thread)
+
+    def start(self) -> None:
+        """Begin to keep up with coordination; doesn't block."""
+        if self._part is not None:
+            self._part.cluster.start()
+
+    def stop(self) -> "Deferred[None]":
+        """End that; fires when the session has ended."""
+        if self._part is None:
+            return succeed(None)
+        self._part.stop()
+        return self._part.cluster.stop()
+
+    # -- what a topic's settings say as broker.yaml would ---------------------------------------
+
+    def create_topic(self, name: str, texts: Mapping[str, str], client: Client) -> "Deferred[Any]":
+        """Create a topic, in the cluster if its format is Kafka's.
+
+        Args:
+            name: its name.
+            texts: its settings, each as broker.yaml would have it.
+            client: who wants it, for the log.
+
+        Returns:
+            A Deferred that fires when it exists; it fails with HermesError when it is refused.
+        """
+        others = dict(texts)
+        form = others.pop(_FORMAT, self._shared.config.topic(name).format).strip("'\"")
+        count = others.pop(_PARTITIONS, "-1")
+        is_number = count.removeprefix("-").isdecimal()  # else this broker refuses it
+        if self._part is None or form != FORMAT_KAFKA or not is_number:
+            return self.changes.create_topic(name, texts, client)
+        return Deferred.fromCoroutine(self._create_once(name, int(count), others, client))
+
+    async def _create_once(
+        self, name: str, count: int, texts: Mapping[str, str], client: Client
+    ) -> None:
+        try:
+            await self.topic_changes.create(name, count, texts, client)
+        except TopicExistsError:
+            found = self.topics.get(name)
+            count = len(found.partitions) if found else 0
+            raise TopicExistsError(
+                f"topic {quoted(name)} exists already, with {count} partitions in the cluster: one "
+                "of Kafka's format is created once, on any of the brokers, for all of them"
+            ) from None
+
+    def alter_topic(self, request: AlterTopicRequest, client: Client) -> "Deferred[Any]":
+        """Set or reset settings of a topic; likewise."""
+        found = self._of_cluster(request.topic)
+        if found is None:
+            return self.changes.alter_topic(request, client)
+        return Deferred.fromCoroutine(self._alter(found, request, client))
+
+    async def _alter(self, topic: KafkaTopic, request: AlterTopicRequest, client: Client) -> None:
+        given = dict(request.settings)
+        now = len(topic.partitions)
+        count = given.pop(_PARTITIONS, str(now))
+        form = given.pop(_FORMAT, FORMAT_KAFKA).strip("'\"")
+        reset = TOPIC_SETTINGS.keys() if request.reset is None else request.reset
+        if not count.isdecimal() or int(count) < now:
+            raise ConfigError(
+                _PARTITIONS, f"topic {quoted(topic.name)} has {now}, and never loses one"
+            )
+        if form != FORMAT_KAFKA:
+            raise ConfigError(
+                _FORMAT, f"topic {quoted(topic.name)} is {FORMAT_KAFKA}, and keeps its format"
+            )
+        if given or reset:
+            await self.topic_changes.alter(topic, given, reset, client)
+        if int(count) > now:
+            await self.topic_changes.grow(topic, int(count), client)
+
+    def delete_topic(self, name: str, client: Client) -> "Deferred[None]":
+        """Delete a topic; likewise."""
+        found = self._of_cluster(name)
+        if found is None:
+            return self.deletions.delete_topic(name, client)
+        return Deferred.fromCoroutine(self.topic_changes.delete(found, client))
+
+    def _of_cluster(self, name: str) -> KafkaTopic | None:
+        """A topic that is the cluster's; None for one of this broker's own, or none at all."""
+        found = None if self._part is None else self.topics.get(name)
+        return found if found is not None and found.format == FORMAT_KAFKA else None
