@@ -15,7 +15,7 @@ from hermes.cli.options import (
     MAX_MESSAGE_OPTION,
     QUIET_OPTION,
     BrokerOption,
-    ConnectionOptions,
+    CommandConnection,
     broker_option,
 )
 from hermes.cli.security_options import connection_options
@@ -72,7 +72,7 @@ def create(
     max_message_bytes: int,
     as_json: bool,
     quiet: bool,
-    connection: ConnectionOptions,
+    connection: CommandConnection,
     log_dir: str,
     repository: str,
 ) -> None:

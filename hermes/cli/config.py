@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from hermes.cli.options import JSON_OPTION, BrokerOption, ConnectionOptions, broker_option
+from hermes.cli.options import JSON_OPTION, BrokerOption, CommandConnection, broker_option
 from hermes.cli.security_options import connection_options
 from hermes.cli.terminal import note, write_json, write_line
 from hermes.config import BrokerConfig, ConnectAs, ListenerConfig, load_broker_config
@@ -65,7 +65,7 @@ def reload(
     broker: BrokerOption | None,
     pid: int | None,
     as_json: bool,
-    connection: ConnectionOptions,
+    connection: CommandConnection,
 ) -> None:
     """Let a running broker read its broker.yaml again, and show what has changed.
 

@@ -16,7 +16,7 @@ from hermes.cli.options import (
     QUIET_OPTION,
     SIZE,
     BrokerOption,
-    ConnectionOptions,
+    CommandConnection,
     broker_option,
     topic_option,
     zookeeper_option,
@@ -128,7 +128,7 @@ def command(
     schema_path: str | None,
     max_fetch_bytes: int,
     max_expanded_bytes: int,
-    connection: ConnectionOptions,
+    connection: CommandConnection,
     **options: Any,
 ) -> None:
     """Write a topic's messages to stdout, one per line, and nothing else there.

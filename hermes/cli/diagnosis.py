@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 from hermes import __version__
-from hermes.cli.options import BrokerOption, ConnectionOptions
+from hermes.cli.options import BrokerOption, CommandConnection
 from hermes.cli.registered_cluster import start_session
 from hermes.cli.security_options import require_known
 from hermes.cli.terminal import format_bytes, format_time_ms
@@ -288,7 +288,7 @@ def _check_ends(config: BrokerConfig) -> Iterator[Diagnosis]:
 
 
 def check_ports(
-    config: BrokerConfig, holder: str | None, connection: ConnectionOptions
+    config: BrokerConfig, holder: str | None, connection: CommandConnection
 ) -> Iterator[Diagnosis]:
     """Check whether a broker's ports are free, or, if it runs, whether it answers there."""
     served = [("listen", each) for each in config.listen]
@@ -319,7 +319,7 @@ def tcp_place(listener: ListenerConfig) -> BrokerOption | None:
 def _check_listener(
     listener: ListenerConfig,
     place: BrokerOption,
-    connection: ConnectionOptions,
+    connection: CommandConnection,
     broker_id: int,
 ) -> Iterator[Diagnosis]:
     """Ask a broker at one of its ports, with credentials only where they are needed."""
@@ -360,7 +360,7 @@ def _check_open(setting: str, place: BrokerOption, timeout: float) -> Diagnosis:
 
 def check_broker(
     place: BrokerOption,
-    connection: ConnectionOptions,
+    connection: CommandConnection,
     broker_id: int | None = None,
 ) -> Iterator[Diagnosis]:
     address = place._replace(host=place.host or "localhost")
@@ -383,7 +383,7 @@ def check_broker(
 
 def check_coordination(
     connect: str,
-    connection: ConnectionOptions,
+    connection: CommandConnection,
     config: BrokerConfig | None,
     holder: str | None,
 ) -> Iterator[Diagnosis]:

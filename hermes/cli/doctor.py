@@ -12,7 +12,7 @@ from hermes.cli.exit_codes import EXIT_FAILURE
 from hermes.cli.options import (
     JSON_OPTION,
     BrokerOption,
-    ConnectionOptions,
+    CommandConnection,
     broker_option,
     zookeeper_option,
 )
@@ -37,7 +37,7 @@ def command(
     broker: BrokerOption | None,
     zookeeper: str | None,
     as_json: bool,
-    connection: ConnectionOptions,
+    connection: CommandConnection,
     path: Path | None,
 ) -> None:
     r"""Look at this machine, and at the broker of BROKER.YAML, and say what is wrong.
@@ -74,7 +74,7 @@ def command(
 def _look(
     broker: BrokerOption | None,
     zookeeper: str | None,
-    connection: ConnectionOptions,
+    connection: CommandConnection,
     path: Path | None,
 ) -> Iterator[Diagnosis]:
     yield from diagnosis.check_installation()

@@ -7,7 +7,7 @@ from hermes.cli.options import (
     JSON_OPTION,
     PARTITION_OPTION,
     BrokerOption,
-    ConnectionOptions,
+    CommandConnection,
     topic_option,
 )
 from hermes.cli.place_options import TIME
@@ -47,7 +47,7 @@ def command(
     time_ms: int | None,
     max_offsets: int,
     as_json: bool,
-    connection: ConnectionOptions,
+    connection: CommandConnection,
 ) -> None:
     """Show the earliest and the latest offset of each partition, or the offsets before a time."""
     with broker.consumer(connection) as consumer:

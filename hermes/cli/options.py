@@ -22,7 +22,7 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 # -- types --------------------------------------------------------------------------------------
 
 
-class ConnectionOptions(NamedTuple):
+class CommandConnection(NamedTuple):
     security: ClientSecurity
     timeout_seconds: float
 
@@ -30,7 +30,7 @@ class ConnectionOptions(NamedTuple):
 class BrokerOption(addresses.BrokerAddress):
     __slots__ = ()
 
-    def consumer(self, connection: ConnectionOptions, **settings: Any) -> SimpleConsumer:
+    def consumer(self, connection: CommandConnection, **settings: Any) -> SimpleConsumer:
         """A consumer of this broker, which the caller closes."""
         return SimpleConsumer(
             self.host,
@@ -40,7 +40,7 @@ class BrokerOption(addresses.BrokerAddress):
             **settings,
         )
 
-    def producer(self, connection: ConnectionOptions) -> SyncProducer:
+    def producer(self, connection: CommandConnection) -> SyncProducer:
         """A synchronous producer to this broker, which the caller closes."""
         return SyncProducer(
             self.host,

@@ -16,7 +16,7 @@ from hermes.cli.options import (
     PARTITION_OPTION,
     SIZE,
     BrokerOption,
-    ConnectionOptions,
+    CommandConnection,
     acks_option,
     any_partition_option,
     compress_option,
@@ -88,7 +88,7 @@ class _Load:
 def produce(
     broker: BrokerOption,
     as_json: bool,
-    connection: ConnectionOptions,
+    connection: CommandConnection,
     **load: Any,
 ) -> None:
     """Send generated messages, one request after another.
@@ -150,7 +150,7 @@ def consume(
     start: PartitionPlace,
     messages: int | None,
     as_json: bool,
-    connection: ConnectionOptions,
+    connection: CommandConnection,
 ) -> None:
     """Read a topic to the end that it has now, and check every message."""
     with broker.consumer(connection) as consumer:

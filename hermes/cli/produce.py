@@ -16,7 +16,7 @@ from hermes.cli.options import (
     BROKER_OPTION,
     QUIET_OPTION,
     BrokerOption,
-    ConnectionOptions,
+    CommandConnection,
     acks_option,
     any_partition_option,
     compress_option,
@@ -100,7 +100,7 @@ def command(
     registry_url: str | None,
     subject: str | None,
     quiet: bool,
-    connection: ConnectionOptions,
+    connection: CommandConnection,
     delivery_seconds: float,
     path: str,
 ) -> None:

@@ -10,7 +10,7 @@ from click.core import ParameterSource
 
 from hermes.cli.options import (
     BrokerOption,
-    ConnectionOptions,
+    CommandConnection,
     broker_option,
     option_type,
     parse_broker,
@@ -32,7 +32,7 @@ class NotRegisteredError(HermesError):
     """Coordination doesn't list the broker that a partition is on."""
 
 
-def start_session(connect: str, connection: ConnectionOptions) -> Session:
+def start_session(connect: str, connection: CommandConnection) -> Session:
     """Connect to ZooKeeper; the caller stops the session. Stderr says when that takes a while.
 
     Args:
@@ -62,7 +62,7 @@ class RegisteredCluster:
         connect: as `zookeeper_connect`.
     """
 
-    def __init__(self, zookeeper: str, connection: ConnectionOptions) -> None:
+    def __init__(self, zookeeper: str, connection: CommandConnection) -> None:
         self.connect = zookeeper
         self.connection = connection
         self._consumers: dict[int, SimpleConsumer] = {}
@@ -163,7 +163,7 @@ def group_options(command: Callable[..., Any]) -> Callable[..., Any]:
                 ) from error
         options.pop("zookeeper")
         options.pop("broker")
-        connection: ConnectionOptions = options.pop("connection")
+        connection: CommandConnection = options.pop("connection")
         groups = KafkaGroups([kafka], connection.timeout_seconds, connection.security)
         click.get_current_context().call_on_close(groups.close)
         return command(*args, cluster=None, kafka=groups, **options)
@@ -221,7 +221,7 @@ def _connected(command: Callable[..., Any]) -> Callable[..., Any]:
         *args: Any,
         zookeeper: str | None,
         broker: BrokerOption | None,
-        connection: ConnectionOptions,
+        connection: CommandConnection,
         **options: Any,
     ) -> Any:
         ctx = click.get_current_context()
@@ -243,7 +243,7 @@ def _connected(command: Callable[..., Any]) -> Callable[..., Any]:
     return connected
 
 
-def coordination_of(broker: BrokerOption, connection: ConnectionOptions) -> str:
+def coordination_of(broker: BrokerOption, connection: CommandConnection) -> str:
     """Ask a broker where its groups are coordinated. Raises HermesError."""
     with broker.consumer(connection) as consumer:
         return consumer.coordination()

@@ -9,7 +9,7 @@ import click
 from twisted.internet.defer import Deferred, maybeDeferred
 
 from hermes.cli.listener_options import url_shown
-from hermes.cli.options import BrokerOption, ConnectionOptions, broker_option, zookeeper_option
+from hermes.cli.options import BrokerOption, CommandConnection, broker_option, zookeeper_option
 from hermes.cli.registered_cluster import start_session
 from hermes.cli.security_options import security_options
 from hermes.cli.site_options import SiteOptions, site_options
@@ -91,7 +91,7 @@ def command(
 def _coordination_of(broker: BrokerOption | None, security: ClientSecurity) -> str:
     """Where a broker is registered; empty if it isn't."""
     assert broker is not None
-    with broker.consumer(ConnectionOptions(security, _TIMEOUT_SECONDS)) as consumer:
+    with broker.consumer(CommandConnection(security, _TIMEOUT_SECONDS)) as consumer:
         settings = {each.name: each.value for each in consumer.describe_settings()}
         return "" if settings["coordination"] == "none" else consumer.coordination()
 
@@ -102,7 +102,7 @@ def _check_coordination(zookeeper: str, security: ClientSecurity) -> None:
     Raises:
         CoordinationUnavailableError: nothing does.
     """
-    start_session(zookeeper, ConnectionOptions(security, _TIMEOUT_SECONDS)).stop()
+    start_session(zookeeper, CommandConnection(security, _TIMEOUT_SECONDS)).stop()
 
 
 def _make_store(

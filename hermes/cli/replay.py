@@ -20,7 +20,7 @@ from hermes.cli.options import (
     SIZE,
     TOPIC,
     BrokerOption,
-    ConnectionOptions,
+    CommandConnection,
     acks_option,
     compress_option,
     option_type,
@@ -127,7 +127,7 @@ def command(
     as_json: bool,
     quiet: bool,
     max_expanded_bytes: int,
-    connection: ConnectionOptions,
+    connection: CommandConnection,
 ) -> None:
     r"""Copy the messages of a topic, or a range of them, into another topic.
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 import click
 from click.core import ParameterSource
 
-from hermes.cli.options import TIMEOUT_OPTION, ConnectionOptions
+from hermes.cli.options import TIMEOUT_OPTION, CommandConnection
 from hermes.errors import ConfigError, NotAuthenticatedError
 from hermes.protocol import BrokerMetadata
 from hermes.security import ClientSecurity
@@ -101,13 +101,13 @@ def security_options(
 
 
 def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options, and --timeout; the command gets a `ConnectionOptions` as `connection`."""
+    """Add the options, and --timeout; the command gets a `CommandConnection` as `connection`."""
 
     @wraps(command)
     def connecting(
         *args: Any, security: ClientSecurity, timeout_seconds: float, **more: Any
     ) -> Any:
-        return command(*args, connection=ConnectionOptions(security, timeout_seconds), **more)
+        return command(*args, connection=CommandConnection(security, timeout_seconds), **more)
 
     return security_options(TIMEOUT_OPTION(connecting))
 

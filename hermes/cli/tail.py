@@ -16,7 +16,7 @@ from hermes.cli.options import (
     QUIET_OPTION,
     TOPICS_ARGUMENT,
     BrokerOption,
-    ConnectionOptions,
+    CommandConnection,
     option_type,
 )
 from hermes.cli.partition_reader import PartitionReader, read_partitions, with_times
@@ -105,7 +105,7 @@ def command(
     broker: BrokerOption,
     topics: tuple[str, ...],
     max_expanded_bytes: int,
-    connection: ConnectionOptions,
+    connection: CommandConnection,
     **options: Any,
 ) -> None:
     r"""Show the last messages of TOPICs and then new ones as they come, each with where it is.

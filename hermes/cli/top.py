@@ -17,7 +17,7 @@ from hermes.cli.exit_codes import EXIT_FAILURE
 from hermes.cli.options import (
     JSON_OPTION,
     BrokerOption,
-    ConnectionOptions,
+    CommandConnection,
     broker_option,
     zookeeper_option,
 )
@@ -87,7 +87,7 @@ def command(
     most_rows: int | None,
     once: bool,
     as_json: bool,
-    connection: ConnectionOptions,
+    connection: CommandConnection,
 ) -> None:
     r"""Show which topics grow how fast, and how far groups are behind, until q or Ctrl-C.
 

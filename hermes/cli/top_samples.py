@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from hermes.cli.options import BrokerOption, ConnectionOptions
+from hermes.cli.options import BrokerOption, CommandConnection
 from hermes.cli.parallel_requests import ParallelRequests
 from hermes.cli.registered_cluster import start_session
 from hermes.client import SimpleConsumer
@@ -100,7 +100,7 @@ class TopSampler:
         self,
         broker: BrokerOption | None,
         zookeeper: str | None,
-        connection: ConnectionOptions,
+        connection: CommandConnection,
         groups: Sequence[str] = (),
         patience_seconds: float = 2.0,
     ) -> None:

@@ -13,7 +13,7 @@ from hermes.cli.options import (
     TOPICS_ARGUMENT,
     YES_OPTION,
     BrokerOption,
-    ConnectionOptions,
+    CommandConnection,
     option_type,
 )
 from hermes.cli.security_options import connection_options
@@ -79,7 +79,7 @@ def command() -> None:
 def create(
     broker: BrokerOption,
     as_json: bool,
-    connection: ConnectionOptions,
+    connection: CommandConnection,
     partitions: int | None,
     settings: tuple[tuple[str, str], ...],
     if_not_exists: bool,
@@ -120,7 +120,7 @@ def create(
 def alter(
     broker: BrokerOption,
     as_json: bool,
-    connection: ConnectionOptions,
+    connection: CommandConnection,
     partitions: int | None,
     settings: tuple[tuple[str, str], ...],
     reset: tuple[str, ...],
@@ -148,7 +148,7 @@ def _given(partitions: int | None, settings: tuple[tuple[str, str], ...]) -> dic
 @BROKER_OPTION
 @JSON_OPTION
 @connection_options
-def list_(broker: BrokerOption, as_json: bool, connection: ConnectionOptions) -> None:
+def list_(broker: BrokerOption, as_json: bool, connection: CommandConnection) -> None:
     """List the topics of a broker.
 
     Of a topic with the format `kafka` a broker of a cluster has some partitions: these are counted,
@@ -175,7 +175,7 @@ def list_(broker: BrokerOption, as_json: bool, connection: ConnectionOptions) ->
 def describe(
     broker: BrokerOption,
     as_json: bool,
-    connection: ConnectionOptions,
+    connection: CommandConnection,
     settings: bool,
     topics: tuple[str, ...],
 ) -> None:
@@ -210,7 +210,7 @@ def describe(
 def delete(
     broker: BrokerOption,
     as_json: bool,
-    connection: ConnectionOptions,
+    connection: CommandConnection,
     yes: bool,
     topics: tuple[str, ...],
 ) -> None:
@@ -250,7 +250,7 @@ def _describe_settings(consumer: SimpleConsumer, as_json: bool, topics: tuple[st
 
 @contextmanager
 def _connected(
-    broker: BrokerOption, connection: ConnectionOptions, purpose: str
+    broker: BrokerOption, connection: CommandConnection, purpose: str
 ) -> Iterator[SimpleConsumer]:
     """A consumer, once its broker supports what the command is for."""
     with broker.consumer(connection) as consumer:

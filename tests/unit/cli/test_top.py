@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hermes.cli import top
-from hermes.cli.options import ConnectionOptions
+from hermes.cli.options import CommandConnection
 from hermes.cli.top_samples import LagSample, TopicSample, TopSampler
 from hermes.client import SimpleConsumer
 from hermes.coordination.layout import broker_path, format_broker
@@ -61,7 +61,7 @@ def test_a_silent_machine_holds_up_no_look() -> None:
         host, port = silent.getsockname()
         assert session.create_ephemeral(broker_path(7), format_broker(host, port, 1)) is None
         sampler = TopSampler(
-            None, broker.zookeeper_connect, ConnectionOptions(PLAIN, 3600), patience_seconds=0.1
+            None, broker.zookeeper_connect, CommandConnection(PLAIN, 3600), patience_seconds=0.1
         )
         with closing(sampler):
             looks = [sampler.take(number, needs_one=number == 0) for number in range(5)]
