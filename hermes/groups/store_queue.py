@@ -34,11 +34,6 @@ class StoreQueue:
         self._tasks: deque[_Task] = deque()
         self._is_busy = False
 
-    @property
-    def waiting(self) -> int:
-        """How many calls have not been begun."""
-        return len(self._tasks)
-
     def write(self, change: Change) -> "Deferred[None]":
         """Store a change; fires once it is on disk, fails with HermesError if it isn't."""
         return self._add(_Task(change=change))

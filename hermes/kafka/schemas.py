@@ -68,40 +68,10 @@ class Schema:
         body = buffer.getvalue()
         return len(body).to_bytes(4) + body
 
-    def parts_of(self, correlation_id: int, entity: Any) -> list[Any]:
-        """Encode a response whose records stay where they are.
-
-        In place of records the entity may have anything that has a length.
-
-        Returns:
-            Bytes, and those records between them. The first part lacks the response's size.
-        """
-        parts = _Parts(self.header(correlation_id))
-        self._write(parts, entity)
-        return parts.done()
-
     def header(self, correlation_id: int) -> bytes:
         """What a response begins with, after its size."""
         header = correlation_id.to_bytes(4, signed=True)
         return header + b"\0" if self._has_response_tags else header
-
-
-class _Parts:
-    """What a writer of `kio` writes to, which keeps apart what isn't bytes."""
-
-    def __init__(self, begun: bytes) -> None:
-        self._parts: list[Any] = []
-        self._bytes = bytearray(begun)
-
-    def write(self, data: Any) -> None:
-        if isinstance(data, bytes):
-            self._bytes += data
-            return
-        self._parts += (bytes(self._bytes), data)
-        self._bytes.clear()
-
-    def done(self) -> list[Any]:
-        return [*self._parts, bytes(self._bytes)]
 
 
 def load_schema(api: Api, version: int) -> Schema:
