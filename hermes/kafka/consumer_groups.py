@@ -47,10 +47,9 @@ async def heartbeat(request: Any, call: Call) -> Any:
             request.group_id, beat, lambda regex: server.matched_topics.find(regex, client)
         )
     except KafkaError as error:
-        text = str(error) if str(error) != error.code.name else None
         return make.ConsumerGroupHeartbeatResponse(
             error_code=error.code,
-            error_message=text,
+            error_message=_text_of(error),
             member_epoch=0,
             heartbeat_interval=timedelta(0),
         )
@@ -69,6 +68,10 @@ async def heartbeat(request: Any, call: Call) -> Any:
         heartbeat_interval=timedelta(milliseconds=response.heartbeat_ms),
         assignment=assignment,
     )
+
+
+def _text_of(error: KafkaError) -> str | None:
+    return str(error) if str(error) != error.code.name else None
 
 
 def _check(request: Any, call: Call) -> None:
@@ -191,7 +194,7 @@ async def _described(name: str, call: Call, has_operations: bool) -> Any:
                 "The group has described topic(s) that the client is not authorized to describe.",
             )
     except KafkaError as error:
-        code, text = error.code, str(error) if str(error) != error.code.name else None
+        code, text = error.code, _text_of(error)
     may_tell = found is not None and has_operations
     return make.DescribedGroup(
         error_code=code,

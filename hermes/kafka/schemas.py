@@ -63,15 +63,12 @@ class Schema:
     def response_to(self, correlation_id: int, entity: Any) -> bytes:
         """Encode a response: its size, its header, and itself."""
         buffer = BytesIO()
-        buffer.write(self.header(correlation_id))
+        buffer.write(correlation_id.to_bytes(4, signed=True))
+        if self._has_response_tags:
+            buffer.write(b"\0")
         self._write(buffer, entity)
         body = buffer.getvalue()
         return len(body).to_bytes(4) + body
-
-    def header(self, correlation_id: int) -> bytes:
-        """What a response begins with, after its size."""
-        header = correlation_id.to_bytes(4, signed=True)
-        return header + b"\0" if self._has_response_tags else header
 
 
 def load_schema(api: Api, version: int) -> Schema:
