@@ -119,7 +119,7 @@ class Coordination:
         return self.connect_string or ""
 
     @property
-    def is_wanted(self) -> bool:
+    def is_enabled(self) -> bool:
         """Whether the broker is to be registered anywhere."""
         return self._config.coordination != "none"
 

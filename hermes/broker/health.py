@@ -46,7 +46,7 @@ def look(run: ServingBroker, available_bytes: int | None = None) -> Iterator[Che
     yield Check("ports", bool(ports) and not run.stopping, f"{ports} open{stopping}")
     recovered = len(run.opened.recovered)
     yield Check("recovery", True, f"done in {run.opening_seconds:.3f} s, {recovered} recovered")
-    if run.coordination.is_wanted:
+    if run.coordination.is_enabled:
         registered = run.coordination.is_registered
         yield Check("coordination", registered, "registered" if registered else "not registered")
     offline = [log for log in run.directory.logs.values() if log.is_offline]

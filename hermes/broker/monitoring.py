@@ -204,7 +204,7 @@ class Monitoring:
         yield "hermes_logs_damaged", len(run.damage.damaged())
         yield "hermes_damage_check_bytes_total", run.damage.read_bytes
         yield "hermes_damage_check_rounds_total", run.damage.rounds
-        if run.coordination.is_wanted:
+        if run.coordination.is_enabled:
             yield "hermes_coordination_registered", int(run.coordination.is_registered)
         if run.config.coordination == "embedded":
             yield "hermes_coordination_embedded_serving", int(run.coordination.is_serving)

@@ -255,7 +255,7 @@ class ServingBroker:
             self.listeners = BrokerListeners(())
             following = (
                 Following(self.new_session, reactor.callFromThread)
-                if self.coordination.is_wanted
+                if self.coordination.is_enabled
                 else None
             )
             self.cluster = Cluster(
@@ -266,7 +266,7 @@ class ServingBroker:
             neighbours = Neighbours(
                 config.broker_id,
                 lambda: self.listeners,
-                self.coordination.listeners_of_brokers if self.coordination.is_wanted else None,
+                self.coordination.listeners_of_brokers if self.coordination.is_enabled else None,
                 reactor.seconds,
             )
             self.broker = Broker(
@@ -356,7 +356,7 @@ class ServingBroker:
         try:
             return advertised_listeners(self.config, self.addresses, http, self.kafka_addresses)
         except ConfigError:
-            if self.coordination.is_wanted:
+            if self.coordination.is_enabled:
                 raise
             return BrokerListeners(())  # nobody is told
 
@@ -378,7 +378,7 @@ class ServingBroker:
 
     def _cluster_id(self) -> Callable[[], str]:
         """What tells the cluster's UUID: of coordination's, or of a single broker's own."""
-        if self.coordination.is_wanted:
+        if self.coordination.is_enabled:
             return lambda: self.coordination.cluster_id
         try:
             kept = self.directory.cluster_id(new_cluster_id)

@@ -2,7 +2,7 @@
 
 topic_registry     the topics of this broker
 topics             the topics of the cluster, numbered through for Kafka's clients
-topic_cluster      the same in coordination, kept up with; cluster_part: this broker's share
+topic_cluster      the same in coordination, kept up with; cluster_part: this broker's part
 topic_changes      creates, alters, grows and deletes topics; placement: where new partitions are
 topic_settings     topics of this broker created and altered, broker.yaml read again
 deletions          topics of this broker deleted

@@ -17,8 +17,8 @@ from hermes.cluster.producer_ids import ProducerIds
 from hermes.cluster.shared import Shared
 from hermes.cluster.topic_changes import TopicChanges
 from hermes.cluster.topic_cluster import TopicCluster
-from hermes.cluster.topic_settings import Changes
-from hermes.cluster.topics import KafkaTopic, KafkaTopics
+from hermes.cluster.topic_settings import SettingChanges
+from hermes.cluster.topics import ClusterTopic, ClusterTopics
 from hermes.config.kinds import FORMAT_KAFKA
 from hermes.config.topic import TOPIC_SETTINGS
 from hermes.coordination.listeners import BrokerListeners
@@ -70,8 +70,10 @@ class Cluster:
         following: Following | None = None,
     ) -> None:
         self.cluster_id = cluster_id
-        self.topics = KafkaTopics(shared, listeners, cluster_id, has_cluster=following is not None)
-        self.changes = Changes(shared)
+        self.topics = ClusterTopics(
+            shared, listeners, cluster_id, has_cluster=following is not None
+        )
+        self.changes = SettingChanges(shared)
         self.deletions = Deletions(shared, self.changes)
         self._shared = shared
         self._part: ClusterPart | None = None
@@ -82,8 +84,8 @@ class Cluster:
                 self.topics,
                 self.changes,
                 self.deletions,
-                lambda on_seen: TopicCluster(
-                    shared.config.broker_id, *following, shared.in_thread, on_seen
+                lambda on_state: TopicCluster(
+                    shared.config.broker_id, *following, shared.in_thread, on_state
                 ),
             )
             claim = partial(claim, elsewhere=self._part.cluster.claim_producer_ids)
@@ -145,7 +147,7 @@ class Cluster:
             return self.changes.alter_topic(request, client)
         return Deferred.fromCoroutine(self._alter(found, request, client))
 
-    async def _alter(self, topic: KafkaTopic, request: AlterTopicRequest, client: Client) -> None:
+    async def _alter(self, topic: ClusterTopic, request: AlterTopicRequest, client: Client) -> None:
         given = dict(request.settings)
         now = len(topic.partitions)
         count = given.pop(_PARTITIONS, str(now))
@@ -171,7 +173,7 @@ class Cluster:
             return self.deletions.delete_topic(name, client)
         return Deferred.fromCoroutine(self.topic_changes.delete(found, client))
 
-    def _of_cluster(self, name: str) -> KafkaTopic | None:
+    def _of_cluster(self, name: str) -> ClusterTopic | None:
         """A topic that is the cluster's; None for one of this broker's own, or none at all."""
         found = None if self._part is None else self.topics.get(name)
         return found if found is not None and found.format == FORMAT_KAFKA else None

@@ -13,9 +13,9 @@ from twisted.internet.defer import Deferred
 
 from hermes.cluster.deletions import Deletions
 from hermes.cluster.shared import Shared
-from hermes.cluster.topic_cluster import Seen, Share, TopicCluster
-from hermes.cluster.topic_settings import Changes
-from hermes.cluster.topics import KafkaTopics
+from hermes.cluster.topic_cluster import ClusterState, LocalPartitions, TopicCluster
+from hermes.cluster.topic_settings import SettingChanges
+from hermes.cluster.topics import ClusterTopics
 from hermes.config.kinds import FORMAT_0_7, FORMAT_KAFKA
 from hermes.coordination.kafka_topics import TopicNode
 from hermes.errors import CoordinationUnavailableError, HermesError
@@ -36,7 +36,7 @@ class ClusterPart:
         topics: the topics, which are told what there is.
         changes: changes this broker's topics.
         deletions: deletes this broker's topics.
-        follow: makes what keeps up with the cluster's topics, and tells what is seen.
+        follow: makes what keeps up with the cluster's topics, and calls back with their state.
 
     Attributes:
         cluster: that.
@@ -47,26 +47,26 @@ class ClusterPart:
     def __init__(
         self,
         shared: Shared,
-        topics: KafkaTopics,
-        changes: Changes,
+        topics: ClusterTopics,
+        changes: SettingChanges,
         deletions: Deletions,
-        follow: Callable[[Callable[[Seen], None]], TopicCluster],
+        follow: Callable[[Callable[[ClusterState], None]], TopicCluster],
     ) -> None:
         self._shared = shared
         self._registry = shared.topics
         self._topics = topics
         self._changes = changes
         self._deletions = deletions
-        self.cluster = follow(self.seen)
+        self.cluster = follow(self.on_state)
         self._known: list[Deferred[None]] = []  # wait until it is known what there is
         self._nodes: Mapping[str, TopicNode] = {}
         self._deleting: dict[UUID, list[Deferred[None]]] = {}  # and who waits for it
-        self._shares: Mapping[str, Share] = {}
+        self._local: Mapping[str, LocalPartitions] = {}
         self._without_id: set[str] = set()  # `kafka` topics here that have none yet
         self._lines = LimitedLog(self._log, shared.clock.seconds)
         for observed in (self._registry.on_change, shared.settings.on_topic_change):
-            observed(lambda name: self._tell_shares([name]))
-        self._tell_shares(self._registry.names())
+            observed(lambda name: self._publish_local([name]))
+        self._publish_local(self._registry.names())
 
     def deletion(self, topic_id: UUID) -> "Deferred[None] | None":
         """Find a deletion of this broker's part that is under way.
@@ -95,41 +95,43 @@ class ClusterPart:
             if not each.called:
                 each.errback(CoordinationUnavailableError("the broker stops"))
 
-    def _tell_shares(self, names: Collection[str]) -> None:
+    def _publish_local(self, names: Collection[str]) -> None:
         """Some of this broker's topics are new, gone, larger, or set otherwise."""
-        shares = dict(self._shares)  # the cluster's thread reads what it was given
+        published = dict(self._local)  # the cluster's thread reads what it was given
         for each in {*names, *self._without_id}:
-            shares.pop(each, None)
+            published.pop(each, None)
             self._without_id.discard(each)
             if self._registry.exists(each):
-                share = self._share(each)
-                if share is None:
+                local = self._local_of(each)
+                if local is None:
                     self._without_id.add(each)
                 else:
-                    shares[each] = share
-        if shares != self._shares:
-            self._shares = shares
-            self.cluster.use_shares(shares)
+                    published[each] = local
+        if published != self._local:
+            self._local = published
+            self.cluster.publish_local(published)
 
-    def _share(self, name: str) -> Share | None:
+    def _local_of(self, name: str) -> LocalPartitions | None:
         """What this broker has of a topic; None for a `kafka` topic without an id."""
         if self._registry.format(name) != FORMAT_KAFKA:
-            return Share(FORMAT_0_7, None, tuple(range(self._registry.partition_count(name))))
+            return LocalPartitions(
+                FORMAT_0_7, None, tuple(range(self._registry.partition_count(name)))
+            )
         logs = self._registry.partitions(name)
         topic_id = next((each.topic_id for each in logs if each.topic_id), None)
         if topic_id is None:
             return None
-        return Share(FORMAT_KAFKA, topic_id, tuple(each.partition for each in logs))
+        return LocalPartitions(FORMAT_KAFKA, topic_id, tuple(each.partition for each in logs))
 
-    def seen(self, seen: Seen) -> None:
+    def on_state(self, state: ClusterState) -> None:
         """What stands in coordination may have changed: do this broker's part of it."""
-        before, self._nodes = self._nodes, seen.contents.topics
-        self._topics.use(seen.contents.topics, seen.brokers)
-        for topic_id, deleted in seen.contents.deleted.items():
+        before, self._nodes = self._nodes, state.contents.topics
+        self._topics.use(state.contents.topics, state.brokers)
+        for topic_id, deleted in state.contents.deleted.items():
             if self._topics.broker_id in deleted.brokers and topic_id not in self._deleting:
                 self._deleting[topic_id] = []
-                share = self._share_of(deleted.name)
-                is_here = share is not None and share.is_of(topic_id, deleted)
+                local = self._any_local(deleted.name)
+                is_here = local is not None and local.is_of(topic_id, deleted)
                 Deferred.fromCoroutine(self._delete_here(deleted.name, topic_id, is_here))
         for name, node in self._nodes.items():
             if node is not before.get(name):
@@ -142,11 +144,13 @@ class ClusterPart:
             if not each.called:
                 each.callback(None)
 
-    def _share_of(self, name: str) -> Share | None:
+    def _any_local(self, name: str) -> LocalPartitions | None:
         logs = self._registry.partitions(name) if self._registry.exists(name) else []
         if not logs:
             return None
-        return Share(logs[0].format.name, logs[0].topic_id, tuple(each.partition for each in logs))
+        return LocalPartitions(
+            logs[0].format.name, logs[0].topic_id, tuple(each.partition for each in logs)
+        )
 
     async def _delete_here(self, name: str, topic_id: UUID, is_here: bool) -> None:
         """Delete this broker's part of a topic, and say so."""

@@ -4,7 +4,7 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from hermes.cluster.shared import Shared
-from hermes.cluster.topic_settings import Changes
+from hermes.cluster.topic_settings import SettingChanges
 from hermes.errors import BrokerError
 from hermes.server.clients import Client
 from hermes.storage import Log
@@ -18,7 +18,7 @@ class Deletions:
         changes: forgets what was set for them.
     """
 
-    def __init__(self, shared: Shared, changes: Changes) -> None:
+    def __init__(self, shared: Shared, changes: SettingChanges) -> None:
         self._shared = shared
         self._changes = changes
 

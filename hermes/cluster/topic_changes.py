@@ -16,8 +16,8 @@ from hermes.cluster.cluster_part import ClusterPart
 from hermes.cluster.deletions import Deletions
 from hermes.cluster.placement import numbered_places, own_places
 from hermes.cluster.shared import Shared
-from hermes.cluster.topic_settings import Changes
-from hermes.cluster.topics import KafkaTopic, KafkaTopics
+from hermes.cluster.topic_settings import SettingChanges
+from hermes.cluster.topics import ClusterTopic, ClusterTopics
 from hermes.config.kinds import FORMAT_KAFKA
 from hermes.coordination.kafka_topics import TopicNode
 from hermes.coordination.topic_tree import TopicTree
@@ -56,8 +56,8 @@ class TopicChanges:
     def __init__(
         self,
         shared: Shared,
-        topics: KafkaTopics,
-        changes: Changes,
+        topics: ClusterTopics,
+        changes: SettingChanges,
         deletions: Deletions,
         part: ClusterPart | None = None,
     ) -> None:
@@ -89,7 +89,7 @@ class TopicChanges:
         self._check_count(count)
         self._changes.check_new_topic(name, self._texts(count, settings))
 
-    def check_grow(self, topic: KafkaTopic, count: int) -> None:
+    def check_grow(self, topic: ClusterTopic, count: int) -> None:
         """Refuse a number of partitions that a topic can't have.
 
         Raises:
@@ -98,7 +98,7 @@ class TopicChanges:
         self._check_count(count)
 
     def check_alter(
-        self, topic: KafkaTopic, given: Mapping[str, str], reset: Collection[str]
+        self, topic: ClusterTopic, given: Mapping[str, str], reset: Collection[str]
     ) -> None:
         """Refuse settings that a topic can't have.
 
@@ -126,7 +126,7 @@ class TopicChanges:
         settings: Mapping[str, str],
         client: Client,
         brokers: Sequence[int] | None = None,
-    ) -> KafkaTopic:
+    ) -> ClusterTopic:
         """Create a topic with Kafka's format.
 
         Args:
@@ -161,7 +161,7 @@ class TopicChanges:
 
     async def grow(
         self,
-        topic: KafkaTopic,
+        topic: ClusterTopic,
         count: int,
         client: Client,
         brokers: Sequence[int] | None = None,
@@ -206,7 +206,7 @@ class TopicChanges:
 
     async def alter(
         self,
-        topic: KafkaTopic,
+        topic: ClusterTopic,
         given: Mapping[str, str],
         reset: Collection[str],
         client: Client,
@@ -236,7 +236,7 @@ class TopicChanges:
         await self._part.cluster.do(lambda tree: tree.change(topic.name, change))
         await self._part.do(topic.name)
 
-    async def delete(self, topic: KafkaTopic, client: Client) -> None:
+    async def delete(self, topic: ClusterTopic, client: Client) -> None:
         """Delete a topic with all its partitions.
 
         Raises:
@@ -257,7 +257,7 @@ class TopicChanges:
             await gone
         self._lines.info("deleted", "deleted topic {topic} for {client}", topic=name, client=client)
 
-    def _found(self, name: str) -> KafkaTopic:
+    def _found(self, name: str) -> ClusterTopic:
         found = self._topics.get(name)
         if found is None:  # deleted in this very moment
             raise UnknownTopicError(f"there is no topic {quoted(name)}")

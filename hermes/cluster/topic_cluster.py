@@ -34,7 +34,7 @@ _RETRY_SECONDS: Final = 1.0
 _BEGIN_SECONDS: Final = 0.02
 
 
-class Share(NamedTuple):
+class LocalPartitions(NamedTuple):
     """What this broker has of a topic.
 
     Attributes:
@@ -52,7 +52,7 @@ class Share(NamedTuple):
         return self.format == topic.format and (self.id is None or self.id == topic_id)
 
 
-class Seen(NamedTuple):
+class ClusterState(NamedTuple):
     """What stands in coordination.
 
     Attributes:
@@ -73,7 +73,7 @@ class TopicCluster:
             while there is no place to connect to. Called in the thread.
         from_thread: calls a function in the reactor's thread.
         in_thread: calls a function in a worker thread and returns its Deferred.
-        on_seen: told what stands there, whenever that may have changed.
+        on_state: called with the state whenever it may have changed.
     """
 
     def __init__(
@@ -82,23 +82,23 @@ class TopicCluster:
         connect: Callable[[Callable[[], None]], Session | None],
         from_thread: Callable[[Callable[[], None]], None],
         in_thread: "Callable[..., Deferred[Any]]",
-        on_seen: Callable[[Seen], None],
+        on_state: Callable[[ClusterState], None],
     ) -> None:
         self._broker_id = broker_id
         self._connect = connect
         self._from_thread = from_thread
         self._in_thread = in_thread
-        self._on_seen = on_seen
-        self._shares: Mapping[str, Share] = {}
+        self._on_state = on_state
+        self._local: Mapping[str, LocalPartitions] = {}
         self._asked = 0
         self._waiting: list[tuple[int, Deferred[None]]] = []
         self._wake = threading.Event()
         self._stopping = False
         self._session: Session | None = None
         self._tree: TopicTree | None = None
-        self._seen: Seen | None = None
-        # Which share is in which node, so that a change costs what it is about, not all topics.
-        self._settled: dict[str, tuple[Share, TopicNode | None]] = {}
+        self._state: ClusterState | None = None
+        # Which partitions are in which node: a change costs what it is about, not all topics.
+        self._settled: dict[str, tuple[LocalPartitions, TopicNode | None]] = {}
         self._thread = threading.Thread(target=self._run, name="hermes-kafka-topics", daemon=True)
 
     def start(self) -> None:
@@ -126,9 +126,9 @@ class TopicCluster:
 
     # -- in the reactor's thread ----------------------------------------------------------------
 
-    def use_shares(self, shares: Mapping[str, Share]) -> None:
-        """Have this broker's part of topics be as given; a mapping that isn't changed any more."""
-        self._shares = shares
+    def publish_local(self, local: Mapping[str, LocalPartitions]) -> None:
+        """Publish this broker's partitions, by topic; the mapping must not change any more."""
+        self._local = local
         self._wake.set()
 
     async def do(self, change: Callable[[TopicTree], Any]) -> Any:
@@ -174,12 +174,12 @@ class TopicCluster:
             raise _unreachable()
         return tree.claim_producer_ids(count, at_least)
 
-    def _tell(self, seen: Seen | None, asked: int) -> None:
+    def _tell(self, state: ClusterState | None, asked: int) -> None:
         """In the reactor's thread: something was read."""
         if self._stopping:
             return
-        if seen is not None:
-            self._on_seen(seen)
+        if state is not None:
+            self._on_state(state)
         done = [each for number, each in self._waiting if number <= asked]
         self._waiting = [each for each in self._waiting if each[0] > asked]
         for refreshed in done:
@@ -216,13 +216,13 @@ class TopicCluster:
             self._wake.wait(_RETRY_SECONDS if problem else None)
 
     def _look(self, tree: TopicTree, asked: int) -> None:
-        contents = tree.read(None if self._seen is None else self._seen.contents)
+        contents = tree.read(None if self._state is None else self._state.contents)
         if self._register(tree, contents):
             contents = tree.read(contents)
-        seen = Seen(contents, self._read_brokers())
-        is_new = seen != self._seen
-        self._seen = seen
-        self._from_thread(partial(self._tell, seen if is_new else None, asked))
+        state = ClusterState(contents, self._read_brokers())
+        is_new = state != self._state
+        self._state = state
+        self._from_thread(partial(self._tell, state if is_new else None, asked))
 
     def _connected(self) -> TopicTree | None:
         if self._session is None:
@@ -250,44 +250,44 @@ class TopicCluster:
 
     def _register(self, tree: TopicTree, contents: TreeContents) -> bool:
         """Say what this broker has and hasn't got; whether there was anything to say."""
-        shares, has_changed = self._shares, False
+        published, has_changed = self._local, False
         settled, self._settled = self._settled, {}
-        for name, share in shares.items():
+        for name, local in published.items():
             node = contents.topics.get(name)
             before = settled.get(name)
-            if before is not None and before[0] is share and before[1] is node:
+            if before is not None and before[0] is local and before[1] is node:
                 self._settled[name] = before
                 continue
-            if self._stopping or not fits_in_a_path(name) or self._is_doomed(name, share, contents):
+            if self._stopping or not fits_in_a_path(name) or self._is_doomed(name, local, contents):
                 continue
-            if self._with(share, node) is node:
-                self._settled[name] = (share, node)
+            if self._with(local, node) is node:
+                self._settled[name] = (local, node)
             else:
-                tree.change(name, partial(self._with, share))
+                tree.change(name, partial(self._with, local))
                 has_changed = True
         for name, node in contents.topics.items():
-            is_gone = node.format == "0.7" and name not in shares
+            is_gone = node.format == "0.7" and name not in published
             if is_gone and self._broker_id in node.brokers - node.gone and not self._stopping:
                 tree.change(name, self._without)
                 tree.delete(name, lambda node: node.gone >= node.brokers)
                 has_changed = True
         return has_changed
 
-    def _is_doomed(self, name: str, share: Share, contents: TreeContents) -> bool:
+    def _is_doomed(self, name: str, local: LocalPartitions, contents: TreeContents) -> bool:
         """Whether the topic was deleted, and its files here are about to be."""
         return any(
             deleted.name == name
             and self._broker_id in deleted.brokers
-            and share.is_of(topic_id, deleted)
+            and local.is_of(topic_id, deleted)
             for topic_id, deleted in contents.deleted.items()
         )
 
-    def _with(self, share: Share, node: TopicNode | None) -> TopicNode | None:
-        """What stands of a topic with this broker's share; another topic of its name stays."""
-        if node is not None and not share.is_of(node.id, node):
+    def _with(self, local: LocalPartitions, node: TopicNode | None) -> TopicNode | None:
+        """What stands of a topic with this broker's partitions; another topic of its name stays."""
+        if node is not None and not local.is_of(node.id, node):
             return node
-        made = TopicNode(share.id or uuid4(), share.format, ())
-        return with_broker_partitions(node, made, self._broker_id, share.partitions)
+        made = TopicNode(local.id or uuid4(), local.format, ())
+        return with_broker_partitions(node, made, self._broker_id, local.partitions)
 
     def _without(self, node: TopicNode | None) -> TopicNode | None:
         if node is None or node.format != "0.7" or self._broker_id in node.gone:

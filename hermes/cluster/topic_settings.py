@@ -51,7 +51,7 @@ _PARTITIONS = "partitions"
 _FORMAT = "format"
 
 
-class Changes:
+class SettingChanges:
     """Makes changes. Lives in the reactor's thread.
 
     Args:

@@ -1,7 +1,7 @@
 """The topics as Kafka's clients see them: a UUID each, and partitions numbered through.
 
 A partition of Hermes is a broker's own; Kafka's clients know one number for all brokers. A
-`KafkaTopic` is the mapping between the two: what stands at Kafka's number is a broker and its
+`ClusterTopic` is the mapping between the two: what stands at Kafka's number is a broker and its
 partition. It only ever grows, so that a key keeps its place.
 """
 
@@ -33,7 +33,7 @@ from hermes.storage import Log
 _NAMES: Final = UUID("0d1f86bc-53a4-5d0c-8a35-3fd1a0b5f5d7")
 
 
-class KafkaTopic(NamedTuple):
+class ClusterTopic(NamedTuple):
     """One topic.
 
     Attributes:
@@ -52,7 +52,7 @@ class KafkaTopic(NamedTuple):
     keeps_id: bool = True
 
 
-class KafkaBroker(NamedTuple):
+class LiveBroker(NamedTuple):
     """One broker, as the clients of one listener reach it.
 
     Attributes:
@@ -66,7 +66,7 @@ class KafkaBroker(NamedTuple):
     port: int
 
 
-class KafkaTopics:
+class ClusterTopics:
     """Knows the topics. Lives in the reactor's thread.
 
     Without coordination they are this broker's own. With it they are what stands there, which
@@ -100,8 +100,8 @@ class KafkaTopics:
         self._broker_id = shared.config.broker_id
         self._listeners = listeners
         self._cluster_id = cluster_id
-        self._topics: dict[str, KafkaTopic] = {}
-        self._by_id: dict[UUID, KafkaTopic] = {}
+        self._topics: dict[str, ClusterTopic] = {}
+        self._by_id: dict[UUID, ClusterTopic] = {}
         self._brokers: Mapping[int, BrokerListeners] = {}
         self._nodes: Mapping[str, TopicNode] = {}
         self.revision = 0
@@ -136,7 +136,7 @@ class KafkaTopics:
         """The brokers that live and serve Kafka's clients, ascending."""
         return sorted(self.live)
 
-    def brokers(self, asked: ListenerNode) -> list[KafkaBroker]:
+    def brokers(self, asked: ListenerNode) -> list[LiveBroker]:
         """List the brokers that live, by their ids, as clients of a listener reach them."""
         found = []
         for broker_id, listeners in sorted(
@@ -144,7 +144,7 @@ class KafkaTopics:
         ):
             like = listeners.matching_kafka(asked)
             if like is not None:
-                found.append(KafkaBroker(broker_id, like.host, like.port))
+                found.append(LiveBroker(broker_id, like.host, like.port))
         return found
 
     def listeners(self) -> Sequence[ListenerNode]:
@@ -155,11 +155,11 @@ class KafkaTopics:
         """List the topics, sorted."""
         return sorted(self._topics)
 
-    def get(self, name: str) -> KafkaTopic | None:
+    def get(self, name: str) -> ClusterTopic | None:
         """Find a topic by its name."""
         return self._topics.get(name)
 
-    def by_id(self, topic_id: UUID) -> KafkaTopic | None:
+    def by_id(self, topic_id: UUID) -> ClusterTopic | None:
         """Find a topic by its UUID."""
         return self._by_id.get(topic_id)
 
@@ -211,7 +211,7 @@ class KafkaTopics:
         """Find a partition by Kafka's number; raises what `log` raises."""
         return self._shared.partitions.of(self.log(topic, number))
 
-    def _make(self, topic: KafkaTopic, partition: int) -> Log:
+    def _make(self, topic: ClusterTopic, partition: int) -> Log:
         if topic.format == FORMAT_KAFKA:
             return self._registry.create_numbered(topic.name, partition, topic.id)
         return self._registry.for_produce(topic.name, partition)
@@ -278,7 +278,7 @@ class KafkaTopics:
         for name, node in nodes.items():
             if used.get(name) is node:
                 continue
-            found = KafkaTopic(name, node.id, node.format, node.partitions)
+            found = ClusterTopic(name, node.id, node.format, node.partitions)
             before = self._topics.get(name)
             if before != found:
                 self._know(found)
@@ -300,7 +300,7 @@ class KafkaTopics:
             return False
         return self.is_known and (found is None or found.id != topic_id)
 
-    def _know(self, topic: KafkaTopic) -> None:
+    def _know(self, topic: ClusterTopic) -> None:
         self._forget(topic.name)
         self._topics[topic.name] = self._by_id[topic.id] = topic
         self.revision += 1
@@ -320,7 +320,7 @@ class KafkaTopics:
             kept = self._kept_id(name)
             topic_id = kept or uuid5(_NAMES, f"{self._cluster_id()}/{name}")
             log_format = self._registry.format(name)
-            self._know(KafkaTopic(name, topic_id, log_format, places, kept is not None))
+            self._know(ClusterTopic(name, topic_id, log_format, places, kept is not None))
         else:
             self._tell_gone(name)
 

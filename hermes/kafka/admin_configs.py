@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from enum import IntEnum
 from typing import Any, Final
 
-from hermes.cluster.topics import KafkaTopic
+from hermes.cluster.topics import ClusterTopic
 from hermes.config import BrokerConfig
 from hermes.errors import ConfigError, HermesError
 from hermes.kafka.broker_configs import broker_configs
@@ -150,7 +150,7 @@ async def alter_configs(request: Any, call: Call) -> Any:
 
 
 def _incremental(
-    asked: Any, topic: KafkaTopic, config: BrokerConfig
+    asked: Any, topic: ClusterTopic, config: BrokerConfig
 ) -> tuple[dict[str, str], set[str]]:
     """What to set and what to reset, under our names."""
     given: dict[str, str] = {}
@@ -199,7 +199,7 @@ def _replacing(asked: Any, *_: object) -> tuple[dict[str, str], set[str]]:
 async def _altered(
     request: Any,
     call: Call,
-    changes_of: Callable[[Any, KafkaTopic, BrokerConfig], tuple[dict[str, str], set[str]]],
+    changes_of: Callable[[Any, ClusterTopic, BrokerConfig], tuple[dict[str, str], set[str]]],
 ) -> tuple[Any, ...]:
     """Change what a request names, one after the other; the entries of the response."""
     call.is_large = len(request.resources) > LARGE_ENTRIES
@@ -230,7 +230,7 @@ async def _altered(
     return tuple(results)
 
 
-def _to_alter(asked: Any, call: Call) -> KafkaTopic:
+def _to_alter(asked: Any, call: Call) -> ClusterTopic:
     """Find the topic whose settings are to be changed.
 
     Raises:

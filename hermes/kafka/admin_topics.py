@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 from uuid import UUID
 
-from hermes.cluster.topics import KafkaTopic
+from hermes.cluster.topics import ClusterTopic
 from hermes.errors import HermesError
 from hermes.kafka.calls import LARGE_ENTRIES, Call
 from hermes.kafka.topic_configs import topic_configs, topic_setting
@@ -208,7 +208,7 @@ async def delete_topics(request: Any, call: Call) -> Any:
     return make.DeleteTopicsResponse(responses=tuple(results))
 
 
-def _to_delete(name: str | None, topic_id: UUID | None, call: Call) -> KafkaTopic:
+def _to_delete(name: str | None, topic_id: UUID | None, call: Call) -> ClusterTopic:
     """Find a topic that the client may delete.
 
     Raises:

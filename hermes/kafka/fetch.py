@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from hermes.cluster.shared import Shared
-from hermes.cluster.topics import KafkaTopic
+from hermes.cluster.topics import ClusterTopic
 from hermes.errors import HermesError
 from hermes.kafka.calls import Call, KafkaSend
 from hermes.kafka.epochs import check_epoch
@@ -121,7 +121,7 @@ async def _wait_of(
 
     def fetch_of(each: _Wanted) -> FetchRequest | None:
         topic = topics[each.topic]
-        if not isinstance(topic, KafkaTopic):
+        if not isinstance(topic, ClusterTopic):
             return None
         log = call.server.topics.log(topic.name, each.number)
         return FetchRequest(log.topic, log.partition, each.offset, each.max_bytes)
@@ -155,7 +155,9 @@ def _wanted(request: Any, version: int) -> list[_Wanted]:
     ]
 
 
-def _topics_of(call: Call, wanted: Iterable[_Wanted]) -> dict[str | UUID, KafkaTopic | KafkaError]:
+def _topics_of(
+    call: Call, wanted: Iterable[_Wanted]
+) -> dict[str | UUID, ClusterTopic | KafkaError]:
     """The topics as they are now; an error for one that isn't there, or not for this client."""
     return {
         topic: _topic_by_id(call, topic) if isinstance(topic, UUID) else _topic(call, topic)
@@ -163,13 +165,13 @@ def _topics_of(call: Call, wanted: Iterable[_Wanted]) -> dict[str | UUID, KafkaT
     }
 
 
-def _topic(call: Call, name: str) -> KafkaTopic | KafkaError:
+def _topic(call: Call, name: str) -> ClusterTopic | KafkaError:
     if not call.permits_topic(Operation.CONSUME, name):
         return KafkaError(Code.TOPIC_AUTHORIZATION_FAILED)
     return call.server.topics.get(name) or KafkaError(Code.UNKNOWN_TOPIC_OR_PARTITION)
 
 
-def _topic_by_id(call: Call, topic_id: UUID) -> KafkaTopic | KafkaError:
+def _topic_by_id(call: Call, topic_id: UUID) -> ClusterTopic | KafkaError:
     found = call.server.topics.by_id(topic_id)
     if found is None:
         return KafkaError(Code.UNKNOWN_TOPIC_ID)
@@ -197,7 +199,7 @@ async def _read_all(call: Call, wanted: Sequence[_Wanted], max_bytes: int) -> li
     def cold(place: int) -> LogRead:
         each = wanted[place]
         topic = topics[each.topic]
-        assert isinstance(topic, KafkaTopic)
+        assert isinstance(topic, ClusterTopic)
         log = call.server.topics.log(topic.name, each.number)
         return LogRead(log, each.offset, each.max_bytes, True)
 
@@ -230,7 +232,7 @@ async def _made(
 def _read(
     call: Call,
     wanted: _Wanted,
-    topic: KafkaTopic | KafkaError,
+    topic: ClusterTopic | KafkaError,
     max_bytes: int,
     is_first: bool,
     resident: bool,
@@ -242,7 +244,7 @@ def _read(
     """
     shared = call.server.shared
     try:
-        if not isinstance(topic, KafkaTopic):
+        if not isinstance(topic, ClusterTopic):
             raise topic.with_traceback(None)  # else it would keep a frame for each partition
         partition = call.server.topics.partition(topic.name, wanted.number)
         log = partition.log

@@ -6,7 +6,7 @@ from typing import Final
 from uuid import UUID
 
 from hermes.broker.serving import ServingBroker
-from hermes.cluster.topics import KafkaTopics
+from hermes.cluster.topics import ClusterTopics
 from hermes.coordination.sessions import Session
 from hermes.errors import CoordinationUnavailableError
 from hermes.groups.consumer_values import ConsumerSettings, TopicSize
@@ -28,7 +28,7 @@ _log = ModuleLogger()
 
 
 def mount_groups(
-    run: ServingBroker, topics: KafkaTopics, connect: Callable[[], Session | None]
+    run: ServingBroker, topics: ClusterTopics, connect: Callable[[], Session | None]
 ) -> GroupCoordinator:
     """Make the coordinator of a broker whose ports are about to open.
 
@@ -55,7 +55,7 @@ def mount_groups(
     run.on_started.append(groups.begin)
     run.on_stopping.append(groups.stop)
     run.more_series.append(lambda: series(groups.local))
-    if not run.coordination.is_wanted:  # else it is read there
+    if not run.coordination.is_enabled:  # else it is read there
         run.group_offsets.append(lambda: _offsets(groups.local))
     return groups
 
@@ -63,7 +63,7 @@ def mount_groups(
 class TopicSizes:
     """The topics, as consumer groups see them; see `TopicLookup`."""
 
-    def __init__(self, topics: KafkaTopics) -> None:
+    def __init__(self, topics: ClusterTopics) -> None:
         self._topics = topics
 
     @property
@@ -79,7 +79,7 @@ class TopicSizes:
 
 
 def _store(run: ServingBroker, connect: Callable[[], Session | None]) -> GroupStore:
-    if run.coordination.is_wanted:
+    if run.coordination.is_enabled:
 
         def open_session() -> Session:
             session = connect()

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from twisted.internet.defer import Deferred
 
-from hermes.cluster.topics import KafkaTopics
+from hermes.cluster.topics import ClusterTopics
 from hermes.protocol.kafka_errors import Code, KafkaError
 from hermes.regex import JavaPattern, RegexTooCostlyError
 from hermes.security import Operation
@@ -30,7 +30,7 @@ class MatchedTopics:
     """
 
     def __init__(
-        self, topics: KafkaTopics, refusals: Refusals, look_up: "Callable[..., Deferred[Any]]"
+        self, topics: ClusterTopics, refusals: Refusals, look_up: "Callable[..., Deferred[Any]]"
     ) -> None:
         self._topics = topics
         self._refusals = refusals

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
-from hermes.cluster.topics import KafkaTopic
+from hermes.cluster.topics import ClusterTopic
 from hermes.coordination.layout import BrokerPartition
 from hermes.errors import HermesError
 from hermes.kafka.admin_cluster import cluster_operations
@@ -54,7 +54,7 @@ async def metadata(request: Any, call: Call) -> Any:
             found.append(await _find(each, call, creates and not call.is_moot))
             await call.after_entry(number)
     has_operations = getattr(request, "include_topic_authorized_operations", False)
-    count = sum(len(each.partitions) for each in found if isinstance(each, KafkaTopic))
+    count = sum(len(each.partitions) for each in found if isinstance(each, ClusterTopic))
     call.is_large = len(found) + count > LARGE_ENTRIES
     described = await settled(
         cooperatively(call.server.shared.scheduler, found, partial(_describe, call, has_operations))
@@ -74,7 +74,7 @@ async def metadata(request: Any, call: Call) -> Any:
     )
 
 
-async def _find(asked: Any, call: Call, creates: bool) -> "KafkaTopic | tuple[Code, Any, Any]":
+async def _find(asked: Any, call: Call, creates: bool) -> "ClusterTopic | tuple[Code, Any, Any]":
     """Find or create a topic of a request; else (error, its name, its UUID)."""
     name, topic_id = asked.name, getattr(asked, "topic_id", None)
     topics = call.server.topics
@@ -104,10 +104,10 @@ async def _find(asked: Any, call: Call, creates: bool) -> "KafkaTopic | tuple[Co
 
 
 def _describe(
-    call: Call, has_operations: bool, found: "KafkaTopic | tuple[Code, str | None, UUID | None]"
+    call: Call, has_operations: bool, found: "ClusterTopic | tuple[Code, str | None, UUID | None]"
 ) -> Any:
     make = call.make
-    if not isinstance(found, KafkaTopic):
+    if not isinstance(found, ClusterTopic):
         code, name, topic_id = found
         return make.MetadataResponseTopic(
             error_code=code,

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
-from hermes.cluster.topics import KafkaTopic
+from hermes.cluster.topics import ClusterTopic
 from hermes.errors import (
     HermesError,
     InvalidBatchError,
@@ -106,7 +106,7 @@ class _Found(NamedTuple):
     """
 
     entry: ProducedRecords
-    topic: KafkaTopic | HermesError
+    topic: ClusterTopic | HermesError
     rules: BatchRules | None = None
 
 
@@ -123,7 +123,7 @@ class _Checked(NamedTuple):
     """
 
     entry: ProducedRecords
-    topic: KafkaTopic | None
+    topic: ClusterTopic | None
     rules: BatchRules | None
     headers: Sequence[BatchHeader]
     error: HermesError | None = None
@@ -300,7 +300,7 @@ class _Run:
             return _Found(entry, topic)
         return _Found(entry, topic, batch_rules(self._shared.config, topic.name))
 
-    def _topic(self, entry: ProducedRecords) -> KafkaTopic | HermesError:
+    def _topic(self, entry: ProducedRecords) -> ClusterTopic | HermesError:
         """Find the topic of an entry, if the client may produce to it."""
         topics, name = self._server.topics, entry.topic
         if isinstance(name, str):
