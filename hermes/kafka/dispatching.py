@@ -21,10 +21,9 @@ from twisted.python.failure import Failure
 from hermes.errors import CoordinationError, RemoteProtocolError
 from hermes.kafka import versions
 from hermes.kafka.apis import API_VERSIONS, APIS, Api
-from hermes.kafka.calls import Call
+from hermes.kafka.calls import Call, KafkaServer
 from hermes.kafka.frames import Frame, after_tags
 from hermes.kafka.schemas import Schema, load_schema
-from hermes.kafka.serving import KafkaServer
 from hermes.protocol.decoding import other_protocol_hint
 from hermes.protocol.kafka_errors import KafkaError
 from hermes.server.clients import Client

@@ -3,11 +3,11 @@
 from functools import partial
 
 from hermes.broker.serving import FactoryOf, ServingBroker
+from hermes.kafka.calls import KafkaServer
 from hermes.kafka.connection import KafkaFactory
 from hermes.kafka.dispatching import Around, Dispatcher
 from hermes.kafka.group_wiring import mount_groups
 from hermes.kafka.monitoring import series
-from hermes.kafka.serving import KafkaServer
 
 
 def mount_kafka(run: ServingBroker, around: Around | None = None) -> FactoryOf:
