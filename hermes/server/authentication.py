@@ -35,29 +35,18 @@ _UNSEEN: Final = object()
 
 
 class UserConnection(Protocol):
-    """A connection of somebody, as this module sees it."""
+    """A connection, as this module sees it."""
 
-    def groups_changed(self, groups: frozenset[str]) -> None:
-        """Its principal has these groups now."""
+    def groups_changed(self, groups: frozenset[str]) -> None: ...
 
     def revoke(self, reason: str) -> None:
-        """End it: who it was for is nobody any more, or has another password."""
+        """End it: its user was removed, or has another password."""
 
 
 class Authentication:
     """What one broker knows of users. Lives in the reactor's thread, but for `groups_of`.
 
-    Args:
-        authenticator: knows them; None: there are none.
-        clock: the reactor, or a test's `Clock`.
-        in_thread: calls a function in a worker thread.
-
-    Attributes:
-        clock, in_thread, authenticator: as given.
-        attempts: limits password attempts.
-        counts: attempts by (how, result), for metrics.
-        lines: takes the log lines that attempts cause.
-        revision: equal as long as no change of users was seen.
+    `counts` is by (how, result), for metrics; `revision` changes with every change of users seen.
     """
 
     _log = ModuleLogger()
@@ -86,15 +75,15 @@ class Authentication:
 
     @property
     def is_current(self) -> bool:
-        """Whether the authenticator can use what it reads users from, as that is now."""
+        """Whether users are as their source says now: False after a failed read."""
         return self._problem is None
 
     def on_change(self, observer: Callable[[], None]) -> None:
-        """Have `observer` called when users may have other groups, or there may be others."""
+        """Have `observer` called when users or their groups may have changed."""
         self._observers.append(observer)
 
     def groups_of(self, principal: str) -> frozenset[str]:
-        """Whose groups somebody has who has come since the start; any thread may ask."""
+        """The groups of a principal seen since the start; any thread may ask."""
         user = self._known.get(principal)
         return frozenset() if user is None else user.groups
 
@@ -103,7 +92,7 @@ class Authentication:
     def groups_of_certified(
         self, connection: UserConnection, principal: str
     ) -> "Deferred[frozenset[str]]":
-        """Whose groups somebody has whom a certificate names; they are kept up to date."""
+        """Look up the groups of whom a certificate names, and keep them up to date."""
         authenticator = self.authenticator
         assert authenticator is not None
 
@@ -120,11 +109,9 @@ class Authentication:
         return self.in_thread(look_up).addCallback(found)
 
     def introduce(self, principal: str) -> "Deferred[None]":
-        """Learn whose groups somebody has whom a certificate names, where connections are short.
+        """Have `groups_of` know whom a certificate names, where connections are short.
 
-        Returns:
-            A Deferred that fires when `groups_of` knows; it fails with a HermesError when that
-            can't be told now.
+        The Deferred fails with a HermesError when users can't be looked up now.
         """
         authenticator = self.authenticator
         if authenticator is None or principal in self._known:
@@ -141,16 +128,10 @@ class Authentication:
         return self.in_thread(authenticator.find, principal).addCallbacks(found, failed)
 
     def check_password(self, address: str, name: str, password: str) -> "Deferred[User | None]":
-        """Check a clear password, where a protocol has no better.
+        """Check a clear password, where a protocol has no better; None: it is wrong.
 
-        Args:
-            address: where it comes from; empty where there is no IP address.
-            name: whose it is said to be.
-            password: what is said to be theirs.
-
-        Returns:
-            A Deferred of the user, or None; it fails with a HermesError when that can't be told
-            now. Some ms later, or some seconds after many failures.
+        Takes some ms, or seconds after many failures from `address` (empty: no IP address). Fails
+        with a HermesError when users can't be looked up now.
         """
         return Deferred.fromCoroutine(self._check(address, name, password))
 
@@ -189,10 +170,7 @@ class Authentication:
     # -- what comes of it -----------------------------------------------------------------------
 
     def refused(self, how: str, result: str, where: object, found: User | None) -> None:
-        """Count and, within limits, log an attempt that has failed.
-
-        The name of nobody is not logged: people type passwords where names belong.
-        """
+        """Count and log a failed attempt; but no unknown name: people type passwords there."""
         self.counts[how, result] += 1
         self.lines.warn(
             "refused",
@@ -203,12 +181,12 @@ class Authentication:
         )
 
     def failed(self, how: str, error: object) -> None:
-        """Count and log an attempt that nothing could be said about."""
+        """Count and log an attempt that could not be judged."""
         self.counts[how, "failed"] += 1
         self.lines.error("failed", "users can't be looked up: {error}", error=error)
 
     def connected(self, connection: UserConnection, user: User, revision: object) -> None:
-        """A connection is somebody's, by a password, as users were at that revision."""
+        """A connection has proved to be `user`'s, as users were at `revision`."""
         self._known[user.name] = user
         self._connect(connection, user.name, user, revision)
 
@@ -220,7 +198,7 @@ class Authentication:
             self._seen = _UNSEEN  # they have changed since, or not been seen to
 
     def disconnected(self, connection: UserConnection, name: str) -> None:
-        """A connection is lost; it may never have been somebody's."""
+        """A connection is lost; it need not have proved anything."""
         connections = self._connected.get(name)
         if connections is not None:
             connections.pop(connection, None)
@@ -230,7 +208,7 @@ class Authentication:
     # -- changes --------------------------------------------------------------------------------
 
     def look_again(self) -> "Deferred[None]":
-        """Notice that users have changed; call it every second or so, not while it is under way."""
+        """Check for changed users; call it every second or so, never while it is under way."""
         now = self.clock.seconds()
         is_due = now - self._looked_up >= LOOK_UP_AGAIN_SECONDS
         names = {*self._known, *self._connected}
@@ -240,7 +218,7 @@ class Authentication:
     def _look_up(
         self, seen: object, is_due: bool, names: Iterable[str]
     ) -> tuple[object, dict[str, User | None] | None]:
-        """In a thread: who there is now; None if that is as it was."""
+        """In a thread: the users of these names; None if nothing has changed."""
         authenticator = self.authenticator
         assert authenticator is not None
         revision = authenticator.revision()

@@ -1,4 +1,4 @@
-"""Who may do what: asks the authorizer (access rules, or a plugin), and remembers what it said.
+"""Who may do what: asks the authorizer (access rules, or a plugin), and caches its answers.
 
 Knows no request: `refusals` says what each of them needs, and how a refusal is told. HTTP and
 embedded coordination ask here, too.
@@ -34,14 +34,7 @@ _Known = dict[tuple[str, frozenset[str], str, str, str], bool]
 class Authorization:
     """Says who may do what. Any thread may ask; it is made and changed in the reactor's thread.
 
-    Args:
-        settings: broker.yaml's; `access` may change.
-        seconds: a clock that only goes forward.
-
-    Attributes:
-        is_on: whether anything is refused to anybody; without rules and another authorizer,
-            whoever can connect may do everything.
-        groups_of: the groups of users that a principal is in, for those who ask without a client.
+    `is_on` is False without rules and another authorizer: whoever connects may do everything.
     """
 
     def __init__(self, settings: Settings, seconds: Callable[[], float]) -> None:
@@ -74,14 +67,7 @@ class Authorization:
         resource: Resource,
         groups: frozenset[str] | None = None,
     ) -> bool:
-        """Whether somebody may do something; quick.
-
-        Args:
-            principal: who.
-            operation: what.
-            resource: to what.
-            groups: the groups of users that they are in, if the caller knows.
-        """
+        """Whether `principal` may do it; quick. `groups` None: they are looked up."""
         authorizer = self._authorizer
         if authorizer is None or principal == INTERNAL:
             return True
@@ -114,7 +100,7 @@ class Authorization:
         return answer
 
     def stamp(self, principal: str) -> object:
-        """Equal as long as the answers about somebody stay as they are, for who remembers them."""
+        """A value that is equal as long as cached answers about `principal` hold."""
         authorizer = self._authorizer
         if authorizer is None:
             return None
@@ -125,7 +111,6 @@ class Authorization:
         return authorizer, revision, self.groups_of(principal)
 
     def permits_topic(self, client: Client, operation: Operation, name: str) -> bool:
-        """Whether a client may do something to a topic; quickest where that was asked before."""
         authorizer = self._authorizer
         if authorizer is not None and authorizer.revision() == self._revision:
             key = (client.principal, client.groups, operation, _TOPIC, name)
@@ -135,12 +120,11 @@ class Authorization:
         return self.may(client.principal, operation, Resource(_TOPIC, name), client.groups)
 
     def permits(self, client: Client, operation: Operation, resource: Resource) -> bool:
-        """Whether a client may do something."""
         return self.may(client.principal, operation, resource, client.groups)
 
     def belongs(self, client: Client) -> bool:
         """Whether any rule allows a client anything; if not, it isn't told where others are.
 
-        An authorizer of somebody else's isn't asked: it has no such question.
+        True with an authorizer plugin, which has no such question.
         """
         return self._rules is None or self._rules.may_anything(client.principal, client.groups)

@@ -34,32 +34,20 @@ _MSG_MORE = getattr(socket, "MSG_MORE", 0)
 class Carrier(Protocol):
     """Moves bytes towards one peer without blocking.
 
-    Attributes:
-        is_pushed: how a send registers with the transport: as a push producer, which goes on until
-            it is told to pause, or as a pull producer, which is asked for more.
+    `is_pushed`: a send registers as a push producer, which goes on until it is told to pause;
+    else as a pull producer, which is asked for more.
     """
 
     is_pushed: bool
 
     def send_bytes(self, data: bytes | memoryview, more: bool) -> int:
-        """Send some of `data`.
+        """Send some of `data`, which isn't empty; 0: the peer has no room now.
 
-        Args:
-            data: what to send, not empty.
-            more: whether further bytes of the same response follow at once.
-
-        Returns:
-            How many bytes were taken; 0 when the peer has no room now.
-
-        Raises:
-            OSError: the connection is gone; abort it.
+        `more`: further bytes of the response follow at once. OSError: the connection is gone.
         """
 
     def send_file(self, fd: int, position: int, count: int) -> int:
-        """Send up to `count` bytes of an open file from `position`.
-
-        Returns:
-            How many bytes were taken; 0 when the peer has no room now.
+        """Send up to `count` bytes from `position`; 0: the peer has no room now.
 
         Raises:
             EOFError: the file ends before `position`: it was cut behind our back.
@@ -69,24 +57,23 @@ class Carrier(Protocol):
     def wake_when_writable(self) -> bool:
         """Have the transport call the registered producer when there is room.
 
-        Returns:
-            Whether it will; else there may be room already: go on when others have been served.
+        False: there may be room already; go on when others have been served.
         """
 
     def full(self) -> None:
-        """The transport has told a push producer to pause."""
+        """The transport tells a push producer to pause."""
 
     def writable(self) -> None:
-        """The transport asks for more: there is room again."""
+        """There is room again."""
 
     def may_go_on(self) -> bool:
-        """Whether a push producer that others were served before may send again."""
+        """Whether a push producer may send again, after others were served."""
 
     def unregistered(self) -> None:
-        """The transport has no producer any more, so it will tell nobody that it has room."""
+        """The transport has no producer any more, so it won't report room."""
 
     def unsent_bytes(self) -> int:
-        """How much of what was taken has not reached the peer, as far as can be told."""
+        """How much of what was taken hasn't reached the peer, as far as is known."""
 
 
 class SendfileCarrier:
@@ -102,21 +89,19 @@ class SendfileCarrier:
         self._out = self._socket.fileno()
 
     def send_bytes(self, data: bytes | memoryview, more: bool) -> int:
-        """See `Carrier`."""
         try:
             return self._socket.send(data, _MSG_MORE if more else 0)
         except (BlockingIOError, InterruptedError):
             return 0
 
     def receive(self) -> bytes:
-        """Read what has arrived already; empty when that is nothing, or the connection ended."""
+        """Read what has arrived already; empty: nothing, or the connection ended."""
         try:
             return self._socket.recv(_RECEIVE_BYTES)
         except OSError:
             return b""
 
     def send_file(self, fd: int, position: int, count: int) -> int:
-        """See `Carrier`."""
         try:
             sent = os.sendfile(self._out, fd, position, count)
         except (BlockingIOError, InterruptedError):
@@ -126,25 +111,23 @@ class SendfileCarrier:
         return sent
 
     def wake_when_writable(self) -> bool:
-        """See `Carrier`."""
         self._transport.startWriting()
         return True
 
     def full(self) -> None:
-        """See `Carrier`; nobody says so here."""
+        """Never called: this is a pull producer."""
 
     def writable(self) -> None:
-        """See `Carrier`; here the kernel says whether there is room."""
+        """The kernel says whether there is room."""
 
     def may_go_on(self) -> bool:
-        """See `Carrier`; here the kernel says so."""
+        """The kernel says whether there is room."""
         return True
 
     def unregistered(self) -> None:
-        """See `Carrier`; nothing depends on it here."""
+        """Nothing depends on it here."""
 
     def unsent_bytes(self) -> int:
-        """See `Carrier`."""
         try:
             count: int = _UNSENT.unpack(fcntl.ioctl(self._out, termios.TIOCOUTQ, bytes(4)))[0]
         except OSError:
@@ -155,17 +138,13 @@ class SendfileCarrier:
 class CopyingCarrier:
     """Any other transport (TLS, a test's in-memory one): bounded reads and `transport.write`.
 
-    The transport buffers what is written, so no more than about `COPY_BYTES` are given to it at a
-    time; then the send has to be its producer. One that pulls asks for more once it has drained.
+    The transport buffers what is written, so it gets about `COPY_BYTES` at a time; then the send
+    has to be its producer. One that pulls asks for more once it has drained.
 
-    TLS must not pull: Twisted's asks without end whether there is more, also while the send waits
-    for a disk, and by the global reactor, which may be another one. It tells a push producer when
-    it is full, though only within a write. So others are served before the send goes on, and no
-    more than a few times `COPY_BYTES` are ever buffered.
-
-    Args:
-        transport: what is written to.
-        is_pushed: see `Carrier`.
+    TLS must not pull: Twisted's polls a pull producer without end, also while it waits for a disk,
+    and by the global reactor, which may be another one. It tells a push producer when it is full,
+    though only within a write. So others are served before the send goes on, and no more than a
+    few times `COPY_BYTES` are ever buffered.
     """
 
     __slots__ = ("_is_full", "_room", "_transport", "is_pushed")
@@ -177,7 +156,6 @@ class CopyingCarrier:
         self._is_full = False
 
     def send_bytes(self, data: bytes | memoryview, more: bool) -> int:
-        """See `Carrier`."""
         if self._room <= 0 or self._is_full:
             return 0
         written = bytes(data[:COPY_BYTES])
@@ -186,7 +164,6 @@ class CopyingCarrier:
         return len(written)
 
     def send_file(self, fd: int, position: int, count: int) -> int:
-        """See `Carrier`."""
         if self._room <= 0 or self._is_full:
             return 0
         data = os.pread(fd, min(count, COPY_BYTES), position)
@@ -195,41 +172,38 @@ class CopyingCarrier:
         return self.send_bytes(data, False)
 
     def wake_when_writable(self) -> bool:
-        """See `Carrier`; one that is pushed to does if it has said that it is full."""
+        """A push producer is woken only after it was told to pause."""
         return self._is_full or not self.is_pushed
 
     def full(self) -> None:
-        """See `Carrier`."""
         self._is_full = True
 
     def writable(self) -> None:
-        """See `Carrier`."""
         self._is_full = False
         self._room = COPY_BYTES
 
     def may_go_on(self) -> bool:
-        """See `Carrier`."""
         if self._is_full:
             return False
         self._room = COPY_BYTES
         return True
 
     def unregistered(self) -> None:
-        """See `Carrier`; the next send finds out anew whether there is room."""
+        """The next send finds out anew whether there is room."""
         if self._is_full:
             self._is_full = False
             self._room = 0
 
     def unsent_bytes(self) -> int:
-        """See `Carrier`; the transport flushes its own buffer before it closes."""
+        """0: the transport flushes its own buffer before it closes."""
         return 0
 
 
 def carrier_for(transport: ITransport) -> Carrier:
     """Choose the carrier of a new connection.
 
-    A transport that is exactly Twisted's TCP (or UNIX) server connection, without TLS started on
-    it, gets `sendfile`; whatever wraps or encrypts gets copies, which give the same bytes.
+    Twisted's own TCP or UNIX connection without TLS gets `sendfile`; anything that wraps or
+    encrypts gets copies, which give the same bytes.
     """
     plain = isinstance(transport, tcp.Connection) and not getattr(transport, "TLS", False)
     if plain and hasattr(os, "sendfile"):

@@ -1,4 +1,4 @@
-"""What is wrong with a configuration, found before anything starts: at the start, and by a check.
+"""Configuration problems found before anything starts: at the start, and by a check.
 
 Reads the machine (directories, plugins, what Twisted knows of endpoints) and changes nothing. What
 needs the settings alone is refused when they are read, by `hermes.config`.
@@ -33,11 +33,7 @@ from hermes.storage.owner import check_owner
 
 
 def check_startable(config: BrokerConfig) -> None:
-    """Refuse a configuration with which no broker could start here.
-
-    Raises:
-        ConfigError: names the setting and what is wrong with it.
-    """
+    """Raise ConfigError, with the setting at fault, where no broker could start."""
     _check_topics(config)
     makers: PluginMakers = {}
     for topic in ("", *config.topics):
@@ -64,11 +60,7 @@ def check_startable(config: BrokerConfig) -> None:
 
 
 def check_ownership(config: BrokerConfig) -> None:
-    """Refuse a data directory that is another broker's, as opening it would.
-
-    Raises:
-        ConfigError: the text says whose it is, and what to do.
-    """
+    """Raise ConfigError for a data directory that is another broker's, as opening it would."""
     path = os.fspath(config.log_dir)
     try:
         check_owner(path, config.broker_id, os.listdir(path), FileLayer())
@@ -79,13 +71,12 @@ def check_ownership(config: BrokerConfig) -> None:
 
 
 class CheckedCertificate(NamedTuple):
-    """What there is to say of a listener's certificate, which can be used.
+    """A listener's certificate that can be used.
 
     Attributes:
         where: the setting and the endpoint.
         end_seconds: when it ends, in seconds since 1970.
-        missing_name: the name or address that clients are told to connect to, if the certificate
-            isn't for it; else empty.
+        missing_name: the advertised host, if the certificate isn't for it; else empty.
     """
 
     where: str
@@ -96,8 +87,7 @@ class CheckedCertificate(NamedTuple):
 def check_certificates(config: BrokerConfig) -> Iterator[CheckedCertificate]:
     """Load the certificates of all listeners, as opening their ports would.
 
-    Raises:
-        ConfigError: a file is missing, or what it holds can't be used.
+    Raises ConfigError when a file is missing or can't be used.
     """
     for setting, listeners in config.listeners():
         for each in listeners:
@@ -111,7 +101,7 @@ def check_certificates(config: BrokerConfig) -> Iterator[CheckedCertificate]:
 
 
 def wrong_name(checked: CheckedCertificate) -> str:
-    """Say that clients will refuse a certificate, for people."""
+    """The text that clients will refuse a certificate."""
     return (
         f"its certificate is not for {checked.missing_name}, where clients connect to: they will "
         "refuse it; have one with that name (subjectAltName), or correct advertised"
@@ -119,17 +109,13 @@ def wrong_name(checked: CheckedCertificate) -> str:
 
 
 def _host_of(config: BrokerConfig, setting: str, listener: ListenerConfig) -> str:
-    """By which host clients are told to reach a listener; empty where nobody says."""
+    """The advertised host of a listener; empty if there is none."""
     host, _ = listener.advertised_place
     return host or (config.advertised_host if setting == "listen" else "") or ""
 
 
 def check_ready_file(path: Path) -> None:
-    """Refuse a ready file that could not be written.
-
-    Raises:
-        ConfigError: it is a directory, or its own is missing, or not ours to write to.
-    """
+    """Raise ConfigError for a ready file that can't be written."""
     if path.is_dir():
         raise ConfigError("ready_file", f"{path} is a directory; name a file")
     if not os.access(path.parent, os.W_OK | os.X_OK):
@@ -139,13 +125,7 @@ def check_ready_file(path: Path) -> None:
 def retention_policy(config: BrokerConfig, topic: str, makers: PluginMakers) -> IRetentionPolicy:
     """Make the policy of a topic; "" for that of all others.
 
-    Args:
-        config: the settings.
-        topic: the topic's name.
-        makers: what was found so far; gets what is found.
-
-    Raises:
-        ConfigError: no such plugin, or wrong settings; the text names the plugin.
+    `makers` caches plugins by name. Raises ConfigError: no such plugin, or wrong settings.
     """
     settings = config.topic(topic)
     if settings.is_only_compacted:
@@ -163,11 +143,7 @@ def retention_policy(config: BrokerConfig, topic: str, makers: PluginMakers) -> 
 
 
 def authenticator(config: BrokerConfig) -> IAuthenticator | None:
-    """Make what knows users; None where nobody does. Blocks.
-
-    Raises:
-        ConfigError: no such plugin, wrong options, or a users file that can't be used.
-    """
+    """Make the authenticator; None without users. Blocks; raises ConfigError."""
     if not config.knows_users:
         return None
     path = config.users_file
@@ -186,10 +162,9 @@ def authenticator(config: BrokerConfig) -> IAuthenticator | None:
 
 
 def authorizer_of(config: BrokerConfig) -> IAuthorizer | None:
-    """Make what decides who may do what; None: whoever can connect may do everything.
+    """Make the authorizer; None: whoever can connect may do everything.
 
-    Raises:
-        ConfigError: no such plugin, or wrong options; the text names the plugin.
+    Raises ConfigError: no such plugin, or wrong options; the text names the plugin.
     """
     if config.access is None and config.authorizer == RULES:
         return None
@@ -247,7 +222,7 @@ def _check_advertised(config: BrokerConfig) -> None:
 
 
 def _check_modules(config: BrokerConfig) -> None:
-    """Refuse levels for modules of Hermes that there aren't: they would have no effect."""
+    """Refuse log levels for modules that don't exist: they would have no effect."""
     for name in config.log_levels:
         room, _, rest = name.partition(".")
         if room == "hermes" and rest and not _is_module(name):
@@ -262,7 +237,7 @@ def _is_module(name: str) -> bool:
 
 
 def _check_directory(setting: str, path: Path) -> None:
-    """Refuse a directory that neither is one that can be used nor can be made."""
+    """Refuse a path that is no usable directory and can't become one."""
     nearest = path.absolute()
     while not os.path.lexists(nearest):
         nearest = nearest.parent

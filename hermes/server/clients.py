@@ -11,16 +11,12 @@ _PLAIN: Final = ListenerNode("0", "", 0, False, "none")
 class Client:
     """One client, for as long as its connection lasts.
 
-    Args:
-        address: where it is, as Twisted has it.
-        listener: what it has connected to; the host and port don't matter.
-
     Attributes:
-        listener: as given.
-        principal: who it has proved to be; `ANONYMOUS` as long as it has proved nothing.
-        groups: whose groups the principal has.
-        knows_own_codes: whether it has sent a request that no client of Kafka 0.7 knows, by which
-            it said who it is: then any error code may answer it.
+        listener: what it has connected to; the host and port don't matter.
+        principal: who it has proved to be; `ANONYMOUS` until then.
+        groups: the principal's.
+        knows_own_codes: whether it has authenticated by a request that no client of Kafka 0.7
+            knows: then any error code may answer it.
         has_left: whether its connection is lost.
     """
 
@@ -36,11 +32,11 @@ class Client:
 
     @property
     def host(self) -> str:
-        """The IP address; empty where there is none: for a UNIX socket, or a test."""
+        """The IP address; empty for a UNIX socket or a test."""
         return str(getattr(self._address, "host", ""))
 
     def __str__(self) -> str:
-        """`HOST:PORT`, with `PRINCIPAL@` before it where it has proved something."""
+        """`HOST:PORT`, with `PRINCIPAL@` before it once authenticated."""
         address = self._address
         host = getattr(address, "host", None)
         where = str(address) if host is None else f"{host}:{address.port}"

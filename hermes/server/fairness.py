@@ -45,9 +45,6 @@ class FairScheduler:
     more that wait, the shorter the quantum; and once a round has taken long, a quantum is one
     request or one entry of it: those with more to do soon wait as well, and those with little are
     done.
-
-    Attributes:
-        now: the clock's time, in seconds.
     """
 
     def __init__(self, clock: IReactorTime) -> None:
@@ -60,7 +57,6 @@ class FairScheduler:
 
     @property
     def quantum_seconds(self) -> float:
-        """How long a quantum that begins now lasts."""
         others = len(self._waiting)
         if self._running and others:
             return min(_CROWDED_SECONDS, _ALL_SECONDS / others)
@@ -70,12 +66,11 @@ class FairScheduler:
 
     @property
     def quantum_bytes(self) -> int:
-        """How much a connection may send in a quantum that begins now."""
         return _CROWDED_BYTES if self.is_crowded else QUANTUM_BYTES
 
     @property
     def is_crowded(self) -> bool:
-        """Whether what has much to send should wait: others do, or the round has taken long."""
+        """Whether what has much to send should wait for others."""
         return bool(self._waiting) or self._used_seconds >= _SHARED_SECONDS
 
     def count_used(self, began: float) -> None:
@@ -85,7 +80,7 @@ class FairScheduler:
             self._schedule()  # where this round ends
 
     def resume_later(self, resume: Callable[[], None]) -> None:
-        """Have `resume` called for the next quantum: after those that wait already."""
+        """Queue `resume` for the next quantum."""
         self._waiting.append(resume)
         self._schedule()
 
@@ -116,15 +111,8 @@ def cooperatively(
 ) -> "list[Any] | Deferred[list[Any]]":
     """Serve the entries of a request in order, a quantum at a time.
 
-    Args:
-        scheduler: shares the reactor.
-        items: the entries.
-        serve: called with each; what it raises ends the request.
-        discard: called with the results there are when the request ends early.
-
-    Returns:
-        The results; a Deferred of them when they took more than one quantum. It fails with what
-        `serve` raised, and can be cancelled.
+    Returns the results, or a cancellable Deferred of them when they take more than one quantum.
+    What `serve` raises ends the request; `discard` then gets each result so far.
     """
     parts = _Cooperation(scheduler, items, serve, discard)
     return parts.results if parts.serve_some() else parts.finished()
@@ -162,7 +150,6 @@ class _Cooperation:
         return len(results) == len(items)
 
     def finished(self) -> "Deferred[list[Any]]":
-        """Go on in further quanta."""
         self._finished: Deferred[list[Any]] = Deferred(self._cancelled)
         self._scheduler.resume_later(self._resume)
         return self._finished

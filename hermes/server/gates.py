@@ -1,11 +1,10 @@
-"""What a connection may do until it has said who it is, on a listener that wants users (SCRAM).
+"""What a connection may do before it has authenticated, on a listener that wants users (SCRAM).
 
 That is little, and not for long: to authenticate (request 80), and to ask which requests there are;
-frames of 4 KiB, 16 of them, ten seconds. While an attempt waits, because there were failures
-before, no thread waits with it. An attempt that fails is the connection's last.
+frames of 4 KiB, 16 of them, ten seconds. An attempt delayed after earlier failures holds no thread.
+An attempt that fails is the connection's last.
 
-Nothing that is answered tells whether there is a user of some name: neither what it says nor what
-is done for it.
+Neither an answer nor the work done for it tells whether a user exists.
 """
 
 from collections import OrderedDict
@@ -63,20 +62,17 @@ _VERSIONS: Final = frame(
 
 
 class GatedConnection(Protocol):
-    """A connection, as its gate sees it."""
-
     def admit(self, user: User, revision: object) -> None:
-        """It is this user's from now on."""
+        """The connection is `user`'s from now on."""
 
     def drain(self) -> None:
         """Take no more requests; close once the responses under way have left."""
 
-    def give_up(self, reason: str) -> None:
-        """Close it."""
+    def give_up(self, reason: str) -> None: ...
 
 
 class Waiting:
-    """The connections that haven't said who they are: bounded in number, the oldest first."""
+    """The connections that haven't authenticated, oldest first, bounded in number."""
 
     def __init__(self) -> None:
         self._gates: OrderedDict[Gate, None] = OrderedDict()
@@ -85,26 +81,17 @@ class Waiting:
         return len(self._gates)
 
     def add(self, gate: "Gate") -> None:
-        """One more; of too many, the oldest ends."""
+        """Add a gate; above the bound the oldest is expelled."""
         self._gates[gate] = None
         if len(self._gates) > MAX_WAITING:
             next(iter(self._gates)).expel("too many others haven't either")
 
     def remove(self, gate: "Gate") -> None:
-        """One less."""
         self._gates.pop(gate, None)
 
 
 class Gate:
-    """Stands in the broker's place until the client has said who it is.
-
-    Args:
-        authentication: knows users.
-        waiting: where it is counted.
-        policy: the listener's.
-        client: who it is about.
-        connection: theirs.
-    """
+    """Stands in the broker's place until the client has authenticated."""
 
     def __init__(
         self,
@@ -141,7 +128,6 @@ class Gate:
             self._limit.cancel()
 
     def expel(self, why: str) -> None:
-        """End the connection."""
         if self._connection is not None:
             self._authentication.counts[self._mechanism or "none", "expelled"] += 1
             self._connection.give_up(f"it has not said who it is, and {why}")
@@ -152,11 +138,9 @@ class Gate:
     # -- in the broker's place ------------------------------------------------------------------
 
     def append_run(self, run: ProduceRun, client: Client) -> None:
-        """See `Broker.append_run`."""
         raise CloseConnection("it sent messages before it said who it is", "produce", REASON)
 
     def serve(self, request: Any, client: Client) -> Outcome:
-        """See `Broker.serve`."""
         self._count_request()
         if isinstance(request, AuthenticateRequest):
             return self._authenticate(request)
@@ -191,11 +175,9 @@ class Gate:
         return DeferredResponse(Deferred.fromCoroutine(step), cancellable=True)
 
     def _encode_message(self, message: bytes) -> bytes:
-        """Encode what the proof answers."""
         return encode_authenticate_response(message)
 
     def _encode_refusal(self, code: ErrorCode, reason: str) -> bytes:
-        """Encode that there is no proof."""
         return encode_refusal(code, reason)
 
     async def _begin(self, message: bytes) -> bytes:
@@ -213,7 +195,7 @@ class Gate:
             return self._encode_refusal(ErrorCode.STORAGE_UNAVAILABLE, reason)
 
     def _challenge(self, message: bytes) -> bytes:
-        """In a thread: look the user up, and challenge whoever says to be them."""
+        """In a thread: look the user up and make the challenge."""
         from hermes.security.scram import ScramServer  # few brokers have users
 
         authenticator = self._users
@@ -250,7 +232,7 @@ class Gate:
         return self._encode_message(final)
 
     def _refuse(self, result: str, reason: str) -> bytes:
-        """Refuse an attempt; the connection ends when that has been told."""
+        """Refuse an attempt; the connection ends once the client has been told."""
         found = None if self._server is None else self._server.found
         self._authentication.refused(self._mechanism, result, self._client, found)
         self._end()
@@ -262,7 +244,7 @@ class Gate:
 
 
 def _is_own(request: Any) -> bool:
-    """Whether a request is one of Hermes' own, so that it can be answered."""
+    """Whether a request is one of Hermes' own, so that an error code can answer it."""
     if isinstance(request, LongProduce):
         return request.acks is not None
     if isinstance(request, LongRequest):

@@ -22,8 +22,6 @@ LEAST_READ_BYTES = 64 * 1024
 
 
 class ResponseReader(Protocol):
-    """A connection whose peer reads a response."""
-
     def response_progress(self) -> int:
         """How many bytes of the response under way have left."""
 
@@ -40,13 +38,7 @@ class _Held:
 class LargeResponses:
     """The large responses of one broker; lives in the reactor's thread.
 
-    Args:
-        limit_bytes: no further one is made while those under way hold more than this.
-        clock: the reactor, or a test's `Clock`.
-
-    Attributes:
-        limit_bytes: as given.
-        used_bytes: what those under way hold.
+    None is made while those under way hold more than `limit_bytes`.
     """
 
     def __init__(self, limit_bytes: int, clock: IReactorTime) -> None:
@@ -60,9 +52,7 @@ class LargeResponses:
     def make(self, function: Callable[..., Any], *args: Any) -> "Deferred[Any]":
         """Call a function that makes a response, when no other is made and there is room.
 
-        Returns:
-            A Deferred of what it returns, or what its Deferred fires with; the next one is made
-            after that. It can be cancelled.
+        Returns a cancellable Deferred of its result; the next one is made after that.
         """
         allowed: Deferred[None] = Deferred(self._queue.remove)
         self._queue.append(allowed)
@@ -71,7 +61,7 @@ class LargeResponses:
         return made
 
     def hold(self, reader: ResponseReader, size_bytes: int) -> None:
-        """A response is on its way that could not leave at once: count it, if it is large."""
+        """Count a response that could not leave at once, if it is large."""
         if size_bytes >= COUNTED_BYTES:
             self.release(reader)
             self._held[reader] = _Held(size_bytes)
@@ -85,7 +75,7 @@ class LargeResponses:
             self._next()
 
     def sweep(self) -> None:
-        """Cut off peers that don't read, if others wait for room; call it every second or so."""
+        """Cut off peers that don't read while others wait; call it every second or so."""
         if not self._queue or self.used_bytes <= self.limit_bytes:
             for held in self._held.values():
                 held.mark = None

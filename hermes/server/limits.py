@@ -6,9 +6,8 @@ holds part of a request may continue to read only as one of these:
 
 - *small*: what its request still lacks fits into a reserve of a quarter of the budget, shared by
   all small ones. So ordinary requests proceed while large ones wait;
-- *longest waiter*: one of those that have waited longest. There are `LONGEST_WAITERS` of them, one
-  when the budget is overrun, and none while what overruns it is being checked, since that ends by
-  itself. So there is always progress.
+- *longest waiter*: one of `LONGEST_WAITERS`, of one when the budget is overrun, and of none while
+  what overruns it is being checked, since that ends by itself. So there is always progress.
 
 What the others send waits in the kernel's buffers, not in ours. `sweep` runs periodically and cuts
 off those that may read and hardly receive anything, and waiting ones that have nothing in the
@@ -46,10 +45,7 @@ _OVERRUN = 1.25
 
 
 class BudgetedConnection(Protocol):
-    """A connection, as the budget sees it."""
-
-    def set_read_size(self, size_bytes: int) -> None:
-        """Ask for this many bytes with each read from now on."""
+    def set_read_size(self, size_bytes: int) -> None: ...
 
     def hold_reading(self, held: bool) -> None:
         """Stop or allow reading on behalf of the budget."""
@@ -63,8 +59,6 @@ class BudgetedConnection(Protocol):
 
 @dataclass(slots=True, eq=False)
 class _Usage:
-    """What one connection holds."""
-
     allowed: bool
     held_bytes: int = 0
     missing_bytes: int = 0
@@ -76,13 +70,7 @@ class _Usage:
 
 
 class RequestMemory:
-    """The budget for requests that have arrived in part, or are being checked.
-
-    Attributes:
-        limit_bytes: the budget.
-        used_bytes: what is held now, over all connections.
-        over_budget: whether the budget is used up.
-    """
+    """The budget for requests that have arrived in part, or are being checked."""
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
@@ -96,7 +84,6 @@ class RequestMemory:
         self._reserved_bytes = 0  # what small ones may still receive
 
     def add(self, connection: BudgetedConnection) -> None:
-        """A connection was made."""
         self._connections.add(connection)
         self.measure(connection)
 
@@ -122,7 +109,7 @@ class RequestMemory:
             connection: the connection.
             held_bytes: how many bytes it holds of requests that weren't carried out.
             missing_bytes: how many its incomplete request lacks; 0 when it lacks nothing.
-            checking_bytes: how many of the held ones a worker thread looks at now.
+            checking_bytes: how many of the held ones a worker thread checks now.
         """
         usage = self._usages.get(connection)
         if usage is None:
@@ -184,7 +171,6 @@ class RequestMemory:
         )
 
     def _count(self, usage: _Usage, sign: int) -> None:
-        """Add a usage to the sums, or subtract it."""
         self.used_bytes += sign * usage.held_bytes
         self._checking_bytes += sign * usage.checking_bytes
         if usage.small:
@@ -216,7 +202,6 @@ class RequestMemory:
         self._hold(connection, usage)
 
     def _revoke(self, usage: _Usage) -> None:
-        """Take back the permission to read on."""
         if usage.small:
             self._reserved_bytes -= usage.missing_bytes
         usage.allowed, usage.small, usage.mark, usage.silent = False, False, None, False
@@ -239,7 +224,6 @@ class RequestMemory:
             self._reserved_bytes += missing
 
     def _choose_longest_waiters(self) -> None:
-        """Let those that have waited longest read."""
         overrun = self.used_bytes > self.limit_bytes * _OVERRUN
         places = LONGEST_WAITERS
         if overrun:

@@ -25,10 +25,7 @@ KINDS: Final = (
 class TopicCounts:
     """Of one topic, since the broker started or the topic was created.
 
-    Attributes:
-        messages_in: messages appended; the ones inside compressed sets are counted.
-        bytes_in: bytes appended.
-        bytes_out: bytes handed to fetches; sendfile counts no messages.
+    Messages inside compressed sets are counted; of those going out, only bytes can be.
     """
 
     __slots__ = ("bytes_in", "bytes_out", "messages_in")
@@ -40,10 +37,8 @@ class TopicCounts:
 class RequestKind:
     """Requests of one type.
 
-    Attributes:
-        taken: how many were begun; a multiproduce or a multifetch counts once.
-        seconds: how long each took, from being taken to its response being known; nothing for
-            those that ended in closing their connection.
+    `taken` counts a multiproduce or a multifetch once. `seconds` is from being taken to the
+    response being known; nothing for those that ended in closing their connection.
     """
 
     __slots__ = ("seconds", "taken")
@@ -57,14 +52,10 @@ class Metrics:
     """Counters of one broker; all of them only grow, save `connections`.
 
     Attributes:
-        connections: connections that are open now.
-        connections_accepted: connections that were made.
-        connections_refused: connections that were closed at once, being too many.
         requests_refused: requests that ended in closing their connection.
         oversized_sets: message sets dropped for a message above `max_message_bytes`.
         fetches: fetches answered, each of a multifetch counting.
-        topics: counts by topic; of those that exist, or that were fetched from.
-        requests: counts by type; see `KINDS`.
+        topics: of those that exist, or that were fetched from.
         refusals: requests that weren't carried out, by type and reason: closed or answered with an
             error, each entry of a request by itself.
         acknowledged: from an acknowledged produce being taken to its flush, in seconds.
@@ -80,7 +71,7 @@ class Metrics:
         self._deleted = TopicCounts()
 
     def topic(self, name: str) -> TopicCounts:
-        """Where a topic is counted, for one that isn't in `topics` yet."""
+        """The counts of a topic, made if there are none yet."""
         return self.topics.setdefault(name, TopicCounts())
 
     def forget(self, topic: str) -> None:
@@ -92,7 +83,6 @@ class Metrics:
             self._deleted.bytes_out += counts.bytes_out
 
     def refuse(self, kind: str, reason: str) -> None:
-        """Count what was not carried out."""
         key = (kind, reason)
         self.refusals[key] = self.refusals.get(key, 0) + 1
 
@@ -123,6 +113,6 @@ class Metrics:
 
 
 def reason_of(error: BaseException) -> str:
-    """What an error is called as a label: `OffsetOutOfRangeError` is `offset_out_of_range`."""
+    """An error's label: `OffsetOutOfRangeError` is `offset_out_of_range`."""
     name = type(error).__name__.removesuffix("Error")
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()

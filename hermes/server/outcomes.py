@@ -21,10 +21,7 @@ Response: TypeAlias = bytes | FileSend | None
 class CloseConnection(Exception):  # noqa: N818 - it is an outcome, not an error of ours
     """The request ends as in 0.7: the connection is closed without a response.
 
-    Args:
-        text: for the log.
-        request: its type, for the metrics.
-        reason: one word or two, likewise.
+    `text` is for the log; `request` (its type) and `reason` (a word or two) are for metrics.
     """
 
     def __init__(self, text: str, request: str = "other", reason: str = "invalid") -> None:
@@ -41,11 +38,11 @@ class DeferredResponse:
         response: fires with a `Response`; fails with CloseConnection to close.
         ordered: whether further requests of the connection must wait for it. False for produces
             that were appended and wait for their flush: more may be appended meanwhile.
-        appended: fires when they need wait no longer, if that is before the response; never fails.
+        appended: fires if they need wait no longer before the response; never fails.
         cancellable: whether it may be cancelled when the connection is lost. Never for produces,
             which are carried out all the same.
         request_bytes: how much memory the request holds until then, where that is much.
-        released: fires when it doesn't hold that any longer, if that is before; never fails.
+        released: fires if it is freed before the response; never fails.
     """
 
     response: "Deferred[Any]"
@@ -60,17 +57,13 @@ Outcome: TypeAlias = Response | DeferredResponse
 
 
 def cancellable(response: Any) -> Outcome:
-    """The outcome of a request that changes nothing.
-
-    Args:
-        response: a `Response`, or a Deferred of one, which may be cancelled.
-    """
+    """The outcome of a request that changes nothing: it may be cancelled if deferred."""
     deferred = isinstance(response, Deferred)
     return DeferredResponse(response, cancellable=True) if deferred else response
 
 
 def then(found: Any, function: Callable[[Any], Any]) -> Any:
-    """Call a function with a value, or with what a Deferred will fire with, which gives another."""
+    """Call `function` with a value, or with a Deferred's result."""
     return found.addCallback(function) if isinstance(found, Deferred) else function(found)
 
 
@@ -80,7 +73,7 @@ async def settled(found: Any) -> Any:
 
 
 def _forget_frames(failure: Failure) -> Failure:
-    """Let a refusal keep none of the frames it went through, which keep the decoded request."""
+    """Drop a refusal's frames, which would keep the decoded request in memory."""
     if isinstance(failure.value, CloseConnection):
         failure.cleanFailure()  # type: ignore[no-untyped-call]
     return failure

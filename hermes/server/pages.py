@@ -1,4 +1,4 @@
-"""Keeping cold disk pages off the reactor: is a range in the page cache, and if not, warm it.
+"""Keeps cold disk pages off the reactor: probes the page cache, and warms what is missing.
 
 `sendfile` on pages that are not in memory blocks the whole reactor for milliseconds. One byte
 read with `RWF_NOWAIT` tells whether its page is there (1.5 us); residency is patchy, so a range
@@ -25,11 +25,9 @@ _NOWAIT = getattr(os, "RWF_NOWAIT", 0)
 
 
 class PageCache:
-    """Asks for residency and warms ranges; one per broker.
+    """Probes and warms ranges of files; one per broker.
 
-    Attributes:
-        warmed: how many windows were warmed in threads since the start.
-        warming: how many are being warmed, or wait for a thread.
+    `warmed` counts windows since the start; `warming` those under way or waiting for a thread.
     """
 
     def __init__(self, in_thread: Callable[..., "Deferred[Any]"]) -> None:
@@ -39,17 +37,11 @@ class PageCache:
         self.warmed = self.warming = 0
 
     def resident_until(self, fd: int, start: int, end: int) -> int:
-        """Find how far the file is in memory, as far as probes can tell.
-
-        Args:
-            fd: the segment.
-            start: first byte of the range.
-            end: first byte after it; greater than `start`.
+        """How far the file is in memory from `start`, as far as probes can tell.
 
         Returns:
-            `end` when every probe hit; else the position of the first miss. Where the file system
-            can't be asked, `start`: the range is then warmed by a thread first, which is right
-            for cold and cheap for hot pages.
+            `end` (exclusive) when every probe hit; else the first miss. `start` where the file
+            system can't be probed: a thread then warms it first, which is cheap for hot pages.
         """
         if not self._can_probe:
             return start
@@ -68,13 +60,9 @@ class PageCache:
         return end
 
     def warm(self, fd: int, start: int, end: int) -> "Deferred[int]":
-        """Read a window from `start` in a worker thread, so that it is in memory afterwards.
+        """Read a window from `start` in a worker thread; the caller keeps `fd` open until then.
 
-        The caller keeps `fd` open until the Deferred fires.
-
-        Returns:
-            A Deferred of the position up to which the window was read. Fails with OSError when
-            the disk does.
+        The Deferred has the position up to which it was read; it fails with OSError.
         """
         self.warmed += 1
         self.warming += 1

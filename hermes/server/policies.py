@@ -13,9 +13,7 @@ class ListenerPolicy:
     """The policy of one listener.
 
     Attributes:
-        name: the listener's.
-        authentication: how clients say who they are: `none`, `tls` or `scram`.
-        tls: how it does TLS; None: it doesn't.
+        authentication: `none`, `tls` or `scram`.
         authenticator: knows the users of this listener; None: the broker's does.
     """
 
@@ -26,10 +24,9 @@ class ListenerPolicy:
 
     @property
     def listener(self) -> ListenerNode:
-        """What registered listeners are compared with, to find those that are alike."""
+        """For comparison with registered listeners, to find those that are alike."""
         return ListenerNode(self.name, "", 0, self.tls is not None, self.authentication)
 
     @classmethod
     def of(cls, config: ListenerConfig) -> Self:
-        """The policy that a setting says."""
         return cls(config.name, config.authentication, config.tls)

@@ -32,15 +32,7 @@ _OTHERS: Final = "others"
 
 
 class Throttle:
-    """What one connection uses.
-
-    Args:
-        usage: its principal's.
-        resume: called when it needn't wait any longer.
-
-    Attributes:
-        is_delayed: whether it has to wait.
-    """
+    """What one connection uses; `is_delayed` until `resume` is called."""
 
     __slots__ = ("_answered_bytes", "_received_bytes", "_requests", "is_delayed", "resume", "usage")
 
@@ -52,18 +44,15 @@ class Throttle:
         self._answered_bytes = 0
 
     def received(self, count: int) -> None:
-        """Bytes have arrived."""
         self._received_bytes += count
 
     def took(self, count: int) -> None:
-        """Requests were taken."""
         self._requests += count
 
     def charge(self, answered_bytes: int) -> None:
         """Charge what was used since the last call.
 
-        Args:
-            answered_bytes: how many bytes of responses there were so far, since the first call.
+        `answered_bytes` is the total of the connection's responses so far, not a difference.
         """
         used = (self._received_bytes, answered_bytes - self._answered_bytes, self._requests)
         if self.usage is not None and any(used):
@@ -72,7 +61,7 @@ class Throttle:
             self.usage.charge(self, used)
 
     def leave(self) -> None:
-        """The connection is lost: what it owes stays owed, by this object alone."""
+        """The connection is lost; this object still carries what it owes."""
         usage, self.usage = self.usage, None
         self.is_delayed, self.resume = False, _nobody
         if usage is not None:
@@ -100,7 +89,6 @@ class _Usage:
         self.use(quota)
 
     def use(self, quota: Quota) -> None:
-        """Have another quota from now on."""
         self.quota = quota
         now = self._clock.seconds()
         for name in _RATES:
@@ -120,7 +108,7 @@ class _Usage:
         self._wake()
 
     def join(self, resume: Callable[[], None]) -> Throttle:
-        """There is one more connection; it owes what a lost one has left."""
+        """Add a connection; it inherits the debt of a lost one."""
         throttle = Throttle(self, resume)
         self.connections.add(throttle)
         if self._lost:
@@ -134,7 +122,6 @@ class _Usage:
         return throttle
 
     def leave(self, throttle: Throttle) -> None:
-        """A connection is lost."""
         self.connections.discard(throttle)
         if any(rate.owes(throttle) for rate in self._rates.values()):
             self._lost.append(throttle)
@@ -157,7 +144,7 @@ class _Usage:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing would be lost with this: nobody is connected, nothing is owed."""
+        """Whether it can be dropped: nobody is connected, nothing is owed."""
         now = self._clock.seconds()
         for name, rate in self._rates.items():
             self._settle(name, rate, now)
@@ -190,7 +177,7 @@ class _Usage:
             self._lost.remove(throttle)
 
     def _wake(self) -> None:
-        """Have those resumed that owe nothing, as soon as that is so."""
+        """Schedule `_resume` for when the next connection owes nothing."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -218,14 +205,10 @@ class _Usage:
 class Quotas:
     """The quotas of a broker.
 
-    Args:
-        settings: broker.yaml's; `quotas` may change.
-        clock: the reactor, or a test's `Clock`.
-
     Attributes:
         delays: how often connections were delayed, by principal and limit.
-        delayed_seconds: for how long together, likewise; of those that were.
-        refused: connections that were closed for being too many, by principal.
+        delayed_seconds: likewise, for how long in all.
+        refused: connections closed for being too many, by principal.
     """
 
     def __init__(self, settings: Settings, clock: IReactorTime) -> None:
@@ -239,7 +222,7 @@ class Quotas:
         self.refused: dict[str, int] = {}
 
     def refusal(self, client: Client) -> CloseConnection | None:
-        """Why a new connection is closed, which was counted; None if it may stay."""
+        """Count and return why a new connection is closed; None if it may stay."""
         quota = self._of(client.principal)
         if quota is None or quota.connections is None:
             return None
@@ -256,14 +239,9 @@ class Quotas:
         )
 
     def join(self, client: Client, resume: Callable[[], None]) -> Throttle | None:
-        """Count a connection among its principal's.
+        """Count a connection among its principal's; None if no quota applies.
 
-        Args:
-            client: whose it is.
-            resume: called when it needn't wait any longer.
-
-        Returns:
-            What to charge; None if no quota applies.
+        `resume` is called when it needn't wait any longer.
         """
         quota = self._of(client.principal)
         if quota is None:
@@ -292,7 +270,6 @@ class Quotas:
         return True
 
     def count(self, principal: str, name: str, times: int, seconds: float) -> None:
-        """Count delays."""
         key = (self._label(principal), name)
         self.delays[key] = self.delays.get(key, 0) + times
         self.delayed_seconds[key] = self.delayed_seconds.get(key, 0.0) + seconds
@@ -303,7 +280,6 @@ class Quotas:
         return quota_of(self._quotas, principal)
 
     def _label(self, principal: str) -> str:
-        """What a principal is called in metrics."""
         if principal not in self._labels:
             if len(self._labels) >= _MOST_KEPT:
                 return _OTHERS

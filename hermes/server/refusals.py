@@ -98,18 +98,12 @@ _FOR_MEMBERS: Final = (ClusterBrokersRequest, ClusterIdRequest, CoordinationRequ
 
 
 def fetch_code(client: Client) -> ErrorCode:
-    """How a refusal of one of 0.7's requests is answered."""
+    """The code of a refused 0.7 request."""
     return ErrorCode.NOT_AUTHORIZED if client.knows_own_codes else ErrorCode.WRONG_PARTITION
 
 
 class Refusals:
-    """Refuses what isn't permitted. Lives in the reactor's thread.
-
-    Args:
-        authorization: says what is.
-        lines: takes the log lines that clients cause.
-        metrics: counts refusals.
-    """
+    """Refuses what isn't permitted. Lives in the reactor's thread."""
 
     def __init__(self, authorization: Authorization, lines: LimitedLog, metrics: Metrics) -> None:
         self._authorization = authorization
@@ -144,14 +138,7 @@ class Refusals:
     def of(
         self, client: Client, operation: Operation, resource: Resource, kind: str
     ) -> NotAuthorizedError | None:
-        """The error of what isn't permitted, after it was logged and counted; None if it is.
-
-        Args:
-            client: who.
-            operation: what.
-            resource: to what.
-            kind: the request's type, for the metric.
-        """
+        """Log, count (as `kind`) and return the error of what isn't permitted; None if it is."""
         error = self.error_of(client, operation, resource)
         if error is not None:
             self.report(client, error, kind)
@@ -160,7 +147,7 @@ class Refusals:
     def error_of(
         self, client: Client, operation: Operation, resource: Resource
     ) -> NotAuthorizedError | None:
-        """The error of what isn't permitted, for whoever reports it otherwise."""
+        """The same for callers that report it themselves."""
         if self.permits(client, operation, resource):
             return None
         return NotAuthorizedError(
@@ -168,13 +155,12 @@ class Refusals:
         )
 
     def produce_error(self, client: Client, topic: str, exists: bool) -> NotAuthorizedError | None:
-        """The same of producing to a topic, which creates one that doesn't exist."""
+        """The same for producing to a topic, which creates one that doesn't exist."""
         if not self.permits_topic(client, _PRODUCE, topic):
             return self.error_of(client, _PRODUCE, Resource.topic(topic))
         return None if exists else self.create_error(client, topic)
 
     def create_error(self, client: Client, topic: str) -> NotAuthorizedError | None:
-        """The same of creating a topic."""
         return self.error_of(client, Operation.CREATE, Resource.topic(topic))
 
     def report(self, client: Client, error: NotAuthorizedError, kind: str) -> None:

@@ -28,10 +28,7 @@ _COLLECT_BYTES = 32 * 1024
 class Slot:
     """The place of one response in their order.
 
-    Attributes:
-        is_ready: whether the response is known.
-        response: what it is; None when there is nothing to send.
-        kind: where the time that it takes is counted, from `began` on.
+    The time it takes is counted in `kind`, from `began` on. `response` None: nothing to send.
     """
 
     kind: RequestKind | None = None
@@ -40,25 +37,18 @@ class Slot:
     response: bytes | FileSend | None = None
 
     def fill(self, response: bytes | FileSend | None) -> None:
-        """The response is known; it belongs to the place from now on."""
+        """The response is known; the slot owns it from now on."""
         self.response, self.is_ready = response, True
 
 
 class Responses:
-    """The responses of a connection that have not left yet.
-
-    `open` must be called first.
-
-    Args:
-        pages: keeps cold pages off the reactor.
-        scheduler: says how much may be sent at once.
-        large_responses: counts what a response holds in memory until it has left.
+    """The responses of a connection that have not left yet; call `open` first.
 
     Attributes:
-        slots: of the responses that aren't known yet, or wait for one that isn't; in order.
+        slots: of responses that are unknown, or wait for an unknown one; in order.
         sending: what is the transport's producer now.
-        moved_bytes: how much was given to the kernel since the connection's quantum began; the
-            connection resets it.
+        moved_bytes: given to the kernel since the connection's quantum began; the connection
+            resets it.
         started_bytes: how many bytes the responses have that have begun to leave.
     """
 
@@ -91,18 +81,14 @@ class Responses:
     ) -> None:
         """Say where responses go.
 
-        Args:
-            transport: where a response that doesn't leave at once is registered as the producer.
-            carrier: moves the bytes.
-            reader: on whose behalf responses are held in memory.
-            sent: called when a response that didn't leave at once is through, with None, or with
-                the exception that ended it, whenever that is; not after `close`.
+        `sent` is called when a response that didn't leave at once is through, with None, or with
+        the exception that ended it, whenever that is; not after `close`.
         """
         self._transport, self._carrier = transport, carrier
         self._reader, self._sent = reader, sent
 
     def close(self) -> None:
-        """Nobody reads them any more: let go of them, of those that come, and of the reader."""
+        """The peer is gone: let go of all responses, later ones too, and of the reader."""
         self._carrier = None
         self.sending = None  # the transport calls its stopProducing
         self._let_go()
@@ -137,7 +123,6 @@ class Responses:
                 self._send(response)
 
     def send_small(self) -> None:
-        """Send the small responses that were collected."""
         if self._small and self.sending is None:
             self._start(FileSend((self._take_small(),)))
 

@@ -39,14 +39,9 @@ _SLICE_BYTES = 256
 
 @implementer(IPullProducer, IPushProducer)
 class FileSend:
-    """One response: parts that leave in order.
+    """One response: parts that leave in the order of the wire. It owns the slices among them.
 
-    Args:
-        parts: in the order of the wire; slices belong to the send from now on.
-
-    Attributes:
-        size_bytes: how many bytes the whole response has.
-        sent_bytes: how many of them have left.
+    `size_bytes` is the whole response's; `sent_bytes` have left.
     """
 
     __slots__ = (
@@ -83,7 +78,7 @@ class FileSend:
         self._finished: Callable[[Exception | None], None] | None = None
 
     def prepend(self, data: bytes) -> None:
-        """Put bytes (earlier, small responses) before the response; only before `start`."""
+        """Put earlier, small responses before this one; only before `start`."""
         self._parts.insert(0, data)
         self.size_bytes += len(data)
 
@@ -101,16 +96,11 @@ class FileSend:
     ) -> bool:
         """Send what can leave at once, and the rest as the transport's producer.
 
-        Args:
-            transport: where the producer is registered when something remains.
-            carrier: moves the bytes.
-            pages: keeps cold disk pages off the reactor.
-            scheduler: says how much may be sent at once.
-            finished: called once when a response that did not leave at once is through, with None,
-                or with the exception that ended it; never called when `start` returns True.
+        `finished` is called once when a response that did not leave at once is through, with None,
+        or with the exception that ended it; never when `start` returns True.
 
         Returns:
-            True when everything has left already.
+            Whether everything has left already.
 
         Raises:
             OSError: the connection is gone, or the file can't be read; abort the connection.
@@ -156,7 +146,6 @@ class FileSend:
             self._send_on()
 
     def _wait(self) -> None:
-        """Let those that wait be served first."""
         self._waiting = True
         self._scheduler.resume_later(self._send_on_later)
 
@@ -274,9 +263,7 @@ class FileSend:
 class MessageSetSend(FileSend):
     """The response to a fetch: `int32 size | int16 error | messages`.
 
-    Args:
-        error: 0 or why there is nothing.
-        messages: a slice of one segment, or None.
+    `messages` is a slice of one segment, or None.
     """
 
     __slots__ = ("error", "messages")
@@ -295,7 +282,7 @@ class MessageSetSend(FileSend):
         scheduler: FairScheduler,
         finished: Callable[[Exception | None], None],
     ) -> bool:
-        """See `FileSend`; nearly every fetch is answered here, with two calls of the kernel."""
+        """Answer nearly every fetch here, with two calls of the kernel."""
         if len(self._parts) == 2 and self.size_bytes <= scheduler.quantum_bytes:
             try:
                 if self._leave_at_once(carrier, pages):
@@ -338,8 +325,7 @@ class MultiMessageSetSend(FileSend):
 class WaitingFetchSend(FileSend):
     """The response to a waiting fetch: as a multifetch, each entry with its high watermark.
 
-    Args:
-        entries: each fetch's response and partition's high watermark (-1: none).
+    Its entries are each fetch's response and its partition's high watermark (-1: none).
     """
 
     __slots__ = ()
@@ -358,11 +344,7 @@ class WaitingFetchSend(FileSend):
 
 
 class RecordFetchSend(FileSend):
-    """The response to a record fetch: as a waiting fetch, each entry with what its bytes are.
-
-    Args:
-        entries: each fetch's response, its partition's high watermark (-1: none), its content.
-    """
+    """The response to a record fetch: as a waiting fetch, each entry with its content's format."""
 
     __slots__ = ()
 
@@ -380,7 +362,7 @@ class RecordFetchSend(FileSend):
 
 
 def _joined(parts: Iterable[bytes | LogSlice]) -> Iterator[bytes | LogSlice]:
-    """Join the bytes that follow one another: most fetches of a long request bring nothing."""
+    """Join adjacent bytes: most fetches of a long request bring nothing."""
     together: list[bytes] = []
     for part in parts:
         if isinstance(part, bytes):

@@ -1,6 +1,6 @@
 """The settings that are in force: one object for all parts of a broker, replaced while it runs.
 
-Who needs a setting asks when it needs it; who has made something of one observes changes.
+Parts read a setting when they need it; those that derive something from it observe changes.
 """
 
 from collections.abc import Callable
@@ -15,9 +15,9 @@ class Settings:
     """What one broker runs with. Lives in the reactor's thread; any thread may read `config`.
 
     Attributes:
-        config: all settings, with what was set for single topics; replaced, never changed.
+        config: all settings, those of single topics included; replaced, never changed.
         entries: what was set for single topics, as texts.
-        policy_makers: the retention plugins that were found; found again after a change.
+        policy_makers: the retention plugins found since the last change.
     """
 
     def __init__(self, config: BrokerConfig) -> None:
@@ -28,7 +28,7 @@ class Settings:
         self._topic_observers: list[Callable[[str], None]] = []
 
     def on_change(self, observer: Callable[[], None]) -> None:
-        """Have `observer` called whenever settings of the broker may have changed."""
+        """Have `observer` called when the broker's settings may have changed."""
         self._observers.append(observer)
 
     def on_topic_change(self, observer: Callable[[str], None]) -> None:
@@ -36,24 +36,19 @@ class Settings:
         self._topic_observers.append(observer)
 
     def use(self, config: BrokerConfig) -> None:
-        """Use these settings from now on; `tell_topic` follows for those that they concern."""
+        """Use other settings; `tell_topic` follows for the topics that they concern."""
         self.config = config
         self.policy_makers = {}
         for observer in self._observers:
             observer()
 
     def tell_topic(self, topic: str) -> None:
-        """The settings of a topic may have changed."""
         for observer in self._topic_observers:
             observer(topic)
 
 
 def parsed_entries(entries: TopicEntries) -> dict[str, TopicConfig]:
-    """Read what was set for single topics.
-
-    Raises:
-        ConfigError: a setting is unknown or wrong: a later Hermes may have written it.
-    """
+    """Read topics' settings. Raises ConfigError: a later Hermes may have written one."""
     altered = {}
     for topic, texts in entries.items():
         try:

@@ -1,6 +1,6 @@
-"""A rate that some share: what each has used beyond it is paid off, all at the same time.
+"""A rate shared by several users: what each has used beyond it is paid off, all at the same time.
 
-Pure: the time is an argument, and whoever uses it calls `settle` when `due` says so.
+Pure: the time is an argument, and the caller calls `settle` when `due` says so.
 """
 
 from collections.abc import Hashable
@@ -17,13 +17,11 @@ _ROUNDING_SECONDS: Final = 1e-6
 class SharedRate:
     """Processor sharing: of those that owe, each pays off at an equal part of the rate.
 
-    So who owes little is done soon, however much others owe, and the rate is used up whenever
-    somebody owes. This is done with a virtual time that goes at the pace of everyone's part: a debt
-    ends at a virtual time that is known when it begins, whoever joins later.
+    So a small debt is soon paid, however much others owe, and the whole rate is used while anybody
+    owes. This is done with a virtual time that goes at the pace of everyone's part: a debt ends at
+    a virtual time that is known when it begins, whoever joins later.
 
-    Args:
-        per_second: the rate, above 0.
-        now: seconds of a clock that only goes forward.
+    `now` is in seconds of a clock that only goes forward.
     """
 
     def __init__(self, per_second: float, now: float) -> None:
@@ -36,7 +34,7 @@ class SharedRate:
         self._number = 0  # keeps the order where ends are equal
 
     def use(self, who: Hashable, amount: float) -> bool:
-        """Note what somebody has used; whether they owe anything now. `settle` comes first."""
+        """Charge `who`; whether they owe anything now. `settle` comes first."""
         paid = min(amount, self._credit)
         self._credit -= paid
         if amount > paid:
@@ -45,7 +43,7 @@ class SharedRate:
         return who in self._ends
 
     def settle(self, now: float) -> list[Hashable]:
-        """Let the time go on; who owes nothing any more, in order."""
+        """Let the time go on; returns who owes nothing any more, in order."""
         done: list[Hashable] = []
         while (first := self._first()) is not None:
             end, who = first
@@ -64,26 +62,25 @@ class SharedRate:
         return done
 
     def due(self) -> float | None:
-        """When the next one owes nothing, unless somebody uses more; None if nobody owes."""
+        """When the next debt is paid, unless it grows; None if nobody owes."""
         first = self._first()
         if first is None:
             return None
         return self._now + (first[0] - self._virtual) * len(self._ends) / self._per_second
 
     def change(self, per_second: float) -> None:
-        """Have another rate from now on; `settle` comes first."""
+        """Use another rate; `settle` comes first."""
         self._credit *= per_second / self._per_second
         self._per_second = per_second
 
     def hand_over(self, who: Hashable, heir: Hashable) -> None:
-        """Let somebody owe what another one does."""
+        """Move a debt to another user."""
         end = self._ends.pop(who, None)
         if end is not None:
             owed = end - self._virtual
             self._set_end(heir, self._ends.get(heir, self._virtual) + owed)
 
     def owes(self, who: Hashable) -> bool:
-        """Whether somebody owes anything."""
         return who in self._ends
 
     @property

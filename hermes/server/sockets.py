@@ -20,14 +20,14 @@ _ENDED = (7, 8, 9)
 
 
 def tcp_connection(transport: Any) -> tcp.Connection | None:
-    """What a transport moves its bytes by, TLS or not; None in a test's memory."""
+    """The TCP connection below a transport, TLS or not; None in a test's memory."""
     while isinstance(transport, ProtocolWrapper):
         transport = transport.transport
     return transport if isinstance(transport, tcp.Connection) else None
 
 
 def set_options(transport: Any, config: BrokerConfig) -> None:
-    """No delays for small responses, dead peers found out, buffers as configured."""
+    """No delays for small responses, keep-alive, buffers as configured."""
     connection: Any = tcp_connection(transport)
     if connection is None:
         return
@@ -43,7 +43,7 @@ def set_options(transport: Any, config: BrokerConfig) -> None:
 
 
 def has_input(transport: Any) -> bool:
-    """Whether the peer has sent something that was not read, or that can't be told."""
+    """Whether unread input is waiting; True if that can't be told."""
     connection: Any = tcp_connection(transport)
     if connection is None:
         return True
@@ -56,7 +56,7 @@ def has_input(transport: Any) -> bool:
 
 
 def has_left(transport: Any) -> bool:
-    """Whether the peer has closed its half behind what was not read; False if that can't be told.
+    """Whether the peer has closed its half behind unread input; False if that can't be told.
 
     A socket that isn't read doesn't report its end.
     """
@@ -74,17 +74,9 @@ class Lingering:
 
     Closing a socket that has unread input makes the kernel throw away what it hasn't sent yet. So
     while something is left there, only our half is closed; what still arrives must be read and
-    dropped meanwhile.
+    dropped meanwhile. `abort` is called after `limit_seconds`.
 
-    Args:
-        transport: is closed.
-        carrier: knows what has not reached the peer.
-        clock: the reactor, or a test's `Clock`.
-        limit_seconds: how long this may take.
-        abort: called when it has taken longer.
-
-    Attributes:
-        is_waiting: whether the peer lacked something at first.
+    `is_waiting`: whether the peer lacked something at first.
     """
 
     def __init__(
@@ -107,7 +99,6 @@ class Lingering:
         self._check()
 
     def stop(self) -> None:
-        """The connection is lost."""
         if self._call is not None and self._call.active():
             self._call.cancel()
 
