@@ -170,6 +170,13 @@ class ClusterTopics:
             return True
         return BrokerPartition(self._broker_id, partition) in found.partitions
 
+    def leader(self, topic: ClusterTopic, number: int) -> int:
+        """The id of the broker that leads a partition, by Kafka's number; it need not live.
+
+        Ask this, not the partition's place: that names where the partition is, and never changes.
+        """
+        return topic.partitions[number].broker_id
+
     def log(self, topic: str, number: int) -> Log:
         """Find the log of a partition by Kafka's number; make it if it wasn't written to yet.
 
@@ -188,11 +195,12 @@ class ClusterTopics:
             raise WrongPartitionError(
                 f"topic {quoted(topic)} has partitions 0 to {count - 1}, not {number}"
             )
-        broker_id, partition = found.partitions[number]
-        if broker_id != self._broker_id:
+        leader = self.leader(found, number)
+        if leader != self._broker_id:
             raise NotLeaderError(
-                f"partition {number} of topic {quoted(topic)} is on broker {broker_id}"
+                f"partition {number} of topic {quoted(topic)} is on broker {leader}"
             )
+        partition = found.partitions[number].partition
         log = self._directory.get(topic, partition)
         if log is None:
             return self._make(found, partition)

@@ -117,29 +117,28 @@ def _describe(
             partitions=(),
             topic_authorized_operations=NOT_ASKED,
         )
-    part, find = make.MetadataResponsePartition, call.server.shared.directory.get
+    topics, find = call.server.topics, call.server.shared.directory.get
+    live = topics.live
 
-    def epoch_of(place: BrokerPartition) -> int:
-        return told_epoch(find(found.name, place.partition))
+    def describe(number: int, place: BrokerPartition) -> Any:
+        leader, replicas = topics.leader(found, number), (place.broker_id,)
+        has_leader, is_in_sync = leader in live, place.broker_id in live
+        return make.MetadataResponsePartition(
+            error_code=Code.NONE if has_leader else Code.LEADER_NOT_AVAILABLE,
+            partition_index=number,
+            leader_id=leader if has_leader else _NOBODY,
+            leader_epoch=told_epoch(find(found.name, place.partition)),
+            replica_nodes=replicas,
+            isr_nodes=replicas if is_in_sync else (),
+            offline_replicas=() if is_in_sync else replicas,
+        )
 
-    live = call.server.topics.live
     return make.MetadataResponseTopic(
         error_code=Code.NONE,
         name=found.name,
         topic_id=found.id,
         is_internal=False,
-        partitions=tuple(
-            part(
-                error_code=Code.NONE if place.broker_id in live else Code.LEADER_NOT_AVAILABLE,
-                partition_index=number,
-                leader_id=place.broker_id if place.broker_id in live else _NOBODY,
-                leader_epoch=epoch_of(place),
-                replica_nodes=(place.broker_id,),
-                isr_nodes=(place.broker_id,) if place.broker_id in live else (),
-                offline_replicas=() if place.broker_id in live else (place.broker_id,),
-            )
-            for number, place in enumerate(found.partitions)
-        ),
+        partitions=tuple(describe(*each) for each in enumerate(found.partitions)),
         topic_authorized_operations=_operations(call, found.name) if has_operations else NOT_ASKED,
     )
 
