@@ -23,13 +23,7 @@ def advertised_listeners(
     Its own `advertised` comes first, then `advertised_host`, then where it is bound. Of HTTP and
     Kafka's ports only those that are bound to every address take `advertised_host`.
     `advertised_port` is for the listener that clients of Kafka 0.7 find, if that doesn't say it
-    itself.
-
-    Args:
-        config: the broker's settings.
-        addresses: what its listeners are bound to, in their order.
-        http_addresses: likewise of `http_listen`.
-        kafka_addresses: likewise of `kafka_listen`.
+    itself. The addresses are in the order of the listeners in the configuration.
 
     Raises:
         ConfigError: a listener is bound to every address, nothing is configured for it, and this
@@ -64,13 +58,7 @@ def _other_nodes(
 
 
 def registered_place(config: BrokerConfig, listeners: BrokerListeners) -> tuple[str, int]:
-    """The one host and port that clients of Kafka 0.7 find.
-
-    They are those of the first listener that such a client can use, else of the first.
-
-    Args:
-        config: the broker's settings.
-        listeners: see `advertised_listeners`.
+    """The host and port that clients of Kafka 0.7 find: of the first listener that they can use.
 
     Raises:
         ConfigError: there is no TCP port, and none is configured.
@@ -84,11 +72,7 @@ def registered_place(config: BrokerConfig, listeners: BrokerListeners) -> tuple[
 
 
 def own_host() -> str:
-    """An address of this machine, by its name.
-
-    Raises:
-        ConfigError: its name has none.
-    """
+    """An address of this machine, by its name; ConfigError if its name has none."""
     try:
         return socket.gethostbyname(socket.gethostname())
     except OSError as error:

@@ -52,14 +52,7 @@ class Cluster:
         shared: the broker's logs and settings.
         listeners: tells where this broker listens.
         cluster_id: tells the cluster's UUID; empty while it isn't known.
-        following: how it keeps up with coordination; None where there is none.
-
-    Attributes:
-        topics: the topics, their partitions by one numbering, and who leads each.
-        changes: changes this broker's topics and settings; `deletions`: deletes its topics.
-        topic_changes: creates, alters, grows and deletes topics of Kafka's format.
-        producer_ids: gives producers their ids.
-        cluster_id: as given.
+        following: None without coordination.
     """
 
     def __init__(
@@ -95,12 +88,11 @@ class Cluster:
         self.producer_ids = ProducerIds(claim, shared.in_thread)
 
     def start(self) -> None:
-        """Begin to keep up with coordination; doesn't block."""
         if self._part is not None:
             self._part.cluster.start()
 
     def stop(self) -> "Deferred[None]":
-        """End that; fires when the session has ended."""
+        """Stop keeping up with coordination; fires when the session has ended."""
         if self._part is None:
             return succeed(None)
         self._part.stop()
@@ -111,13 +103,8 @@ class Cluster:
     def create_topic(self, name: str, texts: Mapping[str, str], client: Client) -> "Deferred[Any]":
         """Create a topic, in the cluster if its format is Kafka's.
 
-        Args:
-            name: its name.
-            texts: its settings, each as broker.yaml would have it.
-            client: who wants it, for the log.
-
-        Returns:
-            A Deferred that fires when it exists; it fails with HermesError when it is refused.
+        Its settings are as broker.yaml would have them. Fires when the topic exists; fails with
+        HermesError when it is refused.
         """
         others = dict(texts)
         form = others.pop(_FORMAT, self._shared.config.topic(name).format).strip("'\"")
@@ -141,7 +128,6 @@ class Cluster:
             ) from None
 
     def alter_topic(self, request: AlterTopicRequest, client: Client) -> "Deferred[Any]":
-        """Set or reset settings of a topic; likewise."""
         found = self._of_cluster(request.topic)
         if found is None:
             return self.changes.alter_topic(request, client)
@@ -167,7 +153,6 @@ class Cluster:
             await self.topic_changes.grow(topic, int(count), client)
 
     def delete_topic(self, name: str, client: Client) -> "Deferred[None]":
-        """Delete a topic; likewise."""
         found = self._of_cluster(name)
         if found is None:
             return self.deletions.delete_topic(name, client)

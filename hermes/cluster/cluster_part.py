@@ -1,7 +1,7 @@
-"""A broker's part of what stands in coordination about topics: directories, settings, deletions.
+"""A broker's part of the cluster's topics: their directories, settings, and deletions.
 
-Whatever a broker was told of before it went down, it does when it is back: what it has is compared
-with what stands there, so that no crash between two steps leaves anything undone.
+What a broker missed while it was down, it does when it is back: what it has is compared with the
+cluster's state, so that no crash between two steps leaves anything undone.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -29,17 +29,10 @@ _PARTITIONS: Final = "partitions"
 
 
 class ClusterPart:
-    """Does a broker's part. Lives in the reactor's thread.
+    """Lives in the reactor's thread.
 
     Args:
-        shared: the broker's logs and settings.
-        topics: the topics, which are told what there is.
-        changes: changes this broker's topics.
-        deletions: deletes this broker's topics.
-        follow: makes what keeps up with the cluster's topics, and calls back with their state.
-
-    Attributes:
-        cluster: that.
+        follow: makes the TopicCluster, which calls back with the cluster's state.
     """
 
     _log = ModuleLogger()
@@ -69,11 +62,7 @@ class ClusterPart:
         self._publish_local(self._registry.names())
 
     def deletion(self, topic_id: UUID) -> "Deferred[None] | None":
-        """Find a deletion of this broker's part that is under way.
-
-        Returns:
-            A Deferred that fires when that is over; None when there is none.
-        """
+        """Fires when this broker's deletion of a topic is over; None when there is none."""
         if topic_id not in self._deleting:
             return None
         gone: Deferred[None] = Deferred()
@@ -81,7 +70,7 @@ class ClusterPart:
         return gone
 
     def known(self) -> "Deferred[None] | None":
-        """Fires when it is known what there is; None when it is."""
+        """Fires when it is known which topics there are; None when it is."""
         if self._topics.is_known:
             return None
         known: Deferred[None] = Deferred()
@@ -89,7 +78,7 @@ class ClusterPart:
         return known
 
     def stop(self) -> None:
-        """Nobody waits any longer."""
+        """Fail those that wait to know which topics there are."""
         known, self._known = self._known, []
         for each in known:
             if not each.called:
@@ -112,7 +101,7 @@ class ClusterPart:
             self.cluster.publish_local(published)
 
     def _local_of(self, name: str) -> LocalPartitions | None:
-        """What this broker has of a topic; None for a `kafka` topic without an id."""
+        """None for a `kafka` topic that has no id yet."""
         if self._registry.format(name) != FORMAT_KAFKA:
             return LocalPartitions(
                 FORMAT_0_7, None, tuple(range(self._registry.partition_count(name)))
@@ -124,7 +113,7 @@ class ClusterPart:
         return LocalPartitions(FORMAT_KAFKA, topic_id, tuple(each.partition for each in logs))
 
     def on_state(self, state: ClusterState) -> None:
-        """What stands in coordination may have changed: do this broker's part of it."""
+        """Do this broker's part of what may have changed in the cluster."""
         before, self._nodes = self._nodes, state.contents.topics
         self._topics.use(state.contents.topics, state.brokers)
         for topic_id, deleted in state.contents.deleted.items():
@@ -153,7 +142,6 @@ class ClusterPart:
         )
 
     async def _delete_here(self, name: str, topic_id: UUID, is_here: bool) -> None:
-        """Delete this broker's part of a topic, and say so."""
         try:
             if is_here:
                 await self._deletions.delete_topic(name, UNKNOWN_CLIENT)

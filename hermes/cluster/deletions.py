@@ -11,27 +11,16 @@ from hermes.storage import Log
 
 
 class Deletions:
-    """Deletes topics. Lives in the reactor's thread.
-
-    Args:
-        shared: the broker's logs.
-        changes: forgets what was set for them.
-    """
+    """Lives in the reactor's thread."""
 
     def __init__(self, shared: Shared, changes: SettingChanges) -> None:
         self._shared = shared
         self._changes = changes
 
     def delete_topic(self, topic: str, client: Client) -> "Deferred[None]":
-        """Delete a topic with all of its partitions that are here.
+        """Delete all partitions of a topic that are here; fires when they are gone.
 
-        Args:
-            topic: its name.
-            client: who wants it, for the log.
-
-        Returns:
-            A Deferred that fires when it is gone. It fails with UnknownTopicError,
-            TopicBeingDeletedError, or StorageError: then some of it may be left.
+        Fails with UnknownTopicError, TopicBeingDeletedError, or StorageError: some may be left.
         """
         shared = self._shared
         try:

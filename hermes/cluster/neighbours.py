@@ -23,8 +23,7 @@ class Neighbours:
     """Knows where the brokers of the cluster listen. Lives in the reactor's thread.
 
     Args:
-        broker_id: this broker's id.
-        own: tells where it listens itself.
+        own: tells where this broker listens.
         read: reads where all registered brokers listen, by id; None where nothing is registered.
         seconds: the reactor's clock.
     """
@@ -47,11 +46,7 @@ class Neighbours:
         self._waiting: list[Deferred[None]] | None = None  # while it is read
 
     def tell(self, asked: ListenerNode) -> Outcome:
-        """Answer a client that asks for the brokers.
-
-        Args:
-            asked: the listener that it has reached; host and port don't matter.
-        """
+        """Answer a client that has reached a listener, whose host and port don't matter."""
         return cancellable(then(self._look(), lambda _: self._answer(asked)))
 
     def _answer(self, asked: ListenerNode) -> bytes:

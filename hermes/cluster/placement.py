@@ -12,12 +12,11 @@ from hermes.quoting import quoted
 def numbered_places(
     live: Sequence[int], name: str, first: int, count: int, brokers: Sequence[int] | None
 ) -> tuple[BrokerPartition, ...]:
-    """Say where new partitions of a topic of Kafka's format are; all brokers use Kafka's numbers.
+    """Place new partitions of a topic of Kafka's format, whose numbers all brokers share.
 
     Args:
         live: the brokers that live, ascending, of which each gets one in turns.
-        name: the topic's name.
-        first: the number of the first one.
+        first: the number of the first new partition.
         count: how many the topic has with them.
         brokers: on which broker each is, if that is said.
     """
@@ -38,17 +37,11 @@ def own_places(
     brokers: Sequence[int] | None,
     live: Collection[int],
 ) -> tuple[BrokerPartition, ...]:
-    """Say where new partitions of a topic of 0.7's format are: each on a broker that has it.
+    """Place new partitions of a topic of 0.7's format, each on a broker that has the topic.
 
     Args:
-        name: the topic's name.
-        node: what stands of it in coordination.
-        count: how many it gets.
+        count: how many to add; a broker numbers its own on.
         brokers: on which broker each is; unless given, on those that have fewest.
-        live: the brokers that live.
-
-    Returns:
-        Their places; a broker numbers its own on.
 
     Raises:
         KafkaError: a broker hasn't got the topic, or none that has lives.

@@ -15,11 +15,10 @@ BLOCK_IDS: Final = 1000
 
 
 class ProducerIds:
-    """Gives out ids. Lives in the reactor's thread.
+    """Lives in the reactor's thread.
 
     Args:
         claim: takes so many ids that nobody has had, and returns the first one; blocks.
-        in_thread: calls a function in a worker thread and returns its Deferred.
     """
 
     def __init__(
@@ -31,11 +30,7 @@ class ProducerIds:
         self._waiting: list[Deferred[None]] = []  # for the block that is being taken
 
     async def take(self) -> int:
-        """Give out an id.
-
-        Raises:
-            HermesError: none can be had now.
-        """
+        """Give out an id; HermesError when none can be had now."""
         while self._next == self._end:
             block: Deferred[None] = Deferred()
             self._waiting.append(block)

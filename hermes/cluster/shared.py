@@ -31,7 +31,6 @@ _WAITING_SHARE = 0.5
 
 
 def no_file() -> NoReturn:
-    """Stand in for reading broker.yaml again, where there is none."""
     raise ConfigError("", "this broker was not started with a broker.yaml to read again")
 
 
@@ -40,25 +39,12 @@ class Shared:
     """One broker's logs, and what bounds the work on them.
 
     Attributes:
-        settings: those that are in force.
-        directory: the opened data directory.
-        topics: its topics.
-        flusher: schedules the flushes.
-        clock: the reactor, or a test's `Clock`; for timers.
+        clock: for timers.
         now_ms: the wall clock, in ms since 1970; for append times.
         in_thread: calls a function in a worker thread and returns its Deferred.
         lines: takes the log lines that clients cause.
         recent_lines: the last lines of the log; None where nobody keeps them.
         read_config: reads broker.yaml again, and checks it as a start would; blocks.
-        metrics: what was done so far.
-        authorization: says who may do what.
-        refusals: refuses the rest.
-        scheduler: shares the reactor among connections.
-        large_responses: those under way.
-        acknowledgements: wait until what was appended is on disk.
-        waiting: the fetches that wait until there is enough.
-        reader: reads for responses.
-        partitions: those that have a log.
     """
 
     settings: Settings
@@ -100,7 +86,6 @@ class Shared:
 
     @property
     def config(self) -> BrokerConfig:
-        """The settings that are in force."""
         return self.settings.config
 
     def _settings_changed(self) -> None:

@@ -1,8 +1,7 @@
 """Creating, altering and deleting topics for Kafka's clients: of one broker, or of a cluster.
 
-A topic of one broker is changed as 0.7's are. In a cluster it is changed in coordination, in one
-step; each broker then does its part, as soon as it has seen that: it makes directories, uses the
-settings, and deletes files.
+In a cluster a topic is changed in coordination, in one step. Each broker then does its part once it
+has seen that: it makes directories, uses the settings, and deletes files.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -41,13 +40,9 @@ _PARTITIONS: Final = "partitions"
 
 
 class TopicChanges:
-    """Changes topics. Lives in the reactor's thread.
+    """Lives in the reactor's thread; whatever is refused raises a HermesError.
 
     Args:
-        shared: the broker's logs and settings.
-        topics: what there is.
-        changes: changes this broker's topics.
-        deletions: deletes this broker's topics.
         part: this broker's part in a cluster; None where there is none.
     """
 
@@ -78,11 +73,6 @@ class TopicChanges:
     # -- checks ---------------------------------------------------------------------------------
 
     def check_new(self, name: str, count: int, settings: Mapping[str, str]) -> None:
-        """Refuse a topic that can't be created.
-
-        Raises:
-            HermesError: it can't be.
-        """
         check_kafka_topic_name(name)
         if self._topics.get(name) is not None:
             raise TopicExistsError(f"Topic {quoted(name)} already exists.")
@@ -90,21 +80,11 @@ class TopicChanges:
         self._changes.check_new_topic(name, self._texts(count, settings))
 
     def check_grow(self, topic: ClusterTopic, count: int) -> None:
-        """Refuse a number of partitions that a topic can't have.
-
-        Raises:
-            HermesError: it can't.
-        """
         self._check_count(count)
 
     def check_alter(
         self, topic: ClusterTopic, given: Mapping[str, str], reset: Collection[str]
     ) -> None:
-        """Refuse settings that a topic can't have.
-
-        Raises:
-            HermesError: it can't.
-        """
         if self._registry.exists(topic.name):
             self._changes.check_alter(_altering(topic.name, given, reset))
 
@@ -130,14 +110,9 @@ class TopicChanges:
         """Create a topic with Kafka's format.
 
         Args:
-            name: its name.
             partitions: how many it has in the whole cluster; -1 for `num_partitions`.
-            settings: further settings of the topic, each as broker.yaml would have it.
-            client: who wants it, for the log.
+            settings: each as broker.yaml would have it.
             brokers: on which broker each partition is; one after the other unless given.
-
-        Raises:
-            HermesError: it is refused.
         """
         count = self._shared.config.num_partitions if partitions == -1 else partitions
         self.check_new(name, count, settings)
@@ -166,17 +141,10 @@ class TopicChanges:
         client: Client,
         brokers: Sequence[int] | None = None,
     ) -> None:
-        """Let a topic have more partitions.
-
-        Args:
-            topic: the topic.
-            count: how many it shall have.
-            client: who wants it, for the log.
-            brokers: on which broker each new one is.
+        """Let a topic have `count` partitions, the new ones on these brokers if that is said.
 
         Raises:
             WrongPartitionError: it has as many already.
-            HermesError: it is refused.
         """
         self.check_grow(topic, count)
         name = topic.name
@@ -211,17 +179,7 @@ class TopicChanges:
         reset: Collection[str],
         client: Client,
     ) -> None:
-        """Set and reset settings of a topic.
-
-        Args:
-            topic: the topic.
-            given: what to set, as broker.yaml would have it.
-            reset: what to reset.
-            client: who wants it, for the log.
-
-        Raises:
-            HermesError: it is refused.
-        """
+        """Set (as broker.yaml would have it) and reset settings of a topic."""
         if self._part is None or topic.format != FORMAT_KAFKA:
             await self._changes.alter_topic(_altering(topic.name, given, reset), client)
             return
@@ -237,11 +195,7 @@ class TopicChanges:
         await self._part.do(topic.name)
 
     async def delete(self, topic: ClusterTopic, client: Client) -> None:
-        """Delete a topic with all its partitions.
-
-        Raises:
-            HermesError: it is refused, or some of it may be left.
-        """
+        """Delete a topic with all its partitions; some of it may be left if that fails."""
         name = topic.name
         if self._part is None:
             await self._deletions.delete_topic(name, client)
@@ -284,7 +238,7 @@ class TopicChanges:
                     )
 
     def known(self) -> "Deferred[None] | None":
-        """Fires when it is known what there is; None when it is."""
+        """Fires when it is known which topics there are; None when it is."""
         return None if self._part is None else self._part.known()
 
 

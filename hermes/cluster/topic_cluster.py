@@ -1,7 +1,7 @@
-"""The cluster's topics, kept up with in a thread: what stands in coordination, and this broker's.
+"""The state of the cluster's topics in coordination, kept up with in a thread.
 
 The thread reads whatever has changed, adds the partitions of this broker that aren't there yet, and
-tells the reactor. Should coordination be out of reach, what was read last stands; changes fail, and
+tells the reactor. While coordination is out of reach, what was read last holds; changes fail, and
 can be repeated.
 """
 
@@ -35,12 +35,10 @@ _BEGIN_SECONDS: Final = 0.02
 
 
 class LocalPartitions(NamedTuple):
-    """What this broker has of a topic.
+    """The partitions of a topic that this broker has, by its own numbers, ascending.
 
     Attributes:
-        format: `0.7` or `kafka`.
-        id: the UUID of a `kafka` topic.
-        partitions: its own numbers of its partitions, ascending.
+        id: the UUID of a `kafka` topic; None for one of 0.7's.
     """
 
     format: str
@@ -48,17 +46,12 @@ class LocalPartitions(NamedTuple):
     partitions: tuple[int, ...]
 
     def is_of(self, topic_id: UUID, topic: "TopicNode | DeletedTopic") -> bool:
-        """Whether it is a part of that topic: of 0.7's nothing but the name says so."""
+        """Whether they are of that topic: of 0.7's nothing but the name says so."""
         return self.format == topic.format and (self.id is None or self.id == topic_id)
 
 
 class ClusterState(NamedTuple):
-    """What stands in coordination.
-
-    Attributes:
-        contents: the topics.
-        brokers: where the brokers that live listen, by id.
-    """
+    """The topics in coordination, and where the brokers that live listen."""
 
     contents: TreeContents
     brokers: Mapping[int, BrokerListeners]
@@ -68,11 +61,7 @@ class TopicCluster:
     """Reads and changes the cluster's topics. Lives in the reactor's thread, and has its own.
 
     Args:
-        broker_id: this broker's id.
-        connect: makes a session that calls what it is given when something may have changed; None
-            while there is no place to connect to. Called in the thread.
-        from_thread: calls a function in the reactor's thread.
-        in_thread: calls a function in a worker thread and returns its Deferred.
+        connect, from_thread: as `Following` has them.
         on_state: called with the state whenever it may have changed.
     """
 
@@ -102,11 +91,10 @@ class TopicCluster:
         self._thread = threading.Thread(target=self._run, name="hermes-kafka-topics", daemon=True)
 
     def start(self) -> None:
-        """Begin; doesn't block."""
         self._thread.start()
 
     def stop(self) -> "Deferred[None]":
-        """End; fires when the session has ended. What waits fails."""
+        """Fires when the session has ended. What waits fails."""
         self._stopping = True
         self._wake.set()
         waiting, self._waiting = self._waiting, []
@@ -132,13 +120,7 @@ class TopicCluster:
         self._wake.set()
 
     async def do(self, change: Callable[[TopicTree], Any]) -> Any:
-        """Change something, and wait until it was seen.
-
-        Args:
-            change: called with the tree in a worker thread.
-
-        Returns:
-            What it returned.
+        """Change the tree in a worker thread, and wait until that was read back.
 
         Raises:
             CoordinationError: it isn't done, or nobody knows.
@@ -153,7 +135,7 @@ class TopicCluster:
         return result
 
     def refreshed(self) -> "Deferred[None]":
-        """Fires once what stands there now has been seen."""
+        """Fires once the state of now has been read."""
         refreshed: Deferred[None] = Deferred()
         if self._stopping:
             refreshed.errback(_unreachable())
@@ -186,7 +168,7 @@ class TopicCluster:
             refreshed.callback(None)
 
     def _failed(self, asked: int) -> None:
-        """In the reactor's thread: nothing could be read. Who asked when nothing was is told."""
+        """In the reactor's thread: nothing could be read. Who asked before is told."""
         failed = [each for number, each in self._waiting if number <= asked]
         self._waiting = [each for each in self._waiting if each[0] > asked]
         for refreshed in failed:
@@ -249,7 +231,7 @@ class TopicCluster:
         return found
 
     def _register(self, tree: TopicTree, contents: TreeContents) -> bool:
-        """Say what this broker has and hasn't got; whether there was anything to say."""
+        """Add or remove what this broker has; whether there was anything to do."""
         published, has_changed = self._local, False
         settled, self._settled = self._settled, {}
         for name, local in published.items():
@@ -283,7 +265,7 @@ class TopicCluster:
         )
 
     def _with(self, local: LocalPartitions, node: TopicNode | None) -> TopicNode | None:
-        """What stands of a topic with this broker's partitions; another topic of its name stays."""
+        """A topic with this broker's partitions; another topic of its name stays."""
         if node is not None and not local.is_of(node.id, node):
             return node
         made = TopicNode(local.id or uuid4(), local.format, ())

@@ -43,8 +43,6 @@ class TopicRegistry:
     """The topics of one broker; lives in the reactor's thread.
 
     Args:
-        directory: the opened data directory.
-        settings: the broker's.
         on_created: called with the name, the number of partitions and the format of each topic
             that is created, or gets more, so that they can be announced.
         on_deleted: called with the name of each topic that no longer exists, and its UUID if it had
@@ -89,7 +87,7 @@ class TopicRegistry:
         self._observers.append(observer)
 
     def reopened(self, log: Log) -> None:
-        """A log is back online, and what wasn't known of its topic may be."""
+        """A log is back online: what wasn't known of its topic may be now."""
         self._tell(log.topic)
 
     def _tell(self, topic: str) -> None:
@@ -119,7 +117,6 @@ class TopicRegistry:
         return topic
 
     def report_declared(self, created: Iterable[str]) -> None:
-        """Log what `create_declared` returned."""
         names = [topic for topic in created if topic]
         if names:
             self._log.info(
@@ -129,15 +126,12 @@ class TopicRegistry:
             )
 
     def __len__(self) -> int:
-        """How many there are."""
         return len(self._counts)
 
     def names(self) -> list[str]:
-        """The topics that exist, sorted."""
         return sorted(self._counts)
 
     def of_format(self, log_format: str) -> dict[str, int]:
-        """The topics of one format, with their numbers of partitions."""
         return {
             topic: self._counts[topic] for topic in self.names() if self.format(topic) == log_format
         }
@@ -161,26 +155,20 @@ class TopicRegistry:
         }
 
     def written_count(self, topic: str) -> int:
-        """How many partitions of a topic were written."""
         return len(self._written.get(topic, ()))
 
     def partitions(self, topic: str) -> list[Log]:
-        """The logs of a topic's partitions that were written, in their order."""
+        """The logs of the partitions that were written, in their order."""
         find = self._directory.get
         found = (find(topic, partition) for partition in self._written.get(topic, ()))
         return [log for log in found if log is not None]
 
     def check_exists(self, topic: str) -> None:
-        """Make sure that a topic exists.
-
-        Raises:
-            UnknownTopicError: it doesn't.
-        """
         if topic not in self._counts:
             raise UnknownTopicError(f"there is no topic {quoted(topic)}")
 
     def for_fetch(self, topic: str, partition: int) -> Log | None:
-        """Find a partition's log without creating anything; None for one that was never written to.
+        """A partition's log, creating nothing; None for one that was never written to.
 
         Raises:
             InvalidTopicError: the name is not allowed.
@@ -193,20 +181,13 @@ class TopicRegistry:
         return log
 
     def for_produce(self, topic: str, partition: int) -> Log:
-        """Find or create a partition's log.
-
-        Args:
-            topic: its name.
-            partition: its number, or -1 for one at random.
+        """Find or create a partition's log; -1 is one at random.
 
         Raises:
             InvalidTopicError: the name is not allowed, or can't be stored.
-            WrongPartitionError: there is no such partition.
             UnknownTopicError: it does not exist and may not be created by producing.
             TooManyTopicsError: it does not exist, and there are `max_topics` or `max_partitions`.
-            TopicBeingDeletedError: the topic is being deleted.
-            BrokerStoppingError: the broker stops.
-            StorageError: the disk refused.
+            WrongPartitionError, TopicBeingDeletedError, BrokerStoppingError, StorageError
         """
         if partition == -1:
             numbers = range(self.partition_count(topic))
@@ -222,9 +203,8 @@ class TopicRegistry:
         """Refuse a topic that can't be created with this many partitions.
 
         Raises:
-            TopicExistsError: it exists.
-            BrokerStoppingError, TopicBeingDeletedError, InvalidTopicError, TooManyTopicsError: as
-                for `for_produce`.
+            TopicExistsError, BrokerStoppingError, TopicBeingDeletedError, InvalidTopicError,
+                TooManyTopicsError
         """
         self._check_free(topic)
         if topic in self._counts:
@@ -236,14 +216,11 @@ class TopicRegistry:
         """Refuse a topic that can't be changed to have this many partitions.
 
         Args:
-            topic: its name.
-            partitions: how many its settings would say.
             is_wanted: whether somebody wants exactly that; else those that are more just stay.
 
         Raises:
-            UnknownTopicError: it doesn't exist.
             ConfigError: it has more partitions.
-            BrokerStoppingError, TopicBeingDeletedError, InvalidTopicError: as for `for_produce`.
+            UnknownTopicError, BrokerStoppingError, TopicBeingDeletedError, InvalidTopicError
         """
         self._check_free(topic)
         if topic not in self._counts:
@@ -264,11 +241,7 @@ class TopicRegistry:
         return self._config.topic(topic).format
 
     def check_format(self, topic: str, wanted: str) -> None:
-        """Refuse another format for a topic that has partitions.
-
-        Raises:
-            ConfigError: it has one.
-        """
+        """Refuse another format for a topic that has partitions, with a ConfigError."""
         if self._written.get(topic) and wanted != self.format(topic):
             raise ConfigError(
                 "format", f"topic {quoted(topic)} is {self.format(topic)}, and keeps its format"
@@ -307,14 +280,10 @@ class TopicRegistry:
                     )
 
     def begin_delete(self, topic: str) -> list[Log]:
-        """Hide a topic before its files are deleted; see `end_delete`.
-
-        Returns:
-            Its logs.
+        """Hide a topic before its files are deleted; returns its logs. `end_delete` comes after.
 
         Raises:
-            UnknownTopicError: there is no such topic.
-            TopicBeingDeletedError: it is being deleted already.
+            UnknownTopicError, TopicBeingDeletedError
         """
         if topic in self._deleting:
             raise TopicBeingDeletedError(f"topic {quoted(topic)} is being deleted")
@@ -343,14 +312,9 @@ class TopicRegistry:
                 deleted.callback(None)
 
     def deletion(self, topics: Iterable[str]) -> "Deferred[None] | None":
-        """Find a delete under way, for a produce that has to wait for it.
+        """Fires when the first of these topics that is being deleted is gone; None when none is.
 
-        Args:
-            topics: their names.
-
-        Returns:
-            A Deferred that fires when the first of them that is being deleted is gone, and may be
-            fired by a caller that doesn't want to wait any longer; None when none is.
+        A caller that doesn't want to wait any longer may fire it.
         """
         if self._deleting:
             for topic in topics:
@@ -381,17 +345,11 @@ class TopicRegistry:
         return log
 
     def _announce(self, topic: str) -> None:
-        """Tell of a topic that is new, or has more partitions."""
         self._on_created(topic, self._counts[topic], self.format(topic))
         self._tell(topic)
 
     def create_numbered(self, topic: str, number: int, topic_id: UUID) -> Log:
-        """Create a partition of a `kafka` topic by Kafka's number, which others give.
-
-        Args:
-            topic: its name.
-            number: the partition's number; the topic needn't have the smaller ones here.
-            topic_id: the topic's UUID.
+        """Create a partition of a `kafka` topic by Kafka's number; smaller ones needn't be here.
 
         Raises:
             BrokerStoppingError, TopicBeingDeletedError, InvalidTopicError, TooManyTopicsError,
@@ -468,7 +426,7 @@ class TopicRegistry:
 
 
 def wrong_format(topic: str, *, holds_records: bool = True) -> WrongFormatError:
-    """The error of who wants messages of 0.7 where there are records, or the other way around."""
+    """For who wants messages of 0.7 where there are records, or the other way around."""
     if holds_records:
         return WrongFormatError(
             f"topic {quoted(topic)} has Kafka's format: use a client that knows record batches"

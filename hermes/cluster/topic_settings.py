@@ -52,11 +52,7 @@ _FORMAT = "format"
 
 
 class SettingChanges:
-    """Makes changes. Lives in the reactor's thread.
-
-    Args:
-        shared: the broker's logs and settings.
-    """
+    """Makes changes, whose Deferreds fail with HermesError. Lives in the reactor's thread."""
 
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
@@ -70,16 +66,7 @@ class SettingChanges:
     def create_topic(
         self, topic: str, texts: Mapping[str, str], client: Client
     ) -> "Deferred[None]":
-        """Create a topic.
-
-        Args:
-            topic: its name.
-            texts: its settings, each as broker.yaml would have it.
-            client: who wants it.
-
-        Returns:
-            A Deferred that fires when it exists; it fails with HermesError when it is refused.
-        """
+        """Fires when the topic exists. Its settings are as broker.yaml would have them."""
 
         def check() -> None:
             check_topic_name(topic)
@@ -107,12 +94,7 @@ class SettingChanges:
         )
 
     def alter_topic(self, request: AlterTopicRequest, client: Client) -> "Deferred[None]":
-        """Set or reset settings of a topic.
-
-        Returns:
-            A Deferred that fires when they are in force; it fails with HermesError when they are
-            refused.
-        """
+        """Set or reset settings of a topic; fires when they are in force."""
 
         def check() -> None:
             check_topic_name(request.topic)
@@ -155,11 +137,7 @@ class SettingChanges:
         return texts, config
 
     async def forget(self, topic: str) -> None:
-        """Drop what was set for a topic: it was deleted.
-
-        Raises:
-            StorageError: that can't be written.
-        """
+        """Drop what was set for a topic that was deleted; StorageError if the disk refuses."""
         if topic in self._settings.entries or self._one_at_a_time.locked:
             async with self._one_at_a_time:
                 entries = dict(self._settings.entries)
@@ -167,31 +145,19 @@ class SettingChanges:
                     await self._use_entries(entries, topic, self._with_entry(topic, None))
 
     def check_new_topic(self, topic: str, texts: Mapping[str, str]) -> None:
-        """Refuse what `create_topic` would refuse, and change nothing.
-
-        Raises:
-            HermesError: as it says.
-        """
+        """Refuse what `create_topic` would refuse, and change nothing."""
         check_topic_name(topic)
         _check_length(texts)
         config = self._with_entry(topic, parse_topic_settings(texts))
         self._topics.check_new(topic, config.topic(topic).partitions)
 
     def check_settings(self, topic: str, texts: Mapping[str, str]) -> None:
-        """Refuse settings that no topic of this name can have.
-
-        Raises:
-            ConfigError: it can't.
-        """
+        """Refuse settings that no topic of this name can have."""
         _check_length(texts)
         self._with_entry(topic, parse_topic_settings(texts))
 
     def use_settings(self, topic: str, texts: Mapping[str, str]) -> "Deferred[None]":
-        """Have exactly this be set for a topic, whether or not it exists here.
-
-        Returns:
-            A Deferred that fires when it is in force; it fails with HermesError.
-        """
+        """Have exactly this be set for a topic, whether or not it exists here."""
 
         async def use() -> None:
             entries = self._settings.entries
@@ -202,18 +168,14 @@ class SettingChanges:
         return self._made(lambda: _check_length(texts), use)
 
     def check_alter(self, request: AlterTopicRequest) -> None:
-        """Refuse what `alter_topic` would refuse, and change nothing.
-
-        Raises:
-            HermesError: as it says.
-        """
+        """Refuse what `alter_topic` would refuse, and change nothing."""
         self._altered(request)
 
     def _with_entry(self, topic: str, entry: TopicConfig | None) -> BrokerConfig:
-        """The settings with a topic's entry.
+        """The settings with a topic's entry, or without one.
 
         Raises:
-            ConfigError: the topic can't have such a retention policy, or none at all.
+            ConfigError: the topic can't have such a retention policy.
         """
         config = self._settings.config
         altered = dict(config.altered)
@@ -241,23 +203,11 @@ class SettingChanges:
     # -- broker.yaml ----------------------------------------------------------------------------
 
     def reload(self, cause: str) -> "Deferred[Sequence[SettingChange]]":
-        """Read broker.yaml again.
-
-        Args:
-            cause: what wants that, for the log.
-
-        Returns:
-            A Deferred of what has changed, and what can't; it fails with HermesError when it is
-            refused.
-        """
+        """Read broker.yaml again for a cause that is logged; what has changed, and what can't."""
         return self._made(lambda: None, self._reload, cause)
 
     def reload_now(self, cause: str) -> "Deferred[None]":
-        """Read broker.yaml again, and log what comes of it.
-
-        Args:
-            cause: what wants that, for the log.
-        """
+        """The same when nobody waits for the outcome: a refusal is only logged."""
 
         async def reload() -> None:
             async with self._one_at_a_time:
@@ -326,14 +276,8 @@ class SettingChanges:
     ) -> "Deferred[Any]":
         """Make a change when no other is made.
 
-        Args:
-            check: refuses at once what must not wait, being large: there may be thousands. It takes
-                no time, either: they arrive in turns of others.
-            change: makes it.
-            args: its arguments.
-
-        Returns:
-            A Deferred of what `change` returned; it fails with HermesError.
+        `check` refuses at once what must not wait, being large: there may be thousands. It takes no
+        time, either: they arrive in turns of others.
         """
 
         async def make() -> Any:
@@ -357,7 +301,6 @@ class SettingChanges:
 
 
 def _check_length(texts: Mapping[str, str]) -> None:
-    """Refuse settings of a topic that are far longer than any need to be."""
     length = sum(len(key) + len(value) for key, value in texts.items())
     if length > _MAX_LENGTH:
         raise ConfigError(

@@ -1,8 +1,8 @@
 """The topics as Kafka's clients see them: a UUID each, and partitions numbered through.
 
 A partition of Hermes is a broker's own; Kafka's clients know one number for all brokers. A
-`ClusterTopic` is the mapping between the two: what stands at Kafka's number is a broker and its
-partition. It only ever grows, so that a key keeps its place.
+`ClusterTopic` maps their numbers to places: a broker, and its own number of the partition. It only
+ever grows, so that a key keeps its place.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -37,9 +37,7 @@ class ClusterTopic(NamedTuple):
     """One topic.
 
     Attributes:
-        name: its name.
-        id: its UUID.
-        format: what its logs hold: `0.7` or `kafka`.
+        format: `0.7` or `kafka`.
         partitions: where each of Kafka's numbers is, from 0 on.
         keeps_id: whether it is the id that the topic has kept. Not of a topic that keeps none, nor
             where it can't be read: then there is another one meanwhile.
@@ -53,13 +51,7 @@ class ClusterTopic(NamedTuple):
 
 
 class LiveBroker(NamedTuple):
-    """One broker, as the clients of one listener reach it.
-
-    Attributes:
-        id: its number.
-        host: a name or an address.
-        port: its port.
-    """
+    """A broker, as the clients of one listener reach it."""
 
     id: int
     host: str
@@ -67,19 +59,17 @@ class LiveBroker(NamedTuple):
 
 
 class ClusterTopics:
-    """Knows the topics. Lives in the reactor's thread.
+    """The topics, and the brokers that live. Lives in the reactor's thread.
 
-    Without coordination they are this broker's own. With it they are what stands there, which
-    `use` is told; until then there are none.
+    Without coordination they are this broker's own. With it they are what `use` is told; until then
+    there are none.
 
     Args:
-        shared: the broker's logs and settings.
         listeners: tells where this broker listens.
         cluster_id: tells the cluster's UUID; empty while it isn't known.
 
     Attributes:
-        is_known: whether it is known what there is.
-        has_cluster: whether the topics are those of coordination.
+        is_known: whether it is known which topics there are.
         revision: another number whenever topics or their partitions have changed.
     """
 
@@ -118,12 +108,10 @@ class ClusterTopics:
 
     @property
     def broker_id(self) -> int:
-        """This broker's id."""
         return self._broker_id
 
     @property
     def cluster_id(self) -> str:
-        """The cluster's UUID as text; empty while it isn't known."""
         return self._cluster_id()
 
     @property
@@ -137,7 +125,7 @@ class ClusterTopics:
         return sorted(self.live)
 
     def brokers(self, asked: ListenerNode) -> list[LiveBroker]:
-        """List the brokers that live, by their ids, as clients of a listener reach them."""
+        """The brokers that live, by their ids, as clients of a listener reach them."""
         found = []
         for broker_id, listeners in sorted(
             {**self._brokers, self._broker_id: self._listeners()}.items()
@@ -148,19 +136,15 @@ class ClusterTopics:
         return found
 
     def listeners(self) -> Sequence[ListenerNode]:
-        """List where clients reach this broker."""
         return self._listeners().kafka
 
     def names(self) -> list[str]:
-        """List the topics, sorted."""
         return sorted(self._topics)
 
     def get(self, name: str) -> ClusterTopic | None:
-        """Find a topic by its name."""
         return self._topics.get(name)
 
     def by_id(self, topic_id: UUID) -> ClusterTopic | None:
-        """Find a topic by its UUID."""
         return self._by_id.get(topic_id)
 
     def owns(self, topic: str, partition: int) -> bool:
@@ -178,12 +162,11 @@ class ClusterTopics:
         return topic.partitions[number].broker_id
 
     def log(self, topic: str, number: int) -> Log:
-        """Find the log of a partition by Kafka's number; make it if it wasn't written to yet.
+        """The log of a partition by Kafka's number; made if it wasn't written to yet.
 
         Raises:
-            UnknownTopicError: there is no such topic.
-            WrongPartitionError: it has no such partition.
-            NotLeaderError: the partition is another broker's.
+            UnknownTopicError, WrongPartitionError: there is none.
+            NotLeaderError: another broker leads it.
             TooManyTopicsError, TopicBeingDeletedError, BrokerStoppingError, StorageError: the log
                 can't be made now, or what lies in its place is another topic's.
         """
@@ -216,7 +199,7 @@ class ClusterTopics:
         return log
 
     def partition(self, topic: str, number: int) -> Partition:
-        """Find a partition by Kafka's number; raises what `log` raises."""
+        """The partition whose log `log` finds; raises what that raises."""
         return self._shared.partitions.of(self.log(topic, number))
 
     def _make(self, topic: ClusterTopic, partition: int) -> Log:
@@ -225,10 +208,9 @@ class ClusterTopics:
         return self._registry.for_produce(topic.name, partition)
 
     async def make(self, partitions: Sequence[tuple[str, int]]) -> None:
-        """Make directories of this broker's partitions; what fails is made when it is needed.
+        """Make directories of this broker's partitions, each a topic and Kafka's number.
 
-        Args:
-            partitions: each topic, and Kafka's number.
+        What fails is made when it is needed.
         """
 
         def make(pair: tuple[str, int]) -> Log | None:
@@ -247,11 +229,7 @@ class ClusterTopics:
         await settled(cooperatively(self._shared.scheduler, partitions, make))
 
     def sizes(self, name: str, numbers: Collection[int] | None) -> list[tuple[int, int, int]]:
-        """Tell how large this broker's partitions of a topic are.
-
-        Args:
-            name: the topic's name.
-            numbers: which partitions, by Kafka's numbers; None for all.
+        """How large this broker's partitions of a topic are; `numbers` are Kafka's, None for all.
 
         Returns:
             (number, size in bytes, how many offsets aren't visible yet) of each that has a log.
@@ -269,11 +247,9 @@ class ClusterTopics:
     # -- what is told ---------------------------------------------------------------------------
 
     def use(self, nodes: Mapping[str, TopicNode], brokers: Mapping[int, BrokerListeners]) -> None:
-        """Have the topics be what stands in coordination.
+        """Have the topics and the live brokers be those of coordination.
 
-        Args:
-            nodes: the topics by name; what hasn't changed is the same object as before.
-            brokers: where the brokers that live listen, by id.
+        A node that hasn't changed is the same object as before.
         """
         self._brokers = brokers
         serving = {each for each, listeners in brokers.items() if listeners.kafka}

@@ -5,6 +5,4 @@ flushing, flush_queue
                   when logs are flushed, and which of them first
 acknowledgements  waits until what was appended is on disk
 reading           reads of many partitions for one response; waiting: until there is enough
-awaited_batches   batches that idempotent producers were told to send again
-damage            looks for damaged messages in what is on disk
 """

@@ -1,9 +1,8 @@
 """When what was appended is as safe as its producer wants it: one wait, for both protocols.
 
 Each log that was appended to is asked for a group commit; the wait is over when all of them are on
-disk, have failed, or the time is up. What was appended is flushed then, or it isn't known whether
-it is: after a failed flush the bytes may still be kept by re-opening. So nothing that was appended
-is ever said not to be.
+disk, have failed, or the time is up. After a failed flush the bytes may still be kept by
+re-opening, so nothing that was appended is ever said not to be.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,7 +29,7 @@ class Appended(Protocol):
     """What was appended to a log, or is there already.
 
     Attributes:
-        log: where; None for what wasn't appended, for which nothing is waited.
+        log: None for what wasn't appended, for which nothing is waited.
         opening: which of the log's openings that was in.
         end_offset: the high watermark that covers it.
     """
@@ -59,13 +58,7 @@ class Safety(Enum):
 
 
 class Acknowledgements:
-    """Waits for flushes. Lives in the reactor's thread.
-
-    Args:
-        clock: for timers.
-        scheduler: shares the reactor among connections.
-        flusher: schedules the flushes.
-    """
+    """Waits for flushes. Lives in the reactor's thread."""
 
     def __init__(
         self, clock: IReactorTime, scheduler: FairScheduler, flusher: FlushScheduler
@@ -83,7 +76,6 @@ class Acknowledgements:
         """Wait for the flush of everything that was appended.
 
         Args:
-            appended: what; not kept longer than needed.
             timeout_seconds: how long to wait; None for as long as the disk takes.
             on_unknown: called with each that comes to be `UNKNOWN`, also after the time was up.
 

@@ -33,12 +33,7 @@ _LAST_SEQUENCE: Final = 2**31 - 1
 
 
 class _Awaited(NamedTuple):
-    """The first batch of a producer that is to come again.
-
-    Attributes:
-        epoch, sequence: its epoch, and its first message's number.
-        until: when it isn't awaited any longer.
-    """
+    """The first batch of a producer that is to come again, by its first message's number."""
 
     epoch: int
     sequence: int
@@ -51,11 +46,7 @@ class _Awaited(NamedTuple):
 
 
 class AwaitedBatches:
-    """The batches that idempotent producers were told to send again. Lives in the reactor's thread.
-
-    Args:
-        seconds: a clock that never goes back.
-    """
+    """Lives in the reactor's thread; `seconds` is a clock that never goes back."""
 
     def __init__(self, seconds: Callable[[], float]) -> None:
         self._seconds = seconds
@@ -82,11 +73,7 @@ class AwaitedBatches:
                 del self._batches[next(iter(self._batches))]
 
     def check(self, topic: str | UUID, partition: int, headers: Iterable[BatchHeader]) -> None:
-        """Let no batch go before one that is to come again.
-
-        Raises:
-            EarlierBatchAwaitedError: one would.
-        """
+        """Let no batch go before one that is to come again: EarlierBatchAwaitedError."""
         for header in headers if self._batches else ():
             key = topic, partition, header.producer_id
             epoch, sequence = header.producer_epoch, header.base_sequence
@@ -102,7 +89,6 @@ class AwaitedBatches:
             )
 
     def arrived(self, topic: str | UUID, partition: int, headers: Iterable[BatchHeader]) -> None:
-        """Batches are in their log."""
         for header in headers if self._batches else ():
             key = topic, partition, header.producer_id
             known = self._batches.get(key)
@@ -113,5 +99,4 @@ class AwaitedBatches:
 
 
 def _has(header: BatchHeader, sequence: int) -> bool:
-    """Whether one of a batch's messages has this number."""
     return (sequence - header.base_sequence) & _LAST_SEQUENCE <= header.last_offset_delta

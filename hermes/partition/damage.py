@@ -1,15 +1,12 @@
 """The slow check of what nobody reads: every visible message's CRC, round and round.
 
 Disks lose bits in silence, and a broker sends what it has without looking at it. So one thread
-reads all segments, `damage_check_rate` bytes a second, and at most once a day. It keeps out of the
-way: it waits while clients wait for the disk, and what it brings into memory it takes out again.
-What it finds is noted in `Log.damage`, logged once, and forgotten when the segment is gone, or
-mended.
+reads all segments, `damage_check_rate` bytes a second, and at most once a day. It waits while
+clients wait for the disk, and takes what it brought into memory out again. What it finds is noted
+in `Log.damage`, logged once, and forgotten when the segment is gone, or mended.
 
-Which segments those are is in a file too, so that the next start looks at them before anything
-else: a broker that was restarted must not take for sound what it knew to be damaged.
-
-A log that somebody has met damage in (a compaction, a recovery, a read) is looked at before others.
+Damaged segments are listed in a file too: the next start looks at them first, as a broker must not
+take for sound what it knew to be damaged. Then come logs that somebody has met damage in.
 """
 
 import math
@@ -74,7 +71,7 @@ _State = tuple[int, ...]
 
 
 class _Looked(NamedTuple):
-    """A segment's file was looked at: which state of it, and what is damaged."""
+    """The state that a segment's file was found in, and what is damaged."""
 
     state: _State
     damage: list[Damage]
@@ -82,14 +79,7 @@ class _Looked(NamedTuple):
 
 @dataclass(slots=True)
 class _Pace:
-    """How fast to read: waits in the thread that does.
-
-    Attributes:
-        rate: bytes per second.
-        is_disk_wanted: whether clients wait for the disk.
-        is_over: ends all waits.
-        read_bytes: how much was read.
-    """
+    """How fast to read, in bytes per second: waits in the thread that does."""
 
     is_disk_wanted: Callable[[], bool]
     rate: float = 0.0
@@ -117,12 +107,10 @@ class DamageCheck:
     """Looks for damage, in a thread of its own; lives in the reactor's thread.
 
     Args:
-        directory: the opened data directory.
         in_thread: calls a function in that thread and returns its Deferred.
         seconds: a clock that can't be set.
         rate: how fast to read, in bytes per second; 0 for not at all.
         is_disk_wanted: whether clients wait for the disk; any thread.
-        files: the file layer; the operating system's unless given.
 
     Attributes:
         rounds: how often all logs were looked at.
@@ -159,15 +147,13 @@ class DamageCheck:
 
     @property
     def read_bytes(self) -> int:
-        """How much was read so far."""
         return self._pace.read_bytes
 
     def damaged(self) -> list[Log]:
-        """The logs that are known to be damaged."""
         return [log for log in self._directory.logs.values() if log.damage]
 
     def look(self) -> None:
-        """Forget what is gone, and see that what there is to look at is; call it often."""
+        """Forget what is gone, and look at what there is; call it often."""
         for log in self.damaged():
             there = {segment for segment, _ in log.visible_segments()}
             if not there.issuperset(log.damage):
@@ -182,7 +168,7 @@ class DamageCheck:
             self._run().addErrback(self._failed).addBoth(self._ended)
 
     def stop(self) -> "Deferred[None]":
-        """Look no more; the Deferred fires when the thread has ended with what it was at."""
+        """Fires when the thread has ended with what it was at."""
         self._pace.is_over.set()
         stopped: Deferred[None] = Deferred()
         self._stopped.append(stopped)
@@ -204,7 +190,6 @@ class DamageCheck:
 
     @inlineCallbacks
     def _run(self) -> "Any":
-        """Look at what is suspect, and at everything if it is time for that."""
         try:
             if self._noted is None:
                 yield self._known_before()
@@ -243,7 +228,6 @@ class DamageCheck:
 
     @inlineCallbacks
     def _save(self) -> "Any":
-        """Note what is damaged for the next start, if that has changed."""
         damaged = frozenset(
             DamagedSegment(log.topic, log.partition, segment.base_offset)
             for log in self.damaged()
@@ -309,11 +293,7 @@ class DamageCheck:
             return ()
 
     def _look_at(self, log: Log, segment: Segment, end: int) -> _Looked | None:
-        """Read a segment up to an offset; None if that can't be done now.
-
-        Raises:
-            _StoppedError: it was given up.
-        """
+        """Read a segment up to an offset; None if that can't be done now. Raises _StoppedError."""
         files = AsideFiles(log.files)
         try:
             descriptor = files.open_read(segment.path)
@@ -337,8 +317,6 @@ class DamageCheck:
         return _Looked(_state(log, segment, status), visible)
 
     def _reads(self, files: FileLayer, descriptor: int, status: os.stat_result) -> BlockReads:
-        """What reads a segment at the pace."""
-
         def read_now(length: int, position: int) -> bytes:
             return read_exactly(files, descriptor, length, position)
 
@@ -366,7 +344,7 @@ def by_topic(logs: Sequence[Log]) -> Mapping[str, int]:
 
 
 def _state(log: Log, segment: Segment, status: os.stat_result) -> _State:
-    """Which state of which file a status is about, as far as its messages go."""
+    """Which state of which file this is, as far as its messages go."""
     if any(each is segment for each, _ in log.visible_segments()[-1:]):  # it grows
         return identity(status)
     return (*identity(status), status.st_size, status.st_mtime_ns, status.st_ctime_ns)

@@ -1,9 +1,8 @@
 """In which order logs are flushed when more of them are due than threads can take.
 
-A flush that a request waits for should not stand behind those of thousands of topics that are only
-due. So there are two queues: what a small request waits for, and everything else (due by its
-topic's policy, or part of a request of very many logs). The second gets every fourth place, so
-that neither can hold up the other.
+What a small request waits for must not queue behind thousands of topics that are only due. So there
+are two queues: that, and everything else (due by policy, or part of a request of very many logs),
+which gets every fourth place, so that neither can hold up the other.
 """
 
 from collections import OrderedDict
@@ -20,12 +19,7 @@ _PLACES = 4
 
 @dataclass(frozen=True, slots=True)
 class FlushPolicy:
-    """When a topic's logs are flushed.
-
-    Attributes:
-        messages: flush when this many messages are not flushed yet.
-        interval_ms: flush when the oldest one that isn't has waited this long.
-    """
+    """Flush when so many messages are unflushed, or the oldest of them is this old."""
 
     messages: int
     interval_ms: int
@@ -36,17 +30,12 @@ class FlushState:
     """What the scheduler knows of one log.
 
     Attributes:
-        log: which.
-        policy: its topic's.
         running: whether its flush has begun, or is in a queue.
         queue: the queue that it is in, or that its flush came from.
-        queued: whether it is in a queue.
         urgent: whether a small request waits for it.
-        again: whether something was appended since then.
+        again: whether something was appended since its flush began.
         oldest: when the first append was made that no flush has begun to cover.
-        covered: the same of the flush that runs.
-        last_start: when that was due.
-        timer: begins it, at `timer_due`.
+        covered: the same of the flush that runs, which was due at `last_start`.
         waiting: the offsets that are waited for.
     """
 
@@ -66,15 +55,7 @@ class FlushState:
 
 
 class FlushQueue:
-    """Logs that wait for their flush.
-
-    Args:
-        most: so many are flushed at a time.
-
-    Attributes:
-        most: as given.
-        running: how many are flushed now.
-    """
+    """Logs that wait for their flush; `most` are flushed at a time."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -86,11 +67,9 @@ class FlushQueue:
         self._place = 0
 
     def __len__(self) -> int:
-        """How many wait."""
         return len(self._urgent) + len(self._others)
 
     def add(self, state: FlushState) -> None:
-        """Put a log in."""
         state.queue, state.queued = self, True
         (self._urgent if state.urgent else self._others)[state] = None
 
@@ -101,7 +80,7 @@ class FlushQueue:
         self._urgent[state] = None
 
     def take(self) -> FlushState | None:
-        """Take out what is to be flushed next; None when nothing is, or enough are."""
+        """What is to be flushed next; None when nothing is, or enough are."""
         if not len(self) or self.running >= self.most:
             return None
         first, second = self._urgent, self._others

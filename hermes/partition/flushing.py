@@ -2,16 +2,15 @@
 
 A log's flush is due after `flush_messages` messages or `flush_interval_ms`, or at once when an
 acknowledgement waits for it. At most one flush of a log runs at a time: what is appended
-meanwhile is covered by the next one, so a thousand waiting producers cost one fsync. The reactor
-never calls fsync itself. `GROUP_WINDOW_SECONDS` keeps a busy log from flushing back to back: it
-costs a waiting consumer at most that long and saves a thread switch per received chunk.
+meanwhile is covered by the next one, so a thousand waiting producers cost one fsync.
+`GROUP_WINDOW_SECONDS` keeps a busy log from flushing back to back: it costs a waiting consumer at
+most that long and saves a thread switch per received chunk.
 
 A log's first flush takes longest, since it puts names on disk as well, and one request can create
-thousands of logs. So first flushes run one at a time, and the other threads are there for everybody
-else. Which of many comes next: flush_queue.py.
+thousands of logs. So first flushes run one at a time, and leave the other threads to others.
 
-A flush for which there was no file descriptor has done nothing: it is retried, and those that
-wait for it continue to wait. Any other failure has taken the log offline, and fails them.
+A flush for which there was no file descriptor has done nothing: it is retried. Any other failure
+has taken the log offline, and fails those that wait for it.
 
 Invariant: `flushed` observers and acknowledgements hear of an offset only after `Log.flush` has
 returned a high watermark at or above it.
@@ -45,14 +44,11 @@ class FlushScheduler:
     """Schedules the flushes of all logs of one broker; lives in the reactor's thread.
 
     Args:
-        clock: the reactor, or a test's `Clock`.
         in_thread: calls a function in a flush thread and returns its Deferred.
-        policy_for: the policy of a topic.
         threads: how many there are.
 
     Attributes:
-        flushes: how many were begun.
-        failures: how many failed, and took their log offline.
+        failures: how many flushes failed, and took their log offline.
         seconds: how long each took, from being due on, so waiting for a thread counts.
         visible_seconds: of each the time from the oldest append that it covers to its being
             visible.
@@ -88,7 +84,6 @@ class FlushScheduler:
 
     @property
     def running(self) -> int:
-        """How many logs are flushed now, or wait for a thread."""
         return len(self._running)
 
     def is_flushing(self, log: Log) -> bool:
@@ -97,7 +92,6 @@ class FlushScheduler:
         return state is not None and (state.running or bool(state.waiting))
 
     def use_threads(self, threads: int) -> None:
-        """There are as many threads from now on."""
         self._queue.most = _AHEAD * threads
 
     @property
@@ -115,7 +109,6 @@ class FlushScheduler:
             observer(log)
 
     def appended(self, log: Log) -> None:
-        """Something was appended to a log: flush it when its policy says so."""
         state = self._states.get(log) or self._state(log)
         if not state.oldest:
             state.oldest = self._clock.seconds()
@@ -128,11 +121,7 @@ class FlushScheduler:
             self._start_at(state, self._clock.seconds() + state.policy.interval_ms / 1000)
 
     def flush_now(self, log: Log, urgent: bool = True) -> "Deferred[FlushedEnd]":
-        """Start a group commit of everything appended so far.
-
-        Args:
-            log: which.
-            urgent: whether it goes before those that are due by their policy.
+        """Start a group commit of all that was appended; an urgent one before those due by policy.
 
         Returns:
             A Deferred of the flushed end once all of it is on disk. Fails with StorageError
@@ -156,7 +145,6 @@ class FlushScheduler:
         return flushed
 
     def policy_changed(self, log: Log) -> None:
-        """Flush a log by its topic's policy of now."""
         state = self._states.get(log)
         if state is not None:
             state.policy = self._policy_for(log.topic)
@@ -173,12 +161,10 @@ class FlushScheduler:
         self._fail_waiting(state, LogOfflineError(f"{log.topic}-{log.partition} was deleted"))
 
     def stop(self) -> "Deferred[None]":
-        """Stop scheduling.
+        """Stop scheduling; fires when no flush is running any more.
 
-        Returns:
-            A Deferred that fires when no flush is running any more. What is unflushed then stays
-            so: closing the data directory flushes it. A disk that hangs keeps it from firing;
-            `flushing` says which logs are waited for.
+        What is unflushed then stays so: closing the data directory flushes it. A disk that hangs
+        keeps it from firing; `flushing` says which logs are waited for.
         """
         for state in self._states.values():
             self._cancel_timer(state)
@@ -192,7 +178,6 @@ class FlushScheduler:
         return state
 
     def _start_at(self, state: FlushState, due: float) -> None:
-        """Start the flush at `due`, or at once when that has passed."""
         self._cancel_timer(state)
         delay = due - self._clock.seconds()
         if delay <= 0:

@@ -1,11 +1,8 @@
 """A partition of this broker: what becomes of appends to it, for callers of either protocol.
 
-    append          messages of Kafka 0.7 that were checked
-    append_range    the same of a mirror, once: the range of their source comes with them
-    append_batches  record batches that were checked; those of idempotent producers once
-
-What is appended is counted, and flushed when its topic's policy says so; whether it is on disk tell
-`Acknowledgements`. Nothing here waits for a disk, save where `Log.append` begins a segment.
+What is appended, checked by its caller, is counted, and flushed when its topic's policy says so;
+whether it is on disk tell `Acknowledgements`. Nothing here waits for a disk, save where
+`Log.append` begins a segment.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,9 +22,8 @@ class AppendedBatches(NamedTuple):
     """What became of batches.
 
     Attributes:
-        base_offset: the offset of the first message.
-        append_time_ms: the timestamp that its messages were given, in ms since 1970; -1 when they
-            keep their own. Of a duplicate the largest one of what it repeats, as Kafka has it.
+        append_time_ms: the timestamp that their messages were given; -1 when they keep their own.
+            Of a duplicate the largest one of what it repeats, as Kafka has it.
         is_duplicate: whether they had been appended before, and nothing was now.
         end_offset: the offset after them: they are on disk once the high watermark is there.
     """
@@ -49,10 +45,8 @@ def check_and_append(
     """Append batches, unless their producer repeats them. Reactor's thread; quick.
 
     Args:
-        log: where to.
-        headers: the batches', as `check_batches` found them.
-        buffer: the batches. Not kept.
-        now_ms: ms since 1970.
+        headers: as `check_batches` found them.
+        buffer: not kept.
         append_time_ms: under LogAppendTime the timestamp that all messages get; else None.
 
     Raises:
@@ -84,12 +78,7 @@ def check_and_append(
 
 
 class Partition:
-    """One partition. Lives in the reactor's thread.
-
-    Attributes:
-        log: its log.
-        counts: its topic's.
-    """
+    """Lives in the reactor's thread; `counts` are its topic's."""
 
     __slots__ = ("_config", "_flusher", "_now_ms", "counts", "log")
 
@@ -108,11 +97,7 @@ class Partition:
         self._now_ms = now_ms
 
     def append(self, buffers: Sequence[Buffer], byte_count: int, message_count: int) -> int:
-        """Append messages of Kafka 0.7; the offset of the first one.
-
-        Raises:
-            StorageError: as for `Log.append`.
-        """
+        """Append messages of Kafka 0.7; the offset of the first one. Raises as `Log.append`."""
         offset = self.log.append(buffers, byte_count, message_count, self._now_ms())
         self._appended(byte_count, message_count)
         return offset
@@ -122,8 +107,7 @@ class Partition:
     ) -> int | None:
         """Append what a mirror has read, unless it is there already; its offset, or None.
 
-        Raises:
-            HermesError: as for `LogSources.append_range`.
+        Raises what `LogSources.append_range` raises.
         """
         size = len(message_set)
         offset = self.log.sources.append_range(
@@ -134,7 +118,6 @@ class Partition:
         return offset
 
     def append_batches(self, headers: Sequence[BatchHeader], data: Buffer) -> AppendedBatches:
-        """Append record batches, unless their producer repeats them; see `check_and_append`."""
         now_ms = self._now_ms()
         is_log_append_time = self._config().topic(self.log.topic).is_log_append_time
         append_time_ms = now_ms if is_log_append_time else None
@@ -165,26 +148,23 @@ class Partitions:
         self._known: dict[Log, Partition] = {}
 
     def get(self, topic: str, number: int) -> Partition | None:
-        """Find one by its own number; None for one that has no log."""
+        """Find one by this broker's number; None for one that has no log."""
         log = self._find(topic, number)
         if log is None:
             return None
         return self._known.get(log) or self.of(log)
 
     def of(self, log: Log) -> Partition:
-        """Find the one that has a log."""
         found = self._known.get(log)
         if found is None:
             found = self._known[log] = Partition(log, *self._made)
         return found
 
     def forget(self, log: Log) -> None:
-        """A log was deleted."""
         self._known.pop(log, None)
 
 
 def batch_rules(config: BrokerConfig, topic: str) -> BatchRules:
-    """What record batches a topic takes."""
     settings = config.topic(topic)
     return BatchRules(
         settings.max_batch_bytes,

@@ -30,8 +30,6 @@ _Held = TypeVar("_Held", bound=Held)
 
 
 class LogRead(NamedTuple):
-    """A read of one log, as `Log.read` takes it."""
-
     log: Log
     offset: int
     max_bytes: int
@@ -39,12 +37,7 @@ class LogRead(NamedTuple):
 
 
 class Reader:
-    """Reads for responses. Lives in the reactor's thread.
-
-    Args:
-        scheduler: shares the reactor among connections.
-        in_thread: calls a function in a worker thread and returns its Deferred.
-    """
+    """Reads for responses. Lives in the reactor's thread."""
 
     def __init__(self, scheduler: FairScheduler, in_thread: "Callable[..., Deferred[Any]]") -> None:
         self._scheduler = scheduler
@@ -52,7 +45,7 @@ class Reader:
         self._looking_up = DeferredSemaphore(CONCURRENT_LOOKUPS)
 
     def warm(self, reads: Sequence[LogRead]) -> "Deferred[None]":
-        """Have in memory what says where messages lie, and open where they do: in a thread."""
+        """Load in a thread what says where messages lie, and open their segments."""
         warmed: Deferred[None] = self._looking_up.run(self._in_thread, _warm, reads)
         return warmed
 
@@ -62,7 +55,6 @@ class Reader:
         """Read some partitions, in order; those that a thread has to look up, after the others.
 
         Args:
-            count: how many.
             read: reads one, by its place; raises NotInMemoryError where it is to do without a
                 disk, which the second argument says, and can't.
             cold: says what it would have read then.

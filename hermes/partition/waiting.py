@@ -2,12 +2,11 @@
 
 A waiting fetch is answered when its partitions together hold `min_bytes` after the offsets it
 asks for, when one of its fetches is an error, or after `max_wait_ms` with whatever there is. It
-costs nothing while it waits: when one of its partitions was flushed, that one alone is looked at.
+costs nothing while it waits: a flush looks at the flushed partition alone.
 
-There may be twenty thousand of them with a thousand partitions each. So a waiting fetch is kept as
-bytes and arrays of numbers. All of them share a budget, beyond which the oldest are answered early,
-those that wait for many partitions first. Those that a flush may wake are looked at a quantum at a
-time, and so are the partitions of one that begins to wait for very many, or ends.
+There may be twenty thousand of them with a thousand partitions each. So each is kept as bytes and
+arrays of numbers, all share a budget, beyond which the oldest are answered early, those that wait
+for many partitions first, and whatever is done for very many of them takes turns.
 """
 
 import sys
@@ -56,7 +55,6 @@ class Waitable(Protocol):
     Attributes:
         fetches: of each partition from where on, and how much at most.
         min_bytes: how much is enough.
-        max_wait_ms: how long.
     """
 
     @property
@@ -73,7 +71,7 @@ class Waitable(Protocol):
 
 
 class _Waiter:
-    """One waiting fetch; the arrays stand in the order of the keys."""
+    """The arrays are in the order of the keys."""
 
     __slots__ = (
         "answered",
@@ -113,13 +111,8 @@ class _Waiter:
 class WaitingFetches:
     """All fetches that wait at one broker; lives in the reactor's thread.
 
-    Args:
-        clock: the reactor, or a test's `Clock`.
-        scheduler: shares the reactor among connections.
-        limit_bytes: beyond it the oldest are answered early.
-
     Attributes:
-        limit_bytes: what they may hold together.
+        limit_bytes: what they may hold together; beyond it the oldest are answered early.
         used_bytes: what they do hold, about.
     """
 
@@ -147,7 +140,6 @@ class WaitingFetches:
         """Wait until a request can be answered, or its time is up.
 
         Args:
-            request: what is waited for.
             count: how many bytes there are for a fetch now; None when its response is an error.
             decode: gives back what was kept encoded.
 
@@ -215,7 +207,6 @@ class WaitingFetches:
         return waiter.answered
 
     def __len__(self) -> int:
-        """How many fetches wait."""
         return len(self._narrow) + len(self._wide)
 
     def changed(self, topic: str, partition: int) -> None:
@@ -236,7 +227,7 @@ class WaitingFetches:
             recounted.addCallback(lambda _: self._recounted(topic, partition))
 
     def wake_all(self) -> None:
-        """Let nobody wait any longer: respond with whatever there is; for a broker that stops."""
+        """Respond to all with whatever there is; for a broker that stops."""
         self._stopping = True
         for waiter in [*self._narrow, *self._wide]:
             self._wake(waiter)
@@ -280,7 +271,6 @@ class WaitingFetches:
             waiter.answered.callback(waiter.decode(waiter.request))
 
     def _hold(self, waiter: _Waiter, request: Waitable) -> None:
-        """Let a fetch wait from now on."""
         waiter.answered = Deferred(lambda _: self._drop(waiter))
         wide = len(request.fetches) > WIDE_FETCHES
         (self._wide if wide else self._narrow)[waiter] = None
@@ -292,7 +282,7 @@ class WaitingFetches:
         return waiter in self._wide or waiter in self._narrow
 
     def _listen(self, waiter: _Waiter, key: int) -> None:
-        """Have a waiter hear of a partition; again is harmless."""
+        """Again is harmless."""
         others = self._by_key.setdefault(key, waiter)
         if isinstance(others, set):
             others.add(waiter)
@@ -300,7 +290,7 @@ class WaitingFetches:
             self._by_key[key] = {others, waiter}
 
     def _forget(self, waiter: _Waiter, key: int) -> None:
-        """Have a waiter hear no more of a partition; again is harmless."""
+        """Again is harmless."""
         others = self._by_key.get(key)
         if isinstance(others, set):
             others.discard(waiter)

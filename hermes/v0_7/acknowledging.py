@@ -1,4 +1,4 @@
-"""The response to an acknowledged produce, or a mirrored one, whose entries are other ones.
+"""The response to an acknowledged produce, or to a mirrored one, which has other entries.
 
 What was appended is answered with its offset or with "outcome unknown", never with a code that
 says that nothing was written.
@@ -34,7 +34,6 @@ class Encoding(NamedTuple, Generic[_Entry]):
     """How the entries of a response are encoded.
 
     Attributes:
-        encode: encodes some of them.
         unknown: makes the entry for one whose outcome isn't known out of what it would have been.
     """
 
@@ -55,11 +54,10 @@ MIRRORED: Encoding[MirroredEntry] = Encoding(
 
 @dataclass(frozen=True, slots=True)
 class Appended(Generic[_Entry]):
-    """What became of one entry of an acknowledged or a mirrored produce.
+    """What became of one entry of a produce.
 
     Attributes:
         entry: what will be answered for it.
-        log, opening, end_offset: where it is, as `Acknowledgements` want it.
         reason: why it wasn't appended, where the entry's code says too little.
     """
 
@@ -71,7 +69,7 @@ class Appended(Generic[_Entry]):
 
     @classmethod
     def to(cls, log: Log, entry: _Entry) -> "Appended[_Entry]":
-        """Of what is in a log up to its end now."""
+        """What is in a log up to its end now."""
         return cls(entry, log, log.openings, log.end_offset)
 
 
@@ -84,14 +82,8 @@ def respond_when_flushed(
 ) -> "Deferred[bytes]":
     """The encoded response to what was appended, once it is on disk or the time is up.
 
-    It never fails: a failed or late flush is answered with the code of its entries.
-
-    Args:
-        acknowledgements: wait for the flushes.
-        scheduler: shares the reactor among connections.
-        appended: what became of each entry, in order.
-        timeout_ms: how long to wait; 0 or less waits for as long as the disk takes.
-        encoding: encodes the response.
+    It never fails: a failed or late flush is answered with the code of its entries. A `timeout_ms`
+    of 0 or less waits for as long as the disk takes.
     """
 
     def respond(safety_of: Callable[[Appended[_Entry]], Safety]) -> Any:
@@ -109,7 +101,6 @@ def respond_when_flushed(
 def respond_when_written(
     scheduler: FairScheduler, appended: Sequence[Appended[_Entry]], encoding: Encoding[_Entry]
 ) -> "bytes | Deferred[bytes]":
-    """The encoded response to what was appended and need not be flushed."""
     return _encode(scheduler, appended, lambda each: each.entry, encoding)
 
 

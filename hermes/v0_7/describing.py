@@ -56,7 +56,7 @@ _PARTITION_BYTES = 28
 
 
 class Descriptions:
-    """Answers questions about the broker. Lives in the reactor's thread."""
+    """Lives in the reactor's thread."""
 
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
@@ -66,13 +66,11 @@ class Descriptions:
         self._large_responses = shared.large_responses
 
     def metadata(self, request: MetadataRequest, client: Client) -> Outcome:
-        """Describe topics; a large response when there is room for it."""
         if self._is_large(request):
             return cancellable(self._large_responses.make(self.describe, request, client))
         return cancellable(self.describe(request, client))
 
     def settings(self, request: DescribeSettingsRequest) -> bytes:
-        """Say which settings are in force, the broker's or a topic's."""
         topic = request.topic
         if topic and not self._topics.exists(topic):
             return encode_refusal(ErrorCode.UNKNOWN_TOPIC)
@@ -80,7 +78,6 @@ class Descriptions:
         return encode_settings_response([SettingDescription(*each) for each in described])
 
     def log_lines(self, request: RecentLogLinesRequest) -> Outcome:
-        """Repeat the last lines of the log, when there is room for that."""
         return cancellable(self._large_responses.make(self._log_lines, request))
 
     def _log_lines(self, request: RecentLogLinesRequest) -> bytes:
@@ -91,7 +88,6 @@ class Descriptions:
         return encode_log_lines_response(LogLines(first, tuple(LogLine(*each) for each in lines)))
 
     def _is_large(self, request: MetadataRequest) -> bool:
-        """Whether there may be much to say about what was asked for."""
         names, topics = request.topics, self._topics
         if names is None:
             return len(self._directory.logs) > LONG_ENTRIES
@@ -157,7 +153,6 @@ class _Description:
     Attributes:
         is_shown: whether a topic is described; None: all are.
         names_hidden: whether the others are there, with an error.
-        count: how many topics there are.
     """
 
     def __init__(self, topics: TopicRegistry, max_name_length: int) -> None:
@@ -172,7 +167,6 @@ class _Description:
         self._size_bytes = 0
 
     def add(self, name: str) -> None:
-        """Begin a topic."""
         if self.is_shown is None or self.is_shown(name):
             code, count, logs = self._look_up(name)
         elif self.names_hidden:
@@ -192,7 +186,6 @@ class _Description:
             self.parts.append(b"")
 
     def fill(self, chunk: tuple[int, Sequence[Log]]) -> None:
-        """Describe some partitions of a topic."""
         part, logs = chunk
         self.parts[part] = encode_partitions_metadata(
             [
@@ -211,7 +204,6 @@ class _Description:
 
 
 def _refusal(error: Any) -> bytes:
-    """The response to a request that can't be answered as a whole."""
     if isinstance(error, LocalProtocolError):  # a name that is too long once it is encoded
         return encode_error_response(ErrorCode.INVALID_TOPIC)
     return encode_error_response(code_for(error))

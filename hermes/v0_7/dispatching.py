@@ -1,15 +1,7 @@
 """What a request does: every decision of the broker, and no bytes of the network.
 
 `Broker.serve` takes a request value and returns its `Outcome` (outcomes.py). `append_run` is the
-short way for runs of plain produce requests, where a broker's time goes. The work is in the module
-of each kind of request:
-
-    producing     the life of a produce
-    fetching      the life of a fetch
-    mirroring     the life of a produce that a mirror makes, and what it rests on
-    lookups       questions about a partition
-    deleting      topics and their files
-    describing    metadata: which topics and partitions there are
+short way for runs of plain produce requests, where a broker's time goes.
 
 Everything here runs in the reactor's thread and never waits: checks that expand compressed data,
 and whatever has to read from a disk, run in worker threads.
@@ -94,23 +86,12 @@ class Broker:
     """Decides what requests do.
 
     Args:
-        shared: the broker's logs and settings.
-        cluster: what is true of topics.
         coordination_address: tells where clients find it; see `Coordination.address_for_clients`.
         tell_brokers: answers who asks for the brokers of the cluster; see `Neighbours.tell`.
 
     Attributes:
-        metrics: what was done so far.
-        topics: which topics there are.
-        append_run: appends a run of plain sets; see `Produces.append_run`. Another function while
-            there are access rules, which a reload may change.
-        produces: carries out produce requests.
-        record_produces: those of record batches.
-        fetches: carries out fetch requests.
-        waiting: the fetches that wait for more.
-        scheduler: shares the reactor among connections.
-        large_responses: those under way.
-        mirroring: carries out the requests of mirrors.
+        append_run: `Produces.append_run`; another function while there are access rules, which a
+            reload may change.
     """
 
     def __init__(
@@ -175,21 +156,13 @@ class Broker:
         }
 
     def kind_of(self, request: Any) -> RequestKind:
-        """Where a request is counted."""
         name = _KINDS.get(type(request), "other")
         if name == "multiproduce" and getattr(request, "acks", None) is not None:
             name = "acknowledged_produce"
         return self.metrics.requests[name]
 
     def serve(self, request: Any, client: Client = UNKNOWN_CLIENT) -> Outcome:
-        """Do what a request asks.
-
-        Args:
-            request: a request value of `hermes.protocol`.
-            client: who asks.
-
-        Returns:
-            The response, None when there is none, or a `DeferredResponse`.
+        """Do what a request asks; the response, None when there is none, or a `DeferredResponse`.
 
         Raises:
             CloseConnection: close the connection without a response; nothing more was done.

@@ -68,8 +68,6 @@ _Fetches = TypeVar("_Fetches", MultiFetchRequest, WaitingFetchRequest)
 
 
 class Fetches:
-    """Carries out fetch requests."""
-
     def __init__(self, shared: Shared) -> None:
         self._find = shared.directory.get
         self._partition = shared.partitions.get
@@ -91,7 +89,6 @@ class Fetches:
     # -- one ------------------------------------------------------------------------------------
 
     def fetch(self, request: FetchRequest, client: Client) -> Outcome:
-        """Answer with messages from the requested offset on, or with an error code."""
         self._metrics.fetches += 1
         try:
             return self._fetch(request, client, resident=True)
@@ -108,17 +105,11 @@ class Fetches:
         takes_records: bool = False,
         resident: bool = False,
     ) -> MessageSetSend:
-        """Answer one fetch.
+        """Answer one fetch; raises NotInMemoryError as `Log.read` does when `resident`.
 
         Args:
-            request: what is asked for.
-            client: who asks.
             refusal: the code for those who may not; None for that of 0.7's requests.
             takes_records: whether the answer may be record batches.
-            resident: as for `Log.read`.
-
-        Raises:
-            NotInMemoryError: as `Log.read` says.
         """
         if self._refuses and not self._may(request, client):
             return MessageSetSend(fetch_code(client) if refusal is None else refusal)
@@ -185,7 +176,6 @@ class Fetches:
     # -- many -----------------------------------------------------------------------------------
 
     def multifetch(self, request: MultiFetchRequest, client: Client) -> Outcome:
-        """Answer several fetches in one response; a large one when there is room for it."""
         return cancellable(self._when_there_is_room(request, self.respond_to_multifetch, client))
 
     def respond_to_multifetch(
@@ -214,13 +204,6 @@ class Fetches:
         fetches: Sequence[FetchRequest],
         fetch: Callable[[FetchRequest, bool], MessageSetSend],
     ) -> "list[MessageSetSend] | Deferred[list[MessageSetSend]]":
-        """Carry fetches out, in order; those that a thread has to look up, after the others.
-
-        Args:
-            fetches: what is asked for.
-            fetch: carries one out, with what is resident in memory only, or not.
-        """
-
         def read(place: int, resident: bool) -> MessageSetSend:
             if resident:
                 self._metrics.fetches += 1

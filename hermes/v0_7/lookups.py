@@ -43,7 +43,7 @@ _REASON_LENGTH = 200
 
 
 class Lookups:
-    """Answers questions about partitions. Lives in the reactor's thread."""
+    """Lives in the reactor's thread."""
 
     def __init__(self, shared: Shared) -> None:
         self._topics = shared.topics
@@ -52,7 +52,6 @@ class Lookups:
         self._running = DeferredSemaphore(CONCURRENT_LOOKUPS)
 
     def offsets(self, request: OffsetsRequest) -> Outcome:
-        """Offsets of segments that begin before a time, newest first."""
         if request.max_offsets < 0:
             raise CloseConnection(f"an offsets request for {request.max_offsets} offsets")
         try:
@@ -68,7 +67,6 @@ class Lookups:
         return self._look_up(encode_offsets_response, None, log.offsets_before, *wanted)
 
     def boundary(self, request: BoundaryRequest) -> Outcome:
-        """The last message boundary at or before an offset."""
         try:
             log = self._topics.for_fetch(request.topic, request.partition)
         except HermesError as error:
@@ -83,7 +81,6 @@ class Lookups:
         )
 
     def append_times(self, request: AppendTimesRequest) -> Outcome:
-        """When the messages of a range were appended."""
         try:
             log = self._topics.for_fetch(request.topic, request.partition)
         except HermesError as error:
@@ -104,7 +101,6 @@ class Lookups:
         )
 
     def partitions(self, request: DescribePartitionsRequest) -> Outcome:
-        """What there is of a topic's partitions."""
         topic, topics = request.topic, self._topics
         if not topics.exists(topic):
             return encode_refusal(ErrorCode.UNKNOWN_TOPIC)
@@ -140,7 +136,7 @@ class Lookups:
 
 
 def _describe(log: Log) -> PartitionDescription:
-    """Describe a partition; looks into its time indexes."""
+    """Looks into the time indexes."""
     earliest, high_watermark = log.earliest, log.high_watermark
     is_empty = high_watermark == earliest
     return PartitionDescription(

@@ -59,11 +59,7 @@ _Refused = Mapping[Log, StorageError]
 
 
 class Mirroring:
-    """Carries out the requests of mirrors. Lives in the reactor's thread.
-
-    Attributes:
-        cluster_id: gives the UUID of the broker's cluster; empty while it isn't known.
-    """
+    """Lives in the reactor's thread; `cluster_id` gives a UUID, empty while it isn't known."""
 
     def __init__(self, shared: Shared, produces: Produces, cluster_id: Callable[[], str]) -> None:
         self._shared = shared
@@ -204,7 +200,6 @@ class Mirroring:
         )
 
     def _logs(self, request: SourcePositionsRequest) -> list[Log]:
-        """The logs that a request asks about."""
         self._topics.check_exists(request.topic)
         if request.partition != ALL_PARTITIONS:
             log = self._topics.for_fetch(request.topic, request.partition)
@@ -215,7 +210,6 @@ class Mirroring:
     # -- the cluster's id -----------------------------------------------------------------------
 
     def tell_cluster_id(self, _: ClusterIdRequest) -> bytes:
-        """Tell the UUID of the broker's cluster."""
         return encode_cluster_id_response(self.cluster_id())
 
 

@@ -73,12 +73,6 @@ _Result = TypeVar("_Result")
 
 
 class Produces:
-    """Carries out produce requests.
-
-    Attributes:
-        checker: checks their sets.
-    """
-
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
         self._partitions = shared.partitions
@@ -108,11 +102,7 @@ class Produces:
             raise self.refusal(run.topic, run.partition, error, client) from error
 
     def append_permitted_run(self, run: ProduceRun, client: Client) -> None:
-        """Append a run if the client may; `append_run` while there are access rules.
-
-        Raises:
-            CloseConnection: it may not, or as for `append_run`.
-        """
+        """`append_run` while there are access rules."""
         error = self._refusals.produce_error(client, run.topic, exists=True)
         if error is not None:
             raise self.refusal(run.topic, run.partition, error, client)
@@ -223,7 +213,6 @@ class Produces:
         encoding: Encoding[_Entry],
         appended: list[Appended[_Entry]],
     ) -> "bytes | Deferred[bytes]":
-        """Answer at once with acks=written, and with acks=flushed once everything is on disk."""
         if acks == Acks.WRITTEN:
             return respond_when_written(self._scheduler, appended, encoding)
         response = respond_when_flushed(
@@ -300,11 +289,7 @@ class Produces:
         return cooperatively(self._scheduler, topics, judge)
 
     def _judge_or_close(self, places: Sequence[tuple[str, int]], client: Client) -> Any:
-        """Refuse a request as a whole for what the client may not produce.
-
-        Returns:
-            None, or a Deferred of it.
-        """
+        """Refuse a request as a whole for what the client may not produce."""
 
         def close(errors: Sequence[NotAuthorizedError | None]) -> None:
             for (topic, partition), error in zip(places, errors, strict=True):
@@ -348,7 +333,6 @@ class Produces:
         """Check the sets of one request, then append them in order.
 
         Args:
-            produces: the sets.
             append: called with each, and with what was found of it.
             errors: of each what it is refused for already, or None; empty for no errors at all.
 
@@ -415,7 +399,6 @@ class Produces:
     def drop_oversized(
         self, produce: ProduceRequest, error: MessageTooLargeError, client: Client
     ) -> None:
-        """Count and log a set that is dropped for a message that is too large."""
         self._metrics.oversized_sets += 1
         self._lines.warn(
             "oversized",
@@ -458,5 +441,4 @@ def _place(topic: str, partition: int) -> str:
 
 
 def is_known(acks: int) -> bool:
-    """Whether a client asks for acknowledgements that there are."""
     return acks in (Acks.WRITTEN, Acks.FLUSHED)

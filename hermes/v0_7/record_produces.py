@@ -27,8 +27,6 @@ INLINE_BATCH_BYTES: Final = INLINE_PLAIN_BYTES if core.KIND == "compiled" else 6
 
 @dataclass(frozen=True, slots=True)
 class BatchCheck:
-    """What was found of record batches that may be appended."""
-
     headers: Sequence[BatchHeader]
 
 
@@ -36,7 +34,6 @@ class BatchChecker(SetChecker):
     """Checks record batches: at once, or where those of one request are large, in a thread."""
 
     def check(self, produces: Sequence[ProduceRequest]) -> Any:
-        """See `SetChecker.check`; a `BatchCheck` is found of each."""
         config = self._settings.config
         rules = [batch_rules(config, each.topic) for each in produces]
         pairs = list(zip(produces, rules, strict=True))
@@ -65,8 +62,6 @@ class BatchChecker(SetChecker):
 
 
 class RecordProduces(Produces):
-    """Carries out produces of record batches."""
-
     def __init__(self, shared: Shared) -> None:
         super().__init__(shared)
         self.checker = BatchChecker(shared.settings, shared.in_thread)

@@ -39,8 +39,6 @@ CheckResult: TypeAlias = SetCheck | HermesError
 
 
 class SetChecker:
-    """Checks message sets as 0.7 does."""
-
     def __init__(self, settings: Settings, in_thread: Callable[..., "Deferred[Any]"]) -> None:
         self._settings = settings
         self._in_thread = in_thread
@@ -50,11 +48,7 @@ class SetChecker:
     def check(
         self, produces: Sequence[ProduceRequest]
     ) -> "list[CheckResult] | Deferred[list[CheckResult]]":
-        """Check the sets of one request.
-
-        Returns:
-            What was found of each, in order; a Deferred of it when a thread looks at them.
-        """
+        """What was found of each set, in order; a Deferred of it when a thread looks at them."""
         checks = self._check_inline(produces)
         if checks is not None:
             return checks
@@ -64,7 +58,7 @@ class SetChecker:
         return checked
 
     def _check_inline(self, produces: Sequence[ProduceRequest]) -> list[CheckResult] | None:
-        """Check sets in the reactor's thread; None when that could take long."""
+        """None when that could take long for the reactor's thread."""
         if len(produces) > LONG_ENTRIES or size_of(produces) > INLINE_PLAIN_BYTES:
             return None
         plain = [self._check_plain(produce) for produce in produces]
@@ -80,7 +74,7 @@ class SetChecker:
         return checks
 
     def _check_plain(self, produce: ProduceRequest) -> CheckResult | None:
-        """Check a set of nothing but plain, whole messages; None when it is another."""
+        """None for a set that isn't just plain, whole messages."""
         try:
             return check_plain_set(
                 produce.message_set, max_message_bytes=self._settings.config.max_message_bytes
@@ -89,7 +83,6 @@ class SetChecker:
             return error.with_traceback(None)  # its frames hold the set
 
     def _check_all(self, produces: Sequence[ProduceRequest]) -> list[CheckResult]:
-        """Check sets in a worker thread."""
         return [self._check_in_thread(produce) for produce in produces]
 
     def _check_in_thread(self, produce: ProduceRequest) -> CheckResult:
@@ -105,7 +98,7 @@ class SetChecker:
         return check
 
     def _check(self, produce: ProduceRequest, max_expanded_bytes: int) -> CheckResult:
-        """Check any set; any thread may call it."""
+        """Any thread may call it."""
         try:
             return check_message_set(
                 produce.message_set,
@@ -117,5 +110,4 @@ class SetChecker:
 
 
 def size_of(produces: Sequence[ProduceRequest]) -> int:
-    """How many bytes the message sets of some produces have."""
     return sum(len(produce.message_set) for produce in produces)

@@ -25,8 +25,6 @@ from hermes.server.outcomes import DeferredResponse
 
 
 class TopicRequests:
-    """Carries them out."""
-
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
@@ -38,7 +36,6 @@ class TopicRequests:
         return _answered(self._cluster.alter_topic(request, client))
 
     def reload(self, _: ReloadConfigRequest, client: Client) -> DeferredResponse:
-        """Read broker.yaml again."""
         reloaded = self._cluster.changes.reload(str(client))
         return _answered(
             reloaded,
@@ -58,8 +55,6 @@ def _answered(
     made: "Deferred[Any]",
     answer: Callable[[Any], bytes] = lambda _: encode_refusal(ErrorCode.NONE),
 ) -> DeferredResponse:
-    """Answer a change with its outcome."""
-
     def refused(failure: Failure) -> bytes:
         error = _error_of(failure)
         return encode_refusal(code_for(error), str(error))
