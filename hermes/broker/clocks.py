@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-#: A wall clock that jumped ahead is believed when that has lasted for this long.
+#: How long a jump ahead must last to be believed.
 BELIEVE_AFTER_SECONDS: Final = 3600.0
 
 #: Smaller steps are ignored.
@@ -20,9 +20,8 @@ _TOLERANCE_MS: Final = 10_000
 def use_monotonic_clock(reactor: Any) -> None:
     """Let a reactor's timers go by a monotonic clock.
 
-    Args:
-        reactor: one of Twisted's that serves nothing but Hermes. Nothing may have been scheduled
-            on it yet: a timer's time is an absolute one, of the clock that it was set by.
+    The reactor serves nothing but Hermes, and nothing may have been scheduled on it yet: a timer
+    is absolute, by the clock that it was set by.
     """
     reactor.seconds = time.monotonic
 
@@ -33,10 +32,6 @@ class BelievedClock:
     Until then time continues from before the jump. A clock that is set back is believed at once,
     since that only keeps data for longer. A clock that is wrong at the start can't be told from
     one that is right. Lives in the reactor's thread.
-
-    Args:
-        now_ms: the wall clock, in ms since 1970.
-        seconds: a clock that can't be set.
     """
 
     def __init__(self, now_ms: Callable[[], int], seconds: Callable[[], float]) -> None:
@@ -52,7 +47,7 @@ class BelievedClock:
         return self._seconds()
 
     def now_ms(self) -> int:
-        """Tell the time, in ms since 1970; jumps are found only if this is called regularly."""
+        """In ms since 1970; jumps are found only if this is called regularly."""
         wall_ms, seconds = self._wall_ms(), self._seconds()
         expected_ms = self._believed_ms + int((seconds - self._believed_at) * 1000)
         ahead_ms = wall_ms - expected_ms

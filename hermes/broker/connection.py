@@ -12,10 +12,10 @@ what goes out; this class has the order and the bounds between them. It is in on
     lost        there is no peer any more. It may come from any state; after serving, the produces
                 that had arrived whole are still carried out: a producer may send and leave
 
-Whatever happens (bytes, an outcome, a response that has left, the end) changes the state, and then
-`_advance` does all that can be done now. It is the one way on. A connection is finished once it is
-lost and no outcome is pending: what was asked for may still be appended until then. The class is
-long because every step ends in `_advance`, which reads all of the state.
+Every event (bytes, an outcome, a response that has left, the end) changes the state, and then
+`_advance` does all that can be done now. A connection is finished once it is lost and no outcome is
+pending: what was asked for may still be appended until then. The class is long because every step
+ends in `_advance`, which reads all of the state.
 
 The bounds:
 
@@ -27,7 +27,7 @@ The bounds:
   `MAX_UNANSWERED`. Anything else waits for them, so that responses and effects keep their order.
 
 Where the listener wants users, a gate (`gates.py`) stands in the broker's place until the client
-has said who it is. Who that is never changes while the connection lasts.
+has authenticated. Who that is never changes while the connection lasts.
 """
 
 from enum import Enum, auto
@@ -66,7 +66,7 @@ from hermes.server.sockets import Lingering, has_input, has_left, set_options, t
 #: How much of further requests is read while a response is outstanding.
 READ_AHEAD_BYTES = 64 * 1024
 
-#: How often to look whether a peer has left, while its socket isn't read and a request waits.
+#: How often to check whether a peer has left, while its socket isn't read and a request waits.
 _LOOK_SECONDS = 1.0
 
 #: How many acknowledged produces of one connection may wait for their flush.
@@ -84,7 +84,7 @@ _PRODUCES = (
 
 
 class _State(Enum):
-    """See the module."""
+    """The states of the module's docstring."""
 
     SERVING = auto()
     DRAINING = auto()
@@ -100,18 +100,12 @@ _SERVING, _DRAINING, _LINGERING, _LOST = _State
 
 
 class BrokerConnection(Protocol):
-    """Serves one client; see the module.
-
-    Args:
-        connections: all of the broker.
-        policy: of the listener that it came to.
-        served_by: what carries requests out, and counts them; the broker unless given.
-    """
+    """Serves one client; `served_by` carries requests out: the broker unless given."""
 
     #: The requests that are taken while acknowledged ones before them wait for their flush.
     _pipelined: tuple[type, ...] = _PRODUCES
 
-    #: What stands in the server's place until a client has said who it is.
+    #: What stands in the server's place until a client has authenticated.
     _gate_kind: type[Gate] = Gate
 
     def __init__(
@@ -123,7 +117,7 @@ class BrokerConnection(Protocol):
         self._connections = connections
         self._policy = policy
         self._broker = connections.broker
-        self._gate: Gate | None = None  # until the client has said who it is, if it has to
+        self._gate: Gate | None = None  # until the client has authenticated, if it has to
         self._admitted: Any = self._broker if served_by is None else served_by
         self._server = self._admitted  # what carries requests out: that, or the gate
         self._client = UNKNOWN_CLIENT
@@ -152,7 +146,6 @@ class BrokerConnection(Protocol):
     # -- events: Twisted ------------------------------------------------------------------------
 
     def connectionMade(self) -> None:
-        """The connection is made: set its options and count it."""
         set_options(self.transport, self._connections.config)
         peer = self.transport.getPeer() if self.transport is not None else None
         self._client = Client(peer, self._policy.listener)
@@ -167,7 +160,6 @@ class BrokerConnection(Protocol):
                 self._advance()
 
     def dataReceived(self, data: bytes) -> None:
-        """Bytes arrived: take the requests that are whole."""
         self._active = True
         if self._state is not _SERVING:
             return
@@ -179,7 +171,7 @@ class BrokerConnection(Protocol):
         self._read_on()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """The peer is gone: carry out the produces that had arrived, let go of the rest."""
+        """Carry out the produces that had arrived, let go of the rest."""
         self._state = _LOST
         self._client.has_left = True
         self._responses.close()
@@ -201,7 +193,7 @@ class BrokerConnection(Protocol):
             self._ordered.response.cancel()
         self._advance()
 
-    # -- events: who it is ------------------------------------------------------------------------
+    # -- events: authentication -------------------------------------------------------------------
 
     def _ask_who(self) -> None:
         """Find out whose connection this is, by its certificate or from the client."""
@@ -234,7 +226,6 @@ class BrokerConnection(Protocol):
         self._resume()
 
     def admit(self, user: User, revision: object) -> None:
-        """See `GatedConnection`."""
         if self._gate is None or self._state is not _SERVING:
             return
         self._gate.close()
@@ -250,7 +241,7 @@ class BrokerConnection(Protocol):
         self._yield()  # what follows goes to the broker
 
     def _enter(self) -> None:
-        """It is known whose connection this is: count it among theirs, or close it."""
+        """The principal is known: count the connection among theirs, or close it."""
         quotas = self._connections.quotas
         refusal = quotas.refusal(self._client)
         if refusal is None:
@@ -260,11 +251,10 @@ class BrokerConnection(Protocol):
             self._refuse(str(refusal), refusal)
 
     def groups_changed(self, groups: frozenset[str]) -> None:
-        """See `UserConnection`."""
         self._client.groups = groups
 
     def revoke(self, reason: str) -> None:
-        """See `UserConnection`: what changes something is still carried out and answered."""
+        """Drain: what changes something is still carried out and answered."""
         self._refuse(reason)
         if self._ordered is not None and self._ordered.cancellable:  # a fetch that waits
             self._ordered.response.cancel()
@@ -275,7 +265,7 @@ class BrokerConnection(Protocol):
     # -- events: the budget and the service -----------------------------------------------------
 
     def set_read_size(self, size_bytes: int) -> None:
-        """See `BudgetedConnection`; no more than a quota, or who it may be, allows at a time."""
+        """Read no more at a time than quota or gate allow, either."""
         connection = tcp_connection(self.transport)
         if connection is not None:
             if self._gate is not None:
@@ -285,16 +275,14 @@ class BrokerConnection(Protocol):
             connection.bufferSize = size_bytes
 
     def hold_reading(self, held: bool) -> None:
-        """See `BudgetedConnection`."""
         self._paused_by_budget = held
         self._apply_reading()
 
     def has_input(self) -> bool:
-        """See `BudgetedConnection`."""
         return has_input(self.transport)
 
     def give_up(self, reason: str) -> None:
-        """See `BudgetedConnection`; also ends connections that were idle for too long."""
+        """Also ends connections that were idle for too long."""
         if self._state is not _SERVING:
             self._abort()
         else:
@@ -304,12 +292,10 @@ class BrokerConnection(Protocol):
         self._advance()
 
     def response_progress(self) -> int:
-        """See `ResponseReader`."""
         sending = self._responses.sending
         return sending.sent_bytes if sending is not None else 0
 
     def limits_changed(self) -> None:
-        """See `Connection`."""
         config = self._connections.config
         if self._gate is None:
             self._receiver.limit(config.max_request_bytes, config.max_message_bytes)
@@ -317,19 +303,16 @@ class BrokerConnection(Protocol):
             self._receiver.limit(MAX_FRAME_BYTES, MAX_FRAME_BYTES)
 
     def quotas_changed(self) -> None:
-        """See `Connection`."""
         is_known = self._gate is None and self._state is not _LOST
         if is_known and (self._throttle is None or self._throttle.usage is None):
             self._throttle = self._connections.quotas.join(self._client, self._advance)
 
     def drain(self) -> None:
-        """Take no more requests; close when the responses under way have left."""
         if self._state is _SERVING:
             self._take_no_more(_DRAINING)
         self._advance()
 
     def was_idle(self) -> bool:
-        """Whether the peer has been silent since the last call, and the silence was its own."""
         sent = self.response_progress()
         busy = self._active or self._ordered is not None or self._paused_by_budget
         busy = busy or (self._throttle is not None and self._throttle.is_delayed)
@@ -340,19 +323,19 @@ class BrokerConnection(Protocol):
     # -- events: outcomes and responses -----------------------------------------------------------
 
     def _appended(self, _: object, deferred: DeferredResponse) -> None:
-        """All of an outcome is done but what may take its time."""
+        """What follows an outcome needn't wait for it any longer."""
         if deferred is self._ordered:
             self._ordered = None
             self._advance()
 
     def _released(self, _: object, deferred: DeferredResponse) -> None:
-        """What an outcome is made of holds no memory of the request any more."""
+        """An outcome holds no memory of its request any more."""
         deferred.request_bytes = 0
         if deferred is self._ordered and not self._advancing:
             self._update_reading()
 
     def _resolved(self, response: Response, slot: Slot, deferred: DeferredResponse) -> None:
-        """An outcome that was awaited is known."""
+        """An awaited outcome is known."""
         if deferred is self._ordered:
             self._ordered = None
         if slot.kind is not None:
@@ -361,7 +344,7 @@ class BrokerConnection(Protocol):
         self._advance()
 
     def _failed(self, failure: Failure, slot: Slot, deferred: DeferredResponse) -> None:
-        """An outcome that was awaited is that the connection ends."""
+        """An awaited outcome is that the connection ends."""
         if deferred is self._ordered:
             self._ordered = None
         self._responses.slots.remove(slot)
@@ -385,12 +368,11 @@ class BrokerConnection(Protocol):
         self._advance()
 
     def _resume(self) -> None:
-        """The others have been served."""
         self._yielded = False
         self._responses.moved_bytes = 0
         self._advance()
 
-    # -- the way on -----------------------------------------------------------------------------
+    # -- progress -------------------------------------------------------------------------------
 
     def _advance(self) -> None:
         """Do all that can be done now; called after every event."""
@@ -419,7 +401,6 @@ class BrokerConnection(Protocol):
             self._connections.finished(self)
 
     def _take_requests(self, ends: float) -> None:
-        """Take requests as long as there are any, and the quantum isn't over."""
         receiver, append_run = self._receiver, self._server.append_run
         next_request = receiver.next_request
         responses, seconds = self._responses, self._broker.scheduler.now
@@ -472,7 +453,7 @@ class BrokerConnection(Protocol):
         )
 
     def _take(self, request: Any, now: float) -> RequestKind | None:
-        """Carry out a request; returns what was carried out, if that is over."""
+        """Carry out a request; returns its kind, if it is over."""
         kind: RequestKind = self._admitted.kind_of(request)
         kind.taken += 1
         if self._throttle is not None:
@@ -502,15 +483,14 @@ class BrokerConnection(Protocol):
         return kind
 
     def _yield(self) -> None:
-        """Let the other connections be served."""
         self._yielded = True
         self._broker.scheduler.resume_later(self._resume)
 
     def _read_on(self) -> None:
         """Take what came while responses left, sparing a round of the reactor.
 
-        A consumer that keeps several fetches in flight has sent the next one by then. Whatever
-        else the socket has to say (its end, an error) is left for the transport to find.
+        A consumer that keeps several fetches in flight has sent the next one by then. An end or an
+        error of the socket is left for the transport to find.
         """
         if not isinstance(self._carrier, SendfileCarrier):
             return
@@ -539,7 +519,7 @@ class BrokerConnection(Protocol):
         self._abort()
 
     def _report_fault(self, failure: Failure) -> None:
-        """What no request should ever cause: log where it came from."""
+        """Log what no request should ever cause."""
         self._connections.lines.failure(
             "fault", "serving {client} failed", failure, client=self._client
         )
@@ -601,7 +581,7 @@ class BrokerConnection(Protocol):
             self._read(False)
 
     def _look_for_end(self) -> None:
-        """Let nothing wait for a peer that has left, which a socket that isn't read doesn't tell.
+        """Let nothing wait for a peer that has left, which an unread socket doesn't report.
 
         Produces that it had sent are still carried out, as when the connection is lost.
         """
@@ -622,8 +602,8 @@ class BrokerConnection(Protocol):
     def _is_held_by_quota(self, throttle: Throttle) -> bool:
         """Whether nothing is read because its principal is over a quota.
 
-        A part of a request is read on while the budget of memory is used up: else it would hold
-        memory that others need, and be given up for that.
+        A started request is read on while the memory budget is used up: else it would hold memory
+        that others need, and be given up for that.
         """
         return throttle.is_delayed and not (
             self._connections.memory.over_budget and self._receiver.missing_bytes
@@ -648,12 +628,7 @@ class BrokerConnection(Protocol):
 
 
 class BrokerFactory(ServerFactory):
-    """Makes the connections of one listener.
-
-    Args:
-        connections: all of the broker.
-        policy: the listener's.
-    """
+    """Makes the connections of one listener."""
 
     noisy = False
 

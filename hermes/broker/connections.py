@@ -1,7 +1,7 @@
 """All connections of one broker: what they share, how many there are, the sweep for idle ones.
 
-A connection knows this table and reports to it; the table knows a connection as a `Connection`,
-which it may end. Neither knows the factory (connection.py), which knows both.
+A connection reports to this table, which may end it and knows it as a `Connection`. Neither knows
+the factory (connection.py), which knows both.
 """
 
 from typing import Any, Protocol
@@ -25,34 +25,21 @@ from hermes.v0_7.dispatching import Broker
 
 
 class Connection(BudgetedConnection, Protocol):
-    """A connection, as the table sees it."""
-
     def was_idle(self) -> bool:
-        """Whether the peer has been silent since the last call, and the silence was its own."""
+        """Whether the peer has been silent since the last call, and not because of us."""
 
     def limits_changed(self) -> None:
-        """Requests and messages may have another size from now on."""
+        """The limits of requests and messages may have changed."""
 
     def quotas_changed(self) -> None:
-        """Another quota may apply from now on, or one for the first time."""
+        """Another quota may apply, or one for the first time."""
 
     def drain(self) -> None:
         """Take no more requests; close once the responses under way have left."""
 
 
 class Connections:
-    """The connections of one broker; lives in the reactor's thread.
-
-    Attributes:
-        broker: decides what requests do.
-        clock: the reactor, or a test's `Clock`.
-        pages: keeps cold pages off the reactor.
-        quotas: what principals may do per second.
-        memory: the budget of requests that are being received.
-        lines: takes the log lines that clients cause.
-        authentication: knows users.
-        waiting: those that haven't said yet who they are.
-    """
+    """The connections of one broker; lives in the reactor's thread."""
 
     _log = ModuleLogger()
 
@@ -92,7 +79,7 @@ class Connections:
                 connection.quotas_changed()
 
     def has_room(self, address: Any) -> bool:
-        """Whether there may be one more connection; one that is refused is counted and logged."""
+        """Whether one more may connect; one that is refused is counted and logged."""
         if len(self._open) < self.config.max_connections:
             return True
         self.broker.metrics.connections_refused += 1
@@ -105,7 +92,6 @@ class Connections:
         return False
 
     def connected(self, connection: Connection) -> None:
-        """A connection was made."""
         self._open.add(connection)
         self._unfinished.add(connection)
         self.broker.metrics.connections += 1
@@ -136,7 +122,7 @@ class Connections:
         )
 
     def sweep_idle(self) -> None:
-        """Close connections that were silent since the last sweep; call it every `idle_timeout`."""
+        """Close connections silent since the last sweep; call it every `idle_timeout`."""
         for connection in list(self._open):
             if connection.was_idle():
                 connection.give_up("it was idle for longer than idle_timeout")
@@ -144,9 +130,8 @@ class Connections:
     def drain(self) -> "Deferred[None]":
         """Let all connections finish the responses under way and close.
 
-        Returns:
-            A Deferred that fires when the last one is gone and nothing that was asked for is under
-            way any more, so that nothing will be appended.
+        The Deferred fires when the last one is gone and nothing that was asked for is under way any
+        more, so that nothing will be appended.
         """
         drained = self._drained = Deferred()
         self.broker.waiting.wake_all()

@@ -2,8 +2,8 @@
 
     none        nothing
     zookeeper   registered before the broker calls itself ready
-    embedded    the same, in the server that runs in this very process: it needs the reactor, so
-                registering waits for the reactor to run, in a worker thread
+    embedded    the same, in this process's own server: it needs the reactor, so registering waits
+                for the reactor to run, in a worker thread
 
 kazoo has threads of its own and blocks, so the reactor never calls it once it runs.
 """
@@ -38,17 +38,12 @@ class Coordination:
     """Starts and stops what `coordination` says. Lives in the reactor's thread.
 
     Args:
-        config: the broker's settings.
-        reactor: serves the embedded server.
-        in_thread: calls a function in a worker thread and returns its Deferred.
-        now_ms: the wall clock, in ms since 1970.
-        own: with what the broker is its own client, where others have to prove who they are.
+        own: the broker's credentials as its own client, where clients must authenticate.
         users: knows the passwords of the embedded server's clients.
         rules: the access rules; None: there never are any.
 
     Raises:
-        ConfigError: `coordination_listen` is not an endpoint, or a file of `connect_as` can't be
-            used.
+        ConfigError: `coordination_listen` is no endpoint, or a file of `connect_as` is unusable.
 
     Attributes:
         security: with what this process connects to coordination.
@@ -103,14 +98,14 @@ class Coordination:
 
     @property
     def own_connect_string(self) -> str | None:
-        """Where this process finds coordination, with `security`; None where there is none."""
+        """The same for this process, which brings `security`."""
         return self.connect_string if self._server is None else self._server.own_connect_string
 
     def address_for_clients(self) -> str:
         """Where clients find coordination; empty where there is none.
 
-        An embedded server that listens on every address is given as `:port`: a client reaches it by
-        the host by which it has reached the broker.
+        An embedded server on every address is given as `:port`: a client uses the host by which it
+        has reached the broker.
         """
         if self._server is not None and self._server.running:
             for address in self._server.addresses:
@@ -120,12 +115,10 @@ class Coordination:
 
     @property
     def is_enabled(self) -> bool:
-        """Whether the broker is to be registered anywhere."""
         return self._config.coordination != "none"
 
     @property
     def is_registered(self) -> bool:
-        """Whether it is."""
         return self._registration is not None and self._registration.is_registered
 
     @property
@@ -135,13 +128,12 @@ class Coordination:
 
     @property
     def cluster_id(self) -> str:
-        """The cluster's UUID; empty where there is no coordination, or it wasn't reached yet."""
+        """The cluster's UUID; empty without coordination, or before it was reached."""
         return "" if self._registration is None else self._registration.cluster_id
 
     def stored_offsets(
         self, limit: int
     ) -> "Deferred[tuple[dict[tuple[str, str, int], int], bool]]":
-        """Read what groups have stored; see `BrokerRegistration.stored_offsets`."""
         if self._registration is None or not self._registration.is_registered:
             return succeed(({}, True))
         read: Deferred[tuple[dict[tuple[str, str, int], int], bool]] = self._in_thread(
@@ -155,7 +147,6 @@ class Coordination:
         return [] if self._server is None else [self._server.listener]
 
     def listeners_of_brokers(self) -> "Deferred[dict[int, BrokerListeners]]":
-        """Read where the registered brokers listen; see `BrokerRegistration`."""
         if self._registration is None or not self._registration.is_registered:
             return fail(CoordinationUnavailableError("the broker is not registered"))
         read: Deferred[dict[int, BrokerListeners]] = self._in_thread(
@@ -164,11 +155,7 @@ class Coordination:
         return read
 
     def start(self) -> None:
-        """Open the embedded server's port, if there is one to run.
-
-        Raises:
-            HermesError: it can't be opened.
-        """
+        """Open the embedded server's port, if there is one. Raises HermesError."""
         if self._server is None:
             return
         try:
@@ -194,10 +181,8 @@ class Coordination:
     def register(self, listeners: BrokerListeners, topics: TopicRegistry) -> None:
         """Register the broker and its topics in an ensemble, if there is one; blocks.
 
-        For the start, when the reactor has nobody to serve yet. See `register_embedded`.
-
-        Raises:
-            HermesError: the id is in use, or ZooKeeper can't be reached.
+        For the start, before the reactor serves anybody. Raises HermesError when the id is in use,
+        or ZooKeeper can't be reached.
         """
         if self._server is None and self.connect_string is not None:
             registration = self._registration_for(self.connect_string, listeners, topics)
@@ -209,11 +194,9 @@ class Coordination:
     ) -> "Deferred[None]":
         """Register the broker and its topics in the embedded server, if there is one.
 
-        Returns:
-            A Deferred that fires when that is done, or at once where there is nothing to do. It
-            fails with HermesError when the id is in use or nothing fit can be advertised. While
-            the server is out of service the broker serves unregistered, and is registered as soon
-            as it can be.
+        The Deferred fails with HermesError when the id is in use or nothing fit can be advertised.
+        While the server is out of service the broker serves unregistered, and is registered as soon
+        as it can be.
         """
         if self._server is None:
             return succeed(None)
@@ -261,28 +244,23 @@ class Coordination:
         )
 
     def _registered_in(self, session_id: int) -> None:
-        """Called in a thread of the registration's."""
         if self._server is not None:
             self._reactor.callFromThread(self._server.mark_own, session_id)
 
     def topic_created(self, topic: str, partitions: int, log_format: str) -> None:
-        """A topic was created: announce it, unless the cluster knows its partitions already."""
+        """Announce a new topic, unless the cluster knows its partitions already."""
         holds_records = log_format == FORMAT_KAFKA
         if self._registration is not None and not (holds_records and self._config.kafka_listen):
             self._registration.topic_created(topic, partitions, holds_records=holds_records)
 
     def topic_deleted(self, topic: str, topic_id: UUID | None = None) -> None:
-        """A topic is gone: take it back, also what `kafka_listen` has left of it."""
+        """Withdraw a topic, also what `kafka_listen` has left of it."""
         if self._registration is not None:
             left = None if self._config.kafka_listen else topic_id
             self._registration.topic_deleted(topic, left)
 
     def unregister(self) -> "Deferred[None]":
-        """Take the registration back.
-
-        Returns:
-            A Deferred that fires when that is done, or ZooKeeper will do it by itself.
-        """
+        """Withdraw the registration; fires when done, or ZooKeeper will do it by itself."""
         registration, self._registration = self._registration, None
         if registration is None:
             return succeed(None)

@@ -1,7 +1,4 @@
-"""What a broker's metrics are called outside, what they mean, and how their series are labelled.
-
-docs/monitoring.md has the same rows; `monitoring` says where the numbers come from.
-"""
+"""The broker's metric families: names, meanings, labels. docs/monitoring.md has the same rows."""
 
 from typing import Final
 

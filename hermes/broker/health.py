@@ -20,13 +20,7 @@ _MOST_NAMED = 10
 
 
 class Check(NamedTuple):
-    """One condition of being ready.
-
-    Attributes:
-        name: what is looked at.
-        is_ok: whether it holds.
-        detail: what was found, for people.
-    """
+    """One condition of being ready; `detail` is what was found, for people."""
 
     name: str
     is_ok: bool
@@ -34,12 +28,10 @@ class Check(NamedTuple):
 
 
 def look(run: ServingBroker, available_bytes: int | None = None) -> Iterator[Check]:
-    """Look at everything that being ready needs.
+    """Check everything that being ready needs.
 
-    Args:
-        run: the broker.
-        available_bytes: what the file system of its data directory has room for; -1 when that
-            can't be found out, None for leaving the disk out.
+    `available_bytes` is the room on the data directory's file system; -1: it can't be found out,
+    None: leave the disk out.
     """
     ports = len(run.addresses)
     stopping = "; the broker is stopping" if run.stopping else ""
@@ -62,7 +54,7 @@ def look(run: ServingBroker, available_bytes: int | None = None) -> Iterator[Che
 
 
 def health_resource(run: ServingBroker) -> Health:
-    """What is served as `/health`: `live` and `ready`."""
+    """`/health`: `live` and `ready`."""
     return Health(_Ready(run))
 
 
@@ -87,7 +79,7 @@ class _Ready(Resource):
 
 
 def free_bytes(directory: str) -> int:
-    """How much room a file system has for this process; -1 when that can't be found out. Blocks."""
+    """A file system's room for this process; -1 when that can't be found out. Blocks."""
     try:
         found = os.statvfs(directory)
     except OSError:

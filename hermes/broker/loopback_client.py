@@ -1,8 +1,8 @@
 """How parts of a broker's own process are its clients where it demands proof of clients.
 
-Console, registry, embedded mirror and the broker's registration need a way in whatever the
-listeners are like that others use. So there is one more, on the loopback interface and a port of
-its own, for one name and a password that exists in this process's memory only, made at each start.
+Console, registry, embedded mirror and the broker's registration need a way in whatever listeners
+others use. So there is one more, on the loopback interface and a port of its own, for one name and
+a password that exists in this process's memory only, made at each start.
 """
 
 import hmac
@@ -28,11 +28,10 @@ _PASSWORD_BYTES: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class OwnAccess:
-    """With what a broker is its own client.
+    """The credentials of a broker as its own client.
 
-    Attributes:
-        password: random; never leaves the machine, nor the memory of this process and its mirror.
-        security: the same, as clients take it.
+    The password is random and never leaves the memory of this process and its mirror; `security`
+    is the same, as clients take it.
     """
 
     password: str = field(repr=False)
@@ -40,18 +39,17 @@ class OwnAccess:
 
     @classmethod
     def make(cls) -> "OwnAccess":
-        """Make a new password."""
         password = secrets.token_urlsafe(_PASSWORD_BYTES)
         return cls(password, ClientSecurity(user=INTERNAL, password=password))
 
     def authenticator(self) -> IAuthenticator:
-        """What knows this one user, for the listener of its own."""
+        """Knows this one user, for the loopback listener."""
         from hermes.security.users import Users  # few brokers have users
 
         return Users.only(INTERNAL, self.password)
 
     def serve_http(self, reactor: Any, web: "WebServer") -> str:
-        """Let a web server have one more port, for this one user; returns the registry's URL."""
+        """Open one more HTTP port, for this one user; returns the registry's URL."""
         from twisted.internet.defer import Deferred, succeed
 
         from hermes.listening import Listener
@@ -71,13 +69,7 @@ class OwnAccess:
 
 
 class OwnClient(NamedTuple):
-    """How this process reaches the broker that it is.
-
-    Attributes:
-        host: where it listens.
-        port: likewise.
-        security: what a client brings there.
-    """
+    """How this process reaches its own broker; `security` is what a client brings there."""
 
     host: str
     port: int

@@ -1,7 +1,7 @@
-"""What a broker does on its own: retention, and bringing back logs that went offline.
+"""What a broker does on its own: retention, compaction, and reopening logs that went offline.
 
-Both walk over all logs, one log at a time, in a worker thread; a log that fails is reported and
-tried again at the next pass, and never stops the others.
+All walk over the logs, one at a time, in a worker thread; a log that fails is reported and tried
+again at the next pass, and never stops the others.
 """
 
 from collections.abc import Callable
@@ -30,22 +30,18 @@ class Maintenance:
     """The periodic passes over all logs; lives in the reactor's thread.
 
     Args:
-        directory: the opened data directory.
         policy_for: the retention policy of a topic.
         now_ms: the wall clock, in ms since 1970.
         seconds: a clock that can't be set.
-        in_thread: calls a function in a worker thread and returns its Deferred.
         on_reopened: called with each log that is online again.
-        is_flushing: says whether somebody is yet to hear of the end of a log's flush.
+        is_flushing: whether somebody has yet to hear of the end of a log's flush.
         compacts: whether a topic is compacted, and how long its tombstones stay, in ms.
         call_later: calls a function after some seconds, as a reactor does.
 
     Attributes:
-        compactions: how often a log was compacted.
-        compacted_bytes: by how much they became smaller.
+        compactions: how often a log was compacted, which has freed `compacted_bytes`.
         retention_deletes: how often retention has deleted something of a log.
-        retention_deleted_bytes: what it has deleted.
-        retention_failures: how often a log could not be looked at, or its policy failed.
+        retention_failures: how often a log could not be checked, or its policy failed.
         reopened: how many offline logs are back.
     """
 
@@ -82,17 +78,16 @@ class Maintenance:
         self.compactions = self.compacted_bytes = 0
 
     def watch_clock(self) -> None:
-        """Look whether the wall clock was set; call it every minute or so."""
+        """Check whether the wall clock was set; call it every minute or so."""
         self._clock.now_ms()
 
     def bound_producers(self) -> None:
-        """Have the logs know of no more idempotent producers than there is memory for."""
+        """Have logs forget idempotent producers beyond what memory allows."""
         logs = self._directory.logs.values()
         keep_together((log.producers for log in logs if log.producers), MOST_OF_ALL)
 
     @inlineCallbacks
     def apply_retention(self) -> "Any":
-        """Delete what the retention policies no longer keep."""
         logs = list(self._directory.logs.values())
         self._ages = {log: self._ages.get(log) or AppendAges(0) for log in logs}
         for log in logs:
@@ -207,7 +202,7 @@ class Maintenance:
                 self._logger.warn("mended {text}", text=text)
 
     def _stays_offline(self, log: Log, error: Exception) -> None:
-        """Say so after 1, 2, 4, 8 ... failed attempts: an operator may take a weekend."""
+        """Log it after 1, 2, 4, 8 ... failed attempts: it may last a weekend."""
         if log.is_closed:
             self._failed_reopens.pop(log, None)
             return

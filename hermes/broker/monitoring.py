@@ -1,13 +1,13 @@
 """A broker's metrics: where each number is kept, and `/metrics`; `families` has their names.
 
-What there is a fixed number of goes through `prometheus_client`. What grows with topics, partitions
-and groups is written by `hermes.metrics` a piece at a time, so that ten thousand partitions neither
+A fixed number of series goes through `prometheus_client`. What grows with topics, partitions and
+groups is written by `hermes.metrics` a piece at a time, so that ten thousand partitions neither
 hold up the reactor nor have to fit into memory as text. Nothing here runs in the hot path: counters
-are attributes of whoever counts, and are read when somebody scrapes.
+are attributes of whoever counts, and are read by a scrape.
 
 Groups' offsets are read from coordination in a worker thread, at most every `_OFFSETS_SECONDS` and
-only while somebody scrapes. A scrape waits for them, but not longer than `_PATIENCE_SECONDS`: then
-it shows those of the last time.
+only while somebody scrapes. A scrape waits for them for `_PATIENCE_SECONDS` at most: then it shows
+those of the last time.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -43,7 +43,7 @@ from hermes.web import MetricsResource, Rule, WebServer
 #: How often the reactor's lag is measured.
 _LAG_INTERVAL_SECONDS = 0.5
 
-#: How old groups' offsets may be, in a scrape that could have read them anew.
+#: How old groups' offsets may be before a scrape reads them again.
 _OFFSETS_SECONDS = 5.0
 
 #: How long a scrape waits for them.
@@ -55,7 +55,7 @@ MAX_GROUP_OFFSETS = 20_000
 #: How many topics have a series for their damage at the most.
 _MOST_DAMAGED_TOPICS = 100
 
-#: How many logs are looked at in one turn, for what needs all of them.
+#: How many logs are read in one turn, for what needs all of them.
 _LOGS_AT_ONCE = 256
 
 _LAG_BOUNDS = (0.001, 0.003, 0.01, 0.02, 0.05, 0.1, 0.3, 1.0, 3.0, 10.0)
@@ -76,12 +76,7 @@ GroupOffsets = dict[tuple[str, str, int], int]
 
 
 def add_resources(web: WebServer, run: ServingBroker) -> None:
-    """Serve a broker's metrics and health.
-
-    Args:
-        web: what is being completed.
-        run: the broker.
-    """
+    """Serve a broker's metrics and health."""
     monitoring = Monitoring(run)
     web.root.add("health", health_resource(run), any_host=True, rule=Rule(is_open=True))
     web.root.add(
@@ -94,11 +89,7 @@ def add_resources(web: WebServer, run: ServingBroker) -> None:
 
 
 class Monitoring:
-    """Reads a broker's numbers. Lives in the reactor's thread.
-
-    Args:
-        run: the broker.
-    """
+    """Reads a broker's numbers. Lives in the reactor's thread."""
 
     def __init__(self, run: ServingBroker) -> None:
         from prometheus_client import CollectorRegistry, ProcessCollector
@@ -121,22 +112,16 @@ class Monitoring:
         self._reading: Deferred[None] | None = None
 
     def stop(self) -> None:
-        """Watch no more."""
         self._watch.stop()
 
     def scrape(self, format_: str) -> "Deferred[Iterator[bytes]]":
-        """Make the exposition.
+        """Make the exposition in a format of `hermes.metrics`.
 
-        Args:
-            format_: see `hermes.metrics`.
-
-        Returns:
-            A Deferred of its pieces, each a millisecond's work or a few; read while they are taken.
+        Returns a Deferred of its pieces, each some milliseconds' work; read while they are taken.
         """
         return self._refresh_offsets().addCallback(lambda _: self.pieces(format_))
 
     def pieces(self, format_: str) -> Iterator[bytes]:
-        """Write everything there is now."""
         logs = list(self._run.directory.logs.values())
         yield generate(FamiliesCollector(self._fixed), format_)
         for more in self._run.more_series:
@@ -151,10 +136,10 @@ class Monitoring:
         if format_ == OPENMETRICS:
             yield b"# EOF\n"
 
-    # -- what there is a fixed number of ----------------------------------------------------------
+    # -- a fixed number of series -----------------------------------------------------------------
 
     def _fixed(self) -> Iterator[Series]:
-        """All numbers that don't grow with topics."""
+        """The series whose number doesn't grow with topics."""
         values = dict(self._plain_values())
         labelled = dict(self._labelled_values())
         for name, family in FIXED.items():
@@ -261,7 +246,7 @@ class Monitoring:
         yield "hermes_topic_damaged_segments", [((topic,), count) for topic, count in damaged]
         yield "hermes_ready", [((each.name,), int(each.is_ok)) for each in look(run)]
 
-    # -- what grows -------------------------------------------------------------------------------
+    # -- what grows with topics -------------------------------------------------------------------
 
     def _by_topic(self, format_: str) -> Iterator[bytes]:
         topics = sorted(self._run.broker.metrics.topics.items())
@@ -310,10 +295,10 @@ class Monitoring:
         found = (each for source in self._run.group_offsets for each in source())
         return dict(islice(found, MAX_GROUP_OFFSETS))
 
-    # -- what has to be asked ---------------------------------------------------------------------
+    # -- groups' offsets --------------------------------------------------------------------------
 
     def _refresh_offsets(self) -> "Deferred[None]":
-        """Read groups' offsets, if they are old; the Deferred fires then, or after a while."""
+        """Read groups' offsets, if they are old; fires then, or after a while."""
         run, reactor = self._run, self.reactor
         too_soon = reactor.seconds() - self._offsets_read < _OFFSETS_SECONDS
         if too_soon or not (run.config.metrics_per_partition and run.coordination.is_registered):

@@ -1,4 +1,4 @@
-"""Something that is done periodically, on whatever clock the service runs."""
+"""Periodic calls, on whatever clock the service runs."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,12 +15,7 @@ class PeriodicTask:
 
     Twisted's `LoopingCall` would import the global reactor, which an embedded broker, with a
     reactor of its own, must not. A call that fails is logged, and the next one comes all the same.
-
-    Args:
-        clock: the reactor, or a test's `Clock`.
-        function: called without arguments; may return a Deferred.
-        interval: seconds from the end of a call to the next one.
-        first: seconds until the first call.
+    `interval` and `first` are in seconds; `function` may return a Deferred.
     """
 
     _log = ModuleLogger()

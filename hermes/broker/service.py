@@ -33,26 +33,19 @@ _SETTINGS_LENGTH = 2000
 
 
 class BrokerService(Service):
-    """One broker, from its configuration to its sockets.
-
-    Nothing is opened before `startService`.
+    """One broker, from its configuration to its sockets. Nothing is opened before `startService`.
 
     Args:
-        config: the broker's settings.
-        reactor: serves the sockets and the timers.
         ready_file: written once all ports are open, whatever the configuration says.
         on_ready: called once every port is open and the broker is registered.
-        on_fatal: called with a reason when the broker can't continue after its start; stops
-            the reactor unless given.
+        on_fatal: called with a reason when the broker can't continue after its start; stops the
+            reactor unless given.
         now_ms: the wall clock, in ms since 1970.
         mount_kafka: makes what serves `kafka_listen`; not needed where that isn't set.
         mount: completes what the HTTP port serves, if there is one: adds to its root, or sets the
             root's fallback. Called at each start, when all other ports are open.
         log_levels: which lines are logged; as the settings say unless given.
         read_config: reads broker.yaml again; blocks.
-
-    Attributes:
-        config: its settings.
     """
 
     name = "hermes"
@@ -96,22 +89,20 @@ class BrokerService(Service):
 
     @property
     def addresses(self) -> list[Address]:
-        """What the ports are bound to, as (host, port) or a UNIX socket's path, while it runs."""
+        """What the ports are bound to, as (host, port) or a UNIX socket's path."""
         return [] if self._run is None else self._run.addresses
 
     @property
     def kafka_addresses(self) -> list[Address]:
-        """What the ports for Kafka clients are bound to, while it runs."""
         return [] if self._run is None else self._run.kafka_addresses
 
     @property
     def http_addresses(self) -> list[Address]:
-        """What the HTTP port is bound to, while it runs; empty where there is none."""
         return [] if self._run is None or self._run.web is None else self._run.web.addresses
 
     @property
     def own_broker(self) -> OwnBroker | None:
-        """How a mirror beside the broker reaches it, while it runs and wants something of clients.
+        """How a mirror beside the broker reaches it, while it runs and demands proof of clients.
 
         None where it doesn't, and a mirror is as any other.
         """
@@ -131,12 +122,7 @@ class BrokerService(Service):
         return None if self._run is None else self._run.coordination.connect_string
 
     def startService(self) -> None:
-        """Open the data directory, then the ports.
-
-        Raises:
-            HermesError: the data directory, a port or the registration can't be acquired; all of it
-                is undone.
-        """
+        """Open the data directory, then the ports; HermesError undoes all of it."""
         raise_descriptor_limit()
         globalLogPublisher.addObserver(self._recent)
         try:
@@ -241,10 +227,9 @@ class BrokerService(Service):
         globalLogPublisher.removeObserver(self._recent)
 
     def reload(self, cause: str) -> "Deferred[None]":
-        """Read broker.yaml and certificates again, if the broker runs; what comes of it is logged.
+        """Read broker.yaml and certificates again, if the broker runs, and log the result.
 
-        Args:
-            cause: what wants that, for the log.
+        `cause` is who asks for it, for the log.
         """
         if self._run is None:
             return succeed(None)
@@ -263,14 +248,14 @@ class BrokerService(Service):
         return config
 
     def hurry(self) -> None:
-        """Don't wait for clients any longer, when a stop is under way; flush all the same."""
+        """Stop waiting for clients, when a stop is under way; flush all the same."""
         if self._stopping is not None:
             self._log.info("told to stop once more: clients are not waited for any longer")
             self._stopping.hurry()
 
 
 def raise_descriptor_limit() -> int:
-    """Raise the soft limit of open files as far as the hard limit allows; returns the limit."""
+    """Raise the soft limit of open files up to the hard one; returns it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard == resource.RLIM_INFINITY:
         return soft

@@ -3,10 +3,10 @@
 A `ServingBroker` exists once everything was acquired: threads, the data directory (lock, load,
 recover), coordination, the ports (so nobody is served before everything is readable), then the
 registration in ZooKeeper, if there is one. If anything fails, all of it is released. The stop goes
-the other way: the registration taken back, so that clients go elsewhere, ports closed, responses
+the other way: the registration withdrawn, so that clients go elsewhere, ports closed, responses
 under way finished, logs flushed, the clean-shutdown marker written, the lock released. Nothing
-acknowledged is lost at any point; what a stop cuts off was not acknowledged. It is long because the
-two orders stand here beside each other, each part's end by its beginning.
+acknowledged is lost at any point. The module is long because start and stop belong side by side,
+each part's end by its beginning.
 
 A stop always ends. Clients and the registration may take `stop_timeout` together. Worker threads
 are waited for as long as they make progress: a disk that hangs, so that nothing finishes for three
@@ -70,35 +70,35 @@ FactoryOf: TypeAlias = Callable[[ListenerPolicy], ServerFactory]
 #: Retention passes begin this long after the start, as in 0.7.
 FIRST_RETENTION_SECONDS = 60.0
 
-#: How often it is looked whether a log is to be compacted, as Kafka's cleaner does.
+#: How often to check for logs to compact, as Kafka's cleaner does.
 _COMPACTION_SECONDS = 15.0
 
 #: How often reopening offline logs is retried.
 _REOPEN_SECONDS = 5.0
 
-#: How often it is seen to that somebody looks for damage, and how soon at first.
+#: How often to check that the search for damage runs, and how soon at first.
 _DAMAGE_SECONDS = 10.0
 _FIRST_DAMAGE_SECONDS = 0.5
 
 #: How often to check whether the wall clock was set.
 _WATCH_SECONDS = 60.0
 
-#: How often it is looked whether logs know of too many idempotent producers.
+#: How often to check whether logs know of too many idempotent producers.
 _PRODUCERS_SECONDS = 5.0
 
-#: How often it is looked whether users have changed.
+#: How often to check for changed users.
 _USERS_SECONDS = 1.0
 
 #: How often connections that hold memory are swept for those that make no progress.
 _SWEEP_SECONDS = 1.0
 
-#: Recovery takes any smaller message for one, whatever the limit of today.
+#: Recovery accepts any smaller message, whatever the limit is now.
 _BELIEVED_MESSAGE_BYTES = 1_000_000
 
 #: How much of the names of created topics a line shows, in characters.
 _NAMES_LENGTH = 200
 
-#: A disk hangs when nothing has finished on it for this many times `stop_timeout`.
+#: A disk counts as hung when nothing finishes on it for this many times `stop_timeout`.
 _DISK_PATIENCE = 3
 
 
@@ -115,16 +115,11 @@ class ServingBroker:
     Creating one starts it, and blocks for as long as recovery takes.
 
     Args:
-        config: the broker's settings.
-        reactor: serves the sockets and the timers.
         now_ms: the wall clock, in ms since 1970.
-        listeners: the ports to open.
         files: the file layer; the operating system's unless given.
-        kafka_listeners: the ports for Kafka clients to open.
-        mount_kafka: makes what serves them; None only without such ports.
-        http_listeners: the HTTP ports to open.
-        mount: says what they serve, before they open.
-        recent_lines: the last lines of the log, for those who ask for them.
+        mount_kafka: makes what serves `kafka_listeners`; None only without such ports.
+        mount: says what the HTTP ports serve, before they open.
+        recent_lines: the last lines of the log, for requests for them.
         read_config: reads broker.yaml again, and checks it as a start would; blocks.
         on_settings: called with the settings whenever some were changed.
 
@@ -134,34 +129,19 @@ class ServingBroker:
 
     Attributes:
         addresses: what the ports are bound to, as (host, port) or a UNIX socket's path.
-        kafka_addresses: the same of those for Kafka clients.
         shared: what the parts of the broker that carry out requests have in common.
         listeners: how clients reach them.
         tls_listeners: the ports that have TLS, whatever they serve.
-        cluster: the brokers and their topics.
-        broker: what decides.
-        coordination: its part in coordination.
-        own: with what it is its own client, where others have to prove who they are; else None.
-        settings: those that are in force.
-        authorization: who may do what.
-        reactor, now_ms: as given.
-        directory: its data directory.
-        authentication: knows users.
-        opened: what opening it has found, and `opening_seconds`: how long that took.
-        flusher: schedules the flushes.
-        connections: all of them.
-        maintenance: what it does on its own.
-        damage: looks for damaged messages.
-        pools: its worker threads.
-        in_thread: calls a function in one of those that wait for disks.
+        own: its credentials as its own client, where clients must authenticate; else None.
+        opened: what opening the data directory has found, which took `opening_seconds`.
+        in_thread: calls a function in a worker thread that may wait for disks.
         web: what it serves over HTTP; None without a port for it.
         on_started: called once nothing of the start can fail any more.
         on_stopping: called when a stop begins, while everything still runs; what they return is
             waited for as clients are.
-        group_offsets: what groups have stored that this broker keeps without coordination: pairs of
-            group, topic and partition, and the offset.
+        group_offsets: what groups have stored here without coordination: pairs of (group, topic,
+            partition) and the offset.
         more_series: what `/metrics` has beside the broker's own, read for each scrape.
-        stopping: whether a stop has begun.
     """
 
     _log = ModuleLogger()
@@ -323,7 +303,7 @@ class ServingBroker:
             call()
 
     def new_session(self, on_change: Callable[[], None] = lambda: None) -> Session | None:
-        """A session with coordination that has not been started; None while there can't be one."""
+        """An unstarted session with coordination; None while there can't be one."""
         coordination, config = self.coordination, self.config
         address = coordination.own_connect_string
         if address is None or not coordination.is_registered:
@@ -343,7 +323,6 @@ class ServingBroker:
         addresses: list[Address],
         undo: ExitStack,
     ) -> None:
-        """Open ports for requests, and note where they are."""
         for listener in listeners:
             opened = listener.open(factory_of(ListenerPolicy.of(listener.config)))
             undo.callback(opened.port.stopListening)
@@ -358,7 +337,7 @@ class ServingBroker:
         except ConfigError:
             if self.coordination.is_enabled:
                 raise
-            return BrokerListeners(())  # nobody is told
+            return BrokerListeners(())  # advertised to nobody
 
     def _reopened(self, log: Log) -> None:
         """A log that was offline is back."""
@@ -377,7 +356,7 @@ class ServingBroker:
             )
 
     def _cluster_id(self) -> Callable[[], str]:
-        """What tells the cluster's UUID: of coordination's, or of a single broker's own."""
+        """A function for the cluster's UUID: coordination's, or a single broker's own."""
         if self.coordination.is_enabled:
             return lambda: self.coordination.cluster_id
         try:
@@ -394,7 +373,7 @@ class ServingBroker:
 
     @property
     def own_client(self) -> OwnClient | None:
-        """How the parts of this process that are clients reach the broker; None without a port."""
+        """How parts of this process reach the broker; None without a port."""
         return self._own_client(self._own_address, self.addresses)
 
     @property
@@ -414,7 +393,7 @@ class ServingBroker:
         return None
 
     def _open_own(self, factory_of: FactoryOf, undo: ExitStack) -> tuple[str, int]:
-        """Listen for this process itself, where others have to prove who they are."""
+        """Listen for this process itself, where clients must authenticate."""
         if self.own is None:
             return "", 0
         listener = Listener(self.reactor, "listen", OWN_LISTENER)
@@ -471,8 +450,7 @@ class ServingBroker:
     def stop(self) -> "Any":
         """Close the ports, finish what is under way, flush, write the marker.
 
-        Returns:
-            A Deferred that fires when everything is on disk and released, or can't be waited for.
+        The Deferred fires when everything is on disk and released, or can't be waited for.
         """
         self.stopping = True
         for _, task in self._tasks.values():
@@ -504,7 +482,7 @@ class ServingBroker:
             self._stop_pools()
 
     def hurry(self) -> None:
-        """Don't wait for clients any longer, when a stop is under way."""
+        """Stop waiting for clients, when a stop is under way."""
         self._patience.hurry()
 
     @inlineCallbacks
@@ -538,7 +516,7 @@ class ServingBroker:
         return (yield closed)
 
     def _in_own_thread(self, function: Callable[..., Any], **options: Any) -> "Deferred[Any]":
-        """Call a function in a thread that no pool knows: theirs may all hang."""
+        """Call a function in a thread outside the pools: theirs may all hang."""
         pool = _Threads(0, 1, name="hermes-close")
         pool.start()
         called = deferToThreadPool(self.reactor, pool, function, **options)
@@ -557,7 +535,7 @@ class ServingBroker:
     # -- parts ----------------------------------------------------------------------------------
 
     def _threads(self, name: str, count: int) -> Callable[..., "Deferred[Any]"]:
-        """Make a pool of threads; what calls a function in one of them."""
+        """Make a pool of threads; returns what calls a function in one of them."""
         pool = _Threads(0, count, name=f"hermes-{name}")
         pool.start()
         self.pools.append(pool)
@@ -569,8 +547,7 @@ class ServingBroker:
         mount: Callable[["WebServer", "ServingBroker"], None],
         undo: ExitStack,
     ) -> "WebServer":
-        """Open the HTTP ports."""
-        from hermes.web import WebServer  # most brokers would only start later for it
+        from hermes.web import WebServer  # imported only where it is used: it delays the start
 
         web = WebServer(self.reactor, self.config.http_hosts, self._guard())
         undo.callback(web.stop)
@@ -579,7 +556,7 @@ class ServingBroker:
         return web
 
     def _guard(self) -> "WebGuard":
-        """What HTTP needs to know of users and rules: the same as everybody."""
+        """HTTP's view of users and rules: the same as everybody's."""
         from hermes.web import WebGuard
 
         users = self.authentication
@@ -593,7 +570,7 @@ class ServingBroker:
         )
 
     def _start_tasks(self) -> None:
-        """Start the periodic tasks; those that run go on, unless their interval has changed."""
+        """Start the periodic tasks; running ones go on, unless their interval has changed."""
         config = self.config
         retention = config.retention_check_interval_ms / 1000
         first = min(retention, FIRST_RETENTION_SECONDS)
@@ -645,7 +622,7 @@ class ServingBroker:
         return FlushPolicy(settings.flush_messages, interval_ms)
 
     def _report_more_partitions(self, topics: TopicRegistry) -> None:
-        """Say which numbers of broker.yaml have no effect: a topic never loses partitions."""
+        """Log which numbers of broker.yaml have no effect: a topic never loses partitions."""
         beyond = topics.beyond_configuration()
         if beyond:
             shown = [f"{name} {there}, not {said}" for name, (there, said) in beyond.items()]

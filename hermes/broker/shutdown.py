@@ -27,11 +27,7 @@ class _Wait:
 class Patience:
     """The waits of one stop, one after the other. Lives in the reactor's thread.
 
-    Args:
-        clock: the reactor, or a test's `Clock`.
-
-    Attributes:
-        is_exhausted: whether something was given up that worker threads do.
+    `is_exhausted`: whether worker threads were given up on.
     """
 
     _log = ModuleLogger()
@@ -46,27 +42,18 @@ class Patience:
     def begin(self, client_seconds: float, disk_seconds: float) -> None:
         """The stop begins now.
 
-        Args:
-            client_seconds: how long to wait for clients and ZooKeeper together, from now on.
-            disk_seconds: how long to wait for a disk that makes no progress.
+        `client_seconds` is for clients and ZooKeeper together, from now on; `disk_seconds` for a
+        disk that makes no progress.
         """
         self._ends = self._clock.seconds() + client_seconds
         self._disk_seconds = disk_seconds
 
     def hurry(self) -> None:
-        """Wait for no client any longer."""
         self._ends = self._clock.seconds()
         self._for_client.end(False)
 
     def for_clients(self, awaited: "Deferred[Any]") -> "Deferred[bool]":
-        """Wait for something that others decide about.
-
-        Args:
-            awaited: a failure of it is logged, and then is an end like any other.
-
-        Returns:
-            A Deferred of whether it has ended in time.
-        """
+        """Wait for others; whether it ended in time. A failure is logged, and an end."""
         wait = self._for_client = _Wait()
         left = max(self._ends - self._clock.seconds(), 0)
         wait.timer = self._clock.callLater(left, wait.end, False)
@@ -76,14 +63,9 @@ class Patience:
     def for_disk(
         self, awaited: "Deferred[Any]", progress: Callable[[], object]
     ) -> "Deferred[bool]":
-        """Wait for something that worker threads do.
+        """Wait for worker threads; False: they make no progress. A failure as in `for_clients`.
 
-        Args:
-            awaited: as in `for_clients`.
-            progress: a value that changes as long as they make progress.
-
-        Returns:
-            A Deferred of whether it has ended; False when it makes no progress.
+        `progress` gives a value that changes as long as they make some.
         """
         wait = _Wait()
 

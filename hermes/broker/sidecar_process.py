@@ -1,7 +1,7 @@
 """A program that runs beside the broker, in a process of its own, and ends with it.
 
 It gets its settings as a line on its standard input, which then stays open: its end means that the
-broker has gone, however that came about, and that the program has to end as well. What it writes
+broker has gone, however that came about, and that the program has to end as well. Its output
 becomes lines of the broker's log. When it ends by itself it is started again, after pauses that
 grow while it keeps ending soon.
 """
@@ -22,7 +22,7 @@ from hermes.logs import ModuleLogger
 
 _FIRST_PAUSE_SECONDS: Final = 1.0
 _LONGEST_PAUSE_SECONDS: Final = 60.0
-#: One that has run for so long was fine, and is started again soon.
+#: A process that has run for this long was fine, and is started again soon.
 _FINE_SECONDS: Final = 60.0
 #: How long it may take to end when it is to have other settings.
 _REPLACE_SECONDS: Final = 30.0
@@ -41,7 +41,7 @@ class Companion:
     """One such program. Its methods may be called in any thread.
 
     Args:
-        name: what it is, for the log.
+        name: for the log.
         command: the program and its arguments. Its lines may begin with the names of levels, as
             Python's `logging` has them.
         first_pause_seconds: before it is started again for the first time.
@@ -76,11 +76,7 @@ class Companion:
         return None if process is None else process.pid
 
     def use(self, settings: bytes | None) -> None:
-        """Let it run with these settings from now on.
-
-        Args:
-            settings: a line without its end; None for not running it.
-        """
+        """Run it with these settings, a line without its end; None: don't run it."""
         with self._news:
             if self._is_stopping or settings == self._settings:
                 return
@@ -97,11 +93,7 @@ class Companion:
             self._news.notify_all()
 
     def stop(self, patience_seconds: float) -> None:
-        """End it; blocks. Idempotent.
-
-        Args:
-            patience_seconds: how long it may take before it is killed.
-        """
+        """End it, or kill it after `patience_seconds`; blocks. Idempotent."""
         with self._news:
             self._is_stopping = True
             self._end()
@@ -117,7 +109,7 @@ class Companion:
             thread.join(patience_seconds)
 
     def _end(self) -> None:
-        """Tell the process of now that it has to end."""
+        """Tell the running process to end."""
         if self._process is not None:
             assert self._process.stdin is not None
             with suppress(OSError):
@@ -146,7 +138,7 @@ class Companion:
                 pauses += 1
 
     def _is_outdated(self, settings: bytes) -> bool:
-        """Whether a process with these settings is not wanted any more."""
+        """Whether a process with these settings is to end."""
         return self._is_stopping or self._settings != settings
 
     def _wait_for_settings(self) -> bytes | None:
