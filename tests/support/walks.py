@@ -36,6 +36,62 @@ def walks() -> list[Walk]:
     return found
 
 
+class TourFile(NamedTuple):
+    """One row of the tour: a file below `hermes/`, and how many lines it has."""
+
+    file: str
+    lines: int
+
+
+def tour() -> tuple[int, list[TourFile]]:
+    """How many lines the tour of ARCHITECTURE.md has at most, and its files."""
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    section = text.partition("\n## A tour in an afternoon\n")[2].partition("\n## ")[0]
+    (most,) = re.findall(r"at most ([\d,]+) lines", section)
+    rows = re.findall(r"^\| `([^`]+)` \| (\d+) \|", section, re.M)
+    return int(most.replace(",", "")), [TourFile(file, int(lines)) for file, lines in rows]
+
+
+class Call(NamedTuple):
+    """A function of Hermes that was called: in which thread, its file, and its qualified name."""
+
+    thread: int
+    file: str
+    function: str
+
+
+def way(calls: list[Call], first: str, last: str) -> list[str]:
+    """The files in which a thread was from the last `first` before `last` on, each once."""
+    end = max(place for place, call in enumerate(calls) if call.function == last)
+    thread = calls[end].thread
+    own = [call for call in calls[: end + 1] if call.thread == thread]
+    start = max(place for place, call in enumerate(own) if call.function == first)
+    return list(dict.fromkeys(call.file for call in own[start:]))
+
+
+@contextmanager
+def called() -> Iterator[list[Call]]:
+    """The functions below `hermes/` that threads call which start here."""
+    calls: list[Call] = []
+    is_over = threading.Event()
+
+    def profile(frame: FrameType, event: str, _argument: object) -> None:
+        code = frame.f_code
+        is_function = not code.co_name.startswith("<")
+        if event == "call" and is_function and not is_over.is_set():
+            path = Path(code.co_filename)
+            if path.is_relative_to(HERMES):
+                file = path.relative_to(HERMES).as_posix()
+                calls.append(Call(threading.get_ident(), file, code.co_qualname))
+
+    threading.setprofile(profile)
+    try:
+        yield calls
+    finally:
+        is_over.set()
+        threading.setprofile(None)  # type: ignore[arg-type]
+
+
 @contextmanager
 def visited() -> Iterator[set[str]]:
     """The files below `hermes/` in which functions are called, by threads that start here too."""
