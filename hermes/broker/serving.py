@@ -233,9 +233,11 @@ class ServingBroker:
                 authorization=self.authorization,
             )
             self.listeners = BrokerListeners(())
+            # Brokers without such ports number topics of Kafka's format for themselves, as ever: two
+            # of them may hold different topics of one name.
             following = (
                 Following(self.new_session, reactor.callFromThread)
-                if self.coordination.is_enabled
+                if self.coordination.is_enabled and config.kafka_listen
                 else None
             )
             self.cluster = Cluster(

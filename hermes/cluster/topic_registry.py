@@ -98,7 +98,7 @@ class TopicRegistry:
         """The declared topics that don't exist: of broker.yaml, or created and lost in a crash."""
         config = self._config
         missing = [each for each in {**config.topics, **config.altered} if each not in self._counts]
-        if config.coordination != "none":
+        if config.kafka_listen and config.coordination != "none":
             # Those of Kafka's format are the cluster's.
             return [each for each in missing if config.topic(each).format == FORMAT_0_7]
         return missing
