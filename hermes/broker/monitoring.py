@@ -34,7 +34,7 @@ from hermes.metrics import (
     write_series,
 )
 from hermes.metrics.exposition import label_text
-from hermes.partition.damage import by_topic
+from hermes.partition.damage_check import by_topic
 from hermes.protocol.core import KIND
 from hermes.security import CLUSTER, Operation
 from hermes.storage import Log

@@ -48,7 +48,7 @@ from hermes.interfaces import IRetentionPolicy
 from hermes.listening import Address, Listener
 from hermes.logs import ModuleLogger, RecentLines
 from hermes.metrics import Series
-from hermes.partition.damage import DamageCheck
+from hermes.partition.damage_check import DamageCheck
 from hermes.partition.flush_queue import FlushPolicy
 from hermes.partition.flushing import FlushScheduler
 from hermes.server.authentication import Authentication

@@ -1,6 +1,6 @@
 """Which topics and brokers there are, where partitions are, and how that changes.
 
-topics             the topics of the cluster, numbered through; topic_registry: this broker's own
+cluster_topics     the topics of the cluster, numbered through; topic_registry: this broker's own
 topic_cluster      their state in coordination; cluster_part: what this broker does about it
 topic_changes      creates, alters, grows and deletes topics; placement: where new partitions go
 topic_settings     the same for topics of this broker alone, and broker.yaml read again

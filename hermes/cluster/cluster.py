@@ -12,13 +12,13 @@ from typing import Any, Final, NamedTuple
 from twisted.internet.defer import Deferred, succeed
 
 from hermes.cluster.cluster_part import ClusterPart
+from hermes.cluster.cluster_topics import ClusterTopic, ClusterTopics
 from hermes.cluster.deletions import Deletions
 from hermes.cluster.producer_ids import ProducerIds
 from hermes.cluster.shared import Shared
 from hermes.cluster.topic_changes import TopicChanges
 from hermes.cluster.topic_cluster import TopicCluster
 from hermes.cluster.topic_settings import SettingChanges
-from hermes.cluster.topics import ClusterTopic, ClusterTopics
 from hermes.config.kinds import FORMAT_KAFKA
 from hermes.config.topic import TOPIC_SETTINGS
 from hermes.coordination.listeners import BrokerListeners

@@ -14,8 +14,8 @@ from hermes.limited_log import LimitedLog
 from hermes.logs import ModuleLogger, RecentLines
 from hermes.partition.acknowledgements import Acknowledgements
 from hermes.partition.flushing import FlushScheduler
+from hermes.partition.log_reader import Reader
 from hermes.partition.partition import Partitions
-from hermes.partition.reading import Reader
 from hermes.partition.waiting import WaitingFetches
 from hermes.server.authorization import Authorization
 from hermes.server.fairness import FairScheduler

@@ -12,11 +12,11 @@ from uuid import uuid4
 from twisted.internet.defer import Deferred
 
 from hermes.cluster.cluster_part import ClusterPart
+from hermes.cluster.cluster_topics import ClusterTopic, ClusterTopics
 from hermes.cluster.deletions import Deletions
 from hermes.cluster.placement import numbered_places, own_places
 from hermes.cluster.shared import Shared
 from hermes.cluster.topic_settings import SettingChanges
-from hermes.cluster.topics import ClusterTopic, ClusterTopics
 from hermes.config.kinds import FORMAT_KAFKA
 from hermes.coordination.kafka_topics import TopicNode
 from hermes.coordination.topic_tree import TopicTree

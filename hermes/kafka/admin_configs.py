@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from enum import IntEnum
 from typing import Any, Final
 
-from hermes.cluster.topics import ClusterTopic
+from hermes.cluster.cluster_topics import ClusterTopic
 from hermes.config import BrokerConfig
 from hermes.errors import ConfigError, HermesError
 from hermes.kafka.broker_configs import broker_configs

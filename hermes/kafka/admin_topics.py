@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 from uuid import UUID
 
-from hermes.cluster.topics import ClusterTopic
+from hermes.cluster.cluster_topics import ClusterTopic
 from hermes.errors import HermesError
 from hermes.kafka.calls import LARGE_ENTRIES, Call
 from hermes.kafka.topic_configs import topic_configs, topic_setting

@@ -13,7 +13,7 @@ from hermes.kafka.apis import Api
 from hermes.kafka.frames import Frame
 from hermes.kafka.matched_topics import MatchedTopics
 from hermes.partition.awaited_batches import AwaitedBatches
-from hermes.partition.reading import CONCURRENT_LOOKUPS
+from hermes.partition.log_reader import CONCURRENT_LOOKUPS
 from hermes.security import Operation, Resource
 from hermes.server.clients import Client
 from hermes.server.sends import FileSend

@@ -11,14 +11,14 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
+from hermes.cluster.cluster_topics import ClusterTopic
 from hermes.cluster.shared import Shared
-from hermes.cluster.topics import ClusterTopic
 from hermes.errors import HermesError
 from hermes.kafka.calls import Call, KafkaSend
 from hermes.kafka.epochs import check_epoch
 from hermes.kafka.fetch_messages import BY_ID, PARTITION_BYTES, Fetched, response_parts
 from hermes.kafka.legacy import LegacyRange, batch_of, range_of
-from hermes.partition.reading import LogRead
+from hermes.partition.log_reader import LogRead
 from hermes.partition.waiting import MAX_WAIT_MS
 from hermes.protocol import FetchRequest
 from hermes.protocol.kafka_errors import Code, KafkaError, code_of

@@ -6,7 +6,7 @@ from typing import Final
 from uuid import UUID
 
 from hermes.broker.serving import ServingBroker
-from hermes.cluster.topics import ClusterTopics
+from hermes.cluster.cluster_topics import ClusterTopics
 from hermes.coordination.sessions import Session
 from hermes.errors import CoordinationUnavailableError
 from hermes.groups.consumer_values import ConsumerSettings, TopicSize

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from twisted.internet.defer import Deferred
 
-from hermes.cluster.topics import ClusterTopics
+from hermes.cluster.cluster_topics import ClusterTopics
 from hermes.protocol.kafka_errors import Code, KafkaError
 from hermes.regex import JavaPattern, RegexTooCostlyError
 from hermes.security import Operation

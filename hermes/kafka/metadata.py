@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
-from hermes.cluster.topics import ClusterTopic
+from hermes.cluster.cluster_topics import ClusterTopic
 from hermes.coordination.layout import BrokerPartition
 from hermes.errors import HermesError
 from hermes.kafka.admin_cluster import cluster_operations

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
-from hermes.cluster.topics import ClusterTopic
+from hermes.cluster.cluster_topics import ClusterTopic
 from hermes.errors import (
     HermesError,
     InvalidBatchError,

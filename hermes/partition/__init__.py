@@ -4,5 +4,5 @@ partition         appends, once, and reads; counts them
 flushing, flush_queue
                   when logs are flushed, and which of them first
 acknowledgements  waits until what was appended is on disk
-reading           reads of many partitions for one response; waiting: until there is enough
+log_reader        reads of many partitions for one response; waiting: until there is enough
 """

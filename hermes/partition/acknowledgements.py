@@ -82,12 +82,12 @@ class Acknowledgements:
         Returns:
             A Deferred of what says of each how safe it is. It never fails.
         """
-        return _Wait(
+        return _FlushWait(
             self._clock, self._scheduler, self._flusher, appended, timeout_seconds, on_unknown
         ).over
 
 
-class _Wait(Generic[_Appended]):
+class _FlushWait(Generic[_Appended]):
     def __init__(
         self,
         clock: IReactorTime,

@@ -53,7 +53,7 @@ MIRRORED: Encoding[MirroredEntry] = Encoding(
 
 
 @dataclass(frozen=True, slots=True)
-class Appended(Generic[_Entry]):
+class AppendedEntry(Generic[_Entry]):
     """What became of one entry of a produce.
 
     Attributes:
@@ -68,7 +68,7 @@ class Appended(Generic[_Entry]):
     reason: str = ""
 
     @classmethod
-    def to(cls, log: Log, entry: _Entry) -> "Appended[_Entry]":
+    def to(cls, log: Log, entry: _Entry) -> "AppendedEntry[_Entry]":
         """What is in a log up to its end now."""
         return cls(entry, log, log.openings, log.end_offset)
 
@@ -76,7 +76,7 @@ class Appended(Generic[_Entry]):
 def respond_when_flushed(
     acknowledgements: Acknowledgements,
     scheduler: FairScheduler,
-    appended: Sequence[Appended[_Entry]],
+    appended: Sequence[AppendedEntry[_Entry]],
     timeout_ms: int,
     encoding: Encoding[_Entry],
 ) -> "Deferred[bytes]":
@@ -86,8 +86,8 @@ def respond_when_flushed(
     of 0 or less waits for as long as the disk takes.
     """
 
-    def respond(safety_of: Callable[[Appended[_Entry]], Safety]) -> Any:
-        def entry_of(each: Appended[_Entry]) -> _Entry:
+    def respond(safety_of: Callable[[AppendedEntry[_Entry]], Safety]) -> Any:
+        def entry_of(each: AppendedEntry[_Entry]) -> _Entry:
             if each.log is None or safety_of(each) is Safety.FLUSHED:
                 return each.entry
             return encoding.unknown(each.entry)
@@ -99,21 +99,21 @@ def respond_when_flushed(
 
 
 def respond_when_written(
-    scheduler: FairScheduler, appended: Sequence[Appended[_Entry]], encoding: Encoding[_Entry]
+    scheduler: FairScheduler, appended: Sequence[AppendedEntry[_Entry]], encoding: Encoding[_Entry]
 ) -> "bytes | Deferred[bytes]":
     return _encode(scheduler, appended, lambda each: each.entry, encoding)
 
 
 def _encode(
     scheduler: FairScheduler,
-    appended: Sequence[Appended[_Entry]],
-    entry_of: Callable[[Appended[_Entry]], _Entry],
+    appended: Sequence[AppendedEntry[_Entry]],
+    entry_of: Callable[[AppendedEntry[_Entry]], _Entry],
     encoding: Encoding[_Entry],
 ) -> "bytes | Deferred[bytes]":
     reasons: list[bytes] = []
     has_reasons = False
 
-    def encode(part: Sequence[Appended[_Entry]]) -> bytes:
+    def encode(part: Sequence[AppendedEntry[_Entry]]) -> bytes:
         nonlocal has_reasons
         if any(each.reason for each in part):
             has_reasons = True

@@ -25,7 +25,7 @@ from hermes.errors import (
     WrongFormatError,
     WrongPartitionError,
 )
-from hermes.partition.reading import LogRead
+from hermes.partition.log_reader import LogRead
 from hermes.partition.waiting import MAX_WAIT_MS
 from hermes.protocol import (
     LONG_ENTRIES,

@@ -12,8 +12,8 @@ from twisted.internet.defer import Deferred, DeferredSemaphore
 from hermes.cluster.shared import Shared
 from hermes.cluster.topic_registry import size_of
 from hermes.errors import HermesError
-from hermes.partition.damage import damage_text
-from hermes.partition.reading import CONCURRENT_LOOKUPS
+from hermes.partition.damage_check import damage_text
+from hermes.partition.log_reader import CONCURRENT_LOOKUPS
 from hermes.protocol import (
     AppendTimesRequest,
     AppendTimesResponse,

@@ -36,7 +36,7 @@ from hermes.server.clients import Client
 from hermes.server.fairness import cooperatively
 from hermes.server.outcomes import DeferredResponse, Outcome, cancellable, then
 from hermes.storage import Log, SourceRange
-from hermes.v0_7.acknowledging import MIRRORED, Appended
+from hermes.v0_7.acknowledging import MIRRORED, AppendedEntry
 from hermes.v0_7.producing import Produces, is_known
 from hermes.v0_7.set_checker import CheckResult, size_of
 
@@ -82,7 +82,7 @@ class Mirroring:
         appended = append() if deleted is None else produces.after_deletion(deleted, append)
         is_appended: Deferred[None] = Deferred()
 
-        def acknowledge(entries: list[Appended[MirroredEntry]]) -> "bytes | Deferred[bytes]":
+        def acknowledge(entries: list[AppendedEntry[MirroredEntry]]) -> "bytes | Deferred[bytes]":
             # Sets that are checked in threads would wait for a flush each.
             self._scheduler.resume_later(lambda: is_appended.callback(None))
             return produces.acknowledge(request.acks, request.timeout_ms, began, MIRRORED, entries)
@@ -104,12 +104,14 @@ class Mirroring:
             return self._begin_and_append(sets, client)
 
         def append(errors: Sequence[HermesError | None]) -> Any:
-            def join(entries: Sequence[Appended[MirroredEntry]]) -> list[Appended[MirroredEntry]]:
+            def join(
+                entries: Sequence[AppendedEntry[MirroredEntry]],
+            ) -> list[AppendedEntry[MirroredEntry]]:
                 appended = iter(entries)
                 return [
                     next(appended)
                     if error is None
-                    else Appended(self._refuse(client, wanted, None, error))
+                    else AppendedEntry(self._refuse(client, wanted, None, error))
                     for wanted, error in zip(sets, errors, strict=True)
                 ]
 
@@ -149,7 +151,7 @@ class Mirroring:
 
     def _append_entry(
         self, client: Client, refused: _Refused, pair: tuple[MirroredSet, CheckResult]
-    ) -> Appended[MirroredEntry]:
+    ) -> AppendedEntry[MirroredEntry]:
         wanted, check = pair
         log = None
         try:
@@ -159,10 +161,10 @@ class Mirroring:
                 raise refused[log]
             offset = _append(partition, wanted, check)
         except HermesError as error:
-            return Appended(self._refuse(client, wanted, log, error))
+            return AppendedEntry(self._refuse(client, wanted, log, error))
         position = log.sources.position(wanted.source)
         entry = MirroredEntry(ErrorCode.NONE, -1 if offset is None else offset, position)
-        return Appended.to(log, entry)  # also of what was there: is it flushed?
+        return AppendedEntry.to(log, entry)  # also of what was there: is it flushed?
 
     def _refuse(
         self, client: Client, wanted: MirroredSet, log: Log | None, error: HermesError

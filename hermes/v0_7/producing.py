@@ -49,7 +49,7 @@ from hermes.storage import Log
 from hermes.storage.layout import partition_directory
 from hermes.v0_7.acknowledging import (
     PRODUCED,
-    Appended,
+    AppendedEntry,
     Encoding,
     respond_when_flushed,
     respond_when_written,
@@ -188,7 +188,7 @@ class Produces:
 
     def _append_entry(
         self, client: Client, pair: tuple[ProduceRequest, CheckResult]
-    ) -> Appended[ProducedEntry]:
+    ) -> AppendedEntry[ProducedEntry]:
         produce, check = pair
         try:
             if isinstance(check, HermesError):
@@ -202,8 +202,10 @@ class Produces:
             self.count_refusal("acknowledged_produce", error, client)
             entry = ProducedEntry(produce.partition, code_for(error), -1)
             is_ours = isinstance(error, StorageError)
-            return Appended(entry, reason=printable(str(error), _MAX_REASON) if is_ours else "")
-        return Appended.to(log, ProducedEntry(log.partition, ErrorCode.NONE, offset))
+            return AppendedEntry(
+                entry, reason=printable(str(error), _MAX_REASON) if is_ours else ""
+            )
+        return AppendedEntry.to(log, ProducedEntry(log.partition, ErrorCode.NONE, offset))
 
     def acknowledge(
         self,
@@ -211,7 +213,7 @@ class Produces:
         timeout_ms: int,
         began: float,
         encoding: Encoding[_Entry],
-        appended: list[Appended[_Entry]],
+        appended: list[AppendedEntry[_Entry]],
     ) -> "bytes | Deferred[bytes]":
         if acks == Acks.WRITTEN:
             return respond_when_written(self._scheduler, appended, encoding)

@@ -15,7 +15,7 @@ from storage_logs import NOW_MS, append, message, settings
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.task import Clock
 
-from hermes.partition.damage import (
+from hermes.partition.damage_check import (
     FIRST_ROUND_SECONDS,
     ROUND_SECONDS,
     SUSPECTS_RATE,
