@@ -233,8 +233,8 @@ class ServingBroker:
                 authorization=self.authorization,
             )
             self.listeners = BrokerListeners(())
-            # Brokers without such ports number topics of Kafka's format for themselves, as ever: two
-            # of them may hold different topics of one name.
+            # Brokers without such ports number topics of Kafka's format for themselves: two of them
+            # may hold different topics of one name.
             following = (
                 Following(self.new_session, reactor.callFromThread)
                 if self.coordination.is_enabled and config.kafka_listen
