@@ -30,7 +30,7 @@ from hermes.errors import ConfigError, HermesError
 
 if TYPE_CHECKING:
     from hermes.broker.serving import FactoryOf, ServingBroker
-    from hermes.broker.sidecar_process import Companion
+    from hermes.broker.sidecar_process import SidecarProcess
     from hermes.config.embedded_mirror import EmbeddedMirror
     from hermes.console import RegistryRecords
     from hermes.kafka.dispatching import Around
@@ -244,7 +244,7 @@ class _ExitingService(BrokerService):
 
         super().__init__(config, reactor, on_fatal=end, on_ready=self._run_mirror, **options)
         self._pid_file = pid_file
-        self._mirror: Companion | None = None
+        self._mirror: SidecarProcess | None = None
 
     def startService(self) -> None:
         logging.getLogger("hermes").addHandler(_ToTwisted())
@@ -278,10 +278,10 @@ class _ExitingService(BrokerService):
         if self._mirror is None:
             if mirror is None:
                 return
-            from hermes.broker.sidecar_process import Companion
+            from hermes.broker.sidecar_process import SidecarProcess
 
             command = "from hermes.cli import main; main()"
-            self._mirror = Companion(
+            self._mirror = SidecarProcess(
                 "mirror", [sys.executable, "-c", command, "mirror", "--supervised"]
             )
         self._mirror.use(None if mirror is None else self._line_of(mirror))

@@ -67,7 +67,7 @@ from hermes.server.sockets import Lingering, has_input, has_left, set_options, t
 READ_AHEAD_BYTES = 64 * 1024
 
 #: How often to check whether a peer has left, while its socket isn't read and a request waits.
-_LOOK_SECONDS = 1.0
+_END_CHECK_SECONDS = 1.0
 
 #: How many acknowledged produces of one connection may wait for their flush.
 MAX_UNANSWERED = 64
@@ -134,7 +134,7 @@ class BrokerConnection(Protocol):
             connections.pages, self._broker.scheduler, self._broker.large_responses
         )
         self._lingering: Lingering | None = None
-        self._look: IDelayedCall | None = None  # see `_look_for_end`
+        self._end_check: IDelayedCall | None = None  # see `_watch_for_end`
         self._has_left = False  # whether the peer's end was found behind what wasn't read yet
         # Whether the socket is read, and whether the peer is idle.
         self._reading = True
@@ -153,7 +153,7 @@ class BrokerConnection(Protocol):
         self._responses.open(self.transport, self._carrier, self, self._sent)
         self._connections.connected(self)
         if self._policy.authentication != "none":
-            self._ask_who()
+            self._identify()
         if self._gate is None:
             self._enter()
             if self._state is not _SERVING:
@@ -178,9 +178,9 @@ class BrokerConnection(Protocol):
         if self._lingering is not None:
             self._lingering.stop()
             self._lingering = None
-        if self._look is not None:
-            self._look.cancel()
-            self._look = None
+        if self._end_check is not None:
+            self._end_check.cancel()
+            self._end_check = None
         self._connections.disconnected(self)
         if self._throttle is not None:
             self._throttle.leave()
@@ -195,7 +195,7 @@ class BrokerConnection(Protocol):
 
     # -- events: authentication -------------------------------------------------------------------
 
-    def _ask_who(self) -> None:
+    def _identify(self) -> None:
         """Find out whose connection this is, by its certificate or from the client."""
         authentication = self._connections.authentication
         if self._policy.authentication == "scram":
@@ -513,14 +513,14 @@ class BrokerConnection(Protocol):
     def _sending_failed(self, error: Exception) -> None:
         """A peer that left is not worth a line; a segment that can't be read is."""
         if not isinstance(error, ConnectionError):
-            self._connections.lines.error(
+            self._connections.limited_log.error(
                 "sending", "sending to {client} failed: {error}", client=self._client, error=error
             )
         self._abort()
 
     def _report_fault(self, failure: Failure) -> None:
         """Log what no request should ever cause."""
-        self._connections.lines.failure(
+        self._connections.limited_log.failure(
             "fault", "serving {client} failed", failure, client=self._client
         )
 
@@ -575,21 +575,21 @@ class BrokerConnection(Protocol):
                 self._throttle is not None and self._is_held_by_quota(self._throttle)
             )
             self._read(not paused and (buffered <= READ_AHEAD_BYTES or self._may_take()))
-            if not self._reading and self._ordered is not None and self._look is None:
-                self._look_for_end()
+            if not self._reading and self._ordered is not None and self._end_check is None:
+                self._watch_for_end()
         elif self._state is _DRAINING:
             self._read(False)
 
-    def _look_for_end(self) -> None:
+    def _watch_for_end(self) -> None:
         """Let nothing wait for a peer that has left, which an unread socket doesn't report.
 
         Produces that it had sent are still carried out, as when the connection is lost.
         """
         clock = self._connections.clock
-        self._look = clock.callLater(_LOOK_SECONDS, self._looked)
+        self._end_check = clock.callLater(_END_CHECK_SECONDS, self._check_end)
 
-    def _looked(self) -> None:
-        self._look = None
+    def _check_end(self) -> None:
+        self._end_check = None
         ordered = self._ordered
         if ordered is None or self._reading:
             return
@@ -597,7 +597,7 @@ class BrokerConnection(Protocol):
             self._has_left = True
             ordered.response.cancel()
         else:
-            self._look_for_end()
+            self._watch_for_end()
 
     def _is_held_by_quota(self, throttle: Throttle) -> bool:
         """Whether nothing is read because its principal is over a quota.

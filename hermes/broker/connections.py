@@ -14,7 +14,7 @@ from hermes.limited_log import LimitedLog
 from hermes.logs import ModuleLogger
 from hermes.server.authentication import Authentication
 from hermes.server.clients import Client
-from hermes.server.gates import Waiting
+from hermes.server.gates import WaitingGates
 from hermes.server.limits import BudgetedConnection, RequestMemory
 from hermes.server.metrics import reason_of
 from hermes.server.outcomes import CloseConnection
@@ -53,14 +53,14 @@ class Connections:
     ) -> None:
         self.broker = broker
         self.authentication = authentication
-        self.waiting = Waiting()
+        self.waiting = WaitingGates()
         self._settings = settings
         self.clock = clock
         self.pages = pages
         self.memory = RequestMemory(settings.config.request_memory_bytes)
         self.quotas = Quotas(settings, clock)
         settings.on_change(self._settings_changed)
-        self.lines = LimitedLog(self._log, clock.seconds)
+        self.limited_log = LimitedLog(self._log, clock.seconds)
         self._open: set[Connection] = set()
         self._unfinished: set[Connection] = set()  # the open ones, and those with responses pending
         self._drained: Deferred[None] | None = None
@@ -83,7 +83,7 @@ class Connections:
         if len(self._open) < self.config.max_connections:
             return True
         self.broker.metrics.connections_refused += 1
-        self.lines.warn(
+        self.limited_log.warn(
             "connections",
             "refused a connection of {client}: max_connections={limit} are open",
             client=Client(address),
@@ -117,7 +117,7 @@ class Connections:
             metrics.refuse(error.request, error.reason)
         else:
             metrics.refuse("connection", "given_up" if error is None else reason_of(error))
-        self.lines.warn(
+        self.limited_log.warn(
             "refused", "closing the connection of {client}: {reason}", client=client, reason=reason
         )
 

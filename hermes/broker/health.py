@@ -27,7 +27,7 @@ class Check(NamedTuple):
     detail: str
 
 
-def look(run: ServingBroker, available_bytes: int | None = None) -> Iterator[Check]:
+def readiness(run: ServingBroker, available_bytes: int | None = None) -> Iterator[Check]:
     """Check everything that being ready needs.
 
     `available_bytes` is the room on the data directory's file system; -1: it can't be found out,
@@ -71,7 +71,7 @@ class _Ready(Resource):
         return respond_later(request, free.addCallback(self._answer, request))
 
     def _answer(self, free: int, request: Any) -> bytes:
-        checks = list(look(self._run, free))
+        checks = list(readiness(self._run, free))
         ready = all(check.is_ok for check in checks)
         status = HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE
         shown = {check.name: {"ok": check.is_ok, "detail": check.detail} for check in checks}

@@ -6,8 +6,8 @@ hold up the reactor nor have to fit into memory as text. Nothing here runs in th
 are attributes of whoever counts, and are read by a scrape.
 
 Groups' offsets are read from coordination in a worker thread, at most every `_OFFSETS_SECONDS` and
-only while somebody scrapes. A scrape waits for them for `_PATIENCE_SECONDS` at most: then it shows
-those of the last time.
+only while somebody scrapes. A scrape waits for them for at most `_OFFSETS_WAIT_SECONDS`: then it
+shows those of the last time.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -18,7 +18,7 @@ from twisted.internet.defer import Deferred, succeed
 
 from hermes._version import __version__
 from hermes.broker.families import BY_PARTITION, BY_TOPIC, FIXED, LAG, LAG_IN_MESSAGES
-from hermes.broker.health import health_resource, look
+from hermes.broker.health import health_resource, readiness
 from hermes.broker.periodic import PeriodicTask
 from hermes.broker.serving import ServingBroker
 from hermes.coordination.group_state import lag_between
@@ -47,7 +47,7 @@ _LAG_INTERVAL_SECONDS = 0.5
 _OFFSETS_SECONDS = 5.0
 
 #: How long a scrape waits for them.
-_PATIENCE_SECONDS = 2.0
+_OFFSETS_WAIT_SECONDS = 2.0
 
 #: How many offsets of groups are read at the most.
 MAX_GROUP_OFFSETS = 20_000
@@ -244,7 +244,7 @@ class Monitoring:
         )
         damaged = sorted(by_topic(run.damage.damaged()).items())[:_MOST_DAMAGED_TOPICS]
         yield "hermes_topic_damaged_segments", [((topic,), count) for topic, count in damaged]
-        yield "hermes_ready", [((each.name,), int(each.is_ok)) for each in look(run)]
+        yield "hermes_ready", [((each.name,), int(each.is_ok)) for each in readiness(run)]
 
     # -- what grows with topics -------------------------------------------------------------------
 
@@ -315,7 +315,7 @@ class Monitoring:
             if not waited.called:
                 waited.callback(None)
 
-        patience = reactor.callLater(_PATIENCE_SECONDS, go_on)
+        patience = reactor.callLater(_OFFSETS_WAIT_SECONDS, go_on)
         self._reading.addCallback(go_on)
         return waited
 

@@ -33,7 +33,7 @@ from hermes.broker.coordinating import Coordination
 from hermes.broker.loopback_client import OWN_LISTENER, OwnAccess, OwnClient
 from hermes.broker.maintenance import Maintenance
 from hermes.broker.periodic import PeriodicTask
-from hermes.broker.shutdown import Patience
+from hermes.broker.shutdown import ShutdownWaits
 from hermes.cluster.advertising import advertised_listeners
 from hermes.cluster.cluster import Cluster, Following
 from hermes.cluster.neighbours import Neighbours
@@ -99,7 +99,7 @@ _BELIEVED_MESSAGE_BYTES = 1_000_000
 _NAMES_LENGTH = 200
 
 #: A disk counts as hung when nothing finishes on it for this many times `stop_timeout`.
-_DISK_PATIENCE = 3
+_DISK_GRACE = 3
 
 
 class _Threads(ThreadPool):
@@ -175,7 +175,7 @@ class ServingBroker:
         self.reactor = reactor
         self.now_ms = now_ms
         self.pools: list[ThreadPool] = []
-        self._patience = Patience(reactor)
+        self._waits = ShutdownWaits(reactor)
         self._policies: dict[str, IRetentionPolicy] = {}
         self._on_settings = on_settings
         with ExitStack() as undo:
@@ -294,7 +294,7 @@ class ServingBroker:
             self.tls_listeners = [each for each in ports if each.tls is not None]
             self.listeners = self._advertised()
             self.coordination.register(self.listeners, topics)
-            self._keep_owner()
+            self._record_owner()
             undo.pop_all()
         self._tasks: dict[Callable[[], Any], tuple[float, PeriodicTask]] = {}
         self._start_tasks()
@@ -346,7 +346,7 @@ class ServingBroker:
         self.shared.topics.reopened(log)
         self.flusher.reopened(log)
 
-    def _keep_owner(self) -> None:
+    def _record_owner(self) -> None:
         """Write down that the data directory is this broker's."""
         try:
             self.directory.keep_owner()
@@ -460,12 +460,12 @@ class ServingBroker:
         self.maintenance.stop()
         damage_stopped = self.damage.stop()
         seconds = self.config.stop_timeout_ms / 1000
-        self._patience.begin(seconds, _DISK_PATIENCE * seconds)
+        self._waits.begin(seconds, _DISK_GRACE * seconds)
         stopped = [call() for call in self.on_stopping]
         unregistered = self.coordination.unregister()
         for each in stopped:
-            yield self._patience.for_clients(each)
-        is_registered = not (yield self._patience.for_clients(unregistered))
+            yield self._waits.for_clients(each)
+        is_registered = not (yield self._waits.for_clients(unregistered))
         if is_registered:
             self._log.warn("the broker's registration is not taken back in time; it will expire")
         for port in self._ports:
@@ -474,26 +474,26 @@ class ServingBroker:
         yield self._drain()
         if self.web is not None:  # which has told until now that the broker stops
             yield self.web.stop()
-        if (yield self._patience.for_disk(damage_stopped, lambda: None)):
+        if (yield self._waits.for_disk(damage_stopped, lambda: None)):
             self._damage_threads.stop()  # else it hangs in a read, and harms nobody
         clean = yield self._close_directory()
-        yield self._patience.for_disk(self.coordination.stop(), lambda: None)
+        yield self._waits.for_disk(self.coordination.stop(), lambda: None)
         if not clean:
             self._log.critical("some logs were not closed cleanly; the next start recovers them")
-        if not (is_registered or self._patience.is_exhausted):  # else a thread may never end
+        if not (is_registered or self._waits.is_exhausted):  # else a thread may never end
             self._stop_pools()
 
     def hurry(self) -> None:
         """Stop waiting for clients, when a stop is under way."""
-        self._patience.hurry()
+        self._waits.hurry()
 
     @inlineCallbacks
     def _drain(self) -> "Any":
         drained = self.connections.drain()
-        if not (yield self._patience.for_clients(drained)):
+        if not (yield self._waits.for_clients(drained)):
             self.connections.abort_all()
             # What threads check for them may still be appended.
-            if not (yield self._patience.for_disk(drained, lambda: None)):
+            if not (yield self._waits.for_disk(drained, lambda: None)):
                 self._log.critical("requests that were under way do not end; they are left behind")
 
     @inlineCallbacks
@@ -501,7 +501,7 @@ class ServingBroker:
         """Flush and close the logs; whether the marker was written."""
         flusher, directory = self.flusher, self.directory
         hung: list[Log] = []
-        if not (yield self._patience.for_disk(flusher.stop(), lambda: flusher.flushing)):
+        if not (yield self._waits.for_disk(flusher.stop(), lambda: flusher.flushing)):
             hung = flusher.flushing
             for log in hung:
                 self._log.critical(
@@ -509,7 +509,7 @@ class ServingBroker:
                     log=log.name,
                 )
         closed: Deferred[bool] = self._in_own_thread(directory.close, abandoned=hung)
-        if not (yield self._patience.for_disk(closed, lambda: directory.closing)):
+        if not (yield self._waits.for_disk(closed, lambda: directory.closing)):
             self._log.critical(
                 "the disk does not end the last flush of {what}; it is left behind as it is",
                 what=str(directory.closing),
@@ -587,7 +587,7 @@ class ServingBroker:
             (self.maintenance.compact, _COMPACTION_SECONDS, None),
             (self.damage.look, _DAMAGE_SECONDS, _FIRST_DAMAGE_SECONDS),
             (self._log_metrics, config.metrics_interval_ms / 1000, None),
-            (self.authentication.look_again, _USERS_SECONDS if config.knows_users else 0, None),
+            (self.authentication.refresh, _USERS_SECONDS if config.knows_users else 0, None),
         ):
             running_interval, task = self._tasks.get(function, (0, None))
             if interval == running_interval:

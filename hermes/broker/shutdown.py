@@ -10,7 +10,7 @@ from twisted.python.failure import Failure
 from hermes.logs import ModuleLogger
 
 
-class _Wait:
+class _ShutdownWait:
     """One wait: for what ends it, or for a timer."""
 
     def __init__(self) -> None:
@@ -24,7 +24,7 @@ class _Wait:
             self.over.callback(has_ended)
 
 
-class Patience:
+class ShutdownWaits:
     """The waits of one stop, one after the other. Lives in the reactor's thread.
 
     `is_exhausted`: whether worker threads were given up on.
@@ -37,7 +37,7 @@ class Patience:
         self._clock = clock
         self._disk_seconds = 0.0
         self._ends = clock.seconds()
-        self._for_client = _Wait()
+        self._for_client = _ShutdownWait()
 
     def begin(self, client_seconds: float, disk_seconds: float) -> None:
         """The stop begins now.
@@ -54,7 +54,7 @@ class Patience:
 
     def for_clients(self, awaited: "Deferred[Any]") -> "Deferred[bool]":
         """Wait for others; whether it ended in time. A failure is logged, and an end."""
-        wait = self._for_client = _Wait()
+        wait = self._for_client = _ShutdownWait()
         left = max(self._ends - self._clock.seconds(), 0)
         wait.timer = self._clock.callLater(left, wait.end, False)
         self._end_with(awaited, wait)
@@ -67,7 +67,7 @@ class Patience:
 
         `progress` gives a value that changes as long as they make some.
         """
-        wait = _Wait()
+        wait = _ShutdownWait()
 
         def check(before: object) -> None:
             now = progress()
@@ -81,7 +81,7 @@ class Patience:
         self._end_with(awaited, wait)
         return wait.over
 
-    def _end_with(self, awaited: "Deferred[Any]", wait: _Wait) -> None:
+    def _end_with(self, awaited: "Deferred[Any]", wait: _ShutdownWait) -> None:
         def ended(result: Any) -> Any:
             if isinstance(result, Failure):
                 self._log.failure("a part of the broker stopped with an error", result)

@@ -37,7 +37,7 @@ _LEVELS: Final = {
 }
 
 
-class Companion:
+class SidecarProcess:
     """One such program. Its methods may be called in any thread.
 
     Args:

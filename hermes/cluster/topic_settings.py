@@ -198,7 +198,7 @@ class SettingChanges:
         await shared.in_thread(shared.directory.write_entries, entries)
         self._settings.entries = entries
         self._settings.config = config
-        self._settings.tell_topic(topic)
+        self._settings.notify_topic(topic)
 
     # -- broker.yaml ----------------------------------------------------------------------------
 
@@ -235,7 +235,7 @@ class SettingChanges:
         settings.use(config)
         topics = self._topics
         concerned = self._concerned(running, config)
-        await settled(cooperatively(shared.scheduler, concerned, settings.tell_topic))
+        await settled(cooperatively(shared.scheduler, concerned, settings.notify_topic))
         created = cooperatively(shared.scheduler, topics.missing(), topics.create_declared)
         topics.report_declared(await settled(created))
         self._report(changes, cause)

@@ -22,7 +22,7 @@ from hermes.security import ANONYMOUS, INTERNAL
 from hermes.security.login_attempts import LoginAttempts
 
 #: How often users that don't tell whether they have changed are looked up again.
-LOOK_UP_AGAIN_SECONDS: Final = 60.0
+REFRESH_SECONDS: Final = 60.0
 
 # Checks of clear passwords, each some ms of a processor in a thread that disks need as well.
 _CHECKS_AT_ONCE: Final = 2
@@ -62,13 +62,13 @@ class Authentication:
         self.in_thread = in_thread
         self.attempts = LoginAttempts(clock.seconds)
         self.counts: Counter[tuple[str, str]] = Counter()
-        self.lines = LimitedLog(self._log, clock.seconds)
+        self.limited_log = LimitedLog(self._log, clock.seconds)
         self.revision = 0
         self._known: dict[str, User] = {}  # of all who have come since the start
         # By principal: each as it was when it came, or None where a certificate says who it is.
         self._connected: dict[str, dict[UserConnection, User | None]] = {}
         self._seen: object = None if authenticator is None else authenticator.revision()
-        self._looked_up = clock.seconds()
+        self._refreshed_seconds = clock.seconds()
         self._problem: str | None = None
         self._checks = DeferredSemaphore(_CHECKS_AT_ONCE)
         self._observers: list[Callable[[], None]] = []
@@ -172,7 +172,7 @@ class Authentication:
     def refused(self, how: str, result: str, where: object, found: User | None) -> None:
         """Count and log a failed attempt; but no unknown name: people type passwords there."""
         self.counts[how, result] += 1
-        self.lines.warn(
+        self.limited_log.warn(
             "refused",
             "{where} could not authenticate as {whom}: {reason}",
             where=where,
@@ -183,7 +183,7 @@ class Authentication:
     def failed(self, how: str, error: object) -> None:
         """Count and log an attempt that could not be judged."""
         self.counts[how, "failed"] += 1
-        self.lines.error("failed", "users can't be looked up: {error}", error=error)
+        self.limited_log.error("failed", "users can't be looked up: {error}", error=error)
 
     def connected(self, connection: UserConnection, user: User, revision: object) -> None:
         """A connection has proved to be `user`'s, as users were at `revision`."""
@@ -207,13 +207,13 @@ class Authentication:
 
     # -- changes --------------------------------------------------------------------------------
 
-    def look_again(self) -> "Deferred[None]":
+    def refresh(self) -> "Deferred[None]":
         """Check for changed users; call it every second or so, never while it is under way."""
         now = self.clock.seconds()
-        is_due = now - self._looked_up >= LOOK_UP_AGAIN_SECONDS
+        is_due = now - self._refreshed_seconds >= REFRESH_SECONDS
         names = {*self._known, *self._connected}
         looked: Deferred[Any] = self.in_thread(self._look_up, self._seen, is_due, names)
-        return looked.addCallback(self._looked)
+        return looked.addCallback(self._refreshed)
 
     def _look_up(
         self, seen: object, is_due: bool, names: Iterable[str]
@@ -226,7 +226,7 @@ class Authentication:
             return revision, None
         return revision, {name: authenticator.find(name) for name in names}
 
-    def _looked(self, result: tuple[object, dict[str, User | None] | None]) -> None:
+    def _refreshed(self, result: tuple[object, dict[str, User | None] | None]) -> None:
         revision, found = result
         problem: str | None = getattr(self.authenticator, "problem", None)
         if problem != self._problem:
@@ -235,7 +235,7 @@ class Authentication:
                 self._log.error("users stay as they were: {problem}", problem=problem)
         if found is None:
             return
-        self._seen, self._looked_up = revision, self.clock.seconds()
+        self._seen, self._refreshed_seconds = revision, self.clock.seconds()
         self.revision += 1
         for name, user in found.items():
             if user is None:

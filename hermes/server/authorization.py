@@ -39,7 +39,7 @@ class Authorization:
 
     def __init__(self, settings: Settings, seconds: Callable[[], float]) -> None:
         self._settings = settings
-        self._lines = LimitedLog(ModuleLogger(), seconds)
+        self._log = LimitedLog(ModuleLogger(), seconds)
         self.groups_of: Callable[[str], frozenset[str]] = lambda principal: _NO_GROUPS
         self._used: object = None  # what the authorizer was made from
         self._authorizer: IAuthorizer | None = None
@@ -89,7 +89,7 @@ class Authorization:
                     self._known = known = {}
                 known[key] = answer
         except Exception as error:  # whatever a plugin raises: in doubt it allows nothing
-            self._lines.error(
+            self._log.error(
                 "authorizer",
                 "the authorizer {name} failed, so that {principal} is refused: {error}",
                 name=self._settings.config.authorizer,

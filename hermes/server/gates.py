@@ -71,7 +71,7 @@ class GatedConnection(Protocol):
     def give_up(self, reason: str) -> None: ...
 
 
-class Waiting:
+class WaitingGates:
     """The connections that haven't authenticated, oldest first, bounded in number."""
 
     def __init__(self) -> None:
@@ -96,7 +96,7 @@ class Gate:
     def __init__(
         self,
         authentication: Authentication,
-        waiting: Waiting,
+        waiting: WaitingGates,
         policy: ListenerPolicy,
         client: Client,
         connection: GatedConnection,
@@ -116,7 +116,7 @@ class Gate:
     def close(self) -> None:
         """The connection is lost, or has been admitted."""
         if self._requests and not self._mechanism:
-            self._authentication.lines.warn(
+            self._authentication.limited_log.warn(
                 "unauthenticated",
                 "{client} did not say who it is: this listener ({listener}) wants a user",
                 client=self._client,

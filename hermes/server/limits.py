@@ -58,7 +58,7 @@ class BudgetedConnection(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class _Usage:
+class _MemoryUsage:
     allowed: bool
     held_bytes: int = 0
     missing_bytes: int = 0
@@ -78,7 +78,7 @@ class RequestMemory:
         self.over_budget = False
         self._connections: set[BudgetedConnection] = set()
         self._usages: dict[
-            BudgetedConnection, _Usage
+            BudgetedConnection, _MemoryUsage
         ] = {}  # insertion order is the order of waiting
         self._checking_bytes = 0  # held by requests that worker threads look at
         self._reserved_bytes = 0  # what small ones may still receive
@@ -115,7 +115,7 @@ class RequestMemory:
         if usage is None:
             if not held_bytes:
                 return
-            usage = self._usages[connection] = _Usage(allowed=not self.over_budget)
+            usage = self._usages[connection] = _MemoryUsage(allowed=not self.over_budget)
         elif (held_bytes, missing_bytes, checking_bytes) == (
             usage.held_bytes,
             usage.missing_bytes,
@@ -158,7 +158,7 @@ class RequestMemory:
         if self.over_budget:
             self._choose_longest_waiters()
 
-    def _sweep_allowed(self, connection: BudgetedConnection, usage: _Usage) -> None:
+    def _sweep_allowed(self, connection: BudgetedConnection, usage: _MemoryUsage) -> None:
         least = 1 if usage.small else LEAST_PROGRESS_BYTES
         if usage.mark is not None and usage.held_bytes - usage.mark < least:
             self._give_up(connection)
@@ -170,7 +170,7 @@ class RequestMemory:
             "up and others waited"
         )
 
-    def _count(self, usage: _Usage, sign: int) -> None:
+    def _count(self, usage: _MemoryUsage, sign: int) -> None:
         self.used_bytes += sign * usage.held_bytes
         self._checking_bytes += sign * usage.checking_bytes
         if usage.small:
@@ -187,7 +187,7 @@ class RequestMemory:
         self._choose_longest_waiters()
 
     def _while_over_budget(
-        self, connection: BudgetedConnection, usage: _Usage, has_finished_one: bool
+        self, connection: BudgetedConnection, usage: _MemoryUsage, has_finished_one: bool
     ) -> None:
         if self.used_bytes <= self.limit_bytes * _RELIEF:
             self._return_within_budget()
@@ -201,7 +201,7 @@ class RequestMemory:
             self._admit_small(usage)
         self._hold(connection, usage)
 
-    def _revoke(self, usage: _Usage) -> None:
+    def _revoke(self, usage: _MemoryUsage) -> None:
         if usage.small:
             self._reserved_bytes -= usage.missing_bytes
         usage.allowed, usage.small, usage.mark, usage.silent = False, False, None, False
@@ -215,7 +215,7 @@ class RequestMemory:
             connection.set_read_size(READ_BYTES)
             connection.hold_reading(False)
 
-    def _admit_small(self, usage: _Usage) -> None:
+    def _admit_small(self, usage: _MemoryUsage) -> None:
         """Let a request that lacks little proceed, as long as the reserve lasts."""
         missing = usage.missing_bytes
         fits = self._reserved_bytes + missing <= self.limit_bytes / 4
@@ -235,7 +235,7 @@ class RequestMemory:
                 usage.allowed, usage.mark = allowed, None
                 self._hold(connection, usage)
 
-    def _hold(self, connection: BudgetedConnection, usage: _Usage) -> None:
+    def _hold(self, connection: BudgetedConnection, usage: _MemoryUsage) -> None:
         """Pause a connection that may not read; one that lacks nothing is left alone."""
         held = bool(usage.missing_bytes) and not usage.allowed
         if not held:

@@ -36,8 +36,8 @@ class Throttle:
 
     __slots__ = ("_answered_bytes", "_received_bytes", "_requests", "is_delayed", "resume", "usage")
 
-    def __init__(self, usage: "_Usage", resume: Callable[[], None]) -> None:
-        self.usage: _Usage | None = usage
+    def __init__(self, usage: "_PrincipalUsage", resume: Callable[[], None]) -> None:
+        self.usage: _PrincipalUsage | None = usage
         self.resume = resume
         self.is_delayed = False
         self._received_bytes = self._requests = 0
@@ -72,7 +72,7 @@ def _nobody() -> None:
     """Nobody waits."""
 
 
-class _Usage:
+class _PrincipalUsage:
     """What one principal uses, over all its connections."""
 
     def __init__(self, principal: str, quota: Quota, clock: IReactorTime, quotas: "Quotas") -> None:
@@ -215,7 +215,7 @@ class Quotas:
         self._settings = settings
         self._clock = clock
         self._quotas: Mapping[str, Quota] = settings.config.quotas
-        self._usages: dict[str, _Usage] = {}
+        self._usages: dict[str, _PrincipalUsage] = {}
         self._labels: set[str] = set()
         self.delays: dict[tuple[str, str], int] = {}
         self.delayed_seconds: dict[tuple[str, str], float] = {}
@@ -250,7 +250,7 @@ class Quotas:
         if usage is None:
             if len(self._usages) >= _MOST_KEPT:
                 self._usages = {n: each for n, each in self._usages.items() if not each.is_over}
-            usage = _Usage(client.principal, quota, self._clock, self)
+            usage = _PrincipalUsage(client.principal, quota, self._clock, self)
             self._usages[client.principal] = usage
         return usage.join(resume)
 

@@ -107,7 +107,7 @@ class Refusals:
 
     def __init__(self, authorization: Authorization, lines: LimitedLog, metrics: Metrics) -> None:
         self._authorization = authorization
-        self._lines = lines
+        self._log = lines
         self._metrics = metrics
         self.permits = authorization.permits
         self.permits_topic = authorization.permits_topic
@@ -166,4 +166,4 @@ class Refusals:
     def report(self, client: Client, error: NotAuthorizedError, kind: str) -> None:
         """Count a refusal that is answered, and log it within limits."""
         self._metrics.refuse(kind, reason_of(error))
-        self._lines.warn("not authorized", "refused {client}: {error}", client=client, error=error)
+        self._log.warn("not authorized", "refused {client}: {error}", client=client, error=error)

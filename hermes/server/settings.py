@@ -36,13 +36,13 @@ class Settings:
         self._topic_observers.append(observer)
 
     def use(self, config: BrokerConfig) -> None:
-        """Use other settings; `tell_topic` follows for the topics that they concern."""
+        """Use other settings; `notify_topic` follows for the topics that they concern."""
         self.config = config
         self.policy_makers = {}
         for observer in self._observers:
             observer()
 
-    def tell_topic(self, topic: str) -> None:
+    def notify_topic(self, topic: str) -> None:
         for observer in self._topic_observers:
             observer(topic)
 

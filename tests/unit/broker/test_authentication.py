@@ -23,17 +23,17 @@ def test_connections_end_when_their_user_goes_or_has_another_password(
     alice, bob, open_one = connect(), connect(), bench.connect()
     log_in(alice, "alice", "wonder")
     log_in(bob, "bob", "builder")
-    bench.authentication.look_again()
+    bench.authentication.refresh()
     assert is_served(bench, alice)
     directory.users = directory.users.with_password("alice", "new", iterations=4096)
     with log_lines() as lines:
-        bench.authentication.look_again()
+        bench.authentication.refresh()
     assert alice[1].disconnecting
     assert "alice@192.0.2.1:4711: its user has another password" in lines[0]
     assert is_served(bench, bob)
     directory.users = directory.users.without("bob")
     with log_lines() as lines:
-        bench.authentication.look_again()
+        bench.authentication.refresh()
     assert bob[1].disconnecting
     assert "bob@192.0.2.1:4711: its user was removed" in lines[0]
     assert is_served(bench, open_one)
@@ -48,7 +48,7 @@ def test_a_fetch_that_waits_does_not_outlive_its_user(
     bench.clock.advance(0)
     connection.dataReceived(waiting_fetch(("t", 0, 0, 100), max_wait_ms=60_000))
     directory.users = directory.users.without("alice")
-    bench.authentication.look_again()
+    bench.authentication.refresh()
     assert transport.disconnecting
     assert transport.value() == b""
 
@@ -61,7 +61,7 @@ def test_a_produce_under_way_is_answered_when_its_user_goes(
     bench.clock.advance(0)
     connection.dataReceived(produce_acknowledged(("t", 0, HELLO), acks=2))
     directory.users = directory.users.without("alice")
-    bench.authentication.look_again()
+    bench.authentication.refresh()
     bench.clock.advance(5)
     assert len(answers(transport)) == 1
     assert transport.disconnecting
@@ -76,11 +76,11 @@ def test_other_groups_hold_at_once(
     log_in(connected, "alice", "wonder")
     assert bench.authentication.groups_of("alice") == {"web"}
     directory.users = directory.users.with_groups("alice", ["ops"])
-    bench.authentication.look_again()
+    bench.authentication.refresh()
     assert connected[0]._client.groups == {"ops"}
     assert seen == [{"ops"}]
     assert is_served(bench, connected)
-    bench.authentication.look_again()
+    bench.authentication.refresh()
     assert len(seen) == 1
 
 
@@ -91,9 +91,9 @@ def test_a_change_between_the_look_and_the_proof_is_noticed(
     client = ScramClient("alice", "wonder")
     challenge = ask(*connected, "SCRAM-SHA-256", client.first())
     directory.users = directory.users.without("alice")
-    bench.authentication.look_again()
+    bench.authentication.refresh()
     client.verify(ask(*connected, "SCRAM-SHA-256", client.answer(challenge)))
-    bench.authentication.look_again()
+    bench.authentication.refresh()
     assert connected[1].disconnecting
 
 
@@ -102,13 +102,13 @@ def test_users_that_stay_as_they_were_are_told_once(
 ) -> None:
     directory.problem = "users_file: line 3: nonsense"
     with log_lines() as lines:
-        bench.authentication.look_again()
-        bench.authentication.look_again()
+        bench.authentication.refresh()
+        bench.authentication.refresh()
     (line,) = lines
     assert "users stay as they were: users_file: line 3: nonsense" in line
     assert not bench.authentication.is_current
     directory.problem = None
-    bench.authentication.look_again()
+    bench.authentication.refresh()
     assert bench.authentication.is_current
 
 

@@ -43,15 +43,15 @@ def test_a_certificate_stays_good_but_its_groups_are_those_of_the_user(
 ) -> None:
     connection, transport = bench.connect(CERTIFICATE)
     directory.users = directory.users.with_groups("alice", ["ops"])
-    bench.authentication.look_again()
+    bench.authentication.refresh()
     assert connection._client.groups == {"ops"}
     directory.users = directory.users.with_password("alice", "new", iterations=4096)
-    bench.authentication.look_again()
+    bench.authentication.refresh()
     directory.users = directory.users.without("alice")
-    bench.authentication.look_again()
+    bench.authentication.refresh()
     assert connection._client.groups == frozenset()
     directory.users = directory.users.with_user("alice", None, ["web"])
-    bench.authentication.look_again()
+    bench.authentication.refresh()
     assert connection._client.groups == {"web"}
     assert not transport.disconnecting
     connection.connectionLost()

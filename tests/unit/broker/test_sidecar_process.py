@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from twisted.logger import formatEvent, globalLogPublisher
 
-from hermes.broker.sidecar_process import Companion
+from hermes.broker.sidecar_process import SidecarProcess
 
 PATIENCE = 60.0
 
@@ -62,11 +62,13 @@ def lines() -> Iterator[Lines]:
 
 
 @pytest.fixture
-def make(lines: Lines) -> Iterator[Callable[[str], Companion]]:
-    made: list[Companion] = []
+def make(lines: Lines) -> Iterator[Callable[[str], SidecarProcess]]:
+    made: list[SidecarProcess] = []
 
-    def companion(script: str) -> Companion:
-        made.append(Companion("mirror", [sys.executable, "-c", script], first_pause_seconds=0.01))
+    def companion(script: str) -> SidecarProcess:
+        made.append(
+            SidecarProcess("mirror", [sys.executable, "-c", script], first_pause_seconds=0.01)
+        )
         return made[-1]
 
     yield companion
@@ -76,7 +78,7 @@ def make(lines: Lines) -> Iterator[Callable[[str], Companion]]:
 
 
 def test_it_gets_its_settings_and_ends_when_it_is_told(
-    make: Callable[[str], Companion], lines: Lines
+    make: Callable[[str], SidecarProcess], lines: Lines
 ) -> None:
     companion = make(GOOD)
     companion.use(b'{"a": 1}')
@@ -89,7 +91,9 @@ def test_it_gets_its_settings_and_ends_when_it_is_told(
     assert companion.pid is None
 
 
-def test_it_is_started_again_when_it_ends(make: Callable[[str], Companion], lines: Lines) -> None:
+def test_it_is_started_again_when_it_ends(
+    make: Callable[[str], SidecarProcess], lines: Lines
+) -> None:
     make("import sys; print('trouble'); sys.exit(3)").use(b"{}")
     lines.wait_for("the mirror has ended, with status 3; it starts again in 0.01 s")
     lines.wait_for("the mirror has ended, with status 3; it starts again in 0.04 s")
@@ -97,7 +101,7 @@ def test_it_is_started_again_when_it_ends(make: Callable[[str], Companion], line
 
 
 def test_it_is_started_again_when_it_is_killed(
-    make: Callable[[str], Companion], lines: Lines
+    make: Callable[[str], SidecarProcess], lines: Lines
 ) -> None:
     companion = make(GOOD)
     companion.use(b"{}")
@@ -110,7 +114,9 @@ def test_it_is_started_again_when_it_is_killed(
     assert companion.pid not in (None, pid)
 
 
-def test_other_settings_replace_the_process(make: Callable[[str], Companion], lines: Lines) -> None:
+def test_other_settings_replace_the_process(
+    make: Callable[[str], SidecarProcess], lines: Lines
+) -> None:
     companion = make(GOOD)
     companion.use(b"one")
     lines.wait_for("settings one")
@@ -124,7 +130,9 @@ def test_other_settings_replace_the_process(make: Callable[[str], Companion], li
     assert not [line for _, line in lines.all if "has ended" in line]
 
 
-def test_one_that_does_not_end_is_killed(make: Callable[[str], Companion], lines: Lines) -> None:
+def test_one_that_does_not_end_is_killed(
+    make: Callable[[str], SidecarProcess], lines: Lines
+) -> None:
     companion = make("import time; print('here', flush=True); time.sleep(3600)")
     companion.use(b"{}")
     lines.wait_for("here")
@@ -137,10 +145,10 @@ def test_it_ends_with_whoever_runs_it(tmp_path: Any) -> None:
     """Also when that is killed."""
     script = f"""
 import sys, time
-from hermes.broker.sidecar_process import Companion
+from hermes.broker.sidecar_process import SidecarProcess
 from twisted.logger import globalLogBeginner, textFileLogObserver
 globalLogBeginner.beginLoggingTo([textFileLogObserver(sys.stdout)])
-Companion("mirror", [sys.executable, "-c", {ORPHAN!r}]).use(b"x")
+SidecarProcess("mirror", [sys.executable, "-c", {ORPHAN!r}]).use(b"x")
 time.sleep(3600)
 """
     outer = subprocess.Popen(
@@ -161,7 +169,7 @@ time.sleep(3600)
 
 
 def test_a_program_that_is_not_there_is_said(lines: Lines) -> None:
-    companion = Companion("mirror", ["/nowhere"], first_pause_seconds=0.01)
+    companion = SidecarProcess("mirror", ["/nowhere"], first_pause_seconds=0.01)
     companion.use(b"{}")
     lines.wait_for("it can't be started: [Errno 2]", 2)
     companion.stop(PATIENCE)

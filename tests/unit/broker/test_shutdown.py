@@ -5,7 +5,7 @@ from broker_bench import log_lines
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
-from hermes.broker.shutdown import Patience
+from hermes.broker.shutdown import ShutdownWaits
 
 CLIENTS, DISK = 10.0, 30.0
 
@@ -16,8 +16,8 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def patience(clock: Clock) -> Patience:
-    made = Patience(clock)
+def patience(clock: Clock) -> ShutdownWaits:
+    made = ShutdownWaits(clock)
     made.begin(CLIENTS, DISK)
     return made
 
@@ -29,7 +29,7 @@ def outcome(wait: "Deferred[bool]") -> bool | None:
     return results[0] if results else None
 
 
-def test_what_has_ended_is_not_waited_for(clock: Clock, patience: Patience) -> None:
+def test_what_has_ended_is_not_waited_for(clock: Clock, patience: ShutdownWaits) -> None:
     ended: Deferred[None] = Deferred()
     ended.callback(None)
     assert outcome(patience.for_clients(ended)) is True
@@ -37,7 +37,7 @@ def test_what_has_ended_is_not_waited_for(clock: Clock, patience: Patience) -> N
     assert not clock.calls
 
 
-def test_clients_share_one_time(clock: Clock, patience: Patience) -> None:
+def test_clients_share_one_time(clock: Clock, patience: ShutdownWaits) -> None:
     first: Deferred[None] = Deferred()
     wait = patience.for_clients(first)
     clock.advance(CLIENTS - 1)
@@ -49,7 +49,7 @@ def test_clients_share_one_time(clock: Clock, patience: Patience) -> None:
     assert not patience.is_exhausted, "which is for threads"
 
 
-def test_one_that_hurries_waits_for_no_client(clock: Clock, patience: Patience) -> None:
+def test_one_that_hurries_waits_for_no_client(clock: Clock, patience: ShutdownWaits) -> None:
     wait = patience.for_clients(Deferred())
     patience.hurry()
     assert outcome(wait) is False
@@ -64,7 +64,7 @@ def test_one_that_hurries_waits_for_no_client(clock: Clock, patience: Patience) 
     assert outcome(wait) is True
 
 
-def test_a_disk_that_gets_on_is_waited_for(clock: Clock, patience: Patience) -> None:
+def test_a_disk_that_gets_on_is_waited_for(clock: Clock, patience: ShutdownWaits) -> None:
     done: list[int] = []
     wait = patience.for_disk(Deferred(), lambda: len(done))
     for _ in range(100):
@@ -76,7 +76,7 @@ def test_a_disk_that_gets_on_is_waited_for(clock: Clock, patience: Patience) -> 
     assert patience.is_exhausted
 
 
-def test_a_failure_ends_a_wait_and_is_told(patience: Patience) -> None:
+def test_a_failure_ends_a_wait_and_is_told(patience: ShutdownWaits) -> None:
     failing: Deferred[None] = Deferred()
     wait = patience.for_disk(failing, object)
     with log_lines() as lines:
