@@ -335,7 +335,6 @@ class BrokerConnection(Protocol):
             self._update_reading()
 
     def _resolved(self, response: Response, slot: Slot, deferred: DeferredResponse) -> None:
-        """An awaited outcome is known."""
         if deferred is self._ordered:
             self._ordered = None
         if slot.kind is not None:
@@ -344,7 +343,6 @@ class BrokerConnection(Protocol):
         self._advance()
 
     def _failed(self, failure: Failure, slot: Slot, deferred: DeferredResponse) -> None:
-        """An awaited outcome is that the connection ends."""
         if deferred is self._ordered:
             self._ordered = None
         self._responses.slots.remove(slot)
@@ -519,7 +517,6 @@ class BrokerConnection(Protocol):
         self._abort()
 
     def _report_fault(self, failure: Failure) -> None:
-        """Log what no request should ever cause."""
         self._connections.limited_log.failure(
             "fault", "serving {client} failed", failure, client=self._client
         )
@@ -533,7 +530,6 @@ class BrokerConnection(Protocol):
             self._connections.refused(self._client, reason, error)
 
     def _take_no_more(self, state: _State) -> None:
-        """Drop what has arrived of further requests."""
         self._state = state
         self._waiting_request = None
         self._receiver = self._new_receiver()
@@ -628,8 +624,6 @@ class BrokerConnection(Protocol):
 
 
 class BrokerFactory(ServerFactory):
-    """Makes the connections of one listener."""
-
     noisy = False
 
     def __init__(self, connections: Connections, policy: ListenerPolicy = _OPEN) -> None:

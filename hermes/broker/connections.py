@@ -67,7 +67,6 @@ class Connections:
 
     @property
     def config(self) -> BrokerConfig:
-        """The settings that are in force."""
         return self._settings.config
 
     def _settings_changed(self) -> None:
@@ -146,6 +145,5 @@ class Connections:
             drained.callback(None)
 
     def abort_all(self) -> None:
-        """Cut what did not drain in time."""
         for connection in list(self._open):
             connection.give_up("the broker is shutting down")

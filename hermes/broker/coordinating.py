@@ -128,7 +128,7 @@ class Coordination:
 
     @property
     def cluster_id(self) -> str:
-        """The cluster's UUID; empty without coordination, or before it was reached."""
+        """Empty without coordination, or before it was reached."""
         return "" if self._registration is None else self._registration.cluster_id
 
     def stored_offsets(

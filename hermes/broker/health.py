@@ -54,7 +54,6 @@ def readiness(run: ServingBroker, available_bytes: int | None = None) -> Iterato
 
 
 def health_resource(run: ServingBroker) -> Health:
-    """`/health`: `live` and `ready`."""
     return Health(_Ready(run))
 
 

@@ -179,7 +179,6 @@ class Maintenance:
 
     @inlineCallbacks
     def reopen_offline(self) -> "Any":
-        """Try to recover the logs that an I/O error took offline."""
         for log in list(self._directory.logs.values()):
             # First those who wait for a flush are told that it failed: afterwards the log may be
             # another one, and nobody could say any more what of theirs was in it.

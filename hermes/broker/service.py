@@ -238,7 +238,6 @@ class BrokerService(Service):
         return self._run.cluster.changes.reload_now(cause)
 
     def settings_changed(self, config: BrokerConfig) -> None:
-        """Use settings that were changed while the broker runs."""
         self.config = config
         self._levels.use(config.log_level, config.log_levels)
 

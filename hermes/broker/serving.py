@@ -332,7 +332,6 @@ class ServingBroker:
             addresses.append(opened.address)
 
     def _advertised(self) -> BrokerListeners:
-        """How clients reach the listeners."""
         http = [] if self.web is None else self.web.addresses
         try:
             return advertised_listeners(self.config, self.addresses, http, self.kafka_addresses)
@@ -342,12 +341,10 @@ class ServingBroker:
             return BrokerListeners(())  # advertised to nobody
 
     def _reopened(self, log: Log) -> None:
-        """A log that was offline is back."""
         self.shared.topics.reopened(log)
         self.flusher.reopened(log)
 
     def _record_owner(self) -> None:
-        """Write down that the data directory is this broker's."""
         try:
             self.directory.keep_owner()
         except StorageError as error:
@@ -370,7 +367,6 @@ class ServingBroker:
 
     @property
     def config(self) -> BrokerConfig:
-        """The settings that are in force."""
         return self.settings.config
 
     @property
@@ -572,7 +568,7 @@ class ServingBroker:
         )
 
     def _start_tasks(self) -> None:
-        """Start the periodic tasks; running ones go on, unless their interval has changed."""
+        """Start the periodic tasks; running ones are kept, unless their interval has changed."""
         config = self.config
         retention = config.retention_check_interval_ms / 1000
         first = min(retention, FIRST_RETENTION_SECONDS)
@@ -637,7 +633,6 @@ class ServingBroker:
             )
 
     def _report_opened(self, report: OpenReport) -> None:
-        """Log what opening found that an operator should know."""
         for (topic, partition), reason in report.offline.items():
             self._log.error(
                 "{topic}-{partition} is offline: {reason}",
