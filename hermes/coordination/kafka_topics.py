@@ -35,6 +35,9 @@ RECORD_TOPICS: Final = "/hermes/kafka/brokers"
 #: Who has a partition whose broker isn't known any more: coordination was lost.
 NOBODY: Final = BrokerPartition(-1, -1)
 
+#: The keys of a topic's node.
+_KEYS: Final = frozenset({"id", "format", "partitions", "settings", "gone"})
+
 
 @dataclass(frozen=True, slots=True)
 class TopicNode:
@@ -45,6 +48,7 @@ class TopicNode:
         partitions: by Kafka's number whose partition it is; `NOBODY` where that was lost.
         settings: of a `kafka` topic what was set for it, as texts; brokers take them from here.
         gone: the brokers that had partitions of a 0.7 topic, and have deleted it.
+        others: what a later version has written beside that; kept when the node is changed.
     """
 
     id: UUID
@@ -52,6 +56,7 @@ class TopicNode:
     partitions: tuple[BrokerPartition, ...]
     settings: Mapping[str, str] = field(default_factory=dict)
     gone: frozenset[int] = frozenset()
+    others: Mapping[str, Any] = field(default_factory=dict)
 
     def of(self, broker_id: int) -> tuple[int, ...]:
         """The broker's own numbers of its partitions, in the order of Kafka's."""
@@ -95,6 +100,7 @@ def fits_in_a_path(topic: str) -> bool:
 
 def format_topic(node: TopicNode) -> bytes:
     shown: dict[str, Any] = {
+        **node.others,
         "id": str(node.id),
         "format": node.format,
         "partitions": [None if each == NOBODY else str(each) for each in node.partitions],
@@ -107,7 +113,7 @@ def format_topic(node: TopicNode) -> bytes:
 
 
 def parse_topic(path: str, value: bytes) -> TopicNode:
-    """Read a topic's node; what a later version adds is ignored."""
+    """Read a topic's node; what a later version has added is kept."""
     try:
         read = json.loads(value)
         places = [
@@ -117,7 +123,10 @@ def parse_topic(path: str, value: bytes) -> TopicNode:
         if not all(isinstance(each, str) for pair in settings.items() for each in pair):
             raise ValueError
         gone = frozenset(map(_whole, read.get("gone", ())))
-        return TopicNode(UUID(read["id"]), str(read["format"]), tuple(places), settings, gone)
+        others = {key: value for key, value in read.items() if key not in _KEYS}
+        return TopicNode(
+            UUID(read["id"]), str(read["format"]), tuple(places), settings, gone, others
+        )
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise InvalidNodeError(f"{path}: expected a topic as JSON, got {quoted(value)}") from error
 
