@@ -35,8 +35,6 @@ class ClusterPart:
         follow: makes the TopicCluster, which calls back with the cluster's state.
     """
 
-    _log = ModuleLogger()
-
     def __init__(
         self,
         shared: Shared,
@@ -56,7 +54,7 @@ class ClusterPart:
         self._deleting: dict[UUID, list[Deferred[None]]] = {}  # and who waits for it
         self._local: Mapping[str, LocalPartitions] = {}
         self._without_id: set[str] = set()  # `kafka` topics here that have none yet
-        self._lines = LimitedLog(self._log, shared.clock.seconds)
+        self._log = LimitedLog(ModuleLogger(), shared.clock.seconds)
         for observed in (self._registry.on_change, shared.settings.on_topic_change):
             observed(lambda name: self._publish_local([name]))
         self._publish_local(self._registry.names())
@@ -156,7 +154,7 @@ class ClusterPart:
             broker_id = self._topics.broker_id
             await self.cluster.do(lambda tree: tree.has_deleted(topic_id, broker_id))
         except HermesError as error:
-            self._lines.error(
+            self._log.error(
                 "not deleted", "{topic} is not deleted yet: {error}", topic=name, error=error
             )
         finally:
@@ -176,7 +174,7 @@ class ClusterPart:
             else:
                 await self._grow(name, numbers)
         except HermesError as error:
-            self._lines.error(
+            self._log.error(
                 "settings",
                 "the cluster's settings of {topic} can't be used: {error}",
                 topic=name,

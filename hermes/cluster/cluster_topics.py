@@ -73,8 +73,6 @@ class ClusterTopics:
         revision: another number whenever topics or their partitions have changed.
     """
 
-    _log = ModuleLogger()
-
     def __init__(
         self,
         shared: Shared,
@@ -86,7 +84,7 @@ class ClusterTopics:
         self._shared = shared
         self._registry = shared.topics
         self._directory = shared.directory
-        self._lines = LimitedLog(self._log, shared.clock.seconds)
+        self._log = LimitedLog(ModuleLogger(), shared.clock.seconds)
         self._broker_id = shared.config.broker_id
         self._listeners = listeners
         self._cluster_id = cluster_id
@@ -217,7 +215,7 @@ class ClusterTopics:
             try:
                 return self.log(*pair)
             except HermesError as error:
-                self._lines.warn(
+                self._log.warn(
                     "not made",
                     "{topic}-{number} can't be made now: {error}",
                     topic=pair[0],

@@ -46,8 +46,6 @@ class TopicChanges:
         part: this broker's part in a cluster; None where there is none.
     """
 
-    _log = ModuleLogger()
-
     def __init__(
         self,
         shared: Shared,
@@ -62,7 +60,7 @@ class TopicChanges:
         self._changes = changes
         self._deletions = deletions
         self._part = part
-        self._lines = LimitedLog(self._log, shared.clock.seconds)
+        self._log = LimitedLog(ModuleLogger(), shared.clock.seconds)
         known = self.known()
         if known is not None:
             known.addCallbacks(
@@ -124,7 +122,7 @@ class TopicChanges:
         node = TopicNode(uuid4(), FORMAT_KAFKA, places, dict(settings))
         if not await self._part.cluster.do(lambda tree: tree.create(name, node)):
             raise TopicExistsError(f"Topic {quoted(name)} already exists.")
-        self._lines.info(
+        self._log.info(
             "created",
             "created topic {topic} ({count} partitions) for {client}",
             topic=name,
@@ -209,7 +207,7 @@ class TopicChanges:
         gone = self._part.deletion(topic.id)
         if gone is not None:
             await gone
-        self._lines.info("deleted", "deleted topic {topic} for {client}", topic=name, client=client)
+        self._log.info("deleted", "deleted topic {topic} for {client}", topic=name, client=client)
 
     def _found(self, name: str) -> ClusterTopic:
         found = self._topics.get(name)
@@ -230,7 +228,7 @@ class TopicChanges:
                 except TopicExistsError:
                     pass
                 except HermesError as error:
-                    self._lines.error(
+                    self._log.error(
                         "declared",
                         "can't create {topic}, which broker.yaml declares: {error}",
                         topic=name,

@@ -59,7 +59,7 @@ class SettingChanges:
         self._settings = shared.settings
         self._topics = shared.topics
         self._one_at_a_time = DeferredLock()
-        self._lines = LimitedLog(ModuleLogger(), shared.clock.seconds, _SHOWN_LENGTH)
+        self._log = LimitedLog(ModuleLogger(), shared.clock.seconds, _SHOWN_LENGTH)
 
     # -- topics ---------------------------------------------------------------------------------
 
@@ -85,7 +85,7 @@ class SettingChanges:
         except HermesError:
             await self._use_entries(entries, topic, before)
             raise
-        self._lines.info(
+        self._log.info(
             "created",
             "created topic {topic} ({count} partitions) for {client}",
             topic=topic,
@@ -109,7 +109,7 @@ class SettingChanges:
         topic, entries = request.topic, self._settings.entries
         texts, config = self._altered(request)
         await self._use_entries({**entries, topic: texts}, topic, config)
-        self._lines.info(
+        self._log.info(
             "altered",
             "altered topic {topic}: {settings} for {client}",
             topic=topic,
@@ -224,7 +224,7 @@ class SettingChanges:
                 self._read, running
             )
         except HermesError as error:
-            self._lines.error(
+            self._log.error(
                 "refused reload",  # must not use up what a reload that succeeds may log
                 "broker.yaml is not read again, nothing has changed: {error} (for {cause})",
                 error=error,
@@ -259,7 +259,7 @@ class SettingChanges:
 
     def _report(self, changes: Sequence[SettingChange], cause: str) -> None:
         made = [f"{each.name}: {each.before} -> {each.after}" for each in changes if not each[3]]
-        self._lines.info(
+        self._log.info(
             "reload",
             "broker.yaml was read again for {cause}; changed: {changes}",
             cause=cause,
@@ -267,7 +267,7 @@ class SettingChanges:
         )
         left = [f"{each.name}: {each.after} ({each.left_because})" for each in changes if each[3]]
         if left:
-            self._lines.warn("left", "left as it was: {changes}", changes=", ".join(left))
+            self._log.warn("left", "left as it was: {changes}", changes=", ".join(left))
 
     # -- both -----------------------------------------------------------------------------------
 

@@ -75,7 +75,7 @@ class Fetches:
         self._large_responses = shared.large_responses
         self._reader = shared.reader
         self._metrics = shared.metrics
-        self._lines = shared.lines
+        self._log = shared.lines
         self._scheduler = shared.scheduler
         self._settings = shared.settings
         self._refusals = shared.refusals
@@ -160,11 +160,11 @@ class Fetches:
         if isinstance(error, WrongPartitionError):
             return ErrorCode.WRONG_PARTITION
         if isinstance(error, WrongFormatError):
-            self._lines.warn("format", "refused to {client}: {error}", client=client, error=error)
+            self._log.warn("format", "refused to {client}: {error}", client=client, error=error)
             is_own |= client.knows_own_codes
             return ErrorCode.WRONG_FORMAT if is_own else ErrorCode.INVALID_MESSAGE
         if not isinstance(error, InvalidTopicError):
-            self._lines.error(
+            self._log.error(
                 "fetch",
                 "could not read {topic}-{partition}: {error}",
                 topic=request.topic,

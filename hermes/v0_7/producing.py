@@ -79,7 +79,7 @@ class Produces:
         self._find = shared.partitions.get
         self._topics = shared.topics
         self._metrics = shared.metrics
-        self._lines = shared.lines
+        self._log = shared.lines
         self._refusals = shared.refusals
         self._scheduler = shared.scheduler
         self.checker = SetChecker(shared.settings, shared.in_thread)
@@ -389,7 +389,7 @@ class Produces:
         if log.counts_messages is not takes_records:
             raise wrong_format(topic, holds_records=log.counts_messages)
         if is_new:
-            self._lines.info(
+            self._log.info(
                 "created",
                 "created topic {topic} ({count} partitions) for {client}",
                 topic=topic,
@@ -402,7 +402,7 @@ class Produces:
         self, produce: ProduceRequest, error: MessageTooLargeError, client: Client
     ) -> None:
         self._metrics.oversized_sets += 1
-        self._lines.warn(
+        self._log.warn(
             "oversized",
             "dropped a message set of {client} for {place}: {error}",
             client=client,
@@ -417,7 +417,7 @@ class Produces:
     ) -> CloseConnection:
         """Log why a set was refused, where that is the broker's trouble; how 0.7's clients hear."""
         if isinstance(error, StorageError):
-            self._lines.error(
+            self._log.error(
                 "full" if isinstance(error, DiskFullError) else "storage",
                 "could not append to {place}: {error}",
                 place=_place(topic, partition),
@@ -426,7 +426,7 @@ class Produces:
                 error=error,
             )
         elif isinstance(error, TooManyTopicsError):
-            self._lines.warn(
+            self._log.warn(
                 "topics", "a limit is reached for {client}: {error}", client=client, error=error
             )
         where = "" if partition == RANDOM_PARTITION else f" partition {partition}"
