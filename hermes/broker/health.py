@@ -49,7 +49,7 @@ def readiness(run: ServingBroker, available_bytes: int | None = None) -> Iterato
     if available_bytes is not None:
         wanted = run.config.ready_min_free_bytes
         is_known = available_bytes >= 0
-        found = f"{available_bytes} bytes free" if is_known else "the directory can't be looked at"
+        found = f"{available_bytes} bytes free" if is_known else "the directory can't be checked"
         yield Check("disk", available_bytes >= wanted, f"{found}, ready_min_free is {wanted}")
 
 

@@ -99,7 +99,7 @@ class Monitoring:
         self._lag = Histogram(_LAG_BOUNDS)
         self._due = run.reactor.seconds() + _LAG_INTERVAL_SECONDS
         self._watch = PeriodicTask(
-            run.reactor, self._look_at_reactor, _LAG_INTERVAL_SECONDS, _LAG_INTERVAL_SECONDS
+            run.reactor, self._measure_lag, _LAG_INTERVAL_SECONDS, _LAG_INTERVAL_SECONDS
         )
         # Reading what the process holds lists its open files, of which there may be very many:
         # a piece of its own.
@@ -334,7 +334,7 @@ class Monitoring:
         self._reading = None
         self._offsets_read = self.reactor.seconds()
 
-    def _look_at_reactor(self) -> None:
+    def _measure_lag(self) -> None:
         now = self.reactor.seconds()
         self._lag.observe(max(0.0, now - self._due))
         self._due = now + _LAG_INTERVAL_SECONDS

@@ -295,7 +295,7 @@ def _write_ready_file(path: Path, config: BrokerConfig, run: ServingBroker) -> N
     }
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     temporary.unlink(missing_ok=True)
-    # Its directory may be everybody's: what somebody puts there in between is not written through.
+    # Its directory may be world-writable: a link put there in between is not written through.
     with temporary.open("x", encoding="utf-8") as file:
         file.write(json.dumps(content) + "\n")
     os.replace(temporary, path)

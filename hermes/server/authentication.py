@@ -87,7 +87,7 @@ class Authentication:
         user = self._known.get(principal)
         return frozenset() if user is None else user.groups
 
-    # -- asking ---------------------------------------------------------------------------------
+    # -- look-ups -------------------------------------------------------------------------------
 
     def groups_of_certified(
         self, connection: UserConnection, principal: str
@@ -167,7 +167,7 @@ class Authentication:
         self._known[user.name] = user
         return user
 
-    # -- what comes of it -----------------------------------------------------------------------
+    # -- results --------------------------------------------------------------------------------
 
     def refused(self, how: str, result: str, where: object, found: User | None) -> None:
         """Count and log a failed attempt; but no unknown name: people type passwords there."""
@@ -259,5 +259,5 @@ class Authentication:
 _REASONS: Final = {
     "wrong": "the user or the password is wrong",
     "malformed": "what it sent is not SCRAM",
-    "too_many": "there were too many failures from there, so that it was not looked at",
+    "too_many": "there were too many failures from there, so it was not checked",
 }

@@ -93,7 +93,7 @@ _NEEDS: Final[
 }
 
 
-#: Requests for whoever may do anything at all.
+#: Requests for clients that any rule allows anything.
 _FOR_MEMBERS: Final = (ClusterBrokersRequest, ClusterIdRequest, CoordinationRequest)
 
 
