@@ -18,9 +18,16 @@ def commit(kafka: RunningKafka, group: str, *places: TopicPartition) -> None:
     consumer = Consumer(settings)
     try:
         # In a cluster what a client of 0.7 has created is there for Kafka's in a moment.
-        eventually(
-            lambda: {each.topic for each in places} <= {*consumer.list_topics(timeout=30).topics}
-        )
+        def are_there() -> bool:
+            topics = consumer.list_topics(timeout=30).topics
+            return all(
+                each.topic in topics
+                and topics[each.topic].error is None
+                and each.partition in topics[each.topic].partitions
+                for each in places
+            )
+
+        eventually(are_there)
         consumer.commit(offsets=list(places), asynchronous=False)
     finally:
         consumer.close()
