@@ -147,7 +147,7 @@ class ClusterTopics:
 
     def owns(self, topic: str, partition: int) -> bool:
         """Whether a partition is this broker's, by its own number; so is one of no known topic."""
-        found = self._topics.get(topic)
+        found = self._topics.get(topic) if self.has_cluster else None
         if found is None or found.format != FORMAT_KAFKA:
             return True
         return BrokerPartition(self._broker_id, partition) in found.partitions

@@ -127,7 +127,7 @@ def test_after_a_kill_its_own_session_is_over_at_once_and_no_other_one(
         broker.kill()
         broker.start()
         output = "".join(broker.lines[lines:])
-        assert "is tried again" not in output
+        assert "retrying to register" not in output
         assert output.count("which this broker's last process has left behind") == 1
         value, _ = client.retry(client.get, "/brokers/ids/0")
         assert value.endswith(f":{broker.port}".encode())
@@ -148,7 +148,7 @@ def test_a_stop_does_not_wait_for_the_session_that_the_start_waits_for(
     broker.config_file.write_text(config)
     write_owner(str(broker.log_dir), 7, FileLayer())
     broker.start(wait=False)
-    broker.wait_for_line("registering broker 7 is tried again")
+    broker.wait_for_line("retrying to register broker 7")
     assert broker.stop() == 0
     output = "".join(broker.lines)
     assert "not taken back in time" not in output
