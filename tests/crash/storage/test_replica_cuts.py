@@ -1,6 +1,7 @@
 """A replica's log is cut, or begins again; the machine stops, or the disk fails, at any call."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from errno import EIO, ENOSPC
 from itertools import count
 from pathlib import Path
@@ -94,11 +95,15 @@ def append(log: Log, value: bytes, offset: int, epoch: int) -> None:
     log.replica.append_placed(buffers, [header._replace(base_offset=offset, leader_epoch=epoch)], 0)
 
 
-def opened(path: Path) -> Log:
+@contextmanager
+def opened(path: Path) -> Iterator[Log]:
     directory = DataDirectory(path, lambda topic: settings(180, format="kafka"), UnsyncedFiles())
     report = directory.open(NOW_MS)
-    assert not report.offline
-    return directory.logs["k", 0]
+    try:
+        assert not report.offline
+        yield directory.logs["k", 0]
+    finally:
+        directory.close()
 
 
 @pytest.mark.parametrize("restarts", [False, True], ids=["cut", "begun again"])
@@ -121,11 +126,10 @@ def test_the_machine_stops_at_every_call(tmp_path: Path, mode: str, restarts: bo
         if mode != "killed":
             found = root / "disk"
             files.disk(str(found), None if mode == "all lost" else Random(number))
-        log = opened(found)
-        life.check(log)
-        append(log, b"later", log.end_offset, 3)
-        log.flush()
-        log.close()
+        with opened(found) as log:
+            life.check(log)
+            append(log, b"later", log.end_offset, 3)
+            log.flush()
         if life.flushed:
             break
     assert number > 40
@@ -147,6 +151,7 @@ def test_a_cut_that_the_disk_refuses_is_ended_by_a_reopening(
         files.fail_at = files.counted + number
         has_failed = fails(life.change)
         if not files.failed:
+            life.directory.close()
             assert number > 20
             return
         if has_failed:
@@ -163,7 +168,7 @@ def test_a_cut_that_the_disk_refuses_is_ended_by_a_reopening(
         life.check(life.log)
         for each in (path / "k-0").glob("*.log"):
             check_indexes(each, may_lack=True)
-        life.log.close()
+        life.directory.close()
 
 
 def fails(call: Callable[[], object]) -> bool:
