@@ -1,8 +1,9 @@
 """What is true of brokers and topics, whichever protocol asks: each broker has one.
 
-Without coordination the cluster is this broker. With it, topics of Kafka's format are the
-cluster's: they are created, altered and deleted in coordination, and each broker does its part.
-Topics of 0.7's format are each broker's own; the cluster numbers their partitions through.
+Without coordination, or without ports for Kafka's clients, the cluster is this broker. With both,
+topics of Kafka's format are the cluster's: they are created, altered and deleted in coordination,
+and each broker does its part. Topics of 0.7's format are each broker's own; the cluster numbers
+their partitions through.
 """
 
 from collections.abc import Callable, Mapping
@@ -52,7 +53,7 @@ class Cluster:
         shared: the broker's logs and settings.
         listeners: tells where this broker listens.
         cluster_id: tells the cluster's UUID; empty while it isn't known.
-        following: None without coordination.
+        following: None where the cluster is this broker.
     """
 
     def __init__(
