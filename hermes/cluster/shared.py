@@ -78,9 +78,7 @@ class Shared:
         self.waiting = WaitingFetches(self.clock, self.scheduler)
         self.flusher.on_flushed(lambda log: self.waiting.changed(log.topic, log.partition))
         self.reader = Reader(self.scheduler, self.in_thread)
-        self.partitions = Partitions(
-            self.directory, self.metrics, self.flusher, lambda: self.config, self.now_ms
-        )
+        self.partitions = Partitions(self.directory, self.metrics, self.flusher, self.now_ms)
         self._settings_changed()
         self.settings.on_change(self._settings_changed)
 

@@ -263,7 +263,7 @@ class _Run:
 
     def append(self, checked: _Checked) -> Produced:
         """Append what there is for one partition."""
-        entry, topic, _, headers, error, message_set = checked
+        entry, topic, rules, headers, error, message_set = checked
         self._place += 1
         if error is not None:  # not raised: it would keep frames, and there may be thousands
             return self._refused(checked, error)
@@ -275,7 +275,10 @@ class _Run:
             if message_set is None:
                 assert entry.records is not None
                 self._awaited.check(entry.topic, entry.partition, headers)
-                done = partition.append_batches(headers, entry.records)
+                assert rules is not None
+                done = partition.append_batches(
+                    headers, entry.records, is_log_append_time=rules.is_log_append_time
+                )
                 self._awaited.arrived(entry.topic, entry.partition, headers)
             else:
                 data, count = message_set

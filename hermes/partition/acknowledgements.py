@@ -7,7 +7,6 @@ re-opening, so nothing that was appended is ever said not to be.
 
 from collections.abc import Callable, Sequence
 from enum import Enum
-from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 from twisted.internet.defer import Deferred
@@ -107,23 +106,29 @@ class _FlushWait(Generic[_Appended]):
         self._timer: Any = None
         if timeout_seconds is not None:
             self._timer = clock.callLater(timeout_seconds, self._end)
-        slices = [appended[n : n + _SLICE] for n in range(0, len(appended), _SLICE)]
-        then(cooperatively(scheduler, slices, self._note), self._flush_all)
+        if len(appended) <= _SLICE:
+            self._note(appended)
+            self._flush_all()
+        else:
+            slices = [appended[n : n + _SLICE] for n in range(0, len(appended), _SLICE)]
+            then(cooperatively(scheduler, slices, self._note), self._flush_all)
 
     def _note(self, some: Sequence[_Appended]) -> None:
         for each in some:
             if each.log is not None:
                 self._by_log.setdefault(each.log, []).append(each)
 
-    def _flush_all(self, _: object) -> None:
+    def _flush_all(self, _: object = None) -> None:
         logs = list(self._by_log)
-        if logs:
-            is_urgent = len(logs) <= _FEW_LOGS
-            cooperatively(self._scheduler, logs, partial(self._flush, is_urgent))
-        else:
+        if not logs:
             self._end()
+        elif len(logs) <= _FEW_LOGS:
+            for log in logs:
+                self._flush(log, is_urgent=True)
+        else:
+            cooperatively(self._scheduler, logs, self._flush)
 
-    def _flush(self, is_urgent: bool, log: Log) -> None:
+    def _flush(self, log: Log, is_urgent: bool = False) -> None:
         # Much is appended and noted in several quanta: the log may fail and come back between.
         if self._by_log[log][-1].opening != log.openings:
             self._settle(log, -1)

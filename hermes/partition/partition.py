@@ -80,20 +80,18 @@ def check_and_append(
 class Partition:
     """Lives in the reactor's thread; `counts` are its topic's."""
 
-    __slots__ = ("_config", "_flusher", "_now_ms", "counts", "log")
+    __slots__ = ("_flusher", "_now_ms", "counts", "log")
 
     def __init__(
         self,
         log: Log,
         metrics: Metrics,
         flusher: FlushScheduler,
-        config: Callable[[], BrokerConfig],
         now_ms: Callable[[], int],
     ) -> None:
         self.log = log
         self.counts = metrics.topic(log.topic)
         self._flusher = flusher
-        self._config = config
         self._now_ms = now_ms
 
     def append(self, buffers: Sequence[Buffer], byte_count: int, message_count: int) -> int:
@@ -117,9 +115,10 @@ class Partition:
             self._appended(size, message_count)
         return offset
 
-    def append_batches(self, headers: Sequence[BatchHeader], data: Buffer) -> AppendedBatches:
+    def append_batches(
+        self, headers: Sequence[BatchHeader], data: Buffer, *, is_log_append_time: bool
+    ) -> AppendedBatches:
         now_ms = self._now_ms()
-        is_log_append_time = self._config().topic(self.log.topic).is_log_append_time
         append_time_ms = now_ms if is_log_append_time else None
         done = check_and_append(self.log, headers, data, now_ms, append_time_ms=append_time_ms)
         if not done.is_duplicate:
@@ -140,11 +139,10 @@ class Partitions:
         directory: DataDirectory,
         metrics: Metrics,
         flusher: FlushScheduler,
-        config: Callable[[], BrokerConfig],
         now_ms: Callable[[], int],
     ) -> None:
         self._find = directory.get
-        self._made: tuple[Any, ...] = metrics, flusher, config, now_ms
+        self._made: tuple[Any, ...] = metrics, flusher, now_ms
         self._known: dict[Log, Partition] = {}
 
     def get(self, topic: str, number: int) -> Partition | None:

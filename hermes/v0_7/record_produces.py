@@ -70,5 +70,8 @@ class RecordProduces(Produces):
         partition = self.partition_for(produce.topic, produce.partition, client, takes_records=True)
         if not isinstance(check, BatchCheck):
             raise check
-        done = partition.append_batches(check.headers, produce.message_set)
+        settings = self._shared.config.topic(produce.topic)
+        done = partition.append_batches(
+            check.headers, produce.message_set, is_log_append_time=settings.is_log_append_time
+        )
         return partition.log, done.base_offset
