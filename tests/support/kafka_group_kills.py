@@ -179,9 +179,11 @@ class KilledGroup:
                 told[partition] = max(told.get(partition, 0), offset)
         found = self._fetched()
         for partition, offset in self.committed.items():
-            assert found.get(partition, -1) >= offset, f"partition {partition} went back"
+            now = found.get(partition, -1)
+            assert now >= offset, f"partition {partition} went back from {offset} to {now}: {told}"
         for partition, offset in told.items():
-            assert found.get(partition, -1) >= offset, f"a commit of {partition} is lost"
+            now = found.get(partition, -1)
+            assert now >= offset, f"a commit of {offset} in {partition} is lost: {now}"
         self.committed = found
         return found
 
