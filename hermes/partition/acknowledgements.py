@@ -13,12 +13,9 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
 from hermes.partition.flushing import FlushScheduler
-from hermes.server.fairness import FairScheduler, cooperatively
+from hermes.server.fairness import QUANTUM_ENTRIES, FairScheduler, cooperatively, in_slices
 from hermes.server.outcomes import then
 from hermes.storage import Log
-
-#: So many entries are looked at before others may have a turn.
-_SLICE = 256
 
 #: What is in no more logs than this is flushed before the logs that are due.
 _FEW_LOGS = 16
@@ -106,12 +103,11 @@ class _FlushWait(Generic[_Appended]):
         self._timer: Any = None
         if timeout_seconds is not None:
             self._timer = clock.callLater(timeout_seconds, self._end)
-        if len(appended) <= _SLICE:
+        if len(appended) <= QUANTUM_ENTRIES:
             self._note(appended)
             self._flush_all()
         else:
-            slices = [appended[n : n + _SLICE] for n in range(0, len(appended), _SLICE)]
-            then(cooperatively(scheduler, slices, self._note), self._flush_all)
+            then(cooperatively(scheduler, in_slices(appended), self._note), self._flush_all)
 
     def _note(self, some: Sequence[_Appended]) -> None:
         for each in some:

@@ -7,7 +7,7 @@ the other: a thousand of them share what one may have.
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
@@ -101,6 +101,14 @@ class FairScheduler:
             self._running, self._used_seconds = False, 0.0
             if self._waiting:
                 self._schedule()
+
+
+_Item = TypeVar("_Item")
+
+
+def in_slices(items: Sequence[_Item]) -> list[Sequence[_Item]]:
+    """Cut what is done so quickly that only every `QUANTUM_ENTRIES` of it are worth a turn."""
+    return [items[n : n + QUANTUM_ENTRIES] for n in range(0, len(items), QUANTUM_ENTRIES)]
 
 
 def cooperatively(

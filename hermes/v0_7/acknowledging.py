@@ -20,14 +20,11 @@ from hermes.protocol import (
     encode_reasons,
     join_produced_entries,
 )
-from hermes.server.fairness import FairScheduler, cooperatively
+from hermes.server.fairness import FairScheduler, cooperatively, in_slices
 from hermes.server.outcomes import then
 from hermes.storage import Log
 
 _Entry = TypeVar("_Entry")
-
-#: So many entries are looked at before others may have a turn.
-_SLICE = 256
 
 
 class Encoding(NamedTuple, Generic[_Entry]):
@@ -126,6 +123,6 @@ def _encode(
         return join_produced_entries(count, [*parts, *reasons] if has_reasons else parts)
 
     count = len(appended)
-    slices = [appended[n : n + _SLICE] for n in range(0, count, _SLICE)]
-    response: bytes | Deferred[bytes] = then(cooperatively(scheduler, slices, encode), join)
+    encoded = cooperatively(scheduler, in_slices(appended), encode)
+    response: bytes | Deferred[bytes] = then(encoded, join)
     return response

@@ -1,4 +1,4 @@
-"""What a request does: every decision of the broker, and no bytes of the network.
+"""Which module carries out which request of 0.7's protocol, and of Hermes' own beside it.
 
 `Broker.serve` takes a request value and returns its `Outcome` (outcomes.py). `append_run` is the
 short way for runs of plain produce requests, where a broker's time goes.

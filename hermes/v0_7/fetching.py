@@ -133,10 +133,8 @@ class Fetches:
         log = partition.log
         if log.counts_messages and not takes_records:
             raise wrong_format(request.topic)
-        size = min(max(request.max_size, 0), _LARGEST_FETCH_BYTES)
-        messages = log.read(
-            request.offset, size, whole_first=log.counts_messages, resident=resident
-        )
+        _, offset, size, whole_first = _read_of(log, request)
+        messages = log.read(offset, size, whole_first=whole_first, resident=resident)
         if request.max_size < 0 and request.offset < log.high_watermark:
             messages.release()
             text = f"a fetch with a negative maximum size, {request.max_size}"
