@@ -3,9 +3,7 @@
 What is refused was tried on a Kafka 4.3.1, too: `REFUSED` has its codes.
 """
 
-import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -22,7 +20,6 @@ from confluent_kafka.admin import (
     NewTopic,
     ResourceType,
 )
-from kafka_bench import encode_request
 from kafka_raw import KafkaConversation, parts, topics_of
 
 from hermes.testing import RunningKafka, running_kafka
@@ -513,47 +510,3 @@ def test_init_producer_id_in_every_version(ask: Any, version: int) -> None:
     assert second.producer_id == first.producer_id + 1
     refused = init("mine")
     assert (refused.error_code, refused.producer_id, refused.producer_epoch) == (53, -1, -1)
-
-
-def test_a_request_of_very_many_entries_leaves_others_their_turns(
-    kafka: RunningKafka, ask: Any
-) -> None:
-    """Ten thousand refusals, and another client that is answered meanwhile."""
-    make = parts("CreateTopics", 7)
-    topics = tuple(
-        make.CreatableTopic(
-            name=f"a b {number}",
-            num_partitions=1,
-            replication_factor=1,
-            assignments=(),
-            configs=(),
-        )
-        for number in range(10_000)
-    )
-    frame = encode_request(
-        "CreateTopics", 7, topics=topics, timeout=make.timeout(1000), validate_only=True
-    )
-    timeout = parts("InitProducerId", 4).timeout(0)
-    init = {
-        "transactional_id": None,
-        "transaction_timeout": timeout,
-        "producer_id": -1,
-        "producer_epoch": -1,
-    }
-    assert ask("InitProducerId", 4, **init)  # the first one loads its schemas
-    with KafkaConversation(str(kafka.bootstrap_servers)) as other:
-        begun = threading.Event()
-
-        def send() -> int:
-            begun.set()
-            return len(other.ask_encoded("CreateTopics", 7, frame).topics)
-
-        with ThreadPoolExecutor(1) as pool:
-            refused = pool.submit(send)
-            begun.wait()
-            answered = 0
-            while not refused.done():
-                assert ask("InitProducerId", 4, **init)
-                answered += 1
-            assert refused.result() == 10_000
-    assert answered > 10

@@ -216,6 +216,34 @@ def test_a_large_answer_is_encoded_in_a_thread(bench: KafkaBench, name: str) -> 
     connection.connectionLost()
 
 
+def test_a_request_of_very_many_entries_leaves_others_their_turns(bench: KafkaBench) -> None:
+    """Ten thousand refusals, and another client that is answered in every turn meanwhile."""
+    kind = {"num_partitions": 1, "replication_factor": 1, "assignments": (), "configs": ()}
+    values = {
+        "topics": [{"name": f"a b {number}", **kind} for number in range(10_000)],
+        "timeout": 1000,
+        "validate_only": True,
+    }
+    init = _encoded("InitProducerId", 4, 7, {"transactional_id": None, "transaction_timeout": 0})[0]
+    connection, transport = bench.connect_kafka()
+    other, others = bench.connect_kafka()
+    connection.dataReceived(_encoded("CreateTopics", 7, 7, values)[0])
+    turns = 0
+    while not transport.value():
+        other.dataReceived(init)
+        (answer,) = answers(others)
+        assert decode_answer("InitProducerId", 4, answer).error_code.value == Code.NONE
+        call = bench.clock.getDelayedCalls()[0]
+        assert call.getTime() <= bench.clock.seconds()
+        bench.clock.calls.remove(call)
+        call.func(*call.args, **call.kw)
+        turns += 1
+    bench.turns(transport)
+    (answer,) = answers(transport)
+    assert len(decode_answer("CreateTopics", 7, answer).topics) == 10_000
+    assert turns >= 500
+
+
 def test_nothing_is_created_for_who_has_left(bench: KafkaBench) -> None:
     ask(bench, "Metadata", 8, topics=[])
     connection, transport = bench.connect_kafka()
