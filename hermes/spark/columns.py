@@ -81,7 +81,6 @@ def arrow_schema(extras: ExtraColumns) -> pa.Schema:
 
 
 def nullable(schema: StructType) -> StructType:
-    """The same columns, all of which may be null."""
     fields = [StructField(each.name, each.dataType, True, each.metadata) for each in schema.fields]
     return StructType(fields)
 

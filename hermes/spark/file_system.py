@@ -64,7 +64,6 @@ class LocalFileSystem:
             file.write(content)
 
     def sync(self, path: Path) -> None:
-        """Flush a file, or the names in a directory, to the disk."""
         descriptor = os.open(path, os.O_RDONLY)
         try:
             with _named(path):

@@ -57,7 +57,6 @@ class Selection(NamedTuple):
     partitions: tuple[TopicPartition, ...] = ()
 
     def includes(self, partition: TopicPartition) -> bool:
-        """Whether a partition is to be read, if it exists."""
         if self.pattern is not None:
             return self.pattern.matches(partition.topic)
         return partition.topic in self.topics or partition in self.partitions

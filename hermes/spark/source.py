@@ -58,7 +58,6 @@ class HermesDataSource(DataSource):
 
     @plain_errors
     def schema(self) -> StructType:
-        """The columns of a read; checks the options."""
         table = new_table_options(self.options)
         options = SourceOptions.parse(self.options if table is None else to_read(table), None)
         schema = spark_schema(options.extras)

@@ -37,9 +37,6 @@ def prepare_streams(spark: SparkSession) -> None:
         prepare_streams(spark)
         for topic in topics:
             stream(topic).writeStream.start(f"data/{topic}", checkpointLocation=f"state/{topic}")
-
-    Args:
-        spark: the session.
     """
     if not hasattr(spark, "_jsparkSession"):
         return

@@ -86,7 +86,6 @@ def tumbling_counts(
         per_minute.select("window.start", "page", "count").writeStream.format("console").start()
 
     Args:
-        df: of a batch or of a stream.
         width: of a window; at least 1 ms.
         time: the column with the events' times.
         by: columns to count separately by.
@@ -96,9 +95,6 @@ def tumbling_counts(
 
     Returns:
         The columns `window` (a struct of `start` and `end`), those of `by`, `count`, and `totals`.
-
-    Raises:
-        ConfigError: an argument is wrong.
     """
     span = as_interval(as_ms(width, "width", least_ms=1))
     return _counts(df, time, by, watermark, totals, sf.window(named(time), span))
@@ -237,9 +233,6 @@ def join_within(
 
     Returns:
         The left side's columns, then the right side's without the key.
-
-    Raises:
-        ConfigError: an argument is wrong.
     """
     keys = _check(left, right, on, how, "right")
     # An outer row is emitted once no partner can come; that time must lie ahead.
@@ -281,9 +274,6 @@ def join_table(
 
     Returns:
         The stream's columns, then the table's without the key.
-
-    Raises:
-        ConfigError: an argument is wrong.
     """
     if table.isStreaming:
         raise ConfigError("table", "expected a table, not a stream; streams join by join_within")
@@ -359,9 +349,6 @@ def top_n(
 
     Returns:
         The same columns. An overall ranking is sorted; groups are in no particular order.
-
-    Raises:
-        ConfigError: an argument is wrong.
     """
     if type(n) is not int or n < 1:
         raise ConfigError("n", f"expected a whole number >= 1, got {n!r}")
@@ -434,13 +421,9 @@ def deduplicate(
         once = deduplicate(split_id(messages), "id", time="timestamp", watermark="1h")
 
     Args:
-        df: of a batch or of a stream.
         ids: the column or columns that together are the id.
         time: the column with the events' times.
         watermark: how late a row may be and how long an id is remembered, at least 1 ms.
-
-    Raises:
-        ConfigError: an argument is wrong.
     """
     names = require_columns(df, ids, "ids", least=1)
     require_time(df, time, "time")

@@ -38,8 +38,6 @@ _MAX_STEPS: Final = 16
 
 
 class Place(NamedTuple):
-    """A batch, and where it lies in its segment's file."""
-
     position: int
     header: BatchHeader
 
@@ -65,11 +63,7 @@ class BatchReader:
         )
 
     def header_at(self, position: int, expected: int) -> BatchHeader | None:
-        """The header at a position, if a whole batch can be there.
-
-        Args:
-            expected: the smallest base offset that it may have.
-        """
+        """The header of the whole batch that may be at a position; its base is >= `expected`."""
         start = position - self._chunk_at
         if start < 0 or start + HEADER_BYTES > len(self._chunk):
             self._chunk, self._chunk_at, start = self.read(position, _HEADERS_BYTES), position, 0
@@ -124,7 +118,6 @@ def scan_batches(reader: BatchReader, position: int, offset: int) -> ScanReport:
     """Check every batch in a range of a segment.
 
     Args:
-        reader: reads the segment, up to the range's end.
         position: where to begin, the end of a batch or of the segment's beginning.
         offset: the smallest offset that may lie there.
     """
@@ -145,10 +138,9 @@ def scan_batches(reader: BatchReader, position: int, offset: int) -> ScanReport:
 
 
 def next_valid(reader: BatchReader, position: int, expected: int) -> Place | None:
-    """Find the first valid batch behind a bad one; see the module for what counts.
+    """Find the first valid batch behind a bad one at `position`; see the module for what counts.
 
     Args:
-        position: where the bad one starts.
         expected: the smallest offset that may follow.
     """
     return _Search(reader).next_valid(position, expected)

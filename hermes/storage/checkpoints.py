@@ -62,10 +62,7 @@ def encode_topic_id(topic_id: UUID) -> str:
 
 
 def read_topic_id(directory: str, files: FileLayer) -> UUID | None:
-    """Read the id of the topic that a partition's directory belongs to.
-
-    Returns:
-        None when the directory has none, and so isn't one of Kafka's.
+    """Read the id of a partition's topic; None when the directory isn't one of Kafka's.
 
     Raises:
         CorruptLogError: the file is damaged.
@@ -89,11 +86,7 @@ def read_topic_id(directory: str, files: FileLayer) -> UUID | None:
 def write_topic_id(
     directory: str, topic_id: UUID, files: FileLayer, *, is_synced: bool = False
 ) -> None:
-    """Write what makes a new directory one of Kafka's.
-
-    Args:
-        is_synced: put it on disk as well, but for its name.
-    """
+    """Write what makes a directory one of Kafka's; `is_synced`: put it on disk but for its name."""
     text = f"version: 0\ntopic_id: {encode_topic_id(topic_id)}"
     path = os.path.join(directory, METADATA_NAME)
     descriptor = files.open_append(path, create=True)
@@ -187,7 +180,7 @@ class LeaderEpochs:
         return True
 
     def end_of(self, epoch: int, log_end: int) -> tuple[int, int]:
-        """Find where an epoch ends, for clients that want to know whether a log was cut.
+        """Where an epoch ends, for clients that want to know whether a log was cut.
 
         Returns:
             (the largest epoch up to it that is known, where that ends); (-1, -1) when none is.
@@ -240,11 +233,7 @@ class Checkpoints:
             return self._loaded().get((topic, partition), 0)
 
     def keep(self, topic: str, partition: int, offset: int) -> None:
-        """Put on disk where a log begins from now on; 0 forgets it. Blocks.
-
-        Raises:
-            StorageError: the disk refused; what was on disk is what counts.
-        """
+        """Put on disk where a log begins from now on; 0 forgets it. Blocks. Raises StorageError."""
         with self._lock:
             starts = dict(self._loaded())
             if starts.get((topic, partition), 0) == offset:

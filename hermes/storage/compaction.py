@@ -112,7 +112,6 @@ class _Compaction:
         self._stepped = 0
 
     def abandon(self) -> None:
-        """Remove what was begun and not finished."""
         if self._draft:
             with suppress(OSError):
                 self._files.unlink(self._draft)
@@ -271,8 +270,7 @@ def _batch(header: BatchHeader, records: list[Record], horizon_ms: int | None) -
     """A batch with some of another one's messages, at their offsets.
 
     Args:
-        header: the other one's.
-        records: the messages; none makes an empty batch, which keeps the place.
+        records: none makes an empty batch, which keeps the place.
         horizon_ms: from when on its tombstones may go; None when it has none.
     """
     base_ms = header.base_timestamp_ms

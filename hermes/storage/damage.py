@@ -73,8 +73,7 @@ def describe(damage: Sequence[Damage], most: int = 3) -> str:
 def read_or_zeros(read: Callable[[int, int], bytes], length: int, position: int) -> bytes:
     """Read a range, with zeros for what the disk doesn't give back, as little as possible.
 
-    Args:
-        read: reads so many bytes at a position.
+    `read` takes a length and a position.
     """
     try:
         return read(length, position)

@@ -99,11 +99,7 @@ class DescriptorCache:
         return self._adopt(file, descriptor)
 
     def create(self, file: CachedFile) -> int:
-        """Create a file, open for writing, and acquire it.
-
-        Raises:
-            FileExistsError: a file of that name exists; it was not touched.
-        """
+        """Create a file (FileExistsError if there is one), open for writing, and acquire it."""
         descriptor = self.opening(self._files.open_new, file.path)
         return self._adopt(file, descriptor)
 
@@ -231,11 +227,7 @@ class LogSlice:
         self.length = length
 
     def fileno(self) -> int:
-        """The descriptor, open until `release`. Never close it, never move its position.
-
-        Raises:
-            ValueError: the slice is empty or was released.
-        """
+        """Open until `release`; ValueError without one. Never close it, never move its position."""
         if self._file is None:
             raise ValueError("an empty or released slice has no descriptor")
         return self._descriptor

@@ -86,7 +86,6 @@ class OpenReport:
 
     @property
     def dropped_bytes(self) -> int:
-        """How many bytes recovery has cut off."""
         return sum(report.dropped_bytes for report in self.recovered.values())
 
 

@@ -119,11 +119,7 @@ class FileLayer:
         return self.pread(descriptor, length, position)
 
     def open_new(self, path: str) -> int:
-        """Create a file that must not exist yet and open it for reading and writing.
-
-        Raises:
-            FileExistsError: something of that name exists; it was not touched.
-        """
+        """Create a file (FileExistsError if there is one), open for reading and writing."""
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
 
     def open_append(self, path: str, *, create: bool = False) -> int:
@@ -277,8 +273,7 @@ def is_no_descriptor(error: OSError) -> bool:
 def storage_error(what: str, error: OSError) -> StorageError:
     """Turn an error of the operating system into one of ours, for `raise ... from`.
 
-    Args:
-        what: what was attempted, for instance `create partition clicks-0`.
+    `what` was attempted, for instance `create partition clicks-0`.
     """
     text = f"{what}: {error.strerror or error}"
     return DiskFullError(text) if is_no_room(error) else StorageError(text)

@@ -35,12 +35,7 @@ def new_sidecar(
     """Make what a format keeps beside a log, without touching a file.
 
     Args:
-        log_format: the format.
-        topic: the topic's name.
-        partition: the partition's number.
-        directory: the partition's directory.
-        files: the file layer.
-        topic_id: the topic's id, if it is known.
+        topic_id: if it is known.
         checkpoints: the data directory's; those of the directory above unless given.
     """
     make = _SIDECARS.get(log_format.name)
@@ -67,16 +62,10 @@ class FoundFormat(NamedTuple):
 def find_format(
     directory: str, wanted: LogFormat, files: FileLayer, checkpoints: Checkpoints
 ) -> FoundFormat:
-    """Find out of which format a partition's directory is: what it holds says it. Blocks.
+    """Find out from what it holds which format a partition's directory has. Blocks.
 
     What can't be looked at can't be opened either, and says why then. Once it can be, it is opened
-    as what it should be.
-
-    Args:
-        directory: the directory.
-        wanted: the format that its topic's settings name.
-        files: the file layer.
-        checkpoints: the data directory's.
+    as what it should be: `wanted`, by its topic's settings.
 
     Raises:
         StorageError: a small file can't be mended.

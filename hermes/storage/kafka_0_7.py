@@ -116,16 +116,12 @@ def scan_messages(reader: "SegmentReader", start: int, max_message_bytes: int) -
     """Check every message in a range of a segment.
 
     Args:
-        reader: reads the segment, up to the range's end.
         start: the offset to begin at: a message boundary.
         max_message_bytes: the largest payload to believe in where a size can't be trusted. A
             valid message may be larger.
 
     Returns:
         What was found. A compressed set counts as one message.
-
-    Raises:
-        OSError: the segment can't be read.
     """
     messages = 0
     bad_ranges: list[tuple[int, int]] = []
@@ -145,8 +141,6 @@ class SegmentReader:
     """Reads a segment by absolute offsets, never beyond `end`.
 
     Attributes:
-        base_offset: the segment's first offset.
-        end: the offset after the last byte that may be read.
         credit: how many more bytes may be looked at twice in search of evidence.
     """
 
@@ -158,18 +152,7 @@ class SegmentReader:
         self.credit = _CREDIT_BYTES + end - base_offset
 
     def read(self, offset: int, length: int) -> bytes:
-        """Read a range, cut at `end`.
-
-        Args:
-            offset: its first offset, from the segment's base to `end`.
-            length: how many bytes, >= 0.
-
-        Returns:
-            A copy; shorter than `length` only at `end` (or where the file ends).
-
-        Raises:
-            OSError: the segment can't be read.
-        """
+        """Read a copy of a range; shorter than `length` only at `end`, or where the file ends."""
         length = min(length, self.end - offset)
         return read_exactly(self._files, self._descriptor, length, offset - self.base_offset)
 

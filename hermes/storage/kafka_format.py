@@ -137,9 +137,4 @@ KAFKA: LogFormat = KafkaFormat()
 
 
 def format_of(directory: str, files: FileLayer) -> LogFormat:
-    """Say of which format a partition's directory is.
-
-    Raises:
-        OSError: it can't be looked at.
-    """
     return KAFKA if exists(os.path.join(directory, METADATA_NAME), files) else KAFKA_0_7

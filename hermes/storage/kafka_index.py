@@ -67,8 +67,6 @@ _MAGIC: Final = 2
 
 
 class KafkaIndex(TimeIndex):
-    """The indexes of one segment of record batches; see `TimeIndex` for who may call what when."""
-
     __slots__ = (
         "_entry_position",
         "_indexing",
@@ -290,16 +288,12 @@ class KafkaIndex(TimeIndex):
         """Find where an offset lies.
 
         Args:
-            log_descriptor: the segment's file, open for reading.
             offset: one of the segment's, or its end.
             files: reads in place of its own file layer.
 
         Returns:
             (the position of the first batch that reaches the offset, or the end of the last one;
             where the batch before that ends: the same position, unless bytes between are damaged).
-
-        Raises:
-            OSError: the segment can't be read.
         """
         walked = self._walked
         if offset == walked[0]:
@@ -350,16 +344,12 @@ class KafkaIndex(TimeIndex):
         A reader will want the batch behind it next: where that begins is remembered.
 
         Args:
-            log_descriptor: the segment's file, open for reading.
             position: where the range begins, with a batch.
             limit: where it ends; what lies before is on disk, and so is the batch there.
             files: reads in place of its own file layer.
 
         Returns:
             The position; that of the beginning when not even the first batch is whole.
-
-        Raises:
-            OSError: the segment can't be read.
         """
         files = self._files if files is None else files
         end, is_limit = self._step(files, log_descriptor, position, limit, _STEPS)
@@ -409,11 +399,7 @@ class KafkaIndex(TimeIndex):
         return 0
 
     def last_end(self, log_descriptor: int, size_bytes: int) -> int:
-        """Find the end of the last batch, of a segment that was just found.
-
-        Raises:
-            OSError: the segment can't be read.
-        """
+        """Find the end of the last batch, of a segment that was just found. Raises OSError."""
         with self._indexing, unreadable_is_empty():
             self._offsets.load()
             self._keep_until(log_descriptor, None)
@@ -428,9 +414,6 @@ class KafkaIndex(TimeIndex):
 
         Returns:
             (the largest timestamp before, the offset): all messages up to the offset are older.
-
-        Raises:
-            OSError: the index can't be read.
         """
         with self._indexing:
             found = self._times.last_not_above(time_ms - 1)

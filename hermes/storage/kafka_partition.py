@@ -47,10 +47,6 @@ class KafkaPartition(FormatSidecar):
     """Kafka's small files about one partition.
 
     Args:
-        topic: the topic's name.
-        partition: the partition's number.
-        directory: its directory.
-        files: the file layer.
         topic_id: the id in its `partition.metadata`; None to read it there.
         checkpoints: the data directory's; those of the directory above unless given.
     """
@@ -123,7 +119,6 @@ class KafkaPartition(FormatSidecar):
 
         Raises:
             CorruptLogError: `partition.metadata` is damaged.
-            OSError, StorageError: the disk failed.
         """
         if self.topic_id is None:
             self.topic_id = read_topic_id(self._directory, self._files)

@@ -36,7 +36,6 @@ class LoadedLog:
     """What `load` found.
 
     Attributes:
-        segments: oldest first, at least one.
         end: the offset after the last byte; all before it counts as flushed.
         report: what recovery did; None when the stop was clean and nothing was read.
         strange: names of files in the directory that belong to no segment.

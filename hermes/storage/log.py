@@ -125,7 +125,7 @@ class Log:
 
     @property
     def settings(self) -> LogSettings:
-        """The topic's settings; they may change at any time."""
+        """They may change at any time."""
         return self._state.settings
 
     @settings.setter
@@ -139,7 +139,6 @@ class Log:
 
     @property
     def topic_id(self) -> UUID | None:
-        """The topic's id; None in a format that has none."""
         return self.sidecar.topic_id
 
     def adopt_topic_id(self, topic_id: UUID) -> None:
@@ -160,7 +159,7 @@ class Log:
         return self.sidecar.leader_epoch
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
-        """Find where a leader epoch ends; see `FormatSidecar.end_of_epoch`."""
+        """See `FormatSidecar.end_of_epoch`."""
         return self.sidecar.end_of_epoch(epoch, self.high_watermark)
 
     @property
@@ -190,12 +189,10 @@ class Log:
 
     @property
     def unflushed_bytes(self) -> int:
-        """How many bytes were appended and are not on disk yet."""
         return self._state.tail.unflushed_bytes
 
     @property
     def unflushed_messages(self) -> int:
-        """How many messages were appended and are not on disk yet."""
         return self._state.tail.messages
 
     @property
@@ -327,9 +324,6 @@ class Log:
         Appends continue meanwhile and wait for the next flush. Calls for one log run one after the
         other.
 
-        Returns:
-            The flushed end.
-
         Raises:
             LogOfflineError: the disk failed (now or before); the flushed end has not moved
                 and nothing of what it covers is lost. `reopen` finds out what is left of the rest.
@@ -353,9 +347,6 @@ class Log:
         Args:
             offset: up to where that is; beyond the flushed end it means that end, and what was
                 visible stays so.
-
-        Returns:
-            The high watermark now.
         """
         state = self._state
         with state.lock:

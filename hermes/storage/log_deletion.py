@@ -13,19 +13,11 @@ from hermes.storage.sidecar import FormatSidecar
 
 
 class LogDeletion:
-    """Deletes at the start of one log.
-
-    Args:
-        state: the log's.
-        sidecar: that of the log's format.
-    """
-
     def __init__(self, state: LogState, sidecar: FormatSidecar) -> None:
         self._state = state
         self._sidecar = sidecar
 
     def oldest(self, count: int, expected_end: int | None) -> int:
-        """Delete segments; see `Log.delete_oldest`."""
         state = self._state
         with state.flush_lock:
             state.check_online()
@@ -35,7 +27,6 @@ class LogDeletion:
         return sum(segment.size_bytes for segment in removed)
 
     def records(self, offset: int) -> int:
-        """Let the log begin at an offset; see `Log.delete_records`."""
         state = self._state
         if not self._sidecar.can_begin_inside:
             text = f"{state.name} is of the format {state.format.name}"

@@ -22,7 +22,7 @@ from hermes.storage.source_positions import DAMAGED_NAME, POSITIONS_NAMES
 
 
 class LogDirectory:
-    """A partition's directory; all calls block, and belong into worker threads (but for `check`).
+    """A partition's directory; all calls block, and belong in worker threads (but for `check`).
 
     Args:
         log_format: what its segments hold.
@@ -47,7 +47,6 @@ class LogDirectory:
         self._delete_lock = threading.Lock()
 
     def current_identity(self) -> Identity:
-        """Find out which directory has the path now."""
         return identity(self._files.stat(self.path))
 
     def check(self, segments: Sequence[Segment] = ()) -> None:
@@ -74,7 +73,6 @@ class LogDirectory:
             )
 
     def sync(self) -> None:
-        """Put on disk which files the directory has."""
         self._descriptors.opening(self._files.fsync_directory, self.path)
 
     def sync_parent(self) -> None:

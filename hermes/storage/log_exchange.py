@@ -15,8 +15,6 @@ from hermes.storage.segment_files import remove_segment
 
 
 class LogExchange:
-    """Exchanges segments of one log."""
-
     def __init__(self, state: LogState) -> None:
         self._state = state
         # (A segment, what was to take its place, that file) while nobody knows whether it has.

@@ -15,8 +15,6 @@ from hermes.storage.time_index import TimeIndex
 
 
 class NamedSegment(Protocol):
-    """What a format needs to know of a `hermes.storage.segment.Segment`."""
-
     @property
     def base_offset(self) -> int: ...
 
@@ -24,8 +22,7 @@ class NamedSegment(Protocol):
     def path(self) -> str: ...
 
     @property
-    def index(self) -> TimeIndex:
-        """What `LogFormat.new_index` has made for it."""
+    def index(self) -> TimeIndex: ...
 
 
 class OpenSegment(NamedTuple):
@@ -94,9 +91,6 @@ class LogFormat(Protocol):
         """Find where a range of offsets lies in a segment's file. Runs for every fetch.
 
         Args:
-            segment: the segment that holds the range.
-            files: the file layer.
-            descriptor: the segment's file, open for reading.
             start: the first offset, from the segment's base to its end.
             end: the offset after the last one; where a frame starts, or the segment ends.
 
@@ -117,9 +111,6 @@ class LogFormat(Protocol):
         """Say how much of a longer range to read, where frames are read as a whole.
 
         Args:
-            segment: the segment.
-            files: the file layer.
-            descriptor: the segment's file, open for reading.
             position: where the range begins, with a frame.
             max_bytes: how many bytes at most; the range has more.
             whole_first: let it be more where the first frame is.
@@ -140,7 +131,6 @@ class LogFormat(Protocol):
         """Check every frame in a range of a segment; what follows the last valid one is a bad tail.
 
         Args:
-            opened: the segment.
             start: the offset to begin at, where a frame starts.
             size_bytes: the position after the last byte to look at.
             max_message_bytes: the largest payload to believe in where bytes are damaged.
@@ -152,7 +142,6 @@ class LogFormat(Protocol):
         """Walk a while towards the last place before an offset that one can resume from.
 
         Args:
-            opened: the segment.
             start: where to begin, such a place.
             offset: from `start` to `end`.
             end: up to where the segment is visible.

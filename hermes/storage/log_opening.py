@@ -25,16 +25,7 @@ from hermes.storage.sidecar import FormatSidecar
 
 
 class LogOpening:
-    """Opens one log, and opens it again.
-
-    Args:
-        state: the log's.
-        sidecar: that of the log's format.
-        exchange: may have left a segment of which nobody knows which file it is.
-
-    Attributes:
-        strange_files: as `Log` has it.
-    """
+    """`exchange` may have left a segment of which nobody knows which file it is."""
 
     def __init__(self, state: LogState, sidecar: FormatSidecar, exchange: LogExchange) -> None:
         self._state = state
@@ -46,7 +37,6 @@ class LogOpening:
         self._doomed: list[Segment] = []
 
     def open(self, *, clean: bool, now_ms: int, is_new_directory: bool) -> RecoveryReport | None:
-        """Load the directory; see `Log.open`."""
         state = self._state
         with state.flush_lock:
             state.directory.is_new |= is_new_directory
@@ -112,7 +102,6 @@ class LogOpening:
         return end
 
     def reopen(self, now_ms: int) -> RecoveryReport:
-        """Bring an offline log back; see `Log.reopen`."""
         state = self._state
         if not state.view.segments and not state.is_closed:
             # Whoever made the directory may not have come to syncing its name.

@@ -22,15 +22,6 @@ from hermes.storage.sidecar import FormatSidecar
 
 
 class LogReplica:
-    """Makes one log follow another.
-
-    Args:
-        state: the log's.
-        sidecar: that of the log's format.
-        opening: recovers the log after a cut.
-        deletion: deletes what lies before a new start.
-    """
-
     def __init__(
         self,
         state: LogState,

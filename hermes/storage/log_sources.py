@@ -22,13 +22,8 @@ from hermes.storage.source_spans import SourceRange
 class SourcesSidecar(Sidecar):
     """What a log has of sources, which most have not.
 
-    Args:
-        directory: the log's directory.
-        files: the file layer.
-        descriptors: opens the file.
-
     Attributes:
-        positions: what there is; None when it has nothing of a source.
+        positions: None when it has nothing of a source.
     """
 
     def __init__(self, directory: str, files: FileLayer, descriptors: DescriptorCache) -> None:
@@ -98,12 +93,7 @@ class SourcesSidecar(Sidecar):
 
 
 class LogSources:
-    """The sources of one log; for ranges to be appended, `begin` comes first.
-
-    Args:
-        state: the log's.
-        sidecar: one of its sidecars.
-    """
+    """The sources of one log; for ranges to be appended, `begin` comes first."""
 
     def __init__(self, state: LogState, sidecar: SourcesSidecar) -> None:
         self._state = state
@@ -111,13 +101,11 @@ class LogSources:
 
     @property
     def takes_ranges(self) -> bool:
-        """Whether ranges can be appended now; if not, `begin` comes first."""
         positions = self._sidecar.positions
         return positions is not None and positions.takes_ranges
 
     @property
     def has_any(self) -> bool:
-        """Whether the log has anything of a source."""
         return self._sidecar.positions is not None
 
     def begin(self) -> None:
@@ -201,11 +189,7 @@ class LogSources:
         Call it as `Log.append`, once `takes_ranges` is true.
 
         Args:
-            wanted: the range.
-            buffers: as for `Log.append`.
             byte_count: as for `Log.append`; without any bytes only the position moves.
-            message_count: as for `Log.append`.
-            now_ms: as for `Log.append`.
 
         Returns:
             The offset of the first byte; None when nothing was appended.

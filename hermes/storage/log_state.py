@@ -94,11 +94,6 @@ class LogState:
         return self.view
 
     def check_online(self) -> None:
-        """Make sure that the log takes appends.
-
-        Raises:
-            LogOfflineError: it doesn't.
-        """
         if self.offline_reason is not None:
             raise self.offline_error()
 
@@ -114,9 +109,7 @@ class LogState:
     def refused(self, what: str, error: OSError) -> StorageError:
         """Under the lock: go offline, unless the disk was only short of something; what to raise.
 
-        Args:
-            what: what was attempted.
-            error: why it was not done; it has left nothing behind.
+        What was not done has left nothing behind.
         """
         failure = storage_error(f"{self.name}: {what}", error)
         if isinstance(failure, DiskFullError) or is_no_descriptor(error):
@@ -125,16 +118,10 @@ class LogState:
         return LogOfflineError(str(failure))
 
     def unreadable(self, error: OSError) -> StorageError:
-        """What to raise when a segment can't be read."""
         self.is_suspect |= error.errno == EIO
         return storage_error(f"{self.name}: read {error.filename or 'a segment'}", error)
 
     def prepare(self, now_ms: int) -> None:
-        """Under the lock: let the tail get ready for an append, and show what it has begun.
-
-        Raises:
-            StorageError: as for `Log.append`.
-        """
         self.check_online()
         view = self.view
         try:

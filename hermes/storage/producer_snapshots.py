@@ -68,12 +68,10 @@ Replay = Callable[[int], Iterable[BatchHeader]]
 
 
 def snapshot_name(offset: int) -> str:
-    """Name the snapshot of where a log ended."""
     return f"{offset:020d}{SNAPSHOT_SUFFIX}"
 
 
 def encode_snapshot(states: Mapping[int, ProducerState]) -> bytes:
-    """Encode what is known of producers."""
     entries = [
         _ENTRY.pack(producer, each.epoch, *_last_of(each), _NONE, _NONE)
         for producer, each in states.items()
@@ -89,11 +87,7 @@ def _last_of(state: ProducerState) -> StoredBatch:
 
 
 def decode_snapshot(data: bytes) -> dict[int, ProducerState]:
-    """Decode what was known of producers.
-
-    Raises:
-        ValueError: it is damaged, or of another version; the text says which.
-    """
+    """Raises ValueError when it is damaged, or of another version; the text says which."""
     end = _PREFIX.size + _COUNT.size
     if len(data) < end:
         raise ValueError(f"it has {len(data)} bytes only")
@@ -128,7 +122,7 @@ def _offsets_under_way(states: Mapping[int, ProducerState], now_ms: int) -> int:
 
 
 class ProducerSnapshots:
-    """The snapshots in one log's directory. All calls block, and belong into worker threads."""
+    """All calls block, and belong in worker threads."""
 
     def __init__(self, directory: str, files: FileLayer) -> None:
         self._directory = directory

@@ -107,14 +107,14 @@ class Capture(NamedTuple):
 
 
 class ProducerStates:
-    """Of one log, what is known of its producers.
+    """What one log knows of its producers.
 
-    `check`, `note` and `capture` belong into the reactor's thread, as appends do; nothing is
+    `check`, `note` and `capture` belong in the reactor's thread, as appends do; nothing is
     appended while `replace` is called. `take_captures` may be called in another thread.
 
     Args:
         name: the partition's, for errors.
-        most: of how many producers it knows at most.
+        most: how many producers it knows at most.
     """
 
     def __init__(self, name: str, most: int = MOST_PRODUCERS) -> None:
@@ -255,11 +255,7 @@ def keep_together(logs: Iterable[ProducerStates], most: int) -> None:
     """Have logs know of so many producers together, and of one each at least. Quick.
 
     The logs that know of the most forget: whoever floods some costs others' producers nothing.
-    Belongs into the reactor's thread.
-
-    Args:
-        logs: what is known of each log's producers.
-        most: how many they may be together.
+    Belongs in the reactor's thread.
     """
     if sum(map(len, found := list(logs))) <= most:
         return
@@ -272,7 +268,6 @@ def keep_together(logs: Iterable[ProducerStates], most: int) -> None:
 
 
 def unexpired(states: Mapping[int, ProducerState], now_ms: int) -> dict[int, ProducerState]:
-    """The states of the producers that haven't expired."""
     since = now_ms - EXPIRATION_MS
     return {key: each for key, each in states.items() if each.last_timestamp_ms > since}
 

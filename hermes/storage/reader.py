@@ -104,11 +104,7 @@ class LogReader:
         return LogSlice(self._descriptors, file, descriptor, start, length)
 
     def boundary_before(self, view: LogView, offset: int, max_message_bytes: int) -> int:
-        """Find the largest message boundary that is not after an offset.
-
-        Raises:
-            OffsetOutOfRangeError: the offset is before the earliest.
-        """
+        """Find the largest message boundary that is not after an offset."""
         offset = min(offset, view.high_watermark)
         if offset < view.earliest:
             raise OffsetOutOfRangeError(offset, view.earliest, view.high_watermark)
@@ -126,12 +122,10 @@ class LogReader:
             )
 
     def offset_at_time(self, view: LogView, time_ms: int) -> TimestampedOffset | None:
-        """Find the first message that is not older than a time, by messages' timestamps."""
         self._check_timestamps()
         return offset_at_time(view, time_ms, self._loaded)
 
     def latest_timestamp(self, view: LogView) -> TimestampedOffset | None:
-        """Find the first of the messages with the largest timestamp."""
         self._check_timestamps()
         return latest_timestamp(view, self._loaded)
 
@@ -141,7 +135,6 @@ class LogReader:
 
     @contextmanager
     def _loaded(self, view: LogView, position: int) -> Iterator[OpenSegment]:
-        """Open a segment, its index loaded."""
         with self._opened(view, position) as opened:
             opened.segment.index.load(opened.descriptor, view.visible_end_of(position))
             yield opened
@@ -169,11 +162,7 @@ class LogReader:
     def append_times(
         self, view: LogView, start: int, end: int, interval_ms: int, max_runs: int
     ) -> tuple[int, list[AppendRun]]:
-        """Find when a range was appended; see `hermes.storage.append_times`.
-
-        Raises:
-            OffsetOutOfRangeError: the start is before the earliest or beyond the visible end.
-        """
+        """Find when a range was appended; see `hermes.storage.append_times`."""
         if not view.earliest <= start <= view.high_watermark:
             raise OffsetOutOfRangeError(start, view.earliest, view.high_watermark)
         stop = max(start, min(end, view.high_watermark))
@@ -228,9 +217,6 @@ class LogReader:
         """Describe the segments, oldest first.
 
         Args:
-            view: the log's segments.
-            end: where the log ends.
-            size_bytes: how large the active segment is.
             newest_ms: when it was appended to last, if that isn't flushed.
         """
         infos = []

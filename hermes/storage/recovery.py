@@ -35,17 +35,6 @@ _COPY_BYTES = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class RecoveryReport:
-    """What a scan found; all positions are offsets in the partition's log.
-
-    Attributes:
-        start: where the scan began: everything before was known to be good.
-        valid_end: the offset after the last valid message (`start` when there is none).
-        messages: how many valid messages were seen (a compressed set counts as one).
-        bad_ranges: (start, end) of bytes that aren't valid messages but are followed by one.
-        dropped_bytes: how many bytes after `valid_end` no valid message follows. `scan` only
-            counts them; recovery has cut them off.
-    """
-
     start: int
     valid_end: int
     messages: int = 0
@@ -136,11 +125,7 @@ class TailRecovery:
     def mend_indexes(
         self, parts: Sequence[LoadingSegment], bare: Sequence[LoadingSegment] = ()
     ) -> None:
-        """Repair the time indexes of complete segments that a loss of power has torn.
-
-        Args:
-            bare: those of the segments that have no index at all.
-        """
+        """Repair time indexes of complete segments that a power loss has torn; `bare` lack one."""
         torn = with_torn_index(parts, lambda part: part.segment.index.ends_at(part.end))
         # One by one: whether the one before is torn is asked when this one is mended.
         for part in chain(torn, bare):

@@ -214,12 +214,11 @@ class LogView(NamedTuple):
         high_watermark: HighWatermark,
         earliest: int = 0,
     ) -> "LogView":
-        """Make a view of segments, oldest first; a log may begin inside the first one."""
+        """A log may begin inside the first segment."""
         first, *others = (each.base_offset for each in segments)
         return cls((max(first, earliest), *others), segments, flushed_end, high_watermark)
 
     def with_segments(self, segments: tuple[Segment, ...]) -> "LogView":
-        """The same log in other segments."""
         return LogView.of(segments, self.flushed_end, self.high_watermark, self.earliest)
 
     def up_to(self, end: int) -> "LogView":
@@ -228,7 +227,6 @@ class LogView(NamedTuple):
 
     @property
     def earliest(self) -> int:
-        """The first offset; 0 without segments."""
         return self.bases[0] if self.bases else 0
 
     def position_of(self, offset: int) -> int:

@@ -54,11 +54,7 @@ class LoadingSegment:
 
     @classmethod
     def of(cls, segment: Segment, files: FileLayer) -> "LoadingSegment":
-        """Look at a segment's file.
-
-        Raises:
-            CorruptLogError: it isn't a regular file.
-        """
+        """Look at a segment's file. Raises CorruptLogError if it isn't a regular file."""
         status = files.lstat(segment.path)
         if not S_ISREG(status.st_mode):
             raise CorruptLogError(f"{segment.path} is not a regular file (links are not followed)")
@@ -69,12 +65,10 @@ class LoadingSegment:
 
 class Extent(Protocol):
     @property
-    def base_offset(self) -> int:
-        """The offset of its first byte, by its name."""
+    def base_offset(self) -> int: ...
 
     @property
-    def end(self) -> int:
-        """The offset after its last byte, by its size."""
+    def end(self) -> int: ...
 
     @property
     def is_flushed_name(self) -> bool:
@@ -115,16 +109,11 @@ def find_again(view: LogView, end: int, files: FileLayer) -> tuple[Segment, ...]
     What was visible must be there, whether it is in the same files (a disk that failed, or was away
     for a while) or in others (a copy that was put back): nobody's offset may come to nothing.
 
-    Args:
-        view: the segments as they were, and where what was visible ended.
-        end: where the log ended.
-
     Returns:
         New segments in the order of the view; some after the high watermark may be missing.
 
     Raises:
         CorruptLogError: something that was visible is missing.
-        OSError: the disk still fails.
     """
     first = view.position_of(view.flushed_end)
     found = []

@@ -14,7 +14,6 @@ class LogSettings:
         segment_bytes: roll before an append when the active segment is strictly larger.
         segment_age_ms: roll before an append when the segment's first append is longer ago.
         max_message_bytes: the largest payload that recovery believes in after damage.
-        format: by its name, `0.7` or `kafka`.
     """
 
     segment_bytes: int = 1024**3

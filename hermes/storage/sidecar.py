@@ -60,15 +60,13 @@ class Sidecar:
         """Start from what was loaded, all of it on disk; say where the log begins, 0 if unknown.
 
         Args:
-            segments: the log's.
-            end: where it ends.
             now_ms: ms since 1970.
             is_new: whether the directory's files may be in memory only.
         """
         return 0
 
     def installed(self) -> None:
-        """The log is in service."""
+        pass
 
     def recovered(self, segments: Sequence[Segment], earliest: int, end: int, now_ms: int) -> None:
         """The log ends elsewhere, and what remains is on disk: as `opened`; `cut` follows."""
@@ -77,7 +75,7 @@ class Sidecar:
         """The log begins or ends elsewhere from now on."""
 
     def prepare(self) -> None:
-        """Get ready for an append."""
+        pass
 
     def rolled(self, end: int) -> None:
         """A new segment begins at the log's end."""
@@ -93,10 +91,6 @@ class Sidecar:
 
         Args:
             lock: the log's, which is not held.
-            view_of: as for `record`.
-
-        Raises:
-            OSError, StorageError: something is not written.
         """
 
     def record(
@@ -112,9 +106,6 @@ class Sidecar:
             view_of: tells the log's segments, and up to where they are on disk.
             is_synced: put it on disk, before it comes true.
             has_new_end: whether that the log ends elsewhere is reason enough to write it.
-
-        Raises:
-            OSError, StorageError: it is not written, and something else may stand there.
         """
 
     def close(self, end: int) -> None:
@@ -151,10 +142,8 @@ class FormatSidecar(Sidecar):
     """The sidecar of a format; as it is here, that of one which keeps nothing but segments.
 
     Attributes:
-        topic_id: the topic's id; None where topics have none.
         has_provisional_id: whether the id was lost, and it has another one for now.
         producers: what is known of idempotent producers; None where there are none.
-        leader_epoch: in which epoch to append.
         mended: its files which were damaged, and what is true, in words.
         lost: what was there before the log was opened, and isn't any more, in words; else empty.
         known: what the log must have, after `load`.
@@ -199,7 +188,7 @@ class FormatSidecar(Sidecar):
         """Under the log's lock: batches were appended with offsets and epochs of another log."""
 
     def restarted(self, offset: int, view_of: Callable[[], LogView]) -> None:
-        """The log begins and ends at an offset, without messages: as `keep_start`."""
+        pass
 
     def keep_start(self, earliest: int, view_of: Callable[[], LogView]) -> None:
         """Put on disk that the log begins inside of a segment, before anybody is told.

@@ -142,7 +142,7 @@ class SortedFile:
             self._files.close(descriptor)
 
     def sync(self) -> None:
-        """Put on disk what was written, if that can be done; it takes as long as the disk does."""
+        """Put on disk what was written, if that can be done."""
         with suppress(OSError):
             descriptor = self._files.open_append(self.path)
             try:
@@ -151,7 +151,7 @@ class SortedFile:
                 self._files.close(descriptor)
 
     def ensure(self) -> bool:
-        """Create the file when it is missing; returns whether it was."""
+        """Create the file when it is missing; say whether it was."""
         try:
             self._files.lstat(self.path)
         except FileNotFoundError:

@@ -80,7 +80,6 @@ class SourcePositions:
         self._start_over()
 
     def _start_over(self) -> None:
-        """Begin without a file."""
         self.spans = SourceSpans()
         self.takes_ranges = False
         self._file = CachedFile(os.path.join(self._directory, POSITIONS_NAME))
@@ -108,13 +107,7 @@ class SourcePositions:
         """Read a log's file; None when it has none.
 
         Args:
-            directory: the log's directory.
-            files: the file layer.
-            descriptors: opens the file later.
             clean: whether the last stop was: then nothing can be missing at its end.
-
-        Raises:
-            OSError: it can't be read, or not set aside.
         """
         loaded = cls(directory, files, descriptors)
         data = read_positions(directory, files)
@@ -175,7 +168,7 @@ class SourcePositions:
         self.is_set_aside = True
 
     def end_for(self, start: int, end: int, bad_ranges: Sequence[tuple[int, int]]) -> int:
-        """Say where the log must end, as `Sidecar.end_for`; `settle` makes it so.
+        """As `Sidecar.end_for`; `settle` makes it so.
 
         Raises:
             OSError: the file is damaged, and can't be set aside.
@@ -252,7 +245,6 @@ class SourcePositions:
         return self._size, self._named, self._accounted
 
     def prepare(self) -> None:
-        """Get ready to write: open the file."""
         if self._descriptor < 0:
             self._descriptor = self._descriptors.acquire(self._file, writable=True)
 
@@ -326,11 +318,7 @@ class SourcePositions:
             self._since.append(data)
 
     def cancel(self, mark: tuple[int, int, int]) -> None:
-        """Take back what was written since a mark, in one hold of the log's lock.
-
-        Raises:
-            OSError: that can't be done.
-        """
+        """Take back what was written since a mark, in one hold of the log's lock."""
         if self._descriptor < 0:
             return
         if self._since and self._size > mark[0]:
@@ -401,7 +389,6 @@ class SourcePositions:
                 self._since = None
 
     def release(self) -> None:
-        """Let the file be closed."""
         if self._descriptor >= 0:
             self._descriptors.release(self._file)
             self._descriptor = -1
@@ -418,7 +405,6 @@ class SourcePositions:
             self.sync()
 
     def retire(self) -> None:
-        """Close the file for good."""
         self.takes_ranges = False
         self.release()
         self._descriptors.retire(self._file)
@@ -474,11 +460,7 @@ class SourcePositions:
 
 
 def read_positions(directory: str, files: FileLayer) -> bytes | None:
-    """Read the file of a log's directory; None when there is none.
-
-    Raises:
-        OSError: it can't be read.
-    """
+    """None when there is none."""
     path = os.path.join(directory, POSITIONS_NAME)
     if not exists(path, files):
         return None

@@ -90,7 +90,6 @@ Record: TypeAlias = Opened | Named | Copied | Checkpoint | Closed
 
 
 def encode_record(record: Record) -> bytes:
-    """Encode a record."""
     match record:
         case Opened(boot_id, end, flushed):
             boot = boot_id.encode("ascii", "replace")[:_BOOT_BYTES].ljust(_BOOT_BYTES, b"\0")
@@ -112,15 +111,7 @@ def _framed(kind: int, body: bytes) -> bytes:
 
 
 def parse_records(data: bytes, position: int = len(HEADER)) -> Iterator[tuple[Record, int]]:
-    """Read the records of a file.
-
-    Args:
-        data: the file, which begins with `HEADER`.
-        position: where the first of them begins.
-
-    Yields:
-        (a record, the position after it), up to the first that isn't whole and valid.
-    """
+    """Read the records of a file."""
     while True:
         begin = position + _FRAME_BYTES
         kind = data[begin - 1] if begin <= len(data) else 0
@@ -140,7 +131,6 @@ def records_beyond(data: bytes, position: int) -> Iterator[Record]:
     """Find the records after bytes that aren't one: a write that was cut off has none after it.
 
     Args:
-        data: the file.
         position: where the first record begins that isn't whole and valid.
 
     Yields:

@@ -40,9 +40,7 @@ class SourceRange(NamedTuple):
     """What an append stands for.
 
     Attributes:
-        source: the source's name.
         begin, end: the range of its offsets.
-        flags: `SourceFlags`.
     """
 
     source: str
@@ -52,7 +50,7 @@ class SourceRange(NamedTuple):
 
 
 class SourceSpans:
-    """The sources of one log: their positions, and the spans that it has of them.
+    """The sources of one log.
 
     Attributes:
         names: the sources' names, by number.
@@ -87,7 +85,6 @@ class SourceSpans:
         return -1 if number is None else self.positions[number]
 
     def add(self, source: str) -> int:
-        """Give a new source its number."""
         number = self._numbers[source] = len(self.names)
         self.names.append(source)
         self.positions.append(-1)

@@ -130,7 +130,7 @@ class Tail:
 
     @property
     def first_ms(self) -> int | None:
-        """When the oldest append that isn't flushed was made; None when there is none."""
+        """When the oldest append that isn't flushed was made."""
         # Looked up once: a flush exchanges them, and not everybody who asks has the lock.
         flushing, times_ms = self._flushing, self._times_ms
         if flushing:
@@ -139,7 +139,7 @@ class Tail:
 
     @property
     def last_ms(self) -> int | None:
-        """When the last append was made that no flush has taken yet; None when there is none."""
+        """When the last append was made that no flush has taken yet."""
         return self._times_ms[-1] if self._times_ms else None
 
     @property
@@ -149,7 +149,6 @@ class Tail:
 
     @property
     def unflushed_bytes(self) -> int:
-        """How many bytes were appended and not flushed."""
         return self._appended_bytes() - self._flushed_bytes
 
     def _appended_bytes(self) -> int:
@@ -210,11 +209,7 @@ class Tail:
         self._entry_ms = now_ms
 
     def cut(self) -> None:
-        """Take off what an append that failed has written: it may hold whole messages.
-
-        Raises:
-            OSError: that can't be done.
-        """
+        """Take off what an append that failed has written: it may hold whole messages."""
         self._files.ftruncate(self.descriptor, self.size_bytes)
 
     def prepare(self, view: LogView, settings: LogSettings, now_ms: int) -> Segment | None:
@@ -306,11 +301,9 @@ class Tail:
         return stand_in
 
     def stop(self) -> None:
-        """Append no more."""
         self.descriptor = -1
 
     def release(self) -> None:
-        """Append no more, and let go of all segments."""
         self.descriptor = -1
         self.forget([segment for segment, _ in self._dirty])
 

@@ -101,10 +101,6 @@ class TimeIndex:
 
         Walks back from the end of the index, entry by entry. What comes after the trusted one is
         ignored from now on and cut off by the next append. A missing index is an empty one.
-
-        Args:
-            log_descriptor: the segment's file, open for reading.
-            end_offset: where the segment ends.
         """
         with self._lock:
             if self.is_loaded:
@@ -231,8 +227,7 @@ class TimeIndex:
     def at_time(self, time_ms: int) -> IndexEntry | None:
         """Find the last entry that is not later than a time: where the log ended then.
 
-        Returns:
-            None when every entry is later, there is none, or the file can't be read.
+        None when every entry is later, there is none, or the file can't be read.
         """
         return self._last_not_above(0, time_ms)
 
@@ -274,11 +269,7 @@ class TimeIndex:
     # -- growing --------------------------------------------------------------------------------
 
     def ensure_file(self) -> bool:
-        """Create the file when it is missing, so that one sync of the directory covers it too.
-
-        Returns:
-            True when it was created.
-        """
+        """Create the file when it is missing, so that one sync of the directory covers it too."""
         try:
             self._files.lstat(self.path)
         except FileNotFoundError:
@@ -336,10 +327,7 @@ class TimeIndex:
         """Make good after a crash what is kept of a segment besides this index; here nothing is.
 
         Args:
-            log_descriptor: the segment's file, of which nothing is in doubt any more.
             known: up to which offset what is there was written after a flush.
-            end_offset: where the segment ends.
-            complete: as for `append`.
         """
 
     def close(self) -> None:

@@ -32,11 +32,7 @@ _FORMAT: Final = b'{"hermes_topics": 1}\n'
 
 
 def read_entries(directory: str, files: FileLayer) -> TopicEntries:
-    """Read what was set; nothing when there is no file.
-
-    Raises:
-        CorruptEntriesError: the file is damaged; the text says what to do.
-    """
+    """Read what was set; nothing when there is no file. Raises CorruptEntriesError."""
     path = os.path.join(directory, ENTRIES_NAME)
     data = read_whole(path, MAX_ENTRIES_BYTES, files)
     if data is None:

@@ -24,11 +24,7 @@ _MOST_LINE_BYTES: Final = 200
 
 
 def read_whole(path: str, max_bytes: int, files: FileLayer) -> bytes | None:
-    """Read a file; None when there is none.
-
-    Args:
-        max_bytes: the largest size that is believed; of a larger file a byte more is returned.
-    """
+    """Read a file; None without one. Of one larger than `max_bytes`, a byte more than that."""
     try:
         descriptor = files.open_read(path)
     except FileNotFoundError:
@@ -76,11 +72,7 @@ def with_checksum(line: bytes) -> bytes:
 
 
 def without_checksum(data: bytes) -> bytes:
-    """Read what `with_checksum` has written.
-
-    Raises:
-        ValueError: it is damaged.
-    """
+    """Read what `with_checksum` has written; ValueError when it is damaged."""
     line = data.partition(b"\n")[0]
     if with_checksum(line) != data:
         raise ValueError("its CRC-32 is wrong")
@@ -139,11 +131,7 @@ def encode_checked(value: Mapping[str, Any]) -> bytes:
 
 
 def decode_checked(data: bytes) -> dict[str, Any]:
-    """Read what `encode_checked` has written.
-
-    Raises:
-        ValueError: it is damaged.
-    """
+    """Read what `encode_checked` has written; ValueError when it is damaged."""
     value = json.loads(without_checksum(data))
     if not isinstance(value, dict):
         raise ValueError("it holds something else")

@@ -60,7 +60,6 @@ def decode_avro(
         good.groupBy("decoded.page").count().show()
 
     Args:
-        df: of a batch or of a stream.
         schema: the record's schema, with which all values were written: what `json.load` returns,
             or the JSON text.
         reader_schema: the schema to resolve them to, by Avro's rules: fields left out, renamed,

@@ -154,7 +154,6 @@ def split_dead_letters(
         dead.write.mode("append").parquet("clicks-dead")
 
     Args:
-        decoded: a decoder's result.
         into, dead_letter: the decoder's arguments, if they had other values.
 
     Returns:

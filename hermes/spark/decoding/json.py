@@ -80,7 +80,6 @@ def decode_json(
         good.select("topic", "offset", "decoded.*").show()
 
     Args:
-        df: a DataFrame, of a batch or of a stream.
         schema: of the object: a `StructType`, or DDL as in the example.
         column: the binary or string column that holds the JSON.
         into: the name of the column with the decoded struct.
@@ -188,7 +187,6 @@ class _Envelope:
         return sf.get(parsed.getField(self._values), 0)
 
     def value(self, parsed: Column) -> Column:
-        """The struct with the wanted fields."""
         return self.element(parsed).dropFields(self._end)
 
     def faults(self, parsed: Column, text: Column) -> Iterator[Fault]:

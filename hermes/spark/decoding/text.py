@@ -66,7 +66,6 @@ def decode_text(
         words = good.select(sf.explode(sf.split("decoded", " ")).alias("word"))
 
     Args:
-        df: of a batch or of a stream.
         encoding: any that Python knows. UTF-8, ASCII and ISO 8859-1 stay inside the JVM; others go
             through Python workers.
         column: the binary or string column (a string's bytes are those of its UTF-8).

@@ -39,7 +39,6 @@ def read_delta(
         read_delta(spark, "/data/clicks").where("day = DATE'2026-11-24'").count()
 
     Args:
-        spark: the session to read with.
         path: the table, on a file system that the workers have too; or an address of S3 or HDFS.
         storage: settings of S3A for an address of S3, by Hadoop's names.
 

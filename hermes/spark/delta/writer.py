@@ -77,7 +77,6 @@ def write_stream_to_delta(
         partition_by: columns that become folders: strings, dates or whole numbers. As everywhere
             in Spark, an empty string becomes null.
         trigger: as for `DataStreamWriter.trigger`, such as `{"availableNow": True}`.
-        name: the query's name.
         merge_schema: whether the table may get columns that it lacks, which are null in its other
             rows, and may have columns that `df` lacks, if these can be null. As for Delta's
             `mergeSchema`; without it, all columns must be the same.

@@ -102,8 +102,6 @@ def run_load(
 
 
 class _Attempt:
-    """One attempt at a load, with a directory of its own."""
-
     def __init__(self, target: LoadTarget, commits: Commits, plan: Plan, repeated: bool) -> None:
         self._target = target
         self._commits = commits

@@ -33,7 +33,6 @@ def read_loaded(
         clicks = read_loaded(spark, "/data/clicks").where("day = '2026-11-24'")
 
     Args:
-        spark: the session to read with.
         target, storage: as for `load`.
 
     Returns:
