@@ -4,8 +4,8 @@
     acks=1     answered when it is appended
     acks=all   answered when it is flushed
 
-Batches are checked (`hermes.protocol.batch_check`), and appended as they are but for their headers.
-Nothing here runs once per message.
+Batches are checked (`hermes.protocol.record_batches`), and appended as they are but for their
+headers. Nothing here runs once per message.
 
 What was appended and could not be flushed may be stored or not: that is for the log's re-opening to
 find out. It is answered with the error that says so, and is to be sent again. A log that knows it
@@ -35,9 +35,14 @@ from hermes.kafka.produce_messages import (
 )
 from hermes.partition.acknowledgements import Safety
 from hermes.partition.partition import AppendedBatches, batch_rules
-from hermes.protocol.batch_check import BatchRules, check_batches, expands
 from hermes.protocol.kafka_errors import MAY_BE_STORED, Code, KafkaError, code_of
-from hermes.protocol.record_batches import BatchHeader, decode_header
+from hermes.protocol.record_batches import (
+    BatchHeader,
+    BatchRules,
+    check_batches,
+    decode_header,
+    expands,
+)
 from hermes.protocol.record_compression import RecordCodec
 from hermes.quoting import quoted
 from hermes.security import Operation

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 from hermes.config import BrokerConfig
 from hermes.errors import InvalidTransactionStateError
 from hermes.partition.flushing import FlushScheduler
-from hermes.protocol.batch_check import BatchRules
-from hermes.protocol.record_batches import BatchHeader, placed
+from hermes.protocol.record_batches import BatchHeader, BatchRules, placed
 from hermes.protocol.wire import Buffer
 from hermes.server.metrics import Metrics
 from hermes.storage import DataDirectory, Log, SourceRange

@@ -2,7 +2,7 @@
 
     messages, message_set   a message, a set of them; compression, expansion: compressed sets
     core, loops             what runs once per message: compiled (_core.c), or in Python
-    set_check, batch_check  what a broker checks before it appends
+    set_check               what a broker checks of a set before it appends it
     damage, search          where the next valid message starts after a bad one
     requests, own_requests, admin_requests, mirror_requests, record_requests,
     authentication, cluster_brokers
@@ -12,7 +12,8 @@
     framing, receiver       a stream of bytes to requests or responses
     protocol_detection      who has the wrong port, by the bytes with which they begin
     record_batches, records, record_compression, record_set
-                            Kafka's format of today: headers of batches, and what is inside
+                            Kafka's format of today: batches, which a broker checks
+                            and places, and what is inside
     kio_messages            the messages of Kafka's requests, from the package kio
     wire, topic_names       integers and strings; which names are allowed
     stamps                  what audited producers put before their payloads

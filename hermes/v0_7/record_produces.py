@@ -13,8 +13,7 @@ from hermes.cluster.shared import Shared
 from hermes.errors import HermesError, InvalidBatchError, InvalidRecordError
 from hermes.partition.partition import batch_rules
 from hermes.protocol import ProduceRequest, core
-from hermes.protocol.batch_check import BatchRules, check_batches, expands
-from hermes.protocol.record_batches import BatchHeader
+from hermes.protocol.record_batches import BatchHeader, BatchRules, check_batches, expands
 from hermes.server.clients import Client
 from hermes.storage import Log
 from hermes.v0_7.producing import Produces

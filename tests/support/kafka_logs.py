@@ -8,10 +8,11 @@ from uuid import UUID
 from storage_fakes import UnsyncedFiles
 from storage_logs import NOW_MS, bytes_of, settings
 
-from hermes.protocol.batch_check import BatchRules, check_batches
 from hermes.protocol.record_batches import (
     HEADER_BYTES,
     BatchHeader,
+    BatchRules,
+    check_batches,
     decode_header,
     is_intact,
     next_in,

@@ -50,8 +50,7 @@ from hermes.protocol import (
     waiting_fetch_entry_header,
     waiting_fetch_response_header,
 )
-from hermes.protocol.batch_check import BatchRules, check_batches
-from hermes.protocol.record_batches import placed
+from hermes.protocol.record_batches import BatchRules, check_batches, placed
 from hermes.security import PLAIN, ClientSecurity
 
 READ = "read one request"

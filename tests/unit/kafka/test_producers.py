@@ -17,8 +17,13 @@ from hermes.errors import (
 )
 from hermes.partition.awaited_batches import AWAITED_SECONDS, MOST_AWAITED, AwaitedBatches
 from hermes.partition.partition import check_and_append
-from hermes.protocol.batch_check import BatchRules, check_batches
-from hermes.protocol.record_batches import TRANSACTIONAL_BIT, decode_header, with_crc
+from hermes.protocol.record_batches import (
+    TRANSACTIONAL_BIT,
+    BatchRules,
+    check_batches,
+    decode_header,
+    with_crc,
+)
 from hermes.protocol.records import Record, encode_batch
 from hermes.storage import FileLayer
 
