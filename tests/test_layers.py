@@ -60,7 +60,7 @@ ROOMS = {
     "protocol quoting rate_limit security",
     "audit": "client coordination errors interfaces keywords metrics plugins protocol quoting "
     "security web",
-    "aio": "client coordination errors forks keywords protocol security",
+    "aio": "client coordination errors forks keywords listening protocol security",
     "spark": "audit avro client config coordination errors extras interfaces metrics plugins "
     "protocol quoting regex schemas security",
     "console": "__init__ audit avro client config coordination errors interfaces plugins protocol "

@@ -8,7 +8,6 @@ Modules in reading order:
     simple_consumer, producer, groups, retrying
                          the twins
     twisted              the same for Twisted's reactor; imported by itself only
-    twisted_tls          its TLS
 
 What is shared is in `hermes.client`.
 """

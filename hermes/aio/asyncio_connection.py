@@ -7,7 +7,6 @@ from typing import Any, Final
 
 from hermes.aio.channel import prove_identity
 from hermes.client.arguments import broker_address
-from hermes.client.tls_failures import tls_failure, tls_refusal
 from hermes.errors import (
     BrokerNotReachedError,
     BrokerTimeoutError,
@@ -18,6 +17,7 @@ from hermes.errors import (
 from hermes.forks import FORKED, watch_forks
 from hermes.protocol.framing import refused_size
 from hermes.security import PLAIN, ClientSecurity
+from hermes.security.tls_failures import tls_failure, tls_refusal
 
 _SIZE: Final = struct.Struct(">i")
 # An answer's size prefix is only a claim: memory is taken as its bytes arrive, from this size on.

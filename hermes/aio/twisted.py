@@ -36,7 +36,6 @@ from hermes.client.batching import Outcome
 from hermes.client.groups.config import ConsumerConfig
 from hermes.client.producer_config import ProducerConfig
 from hermes.client.sync_producer import SendResult
-from hermes.client.tls_failures import tls_failure, tls_refusal
 from hermes.errors import (
     BrokerNotReachedError,
     BrokerTimeoutError,
@@ -48,6 +47,7 @@ from hermes.forks import FORKED, watch_forks
 from hermes.keywords import explains_keywords
 from hermes.protocol import Buffer, ResponseReceiver
 from hermes.security import ClientSecurity
+from hermes.security.tls_failures import tls_failure, tls_refusal
 
 __all__ = ["Connector", "Consumer", "Producer", "SimpleConsumer"]
 
@@ -152,7 +152,7 @@ class _TwistedConnection:
         self.security = options.security
         self._tls: Any = None
         if options.uses_tls:
-            from hermes.aio.twisted_tls import ClientTls  # and pyOpenSSL, for those who need it
+            from hermes.listening.client_tls import ClientTls  # pyOpenSSL, for those who need it
 
             self._tls = ClientTls(host, self.security)
         self._connect_timeout_seconds = options.connect_timeout_seconds

@@ -7,8 +7,7 @@ order:
     conversations, fetching, append_times, authenticating
                     exchanges with a broker, without I/O: shared with the asynchronous twins
     connection      one socket: deadlines, failures, reconnecting; and conversations over it
-    endings, tls, tls_failures
-                    how connections end; the same socket over TLS, and what its failures mean
+    endings, tls    how connections end; the same socket over TLS
     admin           operators' requests to a broker
     simple_consumer, sync_producer
                     one broker, no state

@@ -28,7 +28,6 @@ from hermes.client.conversations import (
     Step,
 )
 from hermes.client.endings import RetiredConnection, closed_when_idle
-from hermes.client.tls_failures import tls_failure, tls_refusal
 from hermes.errors import (
     BrokerNotReachedError,
     BrokerNotTrustedError,
@@ -43,6 +42,7 @@ from hermes.forks import FORKED, watch_forks
 from hermes.keywords import explains_keywords
 from hermes.protocol.framing import refused_size
 from hermes.security import PLAIN, ClientSecurity
+from hermes.security.tls_failures import tls_failure, tls_refusal
 
 DEFAULT_MAX_RESPONSE_BYTES: Final = 128 * 1024 * 1024
 

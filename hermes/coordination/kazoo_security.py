@@ -18,15 +18,23 @@ from kazoo.protocol.serialization import Auth, Connect
 from hermes.errors import ConfigError
 from hermes.quoting import quoted
 from hermes.security import ClientSecurity
+from hermes.security.openssl_reasons import (
+    EXPIRED,
+    NOT_YET_VALID,
+    UNKNOWN_AUTHORITY,
+    WRONG_ADDRESS,
+    WRONG_HOST,
+    is_not_tls,
+    reasons,
+)
 
-# OpenSSL's X509_V_ERR_..., as `SSLCertVerificationError.verify_code` has them.
-_REASONS: Final = {
-    9: "is not valid yet: compare the clocks of both machines",
-    10: "has expired: it needs to be renewed",
-    62: "is for another host name",
-    64: "is for another address: connect by a name that it has",
+_CERTIFICATE: Final = {
+    NOT_YET_VALID: "is not valid yet: compare the clocks of both machines",
+    EXPIRED: "has expired: it needs to be renewed",
+    WRONG_HOST: "is for another host name",
+    WRONG_ADDRESS: "is for another address: connect by a name that it has",
     **dict.fromkeys(
-        (18, 19, 20, 21),
+        UNKNOWN_AUTHORITY,
         "is not of an authority that is trusted: let tls_ca be the certificate of its authority",
     ),
 }
@@ -108,10 +116,10 @@ def _shake_hands(made: ssl.SSLSocket, end: float) -> None:
 def _explained(error: OSError, host: str, security: ClientSecurity) -> OSError:
     """Say what the two don't agree about."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        why = _REASONS.get(error.verify_code, f"is refused: {error.verify_message}")
+        why = _CERTIFICATE.get(error.verify_code, f"is refused: {error.verify_message}")
         return TlsRefusedError(f"the certificate of {quoted(host)} {why}")
     reason = getattr(error, "reason", None) or ""
-    if reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE"):
+    if any(map(is_not_tls, reasons(error))):
         return TlsRefusedError(f"{quoted(host)} doesn't speak TLS at this port")
     if "ALERT" in reason:
         return TlsRefusedError(f"{quoted(host)} {_alerted(reason, security)}")

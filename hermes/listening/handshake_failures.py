@@ -1,35 +1,28 @@
-"""Explains failed TLS handshakes, so that an operator knows what to do.
-
-OpenSSL's texts say what it saw. Source of the numbers: `X509_V_ERR_...` of OpenSSL's `x509_vfy.h`.
-"""
+"""Explains failed TLS handshakes, so that an operator knows what to do."""
 
 from typing import Final
 
 from OpenSSL import SSL
 
 from hermes.config.listeners import TlsConfig
+from hermes.security.openssl_reasons import (
+    EXPIRED,
+    ISSUER_IS_NO_AUTHORITY,
+    NOT_YET_VALID,
+    SELF_SIGNED,
+    UNKNOWN_AUTHORITY,
+    is_not_tls,
+    reasons,
+)
 
 __all__ = ["failure_text"]
 
-#: What OpenSSL says of bytes that are no TLS at all.
-_NOT_TLS: Final = {
-    "wrong version number",
-    "http request",
-    "https proxy request",
-    "packet length too long",
-    "bad record type",
-    "unknown protocol",
-    "record layer failure",
-}
-
 _CERTIFICATE: Final = {
-    9: "is not valid yet",
-    10: "has expired",
-    18: "is signed by itself, and not in client_ca",
-    19: "is signed by an authority that is not in client_ca",
-    20: "is signed by an authority that is not in client_ca",
-    21: "is signed by an authority that is not in client_ca",
-    24: "is signed by one that is no authority",
+    NOT_YET_VALID: "is not valid yet",
+    EXPIRED: "has expired",
+    **dict.fromkeys(UNKNOWN_AUTHORITY, "is signed by an authority that is not in client_ca"),
+    SELF_SIGNED: "is signed by itself, and not in client_ca",
+    ISSUER_IS_NO_AUTHORITY: "is signed by one that is no authority",
     26: "is not meant for clients (its extended key usage)",
     66: "has too weak a key",
     67: "is signed by an authority with too weak a key",
@@ -51,11 +44,11 @@ def failure_text(
         return f"its certificate {what}"
     if not isinstance(error, SSL.Error):
         return ""
-    errors = error.args[0] if error.args else None
-    if not isinstance(errors, list) or not errors:
+    said = reasons(error)
+    if not said:
         return ""
-    reason = str(errors[-1][-1])
-    if reason in _NOT_TLS:
+    reason = said[-1]
+    if is_not_tls(reason):
         return "what it sends is not TLS, which this listener speaks"
     if reason in ("unsupported protocol", "version too low"):
         lowest = "1.3" if tls.ciphers == "modern" else tls.versions

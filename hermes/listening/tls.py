@@ -23,6 +23,8 @@ from hermes.errors import ConfigError
 from hermes.listening.contexts import make_context
 from hermes.logs import ModuleLogger
 from hermes.security.certificates import KeyPair, read_authorities, read_pair
+from hermes.security.openssl_reasons import reasons
+from hermes.security.pem_files import Stamp, file_name, read_pem, stamp
 
 __all__ = ["WARNING_DAYS", "ServerTls"]
 
@@ -31,11 +33,6 @@ WARNING_DAYS: Final = 14
 
 #: How often files are looked at, at the most.
 _LOOK_SECONDS: Final = 1.0
-
-#: Larger files are no certificates.
-_MAX_FILE_BYTES: Final = 1024 * 1024
-
-_Stamp = tuple[tuple[int, ...] | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +96,10 @@ class ServerTls:
     def refresh(self) -> None:
         """Use the files as they are now, if they have changed and are good."""
         self._looked = self._seconds()
-        stamp = self._look_at_files()
-        if stamp == self._stamp:
+        found = self._look_at_files()
+        if found == self._stamp:
             return
-        self._stamp = stamp
+        self._stamp = found
         try:
             loaded = self._load()
             self._check_validity(loaded.pair)
@@ -160,9 +157,9 @@ class ServerTls:
         paths = (config.certificate, config.key, config.client_ca)
         return [Path(path) for path in paths if path is not None]
 
-    def _look_at_files(self) -> _Stamp:
+    def _look_at_files(self) -> tuple[Stamp, ...]:
         """What changes with a file: nothing is read."""
-        return tuple(map(_stamp, self._paths))
+        return tuple(map(stamp, self._paths))
 
     def _load(self) -> _Loaded:
         config = self.config
@@ -176,9 +173,8 @@ class ServerTls:
         try:
             context = make_context(config, pair, authorities, self._verify_mode)
         except (SSL.Error, ValueError) as error:
-            raise ConfigError(
-                self._key("certificate"), f"OpenSSL refuses it: {_openssl_reason(error)}"
-            ) from None
+            why = [str(error), *reasons(error)][-1]
+            raise ConfigError(self._key("certificate"), f"OpenSSL refuses it: {why}") from None
         return _Loaded(context, pair)
 
     def _check_validity(self, pair: KeyPair) -> None:
@@ -190,19 +186,15 @@ class ServerTls:
             )
 
     def _read(self, name: str, path: Path) -> bytes:
-        try:
-            with open(path, "rb", opener=_open_at_once) as file:
-                return file.read(_MAX_FILE_BYTES)
-        except OSError as error:
-            text = f"can't read {str(path)!r}: {error.strerror}"
-            raise ConfigError(self._key(name), text) from None
+        return read_pem(path, self._key(name))
 
     def _parsed(self, read: Callable[..., Any], *content: bytes) -> Any:
         try:
             return read(*content)
         except ConfigError as error:
             path = getattr(self.config, error.key)
-            raise ConfigError(self._key(error.key), f"{str(path)!r}: {error.message}") from None
+            text = f"{file_name(path)}: {error.message}"
+            raise ConfigError(self._key(error.key), text) from None
 
     def _key(self, name: str) -> str:
         return f"{self._setting}: tls.{name}"
@@ -212,24 +204,6 @@ class ServerTls:
         if self._demands_certificate or self.config.client_certificate == "required":
             return SSL.VERIFY_PEER | SSL.VERIFY_FAIL_IF_NO_PEER_CERT
         return SSL.VERIFY_PEER if self.config.client_certificate == "optional" else SSL.VERIFY_NONE
-
-
-def _stamp(path: Path) -> tuple[int, ...] | None:
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_ino, found.st_dev, found.st_size, found.st_mtime_ns, found.st_ctime_ns
-
-
-def _open_at_once(path: str, flags: int) -> int:
-    """Open without waiting for a pipe's writer."""
-    return os.open(path, flags | os.O_NONBLOCK)
-
-
-def _openssl_reason(error: Exception) -> str:
-    errors = error.args[0] if error.args else ""
-    return str(errors[-1][-1]) if isinstance(errors, list) and errors else str(errors)
 
 
 def _date(when: datetime) -> str:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeAlias
 from hermes.errors import ConfigError
 from hermes.keywords import explains_keywords
 from hermes.quoting import quoted
+from hermes.security.pem_files import Stamp, file_name, open_pem, stamp
 
 if TYPE_CHECKING:
     import ssl
@@ -24,8 +25,8 @@ _log = logging.getLogger(__name__)
 
 _FILES: Final = ("tls_ca", "tls_certificate", "tls_key")
 _Paths: TypeAlias = tuple[str | None, str | None, str | None]
-# When a file was changed, its size and its inode: of each of the three.
-_Stamps: TypeAlias = tuple[tuple[int, int, int] | None, ...]
+# Of each of the three.
+_Stamps: TypeAlias = tuple[Stamp, ...]
 # More sets of files than any program uses; beyond that, contexts are made anew.
 _MOST_CONTEXTS: Final = 64
 
@@ -108,7 +109,7 @@ class ClientSecurity:
         if self.user is not None:
             return f"user {quoted(self.user)}"
         if self.tls_certificate is not None:
-            return f"the holder of {_file(self.tls_certificate)}"
+            return f"the holder of {file_name(self.tls_certificate)}"
         return "anonymous"
 
     def fits(self, tls: bool, authentication: str) -> bool:
@@ -182,7 +183,7 @@ class _Contexts:
     def get(self, paths: _Paths) -> "ssl.SSLContext":
         with self._lock:
             kept = self._kept.get(paths)
-            stamps = tuple(map(_stamp, paths))
+            stamps = tuple(None if path is None else stamp(path) for path in paths)
             if kept is not None and kept.stamps == stamps:
                 return kept.context
             try:
@@ -206,25 +207,12 @@ _contexts = _Contexts()
 os.register_at_fork(after_in_child=_contexts.forked)
 
 
-def _file(path: str) -> str:
-    """A file's name, shortened if it is absurdly long."""
-    return quoted(path, 1000)
-
-
-def _stamp(path: str | None) -> tuple[int, int, int] | None:
-    try:
-        found = os.stat(path) if path is not None else None
-    except (OSError, ValueError):  # ValueError: a NUL in the name
-        found = None
-    return found and (found.st_mtime_ns, found.st_size, found.st_ino)
-
-
 def _make_context(ca: str | None, certificate: str | None, key: str | None) -> "ssl.SSLContext":
     import ssl  # here, so that it costs those nothing who connect without TLS
 
     for setting, path in zip(_FILES, (ca, certificate, key), strict=True):
         if path is not None:
-            _check_readable(setting, path)
+            open_pem(path, setting).close()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # verifies certificates and names
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION
@@ -234,7 +222,7 @@ def _make_context(ca: str | None, certificate: str | None, key: str | None) -> "
         try:
             context.load_verify_locations(ca)
         except OSError as error:
-            what = f"{_file(ca)} holds no certificate in PEM that can be read: {error}"
+            what = f"{file_name(ca)} holds no certificate in PEM that can be read: {error}"
             raise ConfigError("tls_ca", what) from None
     if certificate is not None:
         _load_own(context, certificate, key)
@@ -245,28 +233,19 @@ def _load_own(context: "ssl.SSLContext", certificate: str, key: str | None) -> N
     setting, path = ("tls_key", key) if key else ("tls_certificate", certificate)
 
     def refuse_prompt() -> str:  # else OpenSSL would ask on the terminal
-        what = f"{_file(path)} is encrypted: give a key without a pass phrase, readable to you only"
-        raise ConfigError(setting, what)
+        advice = "give a key without a pass phrase, readable to you only"
+        raise ConfigError(setting, f"{file_name(path)} is encrypted: {advice}")
 
     try:
         context.load_cert_chain(certificate, key, refuse_prompt)
     except OSError as error:
         if getattr(error, "reason", None) == "KEY_VALUES_MISMATCH":
-            what = f"{_file(path)} is not the key of {_file(certificate)}"
+            what = f"{file_name(path)} is not the key of {file_name(certificate)}"
         elif key:
-            what = f"{_file(certificate)} and {_file(key)} can't be read as PEM: {error}"
+            what = f"{file_name(certificate)} and {file_name(key)} can't be read as PEM: {error}"
         else:
-            what = f"{_file(certificate)} can't be read as PEM with both, or tls_key: {error}"
+            what = f"{file_name(certificate)} can't be read as PEM with both, or tls_key: {error}"
         raise ConfigError(setting, what) from None
-
-
-def _check_readable(setting: str, path: str) -> None:
-    try:
-        with open(path, "rb"):
-            pass
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise ConfigError(setting, f"{_file(path)} can't be read: {reason}") from None
 
 
 #: As Kafka 0.7's clients connect: without TLS, as nobody.
