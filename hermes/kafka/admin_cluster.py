@@ -4,7 +4,7 @@ import os
 from typing import Any, Final
 
 from hermes.errors import HermesError
-from hermes.kafka.calls import LARGE_ENTRIES, NOT_ASKED, Call, operation_bits
+from hermes.kafka.dispatching import LARGE_ENTRIES, NOT_ASKED, Call, operation_bits
 from hermes.protocol.kafka_errors import Code
 from hermes.security import CLUSTER, Operation
 

@@ -12,7 +12,7 @@ from hermes.cluster.cluster_topics import ClusterTopic
 from hermes.config import BrokerConfig
 from hermes.errors import ConfigError, HermesError
 from hermes.kafka.broker_configs import broker_configs
-from hermes.kafka.calls import LARGE_ENTRIES, Call
+from hermes.kafka.dispatching import LARGE_ENTRIES, Call
 from hermes.kafka.topic_configs import (
     TOPIC_CONFIGS,
     ConfigSource,

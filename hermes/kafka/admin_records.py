@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from hermes.errors import HermesError
-from hermes.kafka.calls import LARGE_ENTRIES, Call
+from hermes.kafka.dispatching import LARGE_ENTRIES, Call
 from hermes.protocol.kafka_errors import Code, KafkaError, code_of
 from hermes.security import Operation
 from hermes.storage import Log

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from hermes.cluster.cluster_topics import ClusterTopic
 from hermes.errors import HermesError
-from hermes.kafka.calls import LARGE_ENTRIES, Call
+from hermes.kafka.dispatching import LARGE_ENTRIES, Call
 from hermes.kafka.topic_configs import topic_configs, topic_setting
 from hermes.protocol import check_kafka_topic_name
 from hermes.protocol.kafka_errors import Code, KafkaError, code_of

@@ -18,7 +18,7 @@ class Api(NamedTuple):
         name: as Kafka's schemas have it, for instance `ListOffsets`.
         lowest, highest: its first and last version.
         handler: what carries it out, as `module:function`; loaded when it is first needed. Called
-            with the decoded request and a `Call`, it returns the response's entity, a `KafkaSend`,
+            with the decoded request and a `Call`, it returns the response's entity, a `FileSend`,
             or None where nothing is answered; or it is a coroutine function that does.
         is_raw: whether the handler decodes the request itself, out of the call's frame; it is then
             called with None.

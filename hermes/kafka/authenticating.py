@@ -16,10 +16,8 @@ from struct import Struct
 from typing import Any, Final
 
 from hermes.kafka.apis import API_VERSIONS, APIS
-from hermes.kafka.calls import Call
-from hermes.kafka.dispatching import api_versions
-from hermes.kafka.frames import Frame, varint
-from hermes.kafka.primitives import KafkaReader
+from hermes.kafka.dispatching import Call, Frame, api_versions
+from hermes.kafka.primitives import KafkaReader, encode_length, encode_text
 from hermes.protocol import ErrorCode
 from hermes.protocol.kafka_errors import Code
 from hermes.protocol.wire import Buffer, encode_string
@@ -98,13 +96,10 @@ class KafkaGate(Gate):
 def authenticated(frame: Frame, code: Code, reason: str | None, message: bytes) -> bytes:
     """Encode the response to a SaslAuthenticate: the next message of the proof, or why not."""
     life = _FOR_EVER if frame.version else b""
-    if frame.version < _FLEXIBLE:
-        text = b"\xff\xff" if reason is None else encode_string(reason)
-        return _framed(frame, _ERROR.pack(code), text, _LENGTH.pack(len(message)), message, life)
-    encoded = None if reason is None else reason.encode()
-    text = b"\0" if encoded is None else varint(len(encoded) + 1) + encoded
-    sized = varint(len(message) + 1) + message
-    return _framed(frame, b"\0", _ERROR.pack(code), text, sized, life, b"\0")
+    is_flexible = frame.version >= _FLEXIBLE
+    tags = b"\0" if is_flexible else b""
+    text, length = encode_text(reason, is_flexible), encode_length(len(message), is_flexible)
+    return _framed(frame, tags, _ERROR.pack(code), text, length, message, life, tags)
 
 
 def _framed(frame: Frame, *parts: Buffer) -> bytes:

@@ -4,7 +4,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from hermes.groups.values import Join, JoinResponse, Leaving, Protocol, Sync, SyncResponse
-from hermes.kafka.calls import Call
+from hermes.kafka.dispatching import Call
 from hermes.protocol.kafka_errors import Code
 from hermes.security import LONGEST_NAME, Operation, Resource
 

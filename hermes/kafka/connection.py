@@ -4,15 +4,87 @@ Order and bounds are the same: see there. Kafka's own broker takes one request o
 time; here Produce requests don't wait for the flush of those before them.
 """
 
+from typing import Final
+
 from twisted.internet.interfaces import IAddress
 from twisted.internet.protocol import ServerFactory
 
 from hermes.broker.connection import BrokerConnection
 from hermes.broker.connections import Connections
+from hermes.errors import RemoteProtocolError
+from hermes.kafka.apis import PRODUCE
 from hermes.kafka.authenticating import KafkaGate
-from hermes.kafka.dispatching import Dispatcher
-from hermes.kafka.frames import FrameReceiver, ProduceFrame
+from hermes.kafka.dispatching import Dispatcher, Frame
+from hermes.protocol.framing import Frames
+from hermes.protocol.messages import SIZE
+from hermes.protocol.wire import Buffer
 from hermes.server.policies import ListenerPolicy
+
+#: The largest request other than Produce. Decoded it takes up to thirty times that.
+LARGEST_OTHER_BYTES: Final = 2 << 20
+
+#: Smaller frames are copied, so that they don't keep what they were received with.
+_COPY_BYTES: Final = 64 * 1024
+
+_PRODUCE_KEY: Final = PRODUCE.to_bytes(2)
+_KEY_END: Final = SIZE.size + len(_PRODUCE_KEY)
+
+
+class ProduceFrame(Frame):
+    """A Produce request: taken while those before it wait for their flush."""
+
+    __slots__ = ()
+
+
+class FrameReceiver(Frames):
+    """The receiving half of a connection, as `RequestReceiver` is for 0.7's.
+
+    Only requests of Produce may be large.
+    """
+
+    __slots__ = ("_error",)
+
+    receive_data = Frames.feed
+
+    def __init__(self, max_request_bytes: int) -> None:
+        super().__init__(max_request_bytes, "a request")
+        self._error: str | None = None
+
+    def limit(self, max_request_bytes: int, max_message_bytes: int) -> None:
+        """Change the limit of requests; that of messages is checked where they are appended."""
+        self.max_bytes = max_request_bytes
+
+    def next_request(self) -> Frame | None:
+        """Take the next request; None when more bytes must arrive first.
+
+        Raises:
+            RemoteProtocolError: it is no request; close the connection. Further calls raise it
+                again.
+        """
+        if self._error is not None:
+            raise RemoteProtocolError(self._error)
+        try:
+            end = self.frame_end()
+        except RemoteProtocolError as refusal:
+            self._error = str(refusal)
+            raise
+        if end is None:
+            return None
+        data: Buffer = self.take(end)
+        if len(data) <= _COPY_BYTES:
+            data = bytes(data)
+        return ProduceFrame(data) if data[:2] == _PRODUCE_KEY else Frame(data)
+
+    def _frame_bytes(self, data: Buffer, position: int) -> int:
+        needed = super()._frame_bytes(data, position)
+        if needed > LARGEST_OTHER_BYTES and len(data) - position >= _KEY_END:
+            key = data[position + SIZE.size : position + _KEY_END]
+            if key != _PRODUCE_KEY:
+                raise RemoteProtocolError(
+                    f"a request of type {int.from_bytes(key, signed=True)} declares "
+                    f"{needed - SIZE.size} bytes; up to {LARGEST_OTHER_BYTES} are allowed"
+                )
+        return needed
 
 
 class KafkaConnection(BrokerConnection):

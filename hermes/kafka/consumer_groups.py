@@ -14,8 +14,8 @@ from hermes.groups.consumer_values import (
     DescribedConsumers,
     TopicIdPartition,
 )
-from hermes.kafka.calls import LARGE_ENTRIES, NOT_ASKED, Call
 from hermes.kafka.classic_groups import LONGEST_ID, may_use, milliseconds
+from hermes.kafka.dispatching import LARGE_ENTRIES, NOT_ASKED, Call
 from hermes.kafka.group_admin import group_operations
 from hermes.protocol.kafka_errors import Code, KafkaError
 from hermes.security import Operation, Resource

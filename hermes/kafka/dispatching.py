@@ -1,4 +1,7 @@
-"""From a frame to its response: header, schema, handler, and back.
+"""One request of a Kafka client, from its frame to its response.
+
+    v1   int16 key | int16 version | int32 correlation id | nullable string client id | body
+    v2   ... | tags | body
 
     serve       the header names an `Api`; ApiVersions is a constant, and done
     _carry_out  the schema and the handler are there, or a thread loads them
@@ -7,25 +10,35 @@
                 the handler makes the response
                 a small one is encoded here, a large one in a thread
 
-What can't be read, and what isn't in the table, closes the connection, as Kafka does.
+What can't be read, and what isn't in the table, closes the connection, as Kafka does. A handler
+works with a `Call`, and through it with the broker as Kafka's requests see it: `KafkaServer`.
 """
 
-from collections.abc import Awaitable, Callable
+import struct
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from importlib import import_module
 from typing import Any, Final
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, DeferredSemaphore
 from twisted.python.failure import Failure
 
+from hermes.cluster.cluster import Cluster
+from hermes.cluster.shared import Shared
 from hermes.errors import CoordinationError, RemoteProtocolError
+from hermes.groups.coordinator import GroupCoordinator
 from hermes.kafka import versions
+from hermes.kafka.admission import Admission
 from hermes.kafka.apis import API_VERSIONS, APIS, Api
-from hermes.kafka.calls import Call, KafkaServer
-from hermes.kafka.frames import Frame, after_tags
+from hermes.kafka.matched_topics import MatchedTopics
+from hermes.kafka.primitives import after_tags
 from hermes.kafka.schemas import Schema, load_schema
+from hermes.partition.awaited_batches import AwaitedBatches
+from hermes.partition.log_reader import CONCURRENT_LOOKUPS
 from hermes.protocol.decoding import other_protocol_hint
 from hermes.protocol.kafka_errors import KafkaError
+from hermes.protocol.wire import Buffer
+from hermes.security import Operation, Resource
 from hermes.server.clients import Client
 from hermes.server.metrics import RequestKind
 from hermes.server.outcomes import CloseConnection, DeferredResponse, Outcome, Response
@@ -34,12 +47,190 @@ from hermes.server.sends import FileSend
 #: A larger body is decoded in a thread: some ms of work.
 LARGE_BYTES: Final = 16 * 1024
 
-Handler = Callable[[Any, Call], Any]
-Around = Callable[[Callable[[], Any], Callable[[], Any], Call], Any]
+#: A response with more entries than this is encoded in a thread: see `Call.is_large`.
+LARGE_ENTRIES: Final = 256
+
+#: How Kafka writes that it was not asked what a client may do.
+NOT_ASKED: Final = -(2**31)
+
+#: So many entries of a request are carried out before others have a turn.
+_ENTRIES_AT_A_TIME: Final = 16
+
+_HEAD: Final = struct.Struct(">hhih")
 
 
 class _UnreadableError(Exception):
     """A body isn't what its schema says."""
+
+
+class Frame:
+    """One request, not decoded. Its header isn't, either, before `read_header`.
+
+    Attributes:
+        data: all of it; a view of what was received if it is large.
+        client_id: empty where the client gives none.
+        body: where the body begins; or the header's tags, in flexible versions.
+    """
+
+    __slots__ = ("body", "client_id", "correlation_id", "data", "key", "version")
+
+    version: int
+    correlation_id: int
+    client_id: str
+    body: int
+
+    def __init__(self, data: Buffer) -> None:
+        self.data = data
+        self.key = int.from_bytes(data[:2], signed=True)
+
+    def read_header(self) -> None:
+        """Raises RemoteProtocolError where there is no valid header."""
+        data = self.data
+        try:
+            _, self.version, self.correlation_id, length = _HEAD.unpack_from(data)
+        except struct.error:
+            raise RemoteProtocolError(
+                f"a request of {len(data)} bytes is too short for a header"
+            ) from None
+        self.body = _HEAD.size + max(length, 0)
+        if length < -1 or self.body > len(data):
+            raise RemoteProtocolError(f"a request of {len(data)} bytes has no client id to its end")
+        self.client_id = bytes(data[_HEAD.size : self.body]).decode(errors="replace")
+
+
+class KafkaServer:
+    """What handlers of requests work with. Lives in the reactor's thread.
+
+    Attributes:
+        matched_topics: finds topics by regular expressions.
+        awaited: the batches that producers were told to send again.
+        admission: the large requests that are carried out.
+        large_produces: those of Produce, until they are answered.
+        in_thread: calls a function in a worker thread and returns its Deferred.
+    """
+
+    def __init__(
+        self,
+        shared: Shared,
+        cluster: Cluster,
+        groups: GroupCoordinator,
+    ) -> None:
+        self.shared = shared
+        self.topics = cluster.topics
+        self.topic_changes = cluster.topic_changes
+        self.producer_ids = cluster.producer_ids
+        self.groups = groups
+        self.matched_topics = MatchedTopics(self.topics, shared.refusals, self.look_up)
+        self.awaited = AwaitedBatches(shared.clock.seconds)
+        self.admission = Admission()
+        self.large_produces = Admission()
+        self.in_thread: Callable[..., Deferred[Any]] = shared.in_thread
+        self._looking_up = DeferredSemaphore(CONCURRENT_LOOKUPS)
+        self._expanding = DeferredSemaphore(1)
+
+    def look_up(self, function: Callable[..., Any], *args: Any) -> "Deferred[Any]":
+        """Call a function that reads from a disk in a worker thread, a few at a time."""
+        return self._looking_up.run(self.in_thread, function, *args)
+
+    def expand(self, function: Callable[..., Any], *args: Any) -> "Deferred[Any]":
+        """Call a function that expands what is compressed in a worker thread, one at a time.
+
+        Each may take as much memory as `max_expanded_bytes` says.
+        """
+        return self._expanding.run(self.in_thread, function, *args)
+
+    def shows(self, client: Client, topic: str) -> bool:
+        """Whether a client that didn't name a topic may see it; refusals aren't told."""
+        refusals = self.shared.refusals
+        return not refusals.is_on or refusals.permits_topic(client, Operation.DESCRIBE, topic)
+
+
+class Call:
+    """One request under way.
+
+    Attributes:
+        client_id: empty where the client gives none.
+        make: makes the parts of the response: `call.make.MetadataResponse(...)`; a `Schema`, set
+            before the handler is called.
+        is_large: a handler sets it if its response has more than `LARGE_ENTRIES` entries.
+        passed: fires when requests after it may be taken.
+        has_passed: whether they may.
+        released: fires when the request's bytes are of no more use.
+        admitted_bytes: what it holds of the server's `admission`; 0 for most.
+    """
+
+    __slots__ = (
+        "admitted_bytes",
+        "api",
+        "client",
+        "client_id",
+        "correlation_id",
+        "frame",
+        "has_passed",
+        "is_large",
+        "make",
+        "passed",
+        "released",
+        "server",
+        "version",
+    )
+
+    def __init__(self, api: Api, frame: Frame, client: Client, server: KafkaServer) -> None:
+        self.api = api
+        self.frame = frame
+        self.version = frame.version
+        self.correlation_id = frame.correlation_id
+        self.client_id = frame.client_id
+        self.client = client
+        self.server = server
+        self.make: Any = None
+        self.is_large = False
+        self.passed: Deferred[None] = Deferred()
+        self.has_passed = False
+        self.released: Deferred[None] = Deferred()
+        self.admitted_bytes = 0
+
+    def permits(self, operation: Operation, resource: Resource) -> bool:
+        """Whether the client may do something; a refusal is counted, and logged within limits."""
+        refusals = self.server.shared.refusals
+        return not refusals.is_on or refusals.of(self.client, operation, resource, "kafka") is None
+
+    def may(self, operation: Operation, resource: Resource) -> bool:
+        """The same, where nobody is told of a refusal: the client didn't name the resource."""
+        refusals = self.server.shared.refusals
+        return not refusals.is_on or refusals.permits(self.client, operation, resource)
+
+    def permits_topic(self, operation: Operation, name: str) -> bool:
+        """`permits`, of something that is done to a topic."""
+        return self.permits(operation, Resource.topic(name))
+
+    async def after_entry(self, number: int) -> None:
+        """Let others have their turn, now and then between entries: there may be very many."""
+        if number % _ENTRIES_AT_A_TIME == _ENTRIES_AT_A_TIME - 1:
+            turn: Deferred[None] = Deferred()
+            self.server.shared.scheduler.resume_later(lambda: turn.callback(None))
+            await turn
+
+    @property
+    def is_moot(self) -> bool:
+        """Whether what is created now would be of no use: the client or the broker leaves."""
+        return self.client.has_left or self.server.shared.topics.stopping
+
+    def step_aside(self) -> None:
+        """Let other large requests be admitted: this one is done, or waits for long."""
+        size_bytes, self.admitted_bytes = self.admitted_bytes, 0
+        if size_bytes:
+            self.server.admission.leave(size_bytes)
+
+    def let_pass(self) -> None:
+        """All that changes something is done: Produce requests after this one may be taken."""
+        if not self.has_passed:
+            self.has_passed = True
+            self.passed.callback(None)
+
+
+Handler = Callable[[Any, Call], Any]
+Around = Callable[[Callable[[], Any], Callable[[], Any], Call], Any]
 
 
 class Dispatcher:
@@ -180,7 +371,7 @@ def api_versions(frame: Frame) -> bytes:
     if versions.is_flexible(frame.version):
         try:
             position = after_tags(frame.data, position)
-        except IndexError as error:
+        except RemoteProtocolError as error:
             raise CloseConnection(f"ApiVersions: {error}", "kafka", "unreadable") from None
     body = frame.data[position:]
     answer = versions.answer(frame.version, bytes(body))
@@ -211,3 +402,10 @@ def _decode(frame: Frame, schema: Schema) -> Any:
         return schema.read(frame.data, position)
     except Exception as error:  # kio has many
         raise _UnreadableError(str(error) or type(error).__name__) from None
+
+
+def operation_bits(
+    numbers: Iterable[tuple[Operation, Iterable[int]]], may: Callable[[Operation], bool]
+) -> int:
+    """What a client may do, as the bits of Kafka's numbers of operations."""
+    return sum(1 << number for operation, each in numbers if may(operation) for number in each)

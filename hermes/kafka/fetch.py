@@ -14,7 +14,7 @@ from uuid import UUID
 from hermes.cluster.cluster_topics import ClusterTopic
 from hermes.cluster.shared import Shared
 from hermes.errors import HermesError
-from hermes.kafka.calls import Call, KafkaSend
+from hermes.kafka.dispatching import Call
 from hermes.kafka.epochs import check_epoch
 from hermes.kafka.fetch_messages import BY_ID, PARTITION_BYTES, Fetched, response_parts
 from hermes.kafka.legacy import LegacyRange, batch_of, range_of
@@ -25,6 +25,7 @@ from hermes.protocol.kafka_errors import Code, KafkaError, code_of
 from hermes.security import Operation
 from hermes.server.fairness import cooperatively
 from hermes.server.outcomes import settled
+from hermes.server.sends import FileSend
 from hermes.storage import Log, LogSlice, NotInMemoryError
 
 #: The largest response, whatever is asked for: Kafka's `fetch.max.bytes`.
@@ -73,12 +74,12 @@ class _Wait:
         return b""
 
 
-async def fetch(request: Any, call: Call) -> KafkaSend:
+async def fetch(request: Any, call: Call) -> FileSend:
     """Answer with what there is, as soon as that is enough."""
     version, number = call.version, call.correlation_id
     if getattr(request, "session_epoch", 0) not in _FULL:
         code = Code.FETCH_SESSION_ID_NOT_FOUND
-        return KafkaSend(response_parts(version, number, (), code=code))
+        return FileSend(response_parts(version, number, (), code=code))
     wanted, min_bytes = _wanted(request, version), request.min_bytes
     max_bytes = min(max(request.max_bytes, 0), MAX_RESPONSE_BYTES)
     wait_ms = min(round(request.max_wait.total_seconds() * 1000), MAX_WAIT_MS)
@@ -98,7 +99,7 @@ async def fetch(request: Any, call: Call) -> KafkaSend:
             call.step_aside()
             await waited
         fetched = await _read_all(call, wanted, max_bytes)
-    return KafkaSend(response_parts(version, number, fetched, is_committed=is_committed))
+    return FileSend(response_parts(version, number, fetched, is_committed=is_committed))
 
 
 def _is_enough(fetched: list[Fetched], min_bytes: int) -> bool:

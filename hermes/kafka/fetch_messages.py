@@ -6,7 +6,7 @@
               | int64 log start offset (from v5) | aborted transactions
               | int32 preferred replica (from v11) | [bytes] records
 
-Strings, bytes and arrays as `reading` has them, flexible from v12.
+Strings, bytes and arrays as `primitives` has them, flexible from v12.
 
 Source: Kafka 4's FetchResponse.json.
 """
@@ -17,10 +17,9 @@ from struct import Struct
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from hermes.kafka.frames import varint
 from hermes.kafka.legacy import LegacyRange
+from hermes.kafka.primitives import encode_length, encode_topic
 from hermes.protocol.kafka_errors import Code
-from hermes.protocol.wire import encode_string
 from hermes.storage import LogSlice
 
 #: The first version with compact lengths and tags.
@@ -34,7 +33,6 @@ PARTITION_BYTES: Final = 64
 
 _PARTITION: Final = Struct(">ihqqq")
 _OLD_PARTITION: Final = Struct(">ihqq")
-_COUNT: Final = Struct(">i")
 _SESSION: Final = Struct(">ihi")
 _NO_REPLICA: Final = b"\xff\xff\xff\xff"
 
@@ -110,12 +108,12 @@ def _topics(
     is_flexible = version >= FLEXIBLE
     tags = b"\0" if is_flexible else b""
     # No transaction was ever aborted: an empty array, or null where that isn't asked for.
-    aborted = _length(0 if is_committed else -1, is_flexible)
+    aborted = encode_length(0 if is_committed else -1, is_flexible)
     between = aborted + (_NO_REPLICA if version >= 11 else b"")
     topics = [(topic, list(found)) for topic, found in groupby(fetched, lambda each: each.topic)]
-    begun += _length(len(topics), is_flexible)
+    begun += encode_length(len(topics), is_flexible)
     for topic, found in topics:
-        begun += _topic(topic, is_flexible) + _length(len(found), is_flexible)
+        begun += encode_topic(topic, is_flexible) + encode_length(len(found), is_flexible)
         for _, number, code, end, start, records in found:
             if version >= 5:
                 begun += _PARTITION.pack(number, code, end, end, start)
@@ -123,27 +121,14 @@ def _topics(
                 begun += _OLD_PARTITION.pack(number, code, end, end)
             begun += between
             if records is None:
-                begun += _length(0, is_flexible)
+                begun += encode_length(0, is_flexible)
             elif isinstance(records, bytes):
-                begun += _length(len(records), is_flexible) + records
+                begun += encode_length(len(records), is_flexible) + records
             else:
                 assert isinstance(records, LogSlice)
-                yield bytes(begun + _length(records.length, is_flexible))
+                yield bytes(begun + encode_length(records.length, is_flexible))
                 yield records
                 begun = bytearray()
             begun += tags
         begun += tags
     yield bytes(begun + tags)
-
-
-def _topic(topic: str | UUID, is_flexible: bool) -> bytes:
-    if isinstance(topic, UUID):
-        return topic.bytes
-    if not is_flexible:
-        return encode_string(topic)
-    encoded = topic.encode()
-    return varint(len(encoded) + 1) + encoded
-
-
-def _length(count: int, is_flexible: bool) -> bytes:
-    return varint(count + 1) if is_flexible else _COUNT.pack(count)

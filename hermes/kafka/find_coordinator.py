@@ -6,7 +6,7 @@ which every client gives up at once, and which Java's and librdkafka show with t
 
 from typing import Any, Final
 
-from hermes.kafka.calls import LARGE_ENTRIES, Call
+from hermes.kafka.dispatching import LARGE_ENTRIES, Call
 from hermes.protocol.kafka_errors import Code
 from hermes.security import Operation, Resource
 

@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from hermes.groups.values import DescribedGroup, State
-from hermes.kafka.calls import LARGE_ENTRIES, NOT_ASKED, Call, operation_bits
+from hermes.kafka.dispatching import LARGE_ENTRIES, NOT_ASKED, Call, operation_bits
 from hermes.protocol.kafka_errors import Code, KafkaError
 from hermes.security import LONGEST_NAME, Operation, Resource
 

@@ -5,8 +5,8 @@ from typing import Any, Final
 
 from hermes.config.kinds import FORMAT_KAFKA
 from hermes.groups.offsets import MAX_METADATA_LENGTH, Committed, TopicPartition
-from hermes.kafka.calls import LARGE_ENTRIES, Call
 from hermes.kafka.classic_groups import may_use, milliseconds
+from hermes.kafka.dispatching import LARGE_ENTRIES, Call
 from hermes.protocol.kafka_errors import Code
 from hermes.security import LONGEST_NAME, Operation, Resource
 

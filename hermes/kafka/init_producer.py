@@ -7,7 +7,7 @@ of Kafka's clients take for final.
 from typing import Any, Final
 
 from hermes.errors import CoordinationError, HermesError
-from hermes.kafka.calls import Call
+from hermes.kafka.dispatching import Call
 from hermes.protocol.kafka_errors import Code, code_of
 from hermes.security import CLUSTER, Operation
 

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from hermes.errors import HermesError
 from hermes.kafka import legacy
-from hermes.kafka.calls import LARGE_ENTRIES, Call
+from hermes.kafka.dispatching import LARGE_ENTRIES, Call
 from hermes.kafka.epochs import check_epoch, end_of_epoch
 from hermes.protocol.kafka_errors import Code, KafkaError, code_of
 from hermes.security import Operation

@@ -13,7 +13,7 @@ from hermes.cluster.cluster_topics import ClusterTopic
 from hermes.coordination.layout import BrokerPartition
 from hermes.errors import HermesError
 from hermes.kafka.admin_cluster import cluster_operations
-from hermes.kafka.calls import LARGE_ENTRIES, NOT_ASKED, Call, operation_bits
+from hermes.kafka.dispatching import LARGE_ENTRIES, NOT_ASKED, Call, operation_bits
 from hermes.kafka.epochs import told_epoch
 from hermes.protocol import check_kafka_topic_name, check_topic_name
 from hermes.protocol.kafka_errors import Code, code_of

@@ -5,11 +5,17 @@ each structure.
 """
 
 from collections.abc import Iterator
+from struct import Struct
+from typing import Final
 from uuid import UUID
 
 from hermes.errors import RemoteProtocolError
-from hermes.kafka.frames import MAX_TAGS
-from hermes.protocol.wire import Buffer, ByteReader
+from hermes.protocol.wire import Buffer, ByteReader, encode_string
+
+#: More tags than this, of which a version may have a few, are refused.
+MAX_TAGS: Final = 64
+
+_INT32: Final = Struct(">i")
 
 
 class KafkaReader(ByteReader):
@@ -62,9 +68,51 @@ class KafkaReader(ByteReader):
     def tags(self) -> None:
         """Step over what later versions have added; there is none in old ones."""
         if self._is_flexible:
-            count = self.varint()
-            if count > MAX_TAGS:
-                raise RemoteProtocolError(f"it has {count} tags")
-            for _ in range(count):
-                self.varint()
-                self.take(self.varint())
+            self.position = after_tags(self._view, self.position)
+
+
+def after_tags(data: Buffer, position: int) -> int:
+    """The position after tags: a count, then of each its number, its size and its value.
+
+    Raises:
+        RemoteProtocolError: they don't end, or there are too many.
+    """
+    if data[position : position + 1] == b"\0":  # none, as nearly always
+        return position + 1
+    reader = KafkaReader(data, position, is_flexible=True)
+    count = reader.varint()
+    if count > MAX_TAGS:
+        raise RemoteProtocolError(f"it has {count} tags")
+    for _ in range(count):
+        reader.varint()
+        reader.take(reader.varint())
+    return reader.position
+
+
+def varint(value: int) -> bytes:
+    """Encode an unsigned number, seven bits a byte, the lowest first."""
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+def encode_length(count: int, is_flexible: bool) -> bytes:
+    """Encode the length of an array or of bytes; -1 for null."""
+    return varint(count + 1) if is_flexible else _INT32.pack(count)
+
+
+def encode_text(text: str | None, is_flexible: bool) -> bytes:
+    if text is None:
+        return b"\0" if is_flexible else b"\xff\xff"
+    if not is_flexible:
+        return encode_string(text)
+    encoded = text.encode()
+    return varint(len(encoded) + 1) + encoded
+
+
+def encode_topic(topic: str | UUID, is_flexible: bool) -> bytes:
+    """Encode what a response calls a topic: as its request did."""
+    return topic.bytes if isinstance(topic, UUID) else encode_text(topic, is_flexible)

@@ -23,7 +23,7 @@ from hermes.errors import (
     ProducerStateError,
     UnknownTopicError,
 )
-from hermes.kafka.calls import Call
+from hermes.kafka.dispatching import Call
 from hermes.kafka.legacy import message_set_of
 from hermes.kafka.produce_messages import (
     Produced,

@@ -10,7 +10,7 @@
               | errors of records, [string] what was wrong (from v8)
     error     int32 number in the batch | [string] what was wrong
 
-Strings, bytes and arrays as `reading` has them, flexible from v9.
+Strings, bytes and arrays as `primitives` has them, flexible from v9.
 
 Source: Kafka 4's ProduceRequest.json and ProduceResponse.json.
 """
@@ -22,10 +22,9 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from hermes.errors import RemoteProtocolError
-from hermes.kafka.frames import varint
-from hermes.kafka.primitives import KafkaReader
+from hermes.kafka.primitives import KafkaReader, encode_length, encode_text, encode_topic
 from hermes.protocol.kafka_errors import Code
-from hermes.protocol.wire import Buffer, encode_string
+from hermes.protocol.wire import Buffer
 
 #: The first version with compact lengths and tags.
 FLEXIBLE: Final = 9
@@ -150,9 +149,9 @@ def encode_produced(version: int, correlation_id: int, produced: Sequence[Produc
     tags = b"\0" if is_flexible else b""
     by_topic = groupby(_listed(produced), lambda each: each.topic)
     topics = [(topic, list(found)) for topic, found in by_topic]
-    parts = [correlation_id.to_bytes(4, signed=True), tags, _length(len(topics), is_flexible)]
+    parts = [correlation_id.to_bytes(4, signed=True), tags, encode_length(len(topics), is_flexible)]
     for topic, found in topics:
-        parts += (_topic(topic, is_flexible), _length(len(found), is_flexible))
+        parts += (encode_topic(topic, is_flexible), encode_length(len(found), is_flexible))
         parts += _partitions(found, version, tags)
         parts.append(tags)
     parts.append(bytes(4) + tags)
@@ -172,33 +171,14 @@ def _listed(produced: Iterable[Produced]) -> Iterable[Produced]:
 
 def _partitions(produced: Iterable[Produced], version: int, tags: bytes) -> Iterable[bytes]:
     is_flexible = version >= FLEXIBLE
-    nothing = b"\0" if is_flexible else b"\xff\xff"
+    nothing = encode_text(None, is_flexible)
     for each in produced:
         yield _PARTITION.pack(each.partition, each.code, each.base_offset, each.append_time_ms)
         if version >= 5:
             yield _INT64.pack(each.start_offset)
         if version >= 8:
-            yield _length(len(each.records), is_flexible)
+            yield encode_length(len(each.records), is_flexible)
             for number in each.records:  # what is wrong of it is what the batch is refused for
                 yield _COUNT.pack(number) + nothing + tags
-            yield nothing if each.message is None else _text(each.message, is_flexible)
+            yield encode_text(each.message, is_flexible)
             yield tags
-
-
-def _topic(topic: str | UUID, is_flexible: bool) -> bytes:
-    if isinstance(topic, UUID):
-        return topic.bytes
-    return _text(topic, is_flexible)
-
-
-def _compact(text: str) -> bytes:
-    encoded = text.encode()
-    return varint(len(encoded) + 1) + encoded
-
-
-def _text(text: str, is_flexible: bool) -> bytes:
-    return _compact(text) if is_flexible else encode_string(text)
-
-
-def _length(count: int, is_flexible: bool) -> bytes:
-    return varint(count + 1) if is_flexible else _COUNT.pack(count)

@@ -21,8 +21,7 @@ from struct import Struct
 from typing import Final
 
 from hermes.kafka.apis import API_VERSIONS, APIS, Api
-from hermes.kafka.frames import varint
-from hermes.kafka.primitives import KafkaReader
+from hermes.kafka.primitives import KafkaReader, varint
 from hermes.protocol.kafka_errors import Code
 from hermes.protocol.wire import Buffer
 

@@ -3,9 +3,8 @@
 from functools import partial
 
 from hermes.broker.serving import FactoryOf, ServingBroker
-from hermes.kafka.calls import KafkaServer
 from hermes.kafka.connection import KafkaFactory
-from hermes.kafka.dispatching import Around, Dispatcher
+from hermes.kafka.dispatching import Around, Dispatcher, KafkaServer
 from hermes.kafka.group_wiring import mount_groups
 from hermes.kafka.monitoring import series
 

@@ -13,7 +13,7 @@ from twisted.internet.task import deferLater
 
 from hermes.errors import ConfigError
 from hermes.kafka.apis import API_VERSIONS, APIS
-from hermes.kafka.calls import Call
+from hermes.kafka.dispatching import Call
 from hermes.server.outcomes import CloseConnection
 from hermes.testing.error_responses import error_response
 

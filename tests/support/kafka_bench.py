@@ -11,9 +11,8 @@ from twisted.internet.testing import StringTransport
 from hermes.groups.coordinator import GroupCoordinator
 from hermes.groups.local_groups import LocalGroups
 from hermes.groups.offset_file import OffsetFile
-from hermes.kafka.calls import KafkaServer
 from hermes.kafka.connection import KafkaConnection, KafkaFactory
-from hermes.kafka.dispatching import Dispatcher
+from hermes.kafka.dispatching import Dispatcher, KafkaServer
 from hermes.kafka.group_wiring import FILE_NAME, TopicSizes, coordinator_settings
 from hermes.protocol.kio_messages import import_messages
 from hermes.server.policies import ListenerPolicy

@@ -4,7 +4,7 @@ import pytest
 
 from hermes.coordination.embedded.receiver import ClientReceiver
 from hermes.errors import RemoteProtocolError
-from hermes.kafka.frames import FrameReceiver
+from hermes.kafka.connection import FrameReceiver
 from hermes.protocol import (
     FetchRequest,
     MetadataRequest,
