@@ -33,7 +33,6 @@ class ReloadedConfig(NamedTuple):
     """What reading broker.yaml again has led to.
 
     Attributes:
-        changed: what is in force now.
         left: what could not change, each with the reason.
         untold: how many more changes there are, which the broker has left out.
     """

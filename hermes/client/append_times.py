@@ -46,7 +46,6 @@ def append_times(
 
 
 def _extend(times: list[AppendTime], start: int, answer: AppendTimesResponse) -> int:
-    """Add the runs of an answer; the offset that they reach to."""
     if start < answer.end and not answer.runs:
         raise RemoteProtocolError(f"append times from offset {start} on were answered with none")
     for end_offset, time_ms in answer.runs:

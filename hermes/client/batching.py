@@ -116,7 +116,6 @@ class Batch:
         return sum(self._unobserved.values())
 
     def observe(self, index: int) -> None:
-        """Note that somebody has learned of an item's failure, or is going to."""
         self._watched.add(index)
         if self._unobserved and self._on_observed is not None:
             self._on_observed(self._unobserved.pop(index, 0))
@@ -128,7 +127,6 @@ class Batch:
             self._outcomes = [error] * len(self.items)
 
     def wait(self, index: int, timeout_seconds: float | None) -> bool:
-        """Wait for an item until the batch is done; whether that came in time."""
         if self._outcomes is not None:
             return True
         self._watched.add(index)
@@ -146,7 +144,6 @@ class Batch:
         return self._outcomes[index]
 
     def outcomes(self, indices: Sequence[int]) -> Iterable[Outcome]:
-        """Those at some indices, in their order, of a batch that is done."""
         assert self._outcomes is not None
         if indices == list(range(len(self._outcomes))):
             return self._outcomes  # looked up one after the other, which is quicker
@@ -182,7 +179,6 @@ class SendHandle(tuple[Batch, int]):
 
     @property
     def done(self) -> bool:
-        """Whether the outcome is known."""
         return self[0].is_done
 
     def result(self, timeout_seconds: float | None = None) -> SendResult:

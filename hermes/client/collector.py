@@ -15,8 +15,7 @@ _PARTITION: Final = ("client", "topic", "broker", "partition")
 
 
 class _Counting(Protocol):
-    def metrics(self) -> Any:
-        """A snapshot of the counters."""
+    def metrics(self) -> Any: ...
 
 
 #: By the kind of metrics, of each attribute the family.

@@ -131,7 +131,6 @@ class BrokerConnection:
 
     @property
     def is_connected(self) -> bool:
-        """Whether there is a socket now; the broker may have closed its end since."""
         return self._socket is not None
 
     @property

@@ -107,7 +107,7 @@ Conversation: TypeAlias = Generator[Step, Any, R]
 
 
 def named(topic: str, partition: int) -> str:
-    """A partition's name, as errors show it; the topic's where the broker was to choose one."""
+    """As errors show it: the topic alone where the broker was to choose a partition."""
     return f"topic {topic!r}" + (f" partition {partition}" if partition >= 0 else "")
 
 
@@ -118,7 +118,6 @@ class Refused(NamedTuple):
     security: ClientSecurity = PLAIN
 
     def explain(self, error: HermesError) -> HermesError:
-        """An error that says more, for one that a broker has answered with; else the same."""
         return self.explain_code(error) if isinstance(error, BrokerError) else error
 
     def explain_code(self, error: BrokerError) -> BrokerError:

@@ -107,7 +107,7 @@ class ConsumerCounters:
         self._fetches = self._failed_fetches = self._fetched_bytes = self._skipped = 0
 
     def count(self, fetched: Any) -> None:
-        """Count what came: the messages of one fetch, or the `FetchResult`s of several."""
+        """Of one fetch, or of the `FetchResult`s of several."""
         results = fetched if isinstance(fetched, list) else ()
         sets = [each.messages for each in results] if results else [fetched]
         with self._lock:

@@ -241,7 +241,6 @@ class MirroredPartitions:
         return self._connection.finish(partial(_decode_outcomes, sets))
 
     def disconnect(self) -> None:
-        """Drop the connection, and forget what is in flight."""
         self._connection.disconnect()
 
     def close(self) -> None:

@@ -45,7 +45,7 @@ _WORDS: Final[Mapping[Any, str]] = {
 
 
 def reference() -> str:
-    """Write the reference of every setting: the whole of docs/client-settings.md."""
+    """The whole of docs/client-settings.md."""
     parts = [_INTRODUCTION]
     for config, guide in ((ProducerConfig, "client.md"), (ConsumerConfig, "groups.md")):
         parts.append(f"## `{config.__name__}`\n\nSee [{guide}]({guide}).\n")

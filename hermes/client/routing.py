@@ -115,11 +115,9 @@ class MetadataProvider(Protocol):
     def partitions(self, topic: str) -> TopicPartitions:
         """The topic's partitions now; never empty. Raises HermesError when none can be known."""
 
-    def forget(self, topic: str) -> None:
-        """Ask for the topic's partitions again when they are wanted next."""
+    def forget(self, topic: str) -> None: ...
 
-    def close(self) -> None:
-        """Release what it holds. Idempotent."""
+    def close(self) -> None: ...
 
 
 class BrokerListMetadata:

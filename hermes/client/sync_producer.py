@@ -37,7 +37,6 @@ class SendResult(NamedTuple):
     """Where messages went.
 
     Attributes:
-        topic: the topic.
         partition: the partition; -1 when the broker chose it and did not report it.
         offset: the offset of the first message in the partition's log; None without
             acknowledgement. Messages of one compressed set share the offset of the set.

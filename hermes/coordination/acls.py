@@ -31,7 +31,6 @@ SHARED: Final = {CONSUMERS: _OPEN_TO_OWNERS, MIRRORS: _OPEN_TO_OWNERS, ORIGINS: 
 
 
 def acl_of(path: str) -> tuple[ACL, ...]:
-    """The ACL with which a node of ours is made."""
     return SHARED.get(path, OWNED)
 
 
@@ -47,8 +46,6 @@ class OwningClient(KazooClient):  # type: ignore[misc]
 
 
 class OwningTransaction(TransactionRequest):  # type: ignore[misc]
-    """The same for a transaction."""
-
     def create(
         self, path: str, value: bytes = b"", acl: Any = None, *flags: bool, **options: bool
     ) -> None:

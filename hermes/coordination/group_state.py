@@ -50,12 +50,11 @@ class GroupState(NamedTuple):
 
 
 def list_groups(session: Session) -> list[str]:
-    """The groups that there are, active or not, sorted."""
     return session.children(CONSUMERS)
 
 
 def read_members(session: Session, group: str) -> list[str]:
-    """The consumer ids of a group's members, sorted; none for an unknown group."""
+    """Consumer ids, sorted; none for an unknown group."""
     return session.children(GroupPaths(group).ids)
 
 
@@ -156,8 +155,7 @@ def store_offsets(
 ) -> None:
     """Store offsets of a group without members, by topic and partition.
 
-    Raises:
-        GroupActiveError: somebody has joined meanwhile; what was stored by then stays.
+    Raises GroupActiveError: somebody has joined meanwhile; what was stored by then stays.
     """
     paths = GroupPaths(group)
     for (topic, partition), offset in offsets.items():

@@ -76,7 +76,6 @@ class KafkaGroupState(NamedTuple):
 
 
 def list_kafka_groups(session: Session) -> list[str]:
-    """The groups that there are, active or not, sorted."""
     return sorted(map(group_of_node, session.children(KAFKA_GROUPS)))
 
 
@@ -178,7 +177,6 @@ def _read_offsets(
 def _read_members(
     session: Session, group: str, faults: list[InvalidNodeError]
 ) -> tuple[str, tuple[KafkaGroupMember, ...]]:
-    """A group's kind and its members."""
     path = f"{group_node_path(group)}/{MEMBERS_NAME}"
     record, node = _read_record_and_members(session, group_node_path(group), path)
     if node is None or record is None:

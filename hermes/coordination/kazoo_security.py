@@ -45,11 +45,7 @@ class TlsRefusedError(OSError):
 
 
 def check_hosts(security: ClientSecurity, hosts: Iterable[tuple[str, int]]) -> None:
-    """Refuse to send a password in clear: ZooKeeper's `digest` is the password itself.
-
-    Raises:
-        ConfigError: there is a user, no TLS, and a host that isn't this machine.
-    """
+    """Send no password in clear (ConfigError): ZooKeeper's `digest` is the password itself."""
     if security.user is None or security.uses_tls:
         return
     for host, _ in hosts:

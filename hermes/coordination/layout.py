@@ -160,8 +160,7 @@ def make_consumer_id(group: str, host: str, now_ms: int, token: str) -> str:
 def format_broker(host: str, port: int, now_ms: int) -> bytes:
     """Write a broker's node: the host is a name or an IPv4 address.
 
-    Raises:
-        ConfigError: the host holds a colon, at which 0.7's clients split the value.
+    Raises ConfigError: it holds a colon, at which 0.7's clients split the value.
     """
     if ":" in host or not host:
         raise ConfigError(
@@ -232,8 +231,7 @@ def parse_partition(path: str, name: str) -> BrokerPartition:
 def parse_owner(path: str, value: bytes) -> tuple[str, int]:
     """Read an owner: the consumer's id and the number of its stream.
 
-    Raises:
-        ConsumerIdError: there is no number of a stream; other clients write the id alone.
+    Raises ConsumerIdError: there is no number; other clients write the id alone.
     """
     text = _text(path, value)
     consumer_id, _, thread = text.rpartition("-")
@@ -313,7 +311,6 @@ Assignment = dict[str, dict[BrokerPartition, str]]
 
 
 def stream_ids(consumer_id: str, count: int) -> list[str]:
-    """The names of a member's streams of one topic."""
     return [f"{consumer_id}-{number}" for number in range(count)]
 
 

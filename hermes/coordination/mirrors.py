@@ -63,10 +63,8 @@ class MirrorProcess:
 
     Attributes:
         process: distinguishes the mirror's processes.
-        version: of Hermes.
         started_ms, time_ms: when it started and when it wrote this, in ms since 1970.
         sources: of each source cluster its id, by its name.
-        target: the id of the target cluster.
         http: where it serves metrics; empty for nowhere.
         messages: how many the target has acknowledged; those inside compressed sets don't count.
         mirrored_bytes: the same in bytes of the source.
@@ -75,7 +73,6 @@ class MirrorProcess:
         duplicates: messages that were there already after a restart, and not sent again.
         damaged: damaged messages that were skipped.
         lost_bytes: what sources deleted by retention before it was read.
-        count: how many partitions it mirrors.
         partitions: those, or `MOST_PARTITIONS` of them.
         errors: what is wrong now, by what it is about.
         refused: topics that would make a loop, and why: by `<source>/<topic>`.
@@ -166,9 +163,6 @@ def read_mirrors(session: Session) -> tuple[dict[str, list[MirrorProcess]], list
     Returns:
         The processes of each mirror, both in the order of their names, a mirror without processes
         among them; and what can't be understood.
-
-    Raises:
-        CoordinationUnavailableError: coordination does not answer.
     """
     found: dict[str, list[MirrorProcess]] = {}
     faults: list[InvalidNodeError] = []

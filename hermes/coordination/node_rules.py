@@ -25,8 +25,6 @@ from hermes.security.access import CLUSTER, Operation, Resource
 
 
 class Need(NamedTuple):
-    """What somebody must be allowed to do."""
-
     operation: Operation
     resource: Resource
 

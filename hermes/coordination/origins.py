@@ -38,8 +38,7 @@ def add_origins(session: Session, topic: str, origins: Mapping[str, str]) -> lis
 
     Raises:
         InvalidNodeError: the node can't be understood, or would become too much.
-        CoordinationUnavailableError: coordination does not answer, or others change the node all
-            the time.
+        CoordinationUnavailableError: also when others change the node all the time.
     """
     path = f"{ORIGINS}/{topic}"
     for attempt in range(_ATTEMPTS):

@@ -186,9 +186,6 @@ class BrokerRegistration:
 
         Returns:
             Up to `limit` offsets by group, topic and partition, and whether these are all.
-
-        Raises:
-            CoordinationUnavailableError: ZooKeeper does not answer.
         """
         found, are_all = read_stored_offsets(self._session, self._broker_id, limit)
         of_kafka, are_all_too = read_committed(self._session, self._broker_id, limit - len(found))
@@ -196,15 +193,10 @@ class BrokerRegistration:
         return of_kafka | found, are_all and are_all_too
 
     def listeners_of_brokers(self) -> dict[int, BrokerListeners]:
-        """Read where the brokers that live listen, by id; blocks, in any thread.
-
-        Raises:
-            CoordinationUnavailableError: ZooKeeper does not answer.
-        """
+        """Read where the brokers that live listen, by id; blocks, in any thread."""
         return read_listeners(self._session, lambda fault: _log.debug("left out: %s", fault))
 
     def topic_created(self, topic: str, partitions: int, *, holds_records: bool = False) -> None:
-        """Announce a new topic, soon."""
         with self._lock:
             (self._record_topics if holds_records else self._topics)[topic] = partitions
         self._wake.set()
@@ -212,9 +204,8 @@ class BrokerRegistration:
     def topic_deleted(self, topic: str, topic_id: UUID | None = None) -> None:
         """Deregister a topic, soon.
 
-        Args:
-            topic_id: its UUID, if it may be among the cluster's topics and isn't kept up with there
-                by anybody else in this process: it is deleted there, too.
+        `topic_id` is its UUID, if it may be among the cluster's topics and nobody else in this
+        process keeps up with it there: it is deleted there, too.
         """
         with self._lock:
             if topic_id is not None:

@@ -93,7 +93,6 @@ class LogLine(NamedTuple):
     Attributes:
         time_ms: ms since 1970.
         level: debug, info, warn, error or critical.
-        logger: the module that wrote it.
         message: without line breaks and controls; long ones are cut.
     """
 

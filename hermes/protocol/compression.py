@@ -79,8 +79,7 @@ class Budget:
     def charge(self, expanded_bytes: int) -> None:
         """Charge for what one gzip member, snappy block or the like expands to.
 
-        Raises:
-            ExpandedTooLargeError: not enough is left; the room stays as it is.
+        Raises ExpandedTooLargeError when not enough is left; the room stays as it is.
         """
         room = self.room - max(expanded_bytes, MIN_CHARGE_BYTES)
         if room < 0:
@@ -107,8 +106,6 @@ def decompress(codec: Codec, data: Buffer, limit: int) -> bytes:
     """Expand the payload of a compressed message.
 
     Args:
-        codec: GZIP or SNAPPY.
-        data: not modified.
         limit: the largest result that is allowed, in bytes, where each gzip member and snappy
             block is charged at least `MIN_CHARGE_BYTES`; little more memory than that is used.
 

@@ -51,11 +51,9 @@ class SegmentBytes(Protocol):
     credit: int
 
     @property
-    def end(self) -> int:
-        """The offset after the last byte."""
+    def end(self) -> int: ...
 
-    def read(self, offset: int, length: int) -> bytes:
-        """Read a range, cut at `end`."""
+    def read(self, offset: int, length: int) -> bytes: ...
 
 
 def valid_length(source: SegmentBytes, offset: int) -> int:

@@ -195,7 +195,6 @@ class LongProduce:
     Its entries are decoded a slice at a time, so that few of them are held as values.
 
     Attributes:
-        frame: the request without its size prefix, as a view of what was received.
         acks, timeout_ms: as of an `AcknowledgedProduceRequest`; None and 0 for a multiproduce.
     """
 

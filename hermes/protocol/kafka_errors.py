@@ -140,12 +140,7 @@ MAY_BE_STORED: Final = Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND
 class KafkaError(HermesError):
     """A request, or an entry of it, is answered with an error.
 
-    Args:
-        code: which.
-        message: for people; not every response has room for it.
-
-    Attributes:
-        code: as given.
+    Not every response has room for the message, which is for people.
     """
 
     def __init__(self, code: Code, message: str = "") -> None:

@@ -53,7 +53,6 @@ class MessageSet:
         max_expanded_bytes: what one compressed message may expand to, over all its levels.
 
     Attributes:
-        base_offset: as given.
         skipped_count: how many times the last iteration with on_corrupt="skip" skipped a damaged
             message, or a damaged stretch when the lengths are damaged too.
     """

@@ -75,7 +75,6 @@ class Message(tuple[bytes, int, int, int]):
         """Make a message with the right CRC.
 
         Args:
-            payload: any bytes, also none.
             magic: 0 or 1.
             attributes: 0 to 255; must be 0 for magic 0.
         """

@@ -67,7 +67,6 @@ class MirroredSet:
 
     @property
     def produce(self) -> ProduceRequest:
-        """What is to be appended, and where."""
         return ProduceRequest(self.topic, self.partition, self.message_set)
 
     def parts(self) -> tuple[Buffer, ...]:

@@ -87,7 +87,6 @@ def encode_record_fetch_response(entries: Sequence[RecordFetchedEntry]) -> bytes
 
 
 def decode_record_fetch_response(body: Buffer) -> list[RecordFetchedEntry]:
-    """Decode the entries, in the order of the fetches."""
     reader = checked_reader(body, "")
     count = reader.count(reader.int16())
     entries = []

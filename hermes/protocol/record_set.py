@@ -85,7 +85,6 @@ class RecordSet:
         max_expanded_bytes: what one compressed batch may expand to.
 
     Attributes:
-        base_offset: as given.
         skipped_count: how many damaged batches the last iteration with on_corrupt="skip" skipped.
     """
 

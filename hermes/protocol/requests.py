@@ -58,7 +58,6 @@ class ProduceRequest:
         return frame(pack(">h", self.TYPE), *self.parts())
 
     def parts(self) -> tuple[Buffer, ...]:
-        """Encode the body, in parts to be joined."""
         return (
             encode_string(self.topic),
             pack(">ii", self.partition, len(self.message_set)),
@@ -88,8 +87,6 @@ class FetchRequest:
         messages = consumer.fetch(FetchRequest("clicks", partition=0, offset=0, max_size=1 << 20))
 
     Attributes:
-        topic: the topic's name.
-        partition: the partition's number.
         offset: where to start, in bytes of the partition's log.
         max_size: maximum bytes of messages to return.
     """

@@ -141,7 +141,6 @@ class BrokerMetadata:
         max_message_bytes: the largest payload that it accepts.
         default_partitions: how many partitions a new topic gets unless configured.
         request_versions: pairs of a request type and the highest version of it.
-        topics: the topics asked for.
     """
 
     broker_id: int

@@ -70,7 +70,6 @@ class Stamper:
 
     @property
     def size_bytes(self) -> int:
-        """By how much a payload grows."""
         return STAMP.size + len(self._host)
 
     def stamped(self, payloads: list[bytes], time_ms: int) -> list[bytes]:

@@ -176,7 +176,6 @@ class Connector:
             self._session.stop()
 
     def forked(self) -> None:
-        """See `hermes.forks.Forkable`: the member of the group is the parent."""
         self._closed = self._is_forked = True
         if self._membership is not None:
             for stream in self._membership.streams:

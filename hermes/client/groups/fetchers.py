@@ -151,7 +151,6 @@ class FetchThread:
         return offsets[0] if offsets else 0
 
     def _idle(self, seconds: float) -> None:
-        """Wait until there may be work."""
         self._wake.wait(seconds)
         self._wake.clear()
 
@@ -161,8 +160,6 @@ class FetchThread:
 
 
 class BrokerFetcher(FetchThread):
-    """Fetches from one broker for applications."""
-
     def __init__(self, *arguments: Any) -> None:
         self._problem = ""
         self._setbacks: dict[Claim, _Setback] = {}
@@ -228,7 +225,7 @@ class BrokerFetcher(FetchThread):
         return True
 
     def _resting(self, claims: Sequence[Claim], now: float) -> set[Claim]:
-        """Which claims pause; forgets those that are no longer owned."""
+        """Forgets those that are no longer owned."""
         if self._setbacks:
             self._setbacks = {c: self._setbacks[c] for c in claims if c in self._setbacks}
         return {claim for claim, setback in self._setbacks.items() if setback.until > now}

@@ -83,8 +83,6 @@ _ATTEMPTS: Final = 5
 
 
 class _Outcome(NamedTuple):
-    """What a rebalance has left undone."""
-
     waits: bool  # for others to release what is ours, or for ZooKeeper
     is_faulty: bool  # a node keeps us from what is ours
 

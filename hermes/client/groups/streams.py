@@ -91,8 +91,6 @@ class StreamRecord(StreamMessage):
 
 
 class _Chunk:
-    """Fetched messages, and an iteration over them under way."""
-
     __slots__ = ("messages", "runs", "size_bytes")
 
     def __init__(self, messages: FetchedSet, runs: Iterator[ListedRows[StreamMessage]]) -> None:
@@ -199,7 +197,7 @@ class Claim:
     # -- fetching -------------------------------------------------------------------------------
 
     def wants_bytes(self, share_bytes: int, fetch_bytes: int) -> int:
-        """How much to fetch; 0 for nothing now."""
+        """0 for nothing now."""
         if self.is_revoked or self.failure is not None or self.needs_iteration:
             return 0
         room = share_bytes - self._buffered_bytes

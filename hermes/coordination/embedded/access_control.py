@@ -49,8 +49,7 @@ def credential_identity(credential: bytes) -> AclIdentity:
 def add_identity(identities: dict[AclIdentity, None], scheme: str, credential: bytes) -> None:
     """Add what a client has proved to its identities.
 
-    Raises:
-        RequestRefusedError: with AUTH_FAILED: it proves nothing, or there are too many.
+    Refuses, with AUTH_FAILED, what proves nothing, and one too many.
     """
     if len(credential) > MAX_CREDENTIAL_BYTES:
         raise RequestRefusedError(ZooKeeperCode.AUTH_FAILED, f"{len(credential)} bytes of proof")

@@ -27,11 +27,8 @@ _ALL_SECONDS: Final = 0.1
 
 
 class CoordinationClient(Protocol):
-    """A connection, as the others' table sees it."""
-
     @property
-    def report(self) -> ClientReport:
-        """What `stat` reports of it."""
+    def report(self) -> ClientReport: ...
 
     @property
     def received_bytes(self) -> int:
@@ -40,11 +37,9 @@ class CoordinationClient(Protocol):
     def serve_some(self) -> bool:
         """Serve a little of what was asked; whether there is more to do now."""
 
-    def abort(self) -> None:
-        """Close the connection at once."""
+    def abort(self) -> None: ...
 
-    def __hash__(self) -> int:
-        """By identity."""
+    def __hash__(self) -> int: ...
 
 
 class RoundRobin:
@@ -68,7 +63,6 @@ class RoundRobin:
         return min(_QUANTUM_SECONDS, _ALL_SECONDS / (1 + len(self._light) + len(self._heavy)))
 
     def add(self, client: CoordinationClient) -> None:
-        """A client has something to be served."""
         if client.received_bytes > LIGHT_BYTES:
             self._light.pop(client, None)
             self._heavy.setdefault(client)
@@ -78,7 +72,6 @@ class RoundRobin:
             self._call = self._clock.callLater(0, self._serve)
 
     def remove(self, client: CoordinationClient) -> None:
-        """A client has nothing to be served any more."""
         self._light.pop(client, None)
         self._heavy.pop(client, None)
         if self._call is not None and not self._light and not self._heavy:
@@ -145,10 +138,8 @@ class Clients:
 
     Attributes:
         processor: serves them; None while nothing can be served.
-        settings: what `conf` reports, in its order.
         connected: the open connections, oldest first.
         silent: those of them that have not asked for a session yet, or not authenticated.
-        statistics: counted since the start.
         limited_log: for lines that clients can cause.
     """
 

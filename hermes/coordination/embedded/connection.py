@@ -53,7 +53,6 @@ class CoordinationConnection(Protocol):
         promise: the session that it gets once it has authenticated.
         asks_for_passwords: whether its listener does.
         waiting_bytes: what it will be sent once it is on disk.
-        statistics: counted for `stat`.
     """
 
     _log = ModuleLogger()

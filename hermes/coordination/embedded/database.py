@@ -55,9 +55,6 @@ class Stored(NamedTuple):
     """What a database holds.
 
     Attributes:
-        nodes: all of them, in no order.
-        sessions: those that were alive.
-        zxid: the newest transaction.
         taken_ms: of a snapshot: when it was taken, in ms since 1970; else None.
     """
 
@@ -108,8 +105,7 @@ def _walk(
 ) -> tuple[tuple[SessionOpened, ...], int, int | None, int]:
     """Check everything, and give away the nodes.
 
-    Returns:
-        The sessions, the zxid, when it was taken if it is a snapshot, the sum of the rows' digests.
+    Returns the sessions, the zxid, when it was taken if it is a snapshot, the sum of the digests.
     """
     for (complaint,) in database.execute("PRAGMA quick_check(1)"):
         if complaint != "ok":

@@ -64,11 +64,9 @@ class ServerReport:
     """The server's state, when it is asked.
 
     Attributes:
-        statistics: counted since the start.
         outstanding: how many requests have no response yet.
         ephemerals: how many of the nodes live with a session.
         data_bytes: what the nodes take, roughly.
-        settings: what `conf` reports, in its order.
     """
 
     statistics: Statistics

@@ -23,18 +23,15 @@ class KnownUser(Protocol):
     """A user whose password was right."""
 
     @property
-    def name(self) -> str:
-        """Whose it is."""
+    def name(self) -> str: ...
 
 
 class GuardedConnection(Protocol):
     """A connection that ends when its user does."""
 
-    def groups_changed(self, groups: frozenset[str]) -> None:
-        """Its user has these groups now."""
+    def groups_changed(self, groups: frozenset[str]) -> None: ...
 
-    def revoke(self, reason: str) -> None:
-        """End it."""
+    def revoke(self, reason: str) -> None: ...
 
 
 class PasswordChecker(Protocol):
@@ -46,8 +43,7 @@ class PasswordChecker(Protocol):
     def connected(self, connection: GuardedConnection, user: Any, revision: object) -> None:
         """A connection is a user's, and is to be ended when the user is gone."""
 
-    def disconnected(self, connection: GuardedConnection, name: str) -> None:
-        """It is lost."""
+    def disconnected(self, connection: GuardedConnection, name: str) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +68,6 @@ class Guard:
 
     @property
     def asks_for_passwords(self) -> bool:
-        """Whether clients have to authenticate by `digest`."""
         return self.authentication == BY_PASSWORD
 
     @property
@@ -109,7 +104,7 @@ class OwnUsers:
         """See `PasswordChecker`: this one is never removed."""
 
     def disconnected(self, connection: GuardedConnection, name: str) -> None:
-        """See `PasswordChecker`."""
+        pass
 
 
 def own_guard(security: ClientSecurity) -> Guard:

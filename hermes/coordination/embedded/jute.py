@@ -49,9 +49,8 @@ class JuteReader(ByteReader):
     ) -> tuple[_Element, ...]:
         """Read a vector; null is read as the empty one.
 
-        Args:
-            element: reads one element, of at least a byte: so a count too large ends soon.
-            most: a larger count is refused before anything is read.
+        `element` reads at least a byte, so a count too large ends soon; one above `most` is refused
+        before anything is read.
         """
         count = self.int32()
         if count > most:
@@ -68,5 +67,4 @@ def encode_string(text: str) -> bytes:
 
 
 def encode_vector(elements: Collection[bytes]) -> bytes:
-    """Encode a vector of elements that are encoded already."""
     return _INT.pack(len(elements)) + b"".join(elements)

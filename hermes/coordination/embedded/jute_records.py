@@ -28,8 +28,6 @@ class AclPermission(IntFlag):
 
 
 class EventType(IntEnum):
-    """What happened to a node that is watched."""
-
     CREATED = 1
     DELETED = 2
     DATA_CHANGED = 3

@@ -82,8 +82,7 @@ class Peer(Protocol):
     def report(self) -> ClientReport:
         """Its address, for the log."""
 
-    def __hash__(self) -> int:
-        """By identity."""
+    def __hash__(self) -> int: ...
 
 
 @dataclass(slots=True)
@@ -101,7 +100,6 @@ class RequestProcessor:
     Args:
         state: nobody else changes it.
         timeouts_ms: the shortest and the longest session timeout that a client can get.
-        clock: the reactor, or a test's `Clock`.
         now_ms: the wall clock, in ms since 1970; for stamps only.
         log: for lines that clients can cause.
     """
@@ -280,7 +278,7 @@ class RequestProcessor:
     def handle(self, peer: Peer, body: memoryview) -> None:
         """Serve a request of a peer with a session, header included: exactly one response is sent.
 
-        RemoteProtocolError: the header is incomplete; close the connection.
+        Raises RemoteProtocolError when the header is incomplete; close the connection.
         """
         reader = JuteReader(body)
         xid, code = reader.int32(), reader.int32()
@@ -354,7 +352,6 @@ class RequestProcessor:
         return Transaction(self.state.tree, self._now_ms(), session_id, peer.rights)
 
     def _commit(self, transaction: Transaction) -> None:
-        """Keep a transaction, have it written, and notify those who watch."""
         if not transaction.changes:
             return
         transaction.commit()

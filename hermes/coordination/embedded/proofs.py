@@ -10,9 +10,7 @@ class Promise(NamedTuple):
     """A session that a client gets if it authenticates.
 
     Attributes:
-        request: by which it asked.
         session_id: the new session's, or that of the one whose password it knows.
-        password: the session's.
     """
 
     request: ConnectRequest

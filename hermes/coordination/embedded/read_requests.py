@@ -36,10 +36,9 @@ def serve_read(
     rights: Rights,
     request: ReadRequest,
 ) -> bytes:
-    """Answer a request that changes nothing: make the response's record.
+    """Make the record of the response to a request that changes nothing.
 
-    Raises:
-        RequestRefusedError: it can't be answered. Only `exists` sets its watch nevertheless.
+    Where it is refused only `exists` sets its watch nevertheless.
     """
     match request:
         case ExistsRequest(path, watch):

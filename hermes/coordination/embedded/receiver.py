@@ -25,8 +25,6 @@ _CONNECT_VERSION: Final = bytes(2)  # the first half of its 0
 
 
 class Word(NamedTuple):
-    """A four-letter word was sent."""
-
     name: str
 
 

@@ -22,11 +22,9 @@ class Rules(Protocol):
     """The access rules of now. Asked for every request, so they must answer at once."""
 
     @property
-    def is_on(self) -> bool:
-        """Whether there are any."""
+    def is_on(self) -> bool: ...
 
-    def may(self, principal: str, operation: Operation, resource: Resource) -> bool:
-        """Whether somebody may do something."""
+    def may(self, principal: str, operation: Operation, resource: Resource) -> bool: ...
 
     def stamp(self, principal: str) -> object:
         """Equal as long as what somebody may do stays as it is."""

@@ -88,7 +88,6 @@ class SessionTable(Generic[_Connection]):
         return self._sessions.get(session_id)
 
     def find(self, session_id: int, password: bytes) -> ServerSession[_Connection] | None:
-        """The session that a client wants to resume; None when there is no such session."""
         session = self._sessions.get(session_id)
         if session is None or not hmac.compare_digest(session.password, password):
             return None

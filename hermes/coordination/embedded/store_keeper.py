@@ -86,10 +86,8 @@ class StoreKeeper(Generic[_Prepared]):
     def start(self, *, is_new: bool) -> None:
         """Open the file; blocks. If it is damaged that is logged, and it will be retried.
 
-        `is_new`: whether it is normal that there is no file yet.
-
-        Raises:
-            StorageError: it can't be used at all, or another process uses it.
+        `is_new`: whether it is normal that there is no file yet. Raises StorageError if it can't be
+        used at all, or another process uses it.
         """
         self._is_stopping = False
         self._pool = ThreadPool(0, 1, name="hermes-coordination")

@@ -41,13 +41,6 @@ _LAST_FLAGS = 6  # containers and nodes with a time to live are known to ZooKeep
 
 
 class NodeEvent(NamedTuple):
-    """What happened to a node: CREATED, DELETED or DATA_CHANGED, and who may be notified of it.
-
-    Attributes:
-        acl: only clients that may read the node are notified.
-        parent_acl: the same for those who watch the parent's children.
-    """
-
     kind: EventType
     path: str
     acl: tuple[Acl, ...]
@@ -60,7 +53,6 @@ class Transaction:
     Every method either does what it says, or raises RequestRefusedError and changes nothing.
 
     Args:
-        now_ms: the time, in ms since 1970.
         session_id: whose ephemeral nodes these will be.
         rights: of the client; None for the server itself.
 

@@ -114,7 +114,6 @@ class DataTree:
 
     Attributes:
         ephemerals: of each session that owns nodes their paths.
-        zxid: the newest transaction.
         weight_bytes: what they take, by `node_bytes`.
         max_bytes: what they may take; whatever makes them larger is then refused.
     """

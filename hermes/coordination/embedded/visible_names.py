@@ -15,8 +15,7 @@ _MOST_NAMES: Final = 200_000
 class VisibleNames:
     """Caches answers by principal and list; lives in the reactor's thread.
 
-    Args:
-        stamp: equal as long as the answers about a principal stay as they are.
+    `stamp` is equal as long as the answers about a principal stay as they are.
     """
 
     def __init__(self, stamp: Callable[[str], object]) -> None:
@@ -30,10 +29,7 @@ class VisibleNames:
     ) -> list[bytes]:
         """Leave out what a principal may not know.
 
-        Args:
-            path: whose children these are.
-            names: all of them, each with what is given if it may be known.
-            may: whether one may be.
+        `path` is whose children these are; `names` has what is given of each that `may` be known.
         """
         stamp, key = self._stamp(principal), (principal, path)
         found = self._known.pop(key, None)

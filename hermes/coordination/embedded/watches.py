@@ -106,10 +106,9 @@ class Watches(Generic[_Watcher]):
         self.children.forget(watcher)
 
     def fire(self, kind: EventType, path: str) -> Iterator[tuple[_Watcher, EventType, str]]:
-        """Take the watches that a change (CREATED, DELETED or DATA_CHANGED) of a node fires.
+        """The watches that a change (CREATED, DELETED or DATA_CHANGED) of a node fires, taken away.
 
-        Yields:
-            Who is to be notified of what about which path, in order.
+        Yields who is to be notified of what about which path, in order.
         """
         watchers = dict.fromkeys(self.data.take(path))
         if kind is EventType.DELETED:

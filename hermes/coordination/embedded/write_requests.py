@@ -28,8 +28,7 @@ WriteRequest: TypeAlias = Operation | MultiRequest | SetAclRequest
 def serve_write(tree: DataTree, transaction: Transaction, request: WriteRequest) -> bytes:
     """Carry out a request in a new transaction, which the caller commits; make the response.
 
-    Raises:
-        RequestRefusedError: it can't be carried out, and nothing was done.
+    Where it is refused (RequestRefusedError), nothing was done.
     """
     match request:
         case MultiRequest(operations):

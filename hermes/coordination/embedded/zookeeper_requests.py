@@ -70,10 +70,7 @@ class ConnectRequest(NamedTuple):
     """A client asks for a session, or to resume one.
 
     Attributes:
-        last_zxid: the newest transaction that the client has seen.
-        timeout_ms: the session timeout that it would like.
         session_id: 0 for a new session.
-        password: of the session it had.
         read_only: whether a read-only server would do; None when the client is too old to say,
             and does not understand a response that says so either.
     """
@@ -208,11 +205,7 @@ _Decoder: TypeAlias = Callable[[JuteReader], Any]
 
 
 def decode_connect(body: memoryview) -> ConnectRequest:
-    """Decode the first frame of a connection.
-
-    Raises:
-        RemoteProtocolError: it is not a connect request; close the connection.
-    """
+    """Decode the first frame of a connection. Raises RemoteProtocolError."""
     reader = JuteReader(body)
     reader.int32()  # the protocol's version, 0 ever since
     last_zxid, timeout_ms, session_id = reader.int64(), reader.int32(), reader.int64()
