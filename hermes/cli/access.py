@@ -91,7 +91,6 @@ def explain(
 
 
 def _groups_of(config: BrokerConfig, principal: str) -> frozenset[str]:
-    """The groups of a principal, as far as this machine knows."""
     is_asked = any(rule.principal.startswith("group:") for rule in config.access or ())
     if config.users_file is None or not is_asked:
         return frozenset()

@@ -57,7 +57,6 @@ class _Program(click.Group):
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The commands, in the order in which a newcomer meets them."""
         return list(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -72,7 +71,6 @@ class _Program(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find a command; suggest one for what may be a typing error."""
         name = args[0]
         if name not in _COMMANDS and not name.startswith("-"):
             for close in difflib.get_close_matches(name, _COMMANDS, n=1):

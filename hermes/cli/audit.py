@@ -288,7 +288,6 @@ def _serve(
     users_file: Path | None,
     access: Sequence[AccessRule] | None,
 ) -> None:
-    """Compare now and then, and serve metrics, for ever."""
     from hermes.audit.serving import LastReport, mount_audit  # Twisted, for this alone
     from hermes.web import WebThread
 
@@ -352,7 +351,6 @@ class _AuditRun:
             note(fault)
 
     def once(self) -> None:
-        """Show the report, and end with its exit code."""
         report = self._look()
         self._check_tiers(report)
         windows = [each for each in report.windows if self._shows_all or _is_news(each)]
@@ -367,7 +365,6 @@ class _AuditRun:
             raise click.exceptions.Exit(EXIT_UNCERTAIN)
 
     def follow(self) -> None:
-        """Report windows when they are over, and again whenever that changes."""
         while True:
             for window in self._look().windows:
                 key = (window.topic, window.tier, window.start_ms)
@@ -478,7 +475,6 @@ def _show_report(report: Report, windows: Sequence[Window]) -> None:
 
 
 def _summaries(report: Report) -> list[dict[str, Any]]:
-    """One row for each topic and tier."""
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     for each in report.windows:
         row = rows.setdefault(

@@ -40,14 +40,10 @@ _PARTITIONER: Final = "java-hash"
 
 
 def choose_acks(producer: SyncProducer, name: str, *, is_required: bool) -> Acks | None:
-    """Choose the acknowledgement level that a broker supports; None for none.
+    """Choose the acknowledgement level, by its name, that a broker supports; None for none.
 
-    Args:
-        name: `none`, `written` or `flushed`.
-        is_required: whether the user asked for it; the default falls back to none, with a note.
-
-    Raises:
-        ClientError: the broker doesn't support it.
+    `is_required` is whether the user asked for it: then one that isn't supported is a ClientError.
+    The default falls back to none, with a note.
     """
     if name == "none":
         return None
@@ -66,7 +62,6 @@ class BatchSender:
     Args:
         producer: stays the caller's.
         partition: -1 for one at random.
-        acks: None for none.
         retrying: waits for a broker that is unavailable, with acknowledgements only; without them
             nobody knows what the broker had read.
         noun: what errors call the lines.
@@ -104,11 +99,8 @@ class BatchSender:
     def choose_by_key(self, delimiter: bytes) -> None:
         """From now on take a key from each line, and choose the partition by it.
 
-        Args:
-            delimiter: what ends the key. A line without it has no key, and goes to any partition.
-
-        Raises:
-            ClientError: a broker of Kafka 0.7 can't tell how many partitions there are.
+        A line without the delimiter has no key, and goes to any partition. Raises ClientError: a
+        broker of Kafka 0.7 can't tell how many partitions there are.
         """
         if MetadataRequest.TYPE not in self._producer.channel.versions():
             raise ClientError("a broker of Kafka 0.7 can't tell its partitions: give one with -p")
@@ -184,7 +176,6 @@ class BatchSender:
     def _send(
         self, partition: int, lines: list[bytes], keys: Sequence[str | None], encoded: bytes
     ) -> None:
-        """Send lines as a message set, or as record batches, as the topic's format needs."""
         if not self._sends_records:
             try:
                 self._send_set(partition, encoded)
@@ -258,11 +249,7 @@ class BatchSender:
         return grouped
 
     def finish(self) -> None:
-        """Return when the broker has read everything that was sent.
-
-        Raises:
-            ClientError: it closed the connection; the text says which lines are stored.
-        """
+        """Return when the broker has read everything that was sent. Raises ClientError."""
         if self._sent_count > self.stored_count:
             try:
                 self._producer.barrier()
@@ -306,11 +293,9 @@ class BatchSender:
 
 
 def _is_only_payload(message: Message) -> bool:
-    """Whether 0.7's format keeps all that a message has, except its time."""
     return message.key is None and not message.headers and _value(message) is not None
 
 
 def _value(message: Message) -> bytes | None:
-    """Its payload; None of a tombstone."""
     value: bytes | None = message.payload
     return value

@@ -143,7 +143,6 @@ def import_(path: Path) -> None:
 
 
 def _check_startable(config: BrokerConfig, source: str) -> None:
-    """Check what the broker's start checks on this machine."""
     # Twisted takes longer to import than all other commands take to run.
     from hermes.server.checks import (
         check_certificates,

@@ -170,7 +170,6 @@ def _record_decoding(
     schema_path: str | None,
     wanted: _ConsumeOptions,
 ) -> AbstractContextManager[RecordDecoder | None]:
-    """Converts records to JSON; None where payloads are written as they are."""
     if not registry_url:
         if schema_path is not None:
             raise click.UsageError("--schema needs --registry")
@@ -273,7 +272,6 @@ def _progress_bytes(
 
 
 def _first(chunks: Iterator[Chunk], count: int) -> Iterator[Chunk]:
-    """The first `count` messages; fetches nothing more once it has them."""
     for chunk in chunks:
         messages = chunk.messages[:count]
         yield chunk._replace(messages=messages)

@@ -99,7 +99,6 @@ def check_installation() -> Iterator[Diagnosis]:
 
 
 def check_clock(now: float | None = None) -> Iterator[Diagnosis]:
-    """Check whether the clock was ever set."""
     now = time.time() if now is None else now
     shown = format_time_ms(int(now * 1000))
     if now < _EARLIEST_CLOCK:
@@ -170,7 +169,6 @@ def check_data(config: BrokerConfig, holder: str | None) -> Iterator[Diagnosis]:
 
 
 def _check_access(directories: list[Path]) -> Iterator[Diagnosis]:
-    """Check this user's access to the partitions' files and their times."""
     refused: list[Path] = []
     newest = (0.0, Path())
     for directory in directories:
@@ -309,7 +307,6 @@ def check_ports(
 
 
 def tcp_place(listener: ListenerConfig) -> BrokerOption | None:
-    """A listener's address; None if it isn't TCP."""
     endpoint = read_endpoint(listener.endpoint)
     if not (endpoint.is_tcp and endpoint.port.isdigit()):
         return None
@@ -387,7 +384,6 @@ def check_coordination(
     config: BrokerConfig | None,
     holder: str | None,
 ) -> Iterator[Diagnosis]:
-    """Ask ZooKeeper, or the embedded server, which brokers there are."""
     faults: list[str] = []
     try:
         session = start_session(connect, connection)

@@ -98,7 +98,6 @@ def _look(
 
 
 def _embedded(config: BrokerConfig, holder: str | None) -> str | None:
-    """The address of a running broker's embedded coordination."""
     place = diagnosis.tcp_place(config.coordination_listen)
     if config.coordination != "embedded" or holder is None or place is None or not place.port:
         return None

@@ -106,7 +106,6 @@ def _row(path: Path, found: InspectedMessage | BadRange) -> dict[str, Any]:
 def _inner_rows(
     row: dict[str, Any], found: InspectedMessage | BadRange, limits: Limits
 ) -> Iterator[dict[str, Any]]:
-    """The rows of the messages in a compressed set; none for anything else."""
     if isinstance(found, BadRange) or found.problem or "message_count" not in row:
         return
     place = {key: row[key] for key in ("file", "offset", "next_offset")}

@@ -103,7 +103,6 @@ def _judge(error: BaseException) -> tuple[int, str]:
 
 
 def _advice(error: HermesError) -> str:
-    """The options by which a refused client would authenticate."""
     if isinstance(error, NotAuthenticatedError) and "wants to know who" in str(error):
         return " (say it by --user, or by --tls-certificate)"
     return ""

@@ -86,7 +86,6 @@ def list_(cluster: RegisteredCluster | None, kafka: KafkaGroups | None, as_json:
 
 
 def _reached(cluster: RegisteredCluster, faults: list[str]) -> KafkaGroups | None:
-    """The coordinators of a cluster; if none answers, None and an entry of `faults`."""
     try:
         return kafka_groups_of(cluster)
     except UNANSWERED as error:
@@ -95,7 +94,6 @@ def _reached(cluster: RegisteredCluster, faults: list[str]) -> KafkaGroups | Non
 
 
 def _is_kafka(cluster: RegisteredCluster | None, group: str) -> bool:
-    """Whether a group is one of Kafka's current clients only."""
     if cluster is None:  # -k
         return True
     if cluster.session.get(GroupPaths(group).root) is not None:
@@ -106,7 +104,6 @@ def _is_kafka(cluster: RegisteredCluster | None, group: str) -> bool:
 def _kafka_with(
     cluster: RegisteredCluster | None, kafka: KafkaGroups | None, group: str
 ) -> KafkaGroups | None:
-    """The coordinators of a group, if it is one of Kafka's current clients only."""
     if not _is_kafka(cluster, group):
         return None
     return kafka if cluster is None else kafka_groups_of(cluster)
@@ -197,7 +194,6 @@ def _describe_kafka(
 def _kafka_content(
     cluster: RegisteredCluster | None, kafka: KafkaGroups | None, group: str, unknown: list[str]
 ) -> tuple[list[KafkaMember], dict[tuple[str, int], int]]:
-    """Members and offsets as the coordinator reports them; else as they are stored."""
     if kafka is not None:
         try:
             return kafka.members(group), kafka.offsets(group)
@@ -229,7 +225,6 @@ def _kafka_end(kafka: KafkaGroups, place: tuple[str, int], unknown: list[str]) -
 def _row(
     cluster: RegisteredCluster, state: GroupState, place: _TopicPartition, unknown: list[str]
 ) -> dict[str, Any]:
-    """Describe a partition; what isn't known is added to `unknown`."""
     topic, partition = place
     offset = _stored(state, place)
     end: int | None = None

@@ -62,11 +62,7 @@ RULES_OPTION: Final = click.option(
 
 
 def read_rules(path: Path | None) -> tuple[AccessRule, ...] | None:
-    """Read the `access` of a YAML file; None without a file.
-
-    Raises:
-        ConfigError: it can't be read, or has no valid rules.
-    """
+    """Read the `access` of a YAML file; None without a file. Raises ConfigError."""
     if path is None:
         return None
     try:
@@ -96,14 +92,7 @@ def check_served(
     allow_insecure: bool,
     users_file: Path | None = None,
 ) -> None:
-    """Refuse listeners that may not be opened; warn of dangerous ones on stderr.
-
-    Args:
-        setting: the option, for errors.
-
-    Raises:
-        ConfigError: one of them may not be opened.
-    """
+    """Refuse listeners that may not be opened (ConfigError); warn of dangerous ones on stderr."""
     listeners = [
         replace(each, name=str(place)) if each.name.isdigit() else each
         for place, each in enumerate(listeners)

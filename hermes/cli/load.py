@@ -139,7 +139,6 @@ def _options(
     include_headers: bool,
     **_: object,
 ) -> dict[str, str]:
-    """The load's options, by the library's names."""
     if bool(topics) == (pattern is not None):
         raise click.UsageError("name topics, or give --pattern")
     if not (bootstrap_servers or zookeeper):

@@ -56,7 +56,6 @@ def choose_renderer(
 
     Args:
         template: a format, see `MessageFormat`; None for one payload per line.
-        as_json: whether to write one JSON object per line instead.
         has_values: whether payloads are JSON, to be embedded in these objects.
 
     Raises:

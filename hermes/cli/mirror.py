@@ -139,8 +139,6 @@ def _log_to_stderr(format_: str) -> None:
 
 
 class _EscapingFormatter(logging.Formatter):
-    """Escapes control characters and line breaks in log lines."""
-
     def format(self, record: logging.LogRecord) -> str:
         """A traceback keeps its lines."""
         record.msg, record.args = printable(record.getMessage(), _LONGEST_LINE), None

@@ -30,9 +30,6 @@ class ParallelRequests:
             questions: each must end in time by itself. It runs in a daemon thread; one still open
                 from an earlier call stands for the new one.
             needs_one: whether to keep waiting while nobody has answered.
-
-        Returns:
-            The answers or errors so far.
         """
         fresh = [key for key in questions if key not in self._open]
         for key in fresh:

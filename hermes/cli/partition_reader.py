@@ -85,7 +85,6 @@ class PartitionReader:
         return self._end is not None and self.offset >= self._end
 
     def request(self, size_bytes: int) -> FetchRequest:
-        """What to fetch next; the client fetches more if a message needs it."""
         return FetchRequest(self._source.topic, self.partition, self.offset, size_bytes)
 
     def take(self, result: FetchResult) -> Chunk:
@@ -182,7 +181,6 @@ def read_partitions(
 
     Args:
         consumer: connected to the broker that has all of them.
-        readers: one for each partition, of one topic or several.
         max_wait_ms: how long the broker may wait for new messages before it responds.
         retrying: waits for a broker that is unavailable; without it the first failure is raised.
 

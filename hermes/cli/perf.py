@@ -214,7 +214,6 @@ def _report(verb: str, result: _Result, latencies_ms: list[float], as_json: bool
 
 
 def _percentiles(ascending: list[float]) -> dict[str, float]:
-    """Percentiles by name, and the maximum; empty when nothing was measured."""
     if not ascending:
         return {}
     last = len(ascending) - 1

@@ -150,7 +150,6 @@ def _encoding(
     subject: str | None,
     delivery_seconds: float,
 ) -> AbstractContextManager[Callable[[bytes], bytes] | None]:
-    """The encoder from lines to payloads; None where lines are payloads."""
     if schema_path is None:
         if subject is not None:
             raise click.UsageError("--subject is for --schema")
@@ -192,6 +191,5 @@ def _opened(path: str) -> Iterator[int]:
 
 
 def _file_bytes(descriptor: int) -> int | None:
-    """The size of a file; None for a pipe or a terminal."""
     described = os.fstat(descriptor)
     return described.st_size if stat.S_ISREG(described.st_mode) else None

@@ -10,8 +10,7 @@ _PIECES_PER_SECOND: Final = 10
 class Pace:
     """Lets messages pass at an even rate, without bursts after a pause.
 
-    Args:
-        messages_per_second, bytes_per_second: above 0, the latter of payloads; None for no limit.
+    `bytes_per_second` counts payloads; both are above 0, or None for no limit.
     """
 
     def __init__(

@@ -68,9 +68,7 @@ def line_encoder(
     """Register a schema, and make the encoder from a line of JSON to a payload.
 
     Args:
-        schema_path: a file with an Avro schema.
         subject: where the schema is registered; None for `<topic>-value`.
-        retry_seconds: how long to wait for the registry.
 
     Yields:
         The encoder; raises ValueError or EncodingError for a line that doesn't fit.
@@ -164,9 +162,6 @@ def record_decoder(
     Args:
         schema_path: a file with an Avro schema to resolve records to; None for the writer's.
         retry_seconds: how long to wait for the registry; None for ever.
-
-    Raises:
-        HermesError: the schema is invalid.
     """
     try:
         from hermes.schemas.records import RecordReader

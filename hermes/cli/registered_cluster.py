@@ -35,12 +35,8 @@ class NotRegisteredError(HermesError):
 def start_session(connect: str, connection: CommandConnection) -> Session:
     """Connect to ZooKeeper; the caller stops the session. Stderr says when that takes a while.
 
-    Args:
-        connect: as `zookeeper_connect`.
-        connection: its timeout is how long to try, and, from a second on, the session's.
-
-    Raises:
-        HermesError: nothing answers there, or refuses; nothing remains.
+    The connection's timeout is how long to try, and, from a second on, the session's. Raises
+    HermesError if nothing answers there, or refuses; nothing remains.
     """
     session = Session(
         connect,
@@ -57,9 +53,6 @@ class RegisteredCluster:
 
     A broker that did not report an end is not asked for another one, since each attempt may take
     the whole timeout.
-
-    Attributes:
-        connect: as `zookeeper_connect`.
     """
 
     def __init__(self, zookeeper: str, connection: CommandConnection) -> None:
@@ -77,11 +70,7 @@ class RegisteredCluster:
         return session
 
     def consumer(self, partition: BrokerPartition) -> SimpleConsumer:
-        """A consumer of the broker that has a partition.
-
-        Raises:
-            HermesError: the broker isn't registered.
-        """
+        """A consumer of the broker that has a partition; HermesError if that isn't registered."""
         broker_id = partition.broker_id
         if broker_id not in self._consumers:
             node = self._nodes.get(broker_id)
@@ -182,11 +171,8 @@ def group_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def kafka_groups_of(cluster: RegisteredCluster) -> "KafkaGroups | None":
     """Connect to the coordinators of a cluster's groups of Kafka's consumers.
 
-    Returns:
-        None where no registered broker has a listener that this client can use.
-
-    Raises:
-        HermesError: none of these can be reached.
+    None where no registered broker has a listener that this client can use; HermesError where
+    none of these can be reached.
     """
     listeners = read_listeners(cluster.session, lambda fault: note(str(fault)))
     places = [
@@ -258,12 +244,7 @@ GROUP_ARGUMENT: Final = click.argument("group", metavar="GROUP", callback=_check
 
 
 def inactive_group(session: Session, group: str) -> GroupState:
-    """Read a group that is about to be changed.
-
-    Raises:
-        GroupActiveError: it has members.
-        HermesError: there is no such group.
-    """
+    """Read a group that is about to be changed; GroupActiveError if it has members."""
     state = read_group(session, group)
     if state.members:
         members = ", ".join(state.members)

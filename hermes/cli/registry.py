@@ -89,7 +89,6 @@ def command(
 
 
 def _coordination_of(broker: BrokerOption | None, security: ClientSecurity) -> str:
-    """Where a broker is registered; empty if it isn't."""
     assert broker is not None
     with broker.consumer(CommandConnection(security, _TIMEOUT_SECONDS)) as consumer:
         settings = {each.name: each.value for each in consumer.describe_settings()}
@@ -97,11 +96,7 @@ def _coordination_of(broker: BrokerOption | None, security: ClientSecurity) -> s
 
 
 def _check_coordination(zookeeper: str, security: ClientSecurity) -> None:
-    """Refuse an address where nothing answers: at a start it is most likely a wrong one.
-
-    Raises:
-        CoordinationUnavailableError: nothing does.
-    """
+    """Refuse an address where nothing answers: at a start it is most likely a wrong one."""
     start_session(zookeeper, CommandConnection(security, _TIMEOUT_SECONDS)).stop()
 
 

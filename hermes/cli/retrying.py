@@ -17,7 +17,6 @@ class Retrying:
 
     Args:
         limit_seconds: how long to retry after the first failure; None for ever, 0 not at all.
-        quiet: whether to show no status.
     """
 
     def __init__(
@@ -56,7 +55,6 @@ class Retrying:
         self._sleep(pause if left is None else min(pause, left))
 
     def succeeded(self) -> None:
-        """Note a success: the next failure is the first in a row again."""
         if self._since is None:
             return
         status(f"working again after {self._seconds() - self._since:.0f} s", quiet=self._quiet)

@@ -161,7 +161,6 @@ def _password(user: str, path: str | None, option: str) -> str | None:
 
 
 def _is_given(name: str) -> bool:
-    """Whether an option is on the command line, not just in the environment."""
     source = click.get_current_context().get_parameter_source(name)
     return source is ParameterSource.COMMANDLINE
 
@@ -202,10 +201,8 @@ def _holds(path: str, password: str) -> bool:
 def require_known(answer: BrokerMetadata, address: object) -> BrokerMetadata:
     """Check that a broker's answer isn't the reduced one for unauthenticated clients.
 
-    A broker that requires authentication tells others only which requests it knows.
-
-    Raises:
-        NotAuthenticatedError: it is.
+    A broker that requires authentication tells others only which requests it knows; that is a
+    NotAuthenticatedError here.
     """
     if not answer.version:
         raise NotAuthenticatedError(f"{address} wants to know who asks")

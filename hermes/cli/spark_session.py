@@ -18,11 +18,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def require_spark() -> Iterator[None]:
-    """Say what to install when a package that Spark needs is missing.
-
-    Raises:
-        HermesError: the text has the command.
-    """
+    """Say, by a HermesError, what to install when a package that Spark needs is missing."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -68,7 +64,6 @@ def spark_session(master: str, settings: Mapping[str, str]) -> Iterator["SparkSe
 
 
 def _end_java(gateway: Any) -> None:
-    """End the JVM, which is a child of this process, and wait for it."""
     gateway.shutdown()
     if getattr(gateway, "proc", None) is not None:
         gateway.proc.stdin.close()
@@ -108,7 +103,6 @@ class _Stderr:
         return next((line for line in texts if re.search("Exception|Error|error:", line)), "")
 
     def join(self) -> None:
-        """Wait until everything is passed on: the JVM has ended."""
         if self._thread is not None:
             self._thread.join()
 

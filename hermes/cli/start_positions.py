@@ -41,11 +41,7 @@ def open_readers(
     to_end: bool,
     skip_corrupt: bool = False,
 ) -> list[PartitionReader]:
-    """Make the readers of a topic's partitions.
-
-    Raises:
-        ClientError: there is no such place; the text says what is available.
-    """
+    """Make the readers of a topic's partitions. Raises as `find_position`."""
     readers = []
     for partition, available in ranges.items():
         position = find_position(source, partition, available, start)
@@ -67,8 +63,7 @@ def find_position(
 ) -> Position:
     """Find where to begin in one partition.
 
-    Raises:
-        ClientError: there is no such place; the text says what is available.
+    Raises ClientError if there is no such place; the text says what is available.
     """
     if start == BEGINNING:
         return Position(available.earliest)

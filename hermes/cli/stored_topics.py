@@ -179,5 +179,4 @@ class StoredTopics:
 
 
 def _length_of(data: bytes) -> int:
-    """The first message's declared size, its length field included."""
     return _LENGTH_BYTES + int.from_bytes(data[:_LENGTH_BYTES], "big", signed=True)

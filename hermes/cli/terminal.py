@@ -21,12 +21,7 @@ from hermes.quoting import printable
 
 
 def note(text: str, max_length: int | None = None) -> None:
-    """Write something to stderr that the user must know.
-
-    Args:
-        text: one line, without the program's name.
-        max_length: how much of it is shown, in characters; None shows all.
-    """
+    """Write a line to stderr that the user must know, the first `max_length` characters of it."""
     click.echo(f"hermes: {printable(text, max_length)}", err=True)
 
 
@@ -42,11 +37,8 @@ def progress(
 ) -> Iterator[Callable[[int], None]]:
     """Show a progress bar on stderr, if that is a terminal.
 
-    Args:
-        length: the number of steps (bytes, messages) to come; None if unknown.
-
-    Yields:
-        A function to call with the number of steps done since the last call.
+    `length` is the number of steps (bytes, messages) to come. Yields a function to call with the
+    number of steps done since the last call.
     """
     if quiet or length is None or not sys.stderr.isatty():
         yield lambda _steps: None
@@ -56,11 +48,7 @@ def progress(
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask on stderr before something that can't be undone.
-
-    Raises:
-        click.Abort: the answer was no, or there was none.
-    """
+    """Ask on stderr before something that can't be undone; click.Abort unless the answer is yes."""
     if not yes:
         click.confirm(question, abort=True, err=True)
 

@@ -166,7 +166,6 @@ def _headline(named: str, now: Sample, before: Sample | None) -> str:
 def _lines(
     headline: str, topics: Sequence[TopicSample], lags: Sequence[LagSample], width: int
 ) -> list[str]:
-    """Both tables as text; names are shortened so that the figures fit the width."""
     room = max(width - _FIGURES_WIDTH, 24)
     rows = [
         (
@@ -208,7 +207,6 @@ def _short(name: str, room: int) -> str:
 
 
 def _lag(row: LagSample) -> tuple[str, str | None]:
-    """A group's lag and how it changes, with their unit."""
     if row.lag_messages is None:
         return format_bytes(row.lag_bytes or 0), _rate(row.change_per_second, signed=True)
     change = row.change_per_second
@@ -288,7 +286,6 @@ def _draw(
 
 
 def _is_quit(keys: int | None, seconds: float) -> bool:
-    """Wait, or until q is pressed."""
     if keys is None:
         time.sleep(seconds)
         return False

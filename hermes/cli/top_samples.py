@@ -91,7 +91,6 @@ class TopSampler:
     Args:
         broker: the one to look at; None for all that are registered in ZooKeeper.
         zookeeper: where they are registered; None to ask the broker.
-        groups: which to look at; empty for all.
         patience_seconds: how long a sample waits for late brokers. They are left out of it, and
             of the next ones until they answer.
     """
@@ -126,7 +125,6 @@ class TopSampler:
         """Ask all; of several brokers, one that doesn't answer is among the faults.
 
         Args:
-            seconds: the time, on a monotonic clock.
             needs_one: whether to wait as long as a request may take if nobody answers.
 
         Raises:

@@ -42,8 +42,6 @@ def sort_by_partition(topic: str, to_partition: int | None, chunk: Chunk) -> Ite
 
 
 class Copy:
-    """Sends what was read, and accounts for its progress."""
-
     def __init__(
         self,
         plans: Mapping[int, CopyPlan],

@@ -108,9 +108,6 @@ class TopicSource:
         """The settings to create another topic like this one, as `create_topic` takes them.
 
         The broker's own settings are left out, so that the other topic follows them, too.
-
-        Raises:
-            HermesError: the broker doesn't tell.
         """
         own: dict[str, str] = {}
         if self.consumer.supports(DescribeSettingsRequest.TYPE):
@@ -161,7 +158,6 @@ class TopicSource:
         return min((start for start in starts if start > offset), default=None)
 
     def segment_starts(self, partition: int) -> list[int]:
-        """The end of the partition and the starts of its segments, descending."""
         return self.consumer.get_offsets_before(self.topic, partition, LATEST, _ALL_SEGMENTS)
 
     def _wanted(self, numbers: Sequence[int]) -> Sequence[int]:

@@ -273,7 +273,6 @@ def _check_exists(topic: TopicMetadata) -> None:
 def _note_shares(
     consumer: SimpleConsumer, broker: BrokerOption, topics: Iterable[TopicMetadata]
 ) -> None:
-    """Say where partitions of these topics may be on other brokers."""
     count = _sharers(consumer, topics)
     if count > 1:
         note(

@@ -173,7 +173,6 @@ def _look(path: Path, change: Callable[[Any], Any], *, may_create: bool = False)
 
 
 def _password(path: Path | None) -> str:
-    """A new password, from a file, a terminal or stdin."""
     if path is not None:
         password = read_password_file(path)
     elif sys.stdin.isatty():

@@ -30,7 +30,6 @@ class TierRow:
     """One topic in one tier.
 
     Attributes:
-        tier: who counted.
         against: the tier that it is compared with.
         missing: for certain.
         doubled: messages that are there once too often.
@@ -128,7 +127,6 @@ class AuditReader:
         self._began = now
 
     def _take(self, reader: EventReader) -> bool:
-        """Read for a limited time; returns whether more is left."""
         deadline = time.monotonic() + _SECONDS
         for event in reader.read():
             window_ms = event.window_ms

@@ -44,11 +44,9 @@ class ReadCache:
         self._lock = threading.Lock()
 
     def get(self, key: Hashable, make: Callable[[], _T]) -> _T:
-        """The value of a key, computed unless it is fresh.
+        """The value of a key, computed by `make` unless it is fresh.
 
-        Args:
-            key: always has values of one type.
-            make: computes it; its errors are raised here, and not cached.
+        A key always has values of one type. Errors of `make` are raised here, and not cached.
         """
         entry = self._entry(key)
         if self._is_younger(entry, self._seconds):
@@ -64,7 +62,6 @@ class ReadCache:
             entry.lock.release()
 
     def forget(self) -> None:
-        """Expire everything: something was changed."""
         with self._lock:
             self._entries.clear()
 

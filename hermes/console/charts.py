@@ -52,11 +52,7 @@ def draw(
     at: float,
     text: Callable[[float | None], str],
 ) -> Chart:
-    """Draw a number's history.
-
-    Args:
-        at: the time of the right edge, monotonic, in seconds.
-    """
+    """Draw a number's history; `at` is the time of the right edge, monotonic, in seconds."""
     runs = _runs(history, at)
     first = runs[0][0][0] if runs else at
     seconds = min(max(at - first, _LEAST_SECONDS), _MOST_SECONDS)
@@ -79,7 +75,6 @@ def draw(
 
 
 def _runs(history: History, at: float) -> list[list[tuple[float, float]]]:
-    """The visible points, split at gaps."""
     runs: list[list[tuple[float, float]]] = [[]]
     for when, value in history.points:
         if value is None:

@@ -128,13 +128,9 @@ class ClusterClient:
     # -- brokers --------------------------------------------------------------------------------
 
     def read(self, topics: Sequence[str] | None = None) -> list[BrokerState]:
-        """Ask all brokers for their metadata, in parallel.
+        """Ask all brokers for the metadata of topics (None for all), in parallel.
 
-        Args:
-            topics: which to describe; None for all.
-
-        Returns:
-            A state for each broker, by id, also for those that don't answer.
+        Returns a state for each broker, by id, also for those that don't answer.
         """
         registered = self._registered_brokers()
         addresses = dict.fromkeys(registered.values())
@@ -243,11 +239,7 @@ class ClusterClient:
     # -- coordination ---------------------------------------------------------------------------
 
     def session(self) -> Session:
-        """The session with ZooKeeper, started when first needed.
-
-        Raises:
-            HermesError: there is no coordination, or it can't be reached.
-        """
+        """The session with ZooKeeper, started when first needed. Raises HermesError."""
         if self._session is not None:
             return self._session
         with self._session_lock:
@@ -288,12 +280,9 @@ class ClusterClient:
     def with_kafka_groups(self, work: Callable[[KafkaGroups], _T]) -> _T:
         """Do something with the coordinators of groups of Kafka's clients.
 
-        Args:
-            work: called a second time where the given broker doesn't have what it asks for and
-                others may. It must change nothing before that turns out.
-
-        Raises:
-            HermesError: what `work` raises; or no coordinator can be reached.
+        `work` is called a second time where the given broker doesn't have what it asks for and
+        others may. It must change nothing before that turns out. Raises HermesError: what `work`
+        raises; or no coordinator can be reached.
         """
         if self._kafka is not None:
             host, port, security = self._kafka

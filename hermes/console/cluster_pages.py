@@ -99,7 +99,6 @@ def _broker(sources: Sources, request: PageRequest, name: str) -> PageResponse:
 def _only_its_own(
     sources: Sources, broker: BrokerState
 ) -> tuple[list[SettingDescription], list[LogLine] | None, list[str]]:
-    """A broker's settings, its log (newest first), and what failed."""
     settings: list[SettingDescription] = []
     lines: list[LogLine] | None = None
     try:

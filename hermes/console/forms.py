@@ -20,12 +20,7 @@ class FieldError(InputError):
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A form as shown.
-
-    Attributes:
-        values: by the fields' names.
-        errors: likewise; `WHOLE` for what is about no field.
-    """
+    """A form as shown: values and errors by field; `WHOLE` for an error about no field."""
 
     values: Mapping[str, str] = field(default_factory=dict)
     errors: Mapping[str, str] = field(default_factory=dict)
@@ -51,11 +46,7 @@ def typed(request: PageRequest, name: str, most: int = 1000) -> str:
 
 
 def typed_number(request: PageRequest, name: str, least: int, most: int) -> int | None:
-    """A field's whole number; None if it is empty.
-
-    Raises:
-        FieldError: it is none, or out of bounds.
-    """
+    """A field's whole number; None if it is empty, FieldError if it is none or out of bounds."""
     text = typed(request, name)
     if not text:
         return None

@@ -67,11 +67,9 @@ class GroupChanger(Protocol):
         """
 
     def delete(self, name: str) -> None:
-        """Delete a group that has no members, with its offsets.
+        """Delete a group with its offsets.
 
-        Raises:
-            GroupActiveError: it has some.
-            HermesError: there is no such group, or it can't be deleted now.
+        Raises GroupActiveError if it has members, HermesError if it can't be deleted now.
         """
 
 

@@ -158,11 +158,7 @@ def _delete(sources: Sources, request: PageRequest, name: str) -> PageResponse:
 
 
 def _reader(sources: Sources, request: PageRequest, name: str) -> GroupReader:
-    """The reader of the group that is meant.
-
-    Raises:
-        InputError: there are two of this name, and the address doesn't say which.
-    """
+    """The reader of a group; InputError for two of its name, unless the address says which."""
     readers = readers_of(sources, request.text("kind"), name)
     if len(readers) > 1:
         raise InputError("Two groups have this name: go to the page of the one that you mean.")

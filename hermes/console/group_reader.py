@@ -85,12 +85,7 @@ class GroupReader:
         return GroupRow(name, count, self.kind)
 
     def group(self, name: str) -> GroupView:
-        """Read a group.
-
-        Raises:
-            NoSuchPageError: there is none.
-            HermesError: coordination doesn't answer.
-        """
+        """Read a group; NoSuchPageError if there is none, HermesError without coordination."""
         return self._cache.get(("group", self.kind, name), lambda: self._read(name))
 
     def _read(self, name: str) -> GroupView:
@@ -119,12 +114,7 @@ class GroupReader:
         return tuple(charts)
 
     def state(self, name: str) -> GroupState:
-        """A group of Hermes' own clients as coordination has it now.
-
-        Raises:
-            NoSuchPageError: there is none.
-            HermesError: coordination doesn't answer.
-        """
+        """A group of Hermes' own clients as coordination has it now; NoSuchPageError for none."""
         self._check_exists(name)
         return read_group(self._cluster.session(), name)
 
@@ -179,11 +169,7 @@ class GroupReader:
         return sorted(found, key=lambda each: each.lag.order, reverse=True)
 
     def known(self, first: Sequence[str]) -> dict[str, _GroupSample]:
-        """What is known of groups.
-
-        Args:
-            first: those about to be shown: read now, as far as the time for it allows.
-        """
+        """What is known of groups; those in `first` are read now, if the time for it allows."""
         return dict(self._watched.refresh(self.names(), first, _PAGE_SECONDS))
 
     def _watch(self) -> list[tuple[str, _GroupSample]]:
@@ -218,15 +204,11 @@ def group_list(
     known.
 
     Args:
-        readers: one for each kind of group.
         viewer: only visible groups and topics are listed and counted.
         search: part of a name, in any case; empty for all.
         sort: one of `GROUP_SORTS`; anything else means the name.
         order: `desc`, `asc`, or empty for the default: names ascending, others descending.
         page: from 1; clamped.
-
-    Raises:
-        HermesError: coordination doesn't answer, or there is none.
     """
     names = sorted(
         (name, number)

@@ -56,7 +56,6 @@ class GroupContent:
     """A group.
 
     Attributes:
-        partitions: what it reads, or has read.
         faults: what can't be parsed.
         protocol: of Kafka's groups, `classic` or `consumer`.
         topics: those that should have an owner; None for all of which it has offsets.
@@ -81,13 +80,10 @@ class GroupSource(Protocol):
     def check_name(self, name: str) -> None:
         """Raise NoSuchPageError for what can't be a group's name."""
 
-    def read(self, session: Session, name: str) -> GroupContent:
-        """Read a group, which must exist."""
+    def read(self, session: Session, name: str) -> GroupContent: ...
 
 
 class OwnGroupSource:
-    """Groups of Hermes' own clients, and of Kafka 0.7's."""
-
     kind = OWN
 
     def names(self, session: Session) -> list[str]:
@@ -120,7 +116,6 @@ def _own_partitions(state: GroupState) -> Iterator[GroupPartition]:
 
 
 def stored_number(value: object) -> int | None:
-    """A stored offset; None if it isn't a number."""
     return value if isinstance(value, int) else None
 
 

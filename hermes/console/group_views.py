@@ -88,7 +88,6 @@ class MemberRow:
 
     Attributes:
         name: its consumer id.
-        owns: how many partitions it owns.
         has_filter: whether it subscribes by a pattern.
     """
 
@@ -209,7 +208,6 @@ class Lag:
 
     @property
     def text(self) -> str:
-        """The lag for people; a dash where nothing is known."""
         known = " and ".join(amount_text(lag, unit) for unit, lag in self.by_unit.items())
         return known or bytes_text(None if self.partitions else 0)
 

@@ -37,7 +37,6 @@ class KafkaGroupChanger:
         return self._cluster.with_kafka_groups(find)
 
     def _count_messages(self, topics: set[str]) -> set[str]:
-        """The topics whose offsets count messages."""
         return {
             topic.topic
             for state in self._cluster.read(sorted(topics))

@@ -18,7 +18,6 @@ class ListPage(Generic[_T]):
         total: how many there are.
         page: from 1.
         pages: 1 or more.
-        search, sort, is_descending: as asked for.
     """
 
     rows: tuple[_T, ...]

@@ -65,11 +65,7 @@ def tail(
     places: dict[str, int],
     reader: ValueReader,
 ) -> TailUpdate:
-    """Read what is new.
-
-    Args:
-        places: up to where partitions were read; one that is missing starts at its end.
-    """
+    """Read what is new since `places`; a partition that is missing there starts at its end."""
     parts: list[list[FoundMessage | UnreadableRange]] = []
     now: dict[str, int] = {}
     skipped = 0

@@ -53,14 +53,9 @@ class LoginLimit:
         self._failures: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def check(self, address: str, is_right: Callable[[], bool]) -> bool:
-        """Check a password; blocks while others are checked.
+        """Check a password; blocks while others are checked, or raises TooManyTriesError: not now.
 
-        Args:
-            address: the IP address; everything else counts as one client.
-            is_right: does the check.
-
-        Raises:
-            TooManyTriesError: not now.
+        `address` is the IP address; everything else counts as one client.
         """
         client = _client(address)
         with self._lock:

@@ -163,7 +163,6 @@ def _tail(sources: Sources, request: PageRequest, name: str) -> PageResponse:
 
 
 def _params(request: PageRequest) -> dict[str, str]:
-    """The parameters of a search as given, for forms and links."""
     defaults = {"start": "last", "count": "50", "scan": "10000", "as": "auto"}
     return {name: request.text(name) or defaults.get(name, "") for name in _PARAMS}
 

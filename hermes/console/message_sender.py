@@ -40,7 +40,6 @@ class TypedMessage:
 
     Attributes:
         kind: one of `VALUES`: how to read the payload.
-        key: empty for none.
         headers: one a line: name, colon, value.
         subject: of the schema, for `avro`.
         version: of the subject; None for the latest.
@@ -55,8 +54,6 @@ class TypedMessage:
 
 
 class AppendedMessage(NamedTuple):
-    """Where a message was stored."""
-
     partition: str
     offset: int
     size_bytes: int
@@ -143,7 +140,6 @@ def _no_constant(name: str) -> NoReturn:
 
 
 def _chosen(topic: TopicView, name: str, key: str) -> PartitionRow:
-    """The partition that a message goes to."""
     if name:
         row = topic.partition(name)
         if row is None:

@@ -45,8 +45,6 @@ class FoundMessage:
         time_ms: when it was appended, in ms since 1970; None where that isn't known.
         codec: of the compressed set that it is in; empty if it is in none.
         index: its position within the set, from 0.
-        set_count: how many messages the set holds.
-        set_bytes: the set's size.
         key, headers: a record's.
         is_tombstone: whether it is a record without a value; the payload is empty then.
         label: the partition for people.
@@ -105,8 +103,6 @@ class SearchProgress:
     """How far a search has come.
 
     Attributes:
-        scanned: how many messages it has looked at.
-        found: how many of them match.
         scanned_bytes, total_bytes: in messages where offsets count these.
     """
 
@@ -123,8 +119,6 @@ class SearchEnd:
     """The end of a search.
 
     Attributes:
-        scanned: how many messages it has looked at.
-        found: how many it has shown.
         is_limited: whether it stopped at the limit of how many it may look at.
         first_offsets: by partition, where the first shown message starts.
         next_offsets: by partition, where to continue.
@@ -141,8 +135,6 @@ class SearchEnd:
 
 
 class ScanCounter:
-    """Counts over all partitions of a search."""
-
     def __init__(self, total_bytes: int) -> None:
         self.count = self.found = self.bytes = 0
         self.total_bytes = total_bytes

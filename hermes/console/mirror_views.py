@@ -20,8 +20,6 @@ class MirrorView:
     Attributes:
         processes: each with the age of its report in seconds.
         rows: some of its partitions: those in trouble and the furthest behind first.
-        count: how many partitions there are.
-        problems: what is wrong.
     """
 
     name: str
@@ -53,11 +51,7 @@ class MirrorsView:
 
 
 class MirrorReader:
-    """Reads mirrors' reports. Methods may block, and may be called in any thread.
-
-    Args:
-        now_ms: the wall clock, in ms since 1970.
-    """
+    """Reads mirrors' reports. Methods may block, and may be called in any thread."""
 
     def __init__(
         self,

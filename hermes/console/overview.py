@@ -52,7 +52,6 @@ def overview(
     Args:
         groups: how many there are; None where that isn't known.
         coordination_error: why groups can't be shown; empty when they can.
-        others: further concerns.
         shows_brokers: whether brokers' problems are shown.
     """
     concerns = [

@@ -63,11 +63,7 @@ class PageRequest:
         return value
 
     def number(self, name: str, default: int, least: int = 0, most: int = _MOST_NUMBER) -> int:
-        """A whole number among the query parameters.
-
-        Raises:
-            InputError: it is none, or out of bounds.
-        """
+        """A whole number among the query parameters; InputError if it is none, or out of bounds."""
         text = self.text(name)
         if not text:
             return default
@@ -124,7 +120,7 @@ class PageRoute:
 
     Attributes:
         pattern: the parts of the path; `*` matches any, and is passed to the function.
-        serve: called in a worker thread with the `Sources`, the request and the parts for `*`; a
+        serve: called in a worker thread with the `Sources`, the request and the parts for `*`.
         acts: whether the page changes something: hidden unless `console_actions` is set.
     """
 

@@ -93,7 +93,6 @@ class Console:
         cluster: closed with the console.
         may_act: whether the console may change anything, at this moment.
         records: closed with the console.
-        broker_config: see `Sources`.
     """
 
     def __init__(

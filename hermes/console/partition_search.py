@@ -127,7 +127,6 @@ class PartitionSearch:
         return self._consumer.boundary_before(self._topic, self._row.number, offset)
 
     def _offset_at(self, time_ms: int) -> int:
-        """Where what was appended at a time or later starts."""
         before = self._consumer.get_offsets_before(
             self._topic, self._row.number, max(time_ms - 1, 0), 1
         )
@@ -226,7 +225,6 @@ class PartitionSearch:
         return UnreadableRange(self._row.name, start, following, reason, self._row.label)
 
     def _damage(self, error: InvalidMessageError) -> UnreadableRange:
-        """Note damage, and continue after it."""
         start = self.offset if error.offset is None else error.offset
         following = error.next_offset
         if following is None:
@@ -243,7 +241,6 @@ class PartitionSearch:
     def _with_times(
         self, results: Iterable[FoundMessage | UnreadableRange], began: int
     ) -> Iterator[FoundMessage | UnreadableRange]:
-        """Add append times, where the broker knows them."""
         times: Sequence[AppendTime] = ()
         wanted = [each for each in results if isinstance(each, FoundMessage)]
         if wanted and self._consumer.supports(AppendTimesRequest.TYPE):

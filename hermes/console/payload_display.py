@@ -144,11 +144,7 @@ class ValueReader:
         return _text(payload, most)
 
     def readable(self, data: bytes) -> bytes:
-        """The JSON of a registry's record; anything else unchanged.
-
-        Raises:
-            HermesError: the registry can't be asked.
-        """
+        """The JSON of a registry's record; anything else unchanged. Raises HermesError."""
         if self._records is None or not is_framed(data):
             return data
         try:
@@ -244,7 +240,6 @@ def _with_text_keys(value: Any) -> Any:
 
 
 def _other(value: object) -> object:
-    """What JSON has no type for."""
     if isinstance(value, bytes):
         return {"bytes": value.hex()}
     return str(value)

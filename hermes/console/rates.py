@@ -67,8 +67,7 @@ class Written(Generic[_K]):
     def add(self, sizes: Mapping[_K, int]) -> dict[_K, int]:
         """Add a sample of partitions' sizes in bytes, which replaces the last one.
 
-        Returns:
-            A counter for each, which never goes back.
+        Returns a counter for each, which never goes back.
         """
         known: dict[_K, tuple[int, int]] = {}
         for key, size in sizes.items():

@@ -40,9 +40,6 @@ class RollingRefresh(Generic[_T]):
         Args:
             first: those about to be shown, refreshed before the others.
             seconds: the time limit for `first`.
-
-        Returns:
-            The known values, by name.
         """
         if not self._lock.acquire(blocking=False):  # somebody is looking: what is known will do
             found = self._found

@@ -19,11 +19,7 @@ from hermes.errors import HermesError
 
 
 class Search:
-    """A search for messages of a topic.
-
-    Args:
-        topic: as it is now; what is written later is not looked at.
-    """
+    """A search in a topic as it is now; what is written later is not looked at."""
 
     def __init__(
         self,

@@ -301,7 +301,6 @@ def check_exposure(setting: str, addresses: Iterable[object], *, has_password: b
     """Refuse to serve without a password where other machines can connect.
 
     Args:
-        setting: where the addresses come from, for the error.
         addresses: what the ports are bound to: pairs of host and port, or paths.
     """
     for address in addresses:

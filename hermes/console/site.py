@@ -67,8 +67,6 @@ def serve_console(
 
 
 class _Users:
-    """The web server's users, for worker threads."""
-
     def __init__(self, reactor: Any, guard: WebGuard) -> None:
         self._reactor = reactor
         self._guard = guard
@@ -86,11 +84,7 @@ class _Users:
 
 
 class ConsoleResource(Resource):
-    """Serves every path below it. Lives in the reactor's thread.
-
-    Args:
-        pool: these threads; stopped with the resource.
-    """
+    """Serves every path below it, by threads that stop with it. Lives in the reactor's thread."""
 
     isLeaf = True
 
@@ -109,8 +103,7 @@ class ConsoleResource(Resource):
     def stop(self) -> "Deferred[None]":
         """Disconnect, and let the threads end; pending requests end with an error.
 
-        Returns:
-            Fires when no thread is left.
+        Fires when no thread is left.
         """
         self._is_stopping = True
         done: Deferred[None] = Deferred()

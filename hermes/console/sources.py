@@ -38,7 +38,6 @@ class Sources:
     """Passed to the function of every route.
 
     Attributes:
-        cache: caches what was read for a second.
         groups: groups of Hermes' own clients.
         kafka_groups: those of Kafka's.
         group_changes: by kind.

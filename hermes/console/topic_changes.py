@@ -47,7 +47,6 @@ class SettingRow:
 
     @property
     def name(self) -> str:
-        """Its key in broker.yaml."""
         return self.setting.key
 
     @property
@@ -147,11 +146,7 @@ class TopicChanger:
     def alter(
         self, topic: TopicView, settings: Mapping[str, str], reset: Sequence[str] = ()
     ) -> None:
-        """Set or reset settings of a topic, wherever it is.
-
-        Raises:
-            HermesError: it wasn't altered; or on some brokers only, and the text says on which.
-        """
+        """Set or reset settings of a topic, wherever it is. Raises as `create`."""
         self._on_each(
             _places(topic),
             "altered",
@@ -159,11 +154,7 @@ class TopicChanger:
         )
 
     def delete(self, topic: TopicView) -> None:
-        """Delete a topic with its messages, wherever it is.
-
-        Raises:
-            HermesError: it wasn't deleted; or on some brokers only, and the text says on which.
-        """
+        """Delete a topic with its messages, wherever it is. Raises as `create`."""
         self._on_each(_places(topic), "deleted", lambda consumer: consumer.delete_topic(topic.name))
 
     def _on_each(

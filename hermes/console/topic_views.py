@@ -80,7 +80,6 @@ def is_numbered(holds_records: bool, brokers: int) -> bool:
     own, so several may be number 0: they are told apart as by 0.7's clients, `BROKER-NUMBER`.
 
     Args:
-        holds_records: whether the topic has Kafka's format.
         brokers: how many brokers the cluster has, also those that don't answer.
     """
     return holds_records or brokers == 1
@@ -99,7 +98,6 @@ class PartitionRow:
         offline: why it is out of service; empty if it is not.
         damage: its known damaged messages; empty for none.
         counts_messages: whether offsets do, not bytes.
-        is_numbered: whether its number identifies it.
     """
 
     broker_id: int
@@ -177,12 +175,7 @@ class TopicReader:
         self._problems = RollingRefresh(self._look, _WATCH_EVERY_SECONDS)
 
     def topic(self, name: str) -> TopicView:
-        """Read a topic. Blocks.
-
-        Raises:
-            UnknownTopicError: no broker has it.
-            HermesError: the name is invalid, or no broker answers.
-        """
+        """Read a topic; UnknownTopicError where no broker has it. Blocks."""
         return self._cache.get(("topic", name), lambda: self._read(name))
 
     def measured(self, name: str) -> TopicView:
@@ -204,7 +197,6 @@ class TopicReader:
         return replace(view, partitions=with_rates)
 
     def _read_rows(self, name: str) -> TopicView:
-        """A topic without rates."""
         states = self._cluster.read([name])
         rows: list[PartitionRow] = []
         addresses: dict[int, ListenAddress] = {}
@@ -251,7 +243,6 @@ class TopicReader:
     def _described(
         self, state: BrokerState, name: str, rows: list[PartitionRow]
     ) -> list[PartitionRow]:
-        """Add what only newer brokers report."""
         if not state.supports(DescribePartitionsRequest.TYPE):
             return rows
         try:

@@ -37,14 +37,12 @@ class Viewer:
         return self.may(Operation.DESCRIBE, Resource.topic(name))
 
     def reads_topic(self, name: str) -> bool:
-        """Whether the viewer may see a topic's messages."""
         return self.may(Operation.CONSUME, Resource.topic(name))
 
     def sees_group(self, name: str) -> bool:
         return self.may(Operation.DESCRIBE, Resource.group(name))
 
     def moves_group(self, name: str) -> bool:
-        """Whether the viewer may change a group's offsets."""
         return self.may(Operation.GROUP, Resource.group(name))
 
     def creates_topic(self, name: str) -> bool:

@@ -88,8 +88,7 @@ class AppendQueue:
     def next_batch(self, mark: ReplicaPosition) -> list[bytes]:
         """Take the payloads to be sent next: outstanding from now on.
 
-        Args:
-            mark: what the first event was decided on.
+        `mark` is what the first event was decided on.
         """
         payloads: list[bytes] = []
         after, number, size = mark.last_id, mark.events, 0

@@ -15,11 +15,7 @@ _LAST = 2**31 - 1
 
 
 class CallParameters:
-    """The parameters of one call.
-
-    Args:
-        parts: the segments of its path that its route leaves open.
-    """
+    """The parameters of one call; `parts` are the segments that its route leaves open."""
 
     def __init__(self, request: RestRequest, parts: tuple[str, ...]) -> None:
         self.parts = parts
@@ -45,7 +41,6 @@ class CallParameters:
         return None
 
     def texts(self, name: str) -> list[str]:
-        """All values of a parameter."""
         return self._query.get(name, [])
 
     def flag(self, *names: str) -> bool:
@@ -58,8 +53,7 @@ class CallParameters:
     def page(self, found: list[Any], usual: int = -1) -> list[Any]:
         """The part of a list that `offset` and `limit` want; a limit below zero is none.
 
-        Args:
-            usual: the limit if the call gives none.
+        `usual` is the limit if the call gives none.
         """
         offset, limit = self._number("offset", 0), self._number("limit", usual)
         end = None if limit < 0 else max(offset, 0) + limit
@@ -110,10 +104,9 @@ def read_body_draft(body: dict[str, Any]) -> Draft:
 
 
 def optional_number(body: dict[str, Any], name: str) -> int | None:
-    """An id or a version in a body; None for none, or for -1 as some clients write it.
+    """An id or a version in a body, RegistryError 422 if it is neither.
 
-    Raises:
-        RegistryError: 422, it is no such number.
+    None for none, or for -1 as some clients write it.
     """
     value = body.get(name)
     if value is None or value == -1 or (name == "version" and value == 0):

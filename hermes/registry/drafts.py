@@ -25,11 +25,7 @@ _CHARACTERS_OF_EACH: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A schema as a call brings it.
-
-    Attributes:
-        references: a version of -1 means the latest.
-    """
+    """A schema as a call brings it; a reference's version of -1 means the latest."""
 
     type: str
     text: str
@@ -75,7 +71,6 @@ def reasons_against(
     """Why a new schema isn't compatible with an older one; empty if it is.
 
     Args:
-        state: has the references of both.
         new_reads: whether the new one must read what was written with the older one.
         old_reads: whether the older one must read what will be written with the new one.
     """
@@ -99,7 +94,6 @@ def reasons_against(
 
 
 def _found(reference: Reference, state: RegistryState) -> Reference:
-    """A reference to a version that exists."""
     number = reference.version
     if number == -1:
         live = state.live_versions(reference.subject)
@@ -142,8 +136,7 @@ def _compared(reader: StoredSchema, writer: StoredSchema, state: RegistryState) 
 def read_avro(text: str, known: Mapping[str, AvroType] | None = None) -> ParsedAvroSchema:
     """Read an Avro schema; `known` has the named types that its references define.
 
-    Raises:
-        RegistryError: 42201, it isn't a schema; the message says where and why.
+    Raises RegistryError 42201 if it isn't a schema; the message says where and why.
     """
     try:
         return parse_schema(read_document(text), known)

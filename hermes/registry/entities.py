@@ -79,11 +79,7 @@ class StoredSchema:
 
 
 def schema_from_json(found: dict[str, Any]) -> StoredSchema:
-    """The opposite of `StoredSchema.to_json`.
-
-    Raises:
-        KeyError, TypeError, ValueError: it isn't what that makes.
-    """
+    """The opposite of `StoredSchema.to_json`; KeyError, TypeError, ValueError for anything else."""
     return StoredSchema(
         found.get("schemaType", AVRO),
         found["schema"],
@@ -98,7 +94,6 @@ def references_from_json(found: Iterable[dict[str, Any]]) -> tuple[Reference, ..
 
 
 def document_text(value: dict[str, Any] | None) -> str:
-    """Metadata or a rule set as a schema keeps it."""
     return write_document(value, sort_keys=True) if value else ""
 
 

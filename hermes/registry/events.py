@@ -72,11 +72,7 @@ class AssociationsMade:
 
 @dataclass(frozen=True, slots=True)
 class AssociationsRemoved:
-    """Kinds of a resource have no subject any more.
-
-    Attributes:
-        subjects: deleted with them, softly.
-    """
+    """Kinds of a resource have no subject any more; `subjects` were deleted with them, softly."""
 
     resource_id: str
     resource_type: str
@@ -117,11 +113,7 @@ def event_to_json(event: Event) -> dict[str, Any]:
 
 
 def event_from_json(found: Any) -> Event:
-    """The opposite of `event_to_json`.
-
-    Raises:
-        ValueError: it is no event that this version of Hermes knows.
-    """
+    """The opposite of `event_to_json`; ValueError for what this version of Hermes doesn't know."""
     try:
         fields = dict(found)
         name = fields.pop("event")

@@ -95,11 +95,7 @@ class Forwarder:
             self.calls += 1
 
     def _prepare(self, place: SplitResult) -> tuple[HTTPConnection, dict[str, str]]:
-        """The connection to a leader, not opened yet, and the credentials for it.
-
-        Raises:
-            HermesError: a file with a password or a certificate can't be used.
-        """
+        """The connection to a leader, not opened yet, and the credentials for it (HermesError)."""
         security = self._security()
         host = place.hostname or ""
         headers = {}

@@ -30,7 +30,6 @@ class HomeBroker(NamedTuple):
 
     Attributes:
         broker_id: -1 where only its address is known.
-        security: how clients connect to it.
     """
 
     broker_id: int
@@ -47,11 +46,7 @@ class HomeLocator(Protocol):
     """Finds the home. Blocks; for one thread at a time."""
 
     def find(self) -> HomeBroker | None:
-        """The home of now; None when there is none yet.
-
-        Raises:
-            HermesError: it can't be found out, or its broker isn't registered.
-        """
+        """The home of now; None when there is none yet. Raises HermesError."""
 
     def choose(self) -> HomeBroker:
         """The home, which is recorded if there was none.

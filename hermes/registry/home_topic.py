@@ -67,14 +67,7 @@ class HomeTopic:
         return end
 
     def check_follows(self, mark: ReplicaPosition, snapshot: SnapshotFile | None) -> None:
-        """Refuse a topic that isn't the one that a copy has read up to `mark`.
-
-        Args:
-            snapshot: where the copy comes from, for the error.
-
-        Raises:
-            WrongTopicError: it isn't.
-        """
+        """Refuse (WrongTopicError) a topic that isn't the one that a copy has read up to `mark`."""
         earliest, end = self.bounds()
         if mark.position < earliest:
             raise WrongTopicError(

@@ -85,13 +85,9 @@ def versions(
 
 
 def version(state: RegistryState, subject: str, number: int, *, deleted: bool = False) -> Version:
-    """One version, -1 being the latest.
+    """One version, -1 being the latest; RegistryError 40401 or 40402 if it isn't there.
 
-    Args:
-        deleted: whether it may be deleted softly.
-
-    Raises:
-        RegistryError: 40401 or 40402, it isn't there.
+    `deleted`: whether it may be deleted softly.
     """
     found = listed(state, subject, deleted=deleted)
     if not found:
@@ -135,14 +131,9 @@ def id_of_guid(state: RegistryState, guid: str) -> int:
 def uses(
     state: RegistryState, schema_id: int, subject: str | None, *, deleted: bool
 ) -> list[tuple[str, int]]:
-    """The subjects and versions that have an id.
+    """The subjects and versions that have an id; RegistryError 40403 if there is no such id.
 
-    Args:
-        subject: only those of this one; None for all.
-        deleted: whether to include those deleted softly.
-
-    Raises:
-        RegistryError: 40403, there is no such id.
+    Those of one `subject` only, if it is given; `deleted` includes those deleted softly.
     """
     schema_of_id(state, schema_id)
     return [
@@ -165,8 +156,7 @@ def with_metadata(
 ) -> dict[str, Any]:
     """The latest version of a subject whose metadata has the wanted properties.
 
-    Raises:
-        RegistryError: 40401 or 40403, there is none.
+    Raises RegistryError 40401 or 40403 if there is none.
     """
     found = listed(state, subject, deleted=deleted)
     if not found:
@@ -178,7 +168,6 @@ def with_metadata(
 
 
 def properties_of(schema: StoredSchema) -> dict[str, str]:
-    """The `properties` in a schema's metadata."""
     metadata = read_document(schema.metadata) if schema.metadata else {}
     found: dict[str, str] = metadata.get("properties") or {}
     return found

@@ -114,8 +114,7 @@ class DeleteSubject:
 class SetConfig:
     """Change settings of a subject; of all that have none of their own, if it is None.
 
-    Attributes:
-        settings: the ones to change; null removes one.
+    A null among the settings removes one.
     """
 
     subject: str | None
@@ -161,8 +160,7 @@ class DeleteConfig:
 class SetMode:
     """Set the mode of a subject; of all that have none of their own, if it is None.
 
-    Attributes:
-        force: whether IMPORT may be set where schemas are, whose ids could be in the way.
+    `force`: whether IMPORT may be set where schemas are, whose ids could be in the way.
     """
 
     subject: str | None

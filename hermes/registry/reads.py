@@ -39,7 +39,6 @@ def uses(state: RegistryState, call: CallParameters) -> list[tuple[str, int]]:
 
 
 def schemas(state: RegistryState, call: CallParameters) -> Any:
-    """Versions of many subjects, with their schemas."""
     deleted, latest = call.flag("deleted"), call.flag("latestOnly")
     names = lookups.subjects(state, call.text("subjectPrefix") or "", deleted=deleted)
     places = []

@@ -54,7 +54,6 @@ class Replica:
             yield self._state
 
     def copy(self) -> RegistryState:
-        """A state of the caller's own."""
         with self._lock:
             return self._state.copy()
 
@@ -105,11 +104,7 @@ class Replica:
         }
 
     def restore(self, value: dict[str, Any]) -> None:
-        """Become what `to_json` has written, of this copy or of another.
-
-        Raises:
-            ValueError: it is something else; nothing has changed.
-        """
+        """Become what a copy's `to_json` wrote; ValueError, changing nothing, for the rest."""
         try:
             mark = ReplicaPosition(
                 *(value[name] for name in ("position", "events", "last_id", "last_offset"))

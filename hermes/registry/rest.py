@@ -47,9 +47,6 @@ class RegistryResource(Resource):
         on_answered: called in the reactor's thread with a call's kind, its response's status and
             the seconds that it took.
         rights: what everybody may do; None where everybody may do everything.
-
-    Attributes:
-        max_body_bytes: how much `hermes.web` lets through.
     """
 
     isLeaf = True
@@ -90,7 +87,6 @@ class RegistryResource(Resource):
         return done
 
     def render(self, request: Any) -> int:
-        """Answer a request, later."""
         request.notifyFinish().addErrback(lambda _: None)
         began = perf_counter()
         try:

@@ -44,7 +44,6 @@ class RestRoute:
 
     Attributes:
         pattern: the segments of the path; `*` stands for any.
-        kind: how metrics count it.
         read: answers from the state, at once: the state doesn't change meanwhile.
         change: makes the change that the call wants.
         study: makes what takes longer, on an excerpt of the state.

@@ -28,8 +28,7 @@ class RegistryService:
     def answer(self, request: RestRequest) -> "Future[RestResponse]":
         """Answer a call; the future waits for what takes longer than a moment.
 
-        Returns:
-            Fires with the response, refusals included; with an exception only for a fault of ours.
+        It fires with the response, refusals included; with an exception only for a fault of ours.
         """
         try:
             return self._route(request)

@@ -35,11 +35,7 @@ class SnapshotFile:
         self.path = path
 
     def read(self) -> dict[str, Any] | None:
-        """Read what was written last; None if there is nothing.
-
-        Raises:
-            StorageError: it can't be read, or is damaged; the text says how.
-        """
+        """Read what was written last; None if there is nothing. Raises StorageError."""
         try:
             content = self.path.read_bytes()
         except FileNotFoundError:
@@ -64,11 +60,7 @@ class SnapshotFile:
         return value
 
     def write(self, value: dict[str, Any]) -> None:
-        """Replace it.
-
-        Raises:
-            StorageError: the disk refused; what was there before still is.
-        """
+        """Replace it. Raises StorageError: the disk refused; what was there before still is."""
         body = "".join(_pieces(value)).encode()
         temporary = self.path.with_name(self.path.name + ".tmp")
         try:

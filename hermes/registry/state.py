@@ -97,11 +97,7 @@ class RegistryState:
     # -- changing -------------------------------------------------------------------------------
 
     def apply(self, event: Event) -> None:
-        """Change the state by an event.
-
-        Raises:
-            ValueError: it contradicts what was before; the state is as it was.
-        """
+        """Change the state by an event; ValueError, and no change, if it contradicts the state."""
         match event:
             case SchemaRegistered():
                 self._register(event)
@@ -239,11 +235,7 @@ class RegistryState:
 
     @classmethod
     def from_json(cls, found: Any) -> "RegistryState":
-        """The opposite of `to_json`.
-
-        Raises:
-            ValueError: it isn't what that makes, or of a newer Hermes: read the log instead.
-        """
+        """The opposite of `to_json`; ValueError for a newer Hermes', say: read the log instead."""
         made = cls()
         try:
             if found["format"] != _FORMAT:

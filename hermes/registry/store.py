@@ -19,8 +19,7 @@ class RegistryStore(Protocol):
     def reading(self) -> AbstractContextManager[RegistryState]:
         """The durable state, which doesn't change while this is held: for microseconds only.
 
-        Raises:
-            RegistryError: 50003, nothing has been read yet.
+        Raises RegistryError 50003 while nothing has been read yet.
         """
 
     def write(self, change: Mutation, request: RestRequest) -> "Future[RestResponse]":
@@ -37,8 +36,7 @@ class RegistryStore(Protocol):
     def refresh(self) -> "Future[bool]":
         """Read what others have written until now, for a moment at most.
 
-        Returns:
-            Fires with whether the state has changed: what was missing may exist now.
+        Fires with whether the state has changed: what was missing may exist now.
         """
 
     def describe(self) -> dict[str, Any]:

@@ -132,7 +132,6 @@ class TopicStore:
             return failed
 
     def _decide(self, change: Mutation) -> "Future[RestResponse] | None":
-        """Decide a change if this one leads."""
         writer = self.log.writer
         if writer is None or not self.election.is_leading:
             return None
@@ -188,7 +187,6 @@ class TopicStore:
 
 
 def _error_of(answer: RestResponse) -> RegistryError:
-    """The error that a leader responded with."""
     try:
         found = json.loads(answer.body)
         return RegistryError(int(found["error_code"]), str(found["message"]))

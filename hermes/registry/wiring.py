@@ -33,8 +33,7 @@ _ANYWHERE: Final = frozenset({"", "0.0.0.0", "::"})
 class ServedRegistry:
     """A registry that is served.
 
-    Attributes:
-        close: lets another lead and stops, in a thread; fires when that is done. Idempotent.
+    `close` lets another lead and stops, in a thread; fires when that is done. Idempotent.
     """
 
     store: TopicStore

@@ -31,11 +31,7 @@ class MutationResult:
 
 class Mutation(Protocol):
     def decide(self, state: RegistryState) -> MutationResult:
-        """Decide the call in a state, which isn't changed; may be called again.
-
-        Raises:
-            RegistryError: it is refused.
-        """
+        """Decide the call in a state, which isn't changed; may be called again (RegistryError)."""
 
 
 class Writer:
