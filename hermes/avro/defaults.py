@@ -21,11 +21,7 @@ class Defaults:
         self._noted.append((field, where))
 
     def check(self) -> None:
-        """Check all.
-
-        Raises:
-            ValueError: a default isn't a value of its field's type.
-        """
+        """Check all. Raises ValueError: a default isn't a value of its field's type."""
         for field, where in self._noted:
             if not self._fits(field.default, field.type):
                 shown = printable(json_text(field.default), 60)

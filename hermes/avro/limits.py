@@ -32,11 +32,7 @@ _MESSAGE: Final = f"values are nested more than {MAX_DEPTH} deep"
 
 
 def check_text(schema: Any) -> None:
-    """Check JSON before a library does, which would call itself for each level.
-
-    Raises:
-        ValueError: it is nested too deep, or claims that fastavro has parsed it already.
-    """
+    """Check JSON before a library does, which would call itself for each level (ValueError)."""
     for depth, level in enumerate(_levels(schema), 1):
         if depth > MAX_SCHEMA_DEPTH:
             raise ValueError(f"it is nested more than {MAX_SCHEMA_DEPTH} deep")
@@ -89,11 +85,7 @@ def check_payload(payload: bytes, position: int, root: AvroType) -> None:
 
 
 def check_nesting(value: Any) -> None:
-    """Check a value before it is written.
-
-    Raises:
-        ValueError: it is nested too deep, or contains itself.
-    """
+    """Check a value before it is written. Raises ValueError."""
     for depth, _ in enumerate(_levels(value), 1):
         if depth > 2 * MAX_DEPTH:  # a union's tuples count here, and not in what is written
             raise ValueError(_MESSAGE)

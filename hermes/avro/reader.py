@@ -47,7 +47,6 @@ class AvroReader:
     """Reads values of one schema. Any number of threads may use it.
 
     Args:
-        writer: the schema with which they were written.
         reader: the schema to resolve them to; None to take them as they are.
 
     Raises:

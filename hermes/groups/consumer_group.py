@@ -395,7 +395,6 @@ class ConsumerGroup:
         return True
 
     def _preferred_assignor(self) -> str:
-        """The one that most members ask for."""
         names = self._settings().assignors
         asked = Counter(e.assignor for e in self.members.values() if e.assignor in names)
         return next((name or names[0] for name, _ in asked.most_common(1)), names[0])
@@ -527,7 +526,6 @@ class ConsumerGroup:
 
     @property
     def size(self) -> int:
-        """What its members hold, in bytes."""
         return self._size + _MATCHED_BYTES * self._topics.shared_matches
 
     def _update_size(self, member: ConsumerMember) -> None:

@@ -142,12 +142,8 @@ class GroupCoordinator:
     ) -> HeartbeatResponse:
         """Take a ConsumerGroupHeartbeat; the answer comes once all that it tells is on disk.
 
-        Args:
-            resolve: finds the topics that a regular expression matches, sorted, or raises
-                KafkaError.
-
-        Raises:
-            KafkaError: it is refused.
+        `resolve` finds the topics that a regular expression matches, sorted, or raises KafkaError;
+        so does this where the heartbeat is refused.
         """
         entry = None
         try:

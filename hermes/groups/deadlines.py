@@ -11,11 +11,7 @@ _SPARE: Final = 64
 
 
 class Deadlines:
-    """Calls back when something is due. Lives in the reactor's thread.
-
-    Args:
-        due: called with a name at its time, which is forgotten then.
-    """
+    """Calls `due` with a name at its time, then forgets it. Lives in the reactor's thread."""
 
     def __init__(self, clock: IReactorTime, due: Callable[[str], None]) -> None:
         self._clock = clock

@@ -62,7 +62,6 @@ class GroupEntry:
     awaiting_target: "list[Deferred[None]]" = field(default_factory=list)
 
     def apply(self, offsets: "dict[TopicPartition, Committed | None]") -> None:
-        """Take what was written."""
         for partition, committed in offsets.items():
             before = self.offsets.pop(partition, None)
             if before is not None:

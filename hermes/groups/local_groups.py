@@ -248,7 +248,6 @@ class LocalGroups:
             raise
 
     def _restored(self, name: str, record: GroupRecord | None) -> Group | ConsumerGroup:
-        """The group that was stored, or one that begins."""
         membership = None if record is None else record.membership
         if record is not None and isinstance(membership, ConsumerMembership):
             consumers = self._new_consumer_group(name, record.generation)
@@ -326,8 +325,7 @@ class LocalGroups:
     def check_memory(self, name: str, more: int) -> None:
         """Refuse what would have groups hold too much.
 
-        Args:
-            more: by how many bytes the group would grow, about; what needs none is never refused.
+        `more` is by how many bytes the group would grow, about; what needs none is never refused.
         """
         limit = self.settings().max_bytes
         if more > 0 and self.held_bytes + more > limit:

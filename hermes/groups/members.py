@@ -258,7 +258,6 @@ class Members:
 
 
 def protocols_size(protocols: Sequence[Protocol]) -> int:
-    """In bytes."""
     return sum(len(each.name) + len(each.metadata) for each in protocols)
 
 

@@ -67,9 +67,8 @@ class _Claim:
 class OffsetTree:
     """The groups of a cluster, as one broker writes them.
 
-    Args:
-        open_session: connects to coordination; called at the first use. Blocks, and raises
-            HermesError where that can't be done now.
+    `open_session` connects to coordination; called at the first use. Blocks, and raises HermesError
+    where that can't be done now.
     """
 
     def __init__(self, open_session: Callable[[], Session]) -> None:
@@ -214,11 +213,7 @@ class OffsetTree:
         return True
 
     def _certain(self, group: str) -> _Claim:
-        """What is known of a group that is this store's.
-
-        Raises:
-            GroupMovedError: it isn't.
-        """
+        """What is known of a group that is this store's; GroupMovedError for another one."""
         claim = self._claims.get(group)
         moved = GroupMovedError(f"group {group} is another coordinator's")
         if claim is None:

@@ -19,8 +19,6 @@ _OFFSET_BYTES: Final = 300
 
 
 class TopicPartition(NamedTuple):
-    """A partition as Kafka's clients name it."""
-
     topic: str
     partition: int
 
@@ -118,11 +116,9 @@ class GroupStore(Protocol):
             after a failure nobody knows: it may be there after all when the group is loaded again.
         """
 
-    def release(self, group: str) -> None:
-        """Write a group no more."""
+    def release(self, group: str) -> None: ...
 
-    def close(self) -> None:
-        """Write nothing more at all."""
+    def close(self) -> None: ...
 
 
 def offset_bytes(partition: TopicPartition, committed: Committed) -> int:

@@ -79,11 +79,7 @@ def _described(asked: Any, request: Any, call: Call) -> Any:
 
 
 def _values(kind: int, name: str, call: Call) -> Iterable[ConfigValue]:
-    """The settings of a resource in a request.
-
-    Raises:
-        KafkaError: there is no such thing, or the client may not see it.
-    """
+    """The settings of a resource in a request; KafkaError if the client may not see it."""
     shared = call.server.shared
     if kind == _TOPIC:
         if not call.permits_topic(Operation.DESCRIBE, name):
@@ -231,11 +227,7 @@ async def _altered(
 
 
 def _to_alter(asked: Any, call: Call) -> ClusterTopic:
-    """Find the topic whose settings are to be changed.
-
-    Raises:
-        KafkaError: there is none, or the client may not.
-    """
+    """Find the topic whose settings are to be changed; KafkaError if the client may not."""
     kind, name = asked.resource_type, asked.resource_name
     if kind == _BROKER:
         if not call.permits(Operation.ADMIN, CLUSTER):

@@ -110,11 +110,7 @@ def _wanted_partitions(asked: Any, call: Call) -> tuple[int, Sequence[int] | Non
 
 
 def _checked_brokers(assignments: Sequence[Sequence[int]], call: Call) -> list[int]:
-    """The one broker of each partition.
-
-    Raises:
-        KafkaError: there are more, or they don't live.
-    """
+    """The one broker of each partition; KafkaError if there are more, or they don't live."""
     live = {each.id for each in call.server.topics.brokers(call.client.listener)}
     brokers = []
     for broker_ids in assignments:
@@ -209,11 +205,7 @@ async def delete_topics(request: Any, call: Call) -> Any:
 
 
 def _to_delete(name: str | None, topic_id: UUID | None, call: Call) -> ClusterTopic:
-    """Find a topic that the client may delete.
-
-    Raises:
-        KafkaError: there is none.
-    """
+    """Find a topic that the client may delete; KafkaError if there is none."""
     topics = call.server.topics
     if name is not None and topic_id is not None:
         raise KafkaError(Code.INVALID_REQUEST, "You may not specify both topic name and topic id.")

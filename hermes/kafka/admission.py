@@ -32,8 +32,7 @@ class Admission:
     async def enter(self, size_bytes: int) -> int:
         """Wait until there is room for one more, in order; `leave` follows. Can be cancelled.
 
-        Returns:
-            Its size, for `Call.admitted_bytes`.
+        Returns its size, for `Call.admitted_bytes`.
         """
         if self._queue or not self._fits(size_bytes):
             turn: Deferred[None] = Deferred()

@@ -41,8 +41,6 @@ _SIZES: Final = {
 
 
 class _StepKind(IntEnum):
-    """What comes next."""
-
     FIXED = auto()  # that many bytes
     SIZED = auto()  # a length of that many bytes, then as many bytes
     COMPACT = auto()  # a varint of one more, then as many bytes

@@ -18,23 +18,14 @@ FIRST_EPOCH: Final = 1
 
 
 def told_epoch(log: Log | None) -> int:
-    """The epoch that clients are told.
-
-    Args:
-        log: the partition's; None where another broker has it.
-    """
+    """The epoch that clients are told; `log` is None where another broker has it."""
     return FIRST_EPOCH if log is None else log.leader_epoch + 1
 
 
 def check_epoch(log: Log, epoch: int) -> None:
-    """Refuse a client that knows another leader of a partition than there is, or may have been.
+    """Refuse (KafkaError) a client that knows another leader than there is, or may have been.
 
-    Args:
-        log: the partition's.
-        epoch: what the client knows; -1 if it doesn't say.
-
-    Raises:
-        KafkaError: it does.
+    `epoch` is what the client knows; -1 if it doesn't say.
     """
     if epoch < 0:
         return

@@ -38,14 +38,9 @@ _FULL: Final = (0, -1)
 
 
 class _Wanted(NamedTuple):
-    """What a request wants of one partition.
+    """What a request wants of one partition, by Kafka's number.
 
-    Attributes:
-        topic: its name, or its UUID.
-        number: the partition, Kafka's number.
-        offset: where to begin.
-        max_bytes: how much at most.
-        epoch: the leader's epoch that the client knows; -1 if it doesn't say.
+    `epoch` is the leader's that the client knows; -1 if it doesn't say.
     """
 
     topic: str | UUID
@@ -57,13 +52,7 @@ class _Wanted(NamedTuple):
 
 @dataclass(slots=True)
 class _Wait:
-    """What a fetch waits for, as `WaitingFetches` wants it.
-
-    Attributes:
-        fetches: what is wanted of each partition, by the logs' own numbers.
-        min_bytes: how much is enough.
-        max_wait_ms: how long.
-    """
+    """What a fetch waits for, as `WaitingFetches` wants it; partitions by the logs' own numbers."""
 
     fetches: list[FetchRequest]
     min_bytes: int
@@ -238,10 +227,9 @@ def _read(
     is_first: bool,
     resident: bool,
 ) -> Fetched:
-    """Read one partition; the first one that has something gives a whole batch at least.
+    """Read one partition; the first one that has something returns at least one batch.
 
-    Raises:
-        NotInMemoryError: it is to be `resident`, and something had to be read from a disk.
+    Raises NotInMemoryError if it is to be `resident`, and something had to be read from a disk.
     """
     shared = call.server.shared
     try:
@@ -286,13 +274,7 @@ def refusal_of(shared: Shared, topic: str | UUID, number: int, error: HermesErro
 def slice_of(
     log: Log, offset: int, max_bytes: int, is_first: bool, *, resident: bool = False
 ) -> LogSlice | None:
-    """Batches from the one on that holds an offset; None where there is nothing to read.
-
-    Raises:
-        NotInMemoryError: as `Log.read` says.
-        OffsetOutOfRangeError: the offset is before the log's start or beyond its end.
-        StorageError: it can't be read.
-    """
+    """Batches from the one on that holds an offset; None for none. Raises as `Log.read` does."""
     # What is appended and not flushed yet isn't there, but no error either.
     if log.high_watermark <= offset <= log.end_offset:
         return None

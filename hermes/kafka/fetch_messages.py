@@ -41,9 +41,6 @@ class Fetched(NamedTuple):
     """What there is of one partition.
 
     Attributes:
-        topic: its name; its UUID in later versions.
-        partition: Kafka's number.
-        code: Kafka's error.
         high_watermark: up to where it can be read; -1 with an error.
         start_offset: the log's first offset; -1 with an error.
         records: batches: a slice of a segment, bytes, or None for none; or a range of a log of
@@ -83,8 +80,6 @@ def response_parts(
     """Encode a response, its size and its header included.
 
     Args:
-        version: the request's.
-        correlation_id: the request's.
         fetched: in the order of the request.
         is_committed: whether only what transactions have committed was asked for.
         code: the error of the response as a whole.

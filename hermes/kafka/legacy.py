@@ -37,10 +37,7 @@ _NO_TIME: Final = -1
 class LegacyRange(NamedTuple):
     """What a fetch wants of a log of 0.7; batches are still to be made of it.
 
-    Attributes:
-        log: the log.
-        offset: where to begin.
-        length: how many bytes at most, but for the first message.
+    `length` is how many bytes at most, but for the first message.
     """
 
     log: Log
@@ -54,8 +51,7 @@ class LegacyRange(NamedTuple):
 def range_of(log: Log, offset: int, max_bytes: int) -> LegacyRange | None:
     """Say what there is for a fetch; None where there is nothing to read.
 
-    Raises:
-        KafkaError: the offset is before the log's start or beyond its end.
+    Raises KafkaError where the offset is before the log's start or beyond its end.
     """
     end = log.high_watermark
     if not log.earliest <= offset <= max(log.end_offset, end):
@@ -70,7 +66,6 @@ def batch_of(wanted: LegacyRange, max_expanded_bytes: int) -> bytes:
     """Make a batch of the messages from an offset on. Blocks.
 
     Args:
-        wanted: from where on, and how much.
         max_expanded_bytes: what a compressed set may expand to.
 
     Returns:
@@ -113,8 +108,7 @@ def batch_of(wanted: LegacyRange, max_expanded_bytes: int) -> bytes:
 def _whole_messages(log: Log, offset: int, length: int) -> tuple[int, bytes]:
     """Read from the message on that holds an offset; at least that message is whole.
 
-    Returns:
-        (where it starts, what was read).
+    Returns (where it starts, what was read).
     """
     # What can be read at an offset inside a compressed set needn't be a message of the log: snappy
     # keeps inner ones as they are.
@@ -205,11 +199,8 @@ def _empty_batch(base_offset: int, last_offset: int) -> bytes:
 def offset_at_time(log: Log, time_ms: int, now_ms: int) -> tuple[int, int] | None:
     """Find the first message that was appended at a time or later. Blocks.
 
-    Returns:
-        (its offset, when it was appended); None if there is none.
-
-    Raises:
-        StorageError: an index can't be read.
+    Returns (its offset, when it was appended); None if there is none. StorageError: an index can't
+    be read.
     """
     ended = log.offsets_before(time_ms - 1, 1, now_ms)
     offset = ended[0] if ended else log.earliest
@@ -219,11 +210,8 @@ def offset_at_time(log: Log, time_ms: int, now_ms: int) -> tuple[int, int] | Non
 def latest(log: Log) -> tuple[int, int] | None:
     """Find the last message. Blocks.
 
-    Returns:
-        (its offset, when it was appended); None if there is none.
-
-    Raises:
-        StorageError: the log can't be read.
+    Returns (its offset, when it was appended); None if there is none. StorageError: the log can't
+    be read.
     """
     if log.high_watermark <= log.earliest:
         return None
@@ -243,12 +231,6 @@ def message_set_of(
     batch: Buffer, header: BatchHeader, max_message_bytes: int, max_expanded_bytes: int
 ) -> tuple[bytes, int]:
     """Make messages of 0.7 of a batch. Blocks.
-
-    Args:
-        batch: what a client has sent.
-        header: its header, checked.
-        max_message_bytes: the largest payload.
-        max_expanded_bytes: what the batch may expand to.
 
     Returns:
         (the message set, how many messages it has).

@@ -140,12 +140,7 @@ async def offsets_for_epochs(request: Any, call: Call) -> Any:
 
 
 def _log(call: Call, topic: str, number: int, epoch: int) -> Log:
-    """Find the log of a partition that the client may ask about.
-
-    Raises:
-        HermesError: there is none, or it could not be opened, or the client may not, or knows
-            another leader.
-    """
+    """Find the log of a partition that the client may ask about, or raise HermesError."""
     if not call.permits_topic(Operation.DESCRIBE, topic):
         raise KafkaError(Code.TOPIC_AUTHORIZATION_FAILED)
     log = call.server.topics.log(topic, number)

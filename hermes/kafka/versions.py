@@ -81,11 +81,7 @@ def is_flexible(version: int) -> bool:
 def answer(version: int, body: Buffer) -> bytes:
     """Answer an ApiVersions request; what follows the response's correlation id.
 
-    Args:
-        body: what follows the request's header.
-
-    Raises:
-        RemoteProtocolError: the body ends early.
+    `body` is what follows the request's header; RemoteProtocolError if it ends early.
     """
     if not 0 <= version <= _OWN.highest:
         return _UNSUPPORTED

@@ -10,14 +10,7 @@ from hermes.kafka.monitoring import series
 
 
 def mount_kafka(run: ServingBroker, around: Around | None = None) -> FactoryOf:
-    """Make what serves the ports for Kafka's clients, which are about to open.
-
-    Args:
-        around: see `Dispatcher`.
-
-    Returns:
-        What makes the factory of a listener, by its policy.
-    """
+    """What makes the factory of a listener, by its policy; for `around` see `Dispatcher`."""
     groups = mount_groups(run, run.cluster.topics, run.new_session)
     server = KafkaServer(run.shared, run.cluster, groups)
     dispatcher = Dispatcher(server, around)

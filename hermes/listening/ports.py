@@ -32,11 +32,7 @@ _ACCEPTED_AT_ONCE = 32
 
 @dataclass(frozen=True, slots=True)
 class OpenPort:
-    """A listening port.
-
-    Attributes:
-        port: Twisted's; stopped by whoever opened it.
-    """
+    """A listening port; whoever opened it stops it."""
 
     port: IListeningPort
     address: Address
@@ -90,13 +86,9 @@ class Listener:
             self.tls.refresh()
 
     def open(self, factory: IProtocolFactory) -> OpenPort:
-        """Listen.
+        """Listen; `factory` makes the protocol of each connection, after the handshake with TLS.
 
-        Args:
-            factory: makes the protocol of each connection; with TLS when its handshake is over.
-
-        Raises:
-            HermesError: the port can't be opened, or not at once.
+        Raises HermesError if the port can't be opened, or not at once.
         """
         if self.tls is not None:
             from hermes.listening.handshakes import TlsFactory

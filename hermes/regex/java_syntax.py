@@ -276,11 +276,7 @@ class _Parser:
 
 
 def parse_java(regex: str) -> Node:
-    """Parse an expression.
-
-    Raises:
-        ValueError: it is invalid, or only Java can evaluate it; the text says why.
-    """
+    """Parse an expression. Raises ValueError."""
     return _Parser(regex).parse()
 
 

@@ -58,11 +58,7 @@ class _SubProgram(NamedTuple):
 
 
 class JavaPattern:
-    """A compiled expression. Thread-safe; it can be pickled.
-
-    Raises:
-        ValueError: it is invalid, or only Java can evaluate it.
-    """
+    """A compiled expression. Thread-safe; it can be pickled. Raises ValueError."""
 
     def __init__(self, regex: str) -> None:
         self.regex = regex
@@ -100,11 +96,7 @@ class JavaPattern:
         return compile_java, (self.regex,)
 
     def matches(self, text: str) -> bool:
-        """Whether the whole text matches. Bounded, in any case.
-
-        Raises:
-            RegexTooCostlyError: beyond the bound; the same for everybody who asks.
-        """
+        """Whether the whole text matches. Bounded, in any case. Raises RegexTooCostlyError."""
         known = self._known.get(text)
         if known is None:
             run = _MatchRun(self._steps, text, self._moves, self._has_places, self._most_work)
@@ -266,11 +258,7 @@ class _MatchRun:
 
 @lru_cache(maxsize=200)
 def compile_java(regex: str) -> JavaPattern:
-    """Compile an expression; cached, with the results that it remembers.
-
-    Raises:
-        ValueError: it is invalid, or only Java can evaluate it.
-    """
+    """Compile an expression; cached, with the results that it remembers. Raises ValueError."""
     return JavaPattern(regex)
 
 

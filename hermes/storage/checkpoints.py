@@ -197,8 +197,6 @@ class LeaderEpochs:
 
 
 class Checkpoints:
-    """The data directory's checkpoints: where logs begin that were cut, and the like."""
-
     def __init__(self, directory: str, files: FileLayer) -> None:
         self._path = os.path.join(directory, STARTS_NAME)
         self._files = files
@@ -274,7 +272,6 @@ def read_offsets(path: str, files: FileLayer) -> Mapping[tuple[str, int], int]:
 
 
 def _lines(data: bytes | None) -> list[list[str]] | None:
-    """The lines of a checkpoint in fields; None when it isn't one."""
     if data is None:
         return None
     version, count, *lines = [*data.decode("utf-8", "replace").splitlines(), "", ""]

@@ -43,8 +43,6 @@ _CREDIT_BYTES = 64 * 1024 * 1024
 
 
 class Kafka07Format:
-    """Kafka 0.7's format: messages one after the other, addressed by their bytes."""
-
     name = "0.7"
     suffix = SEGMENT_SUFFIX
     index_suffix = INDEX_SUFFIX

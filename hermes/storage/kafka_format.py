@@ -35,8 +35,6 @@ SEGMENT_SUFFIX = ".log"
 
 
 class KafkaFormat:
-    """Kafka's format since 0.11: record batches."""
-
     name = "kafka"
     suffix = SEGMENT_SUFFIX
     index_suffix = APPENDS_SUFFIX

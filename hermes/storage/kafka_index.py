@@ -229,7 +229,6 @@ class KafkaIndex(TimeIndex):
         self._sync_kafkas(is_sync_due)
 
     def _walk(self, log_descriptor: int, end_offset: int) -> None:
-        """Take up the batches up to an offset."""
         offset, position = self._walked
         if offset >= end_offset:
             return

@@ -139,7 +139,6 @@ class KafkaPartition(FormatSidecar):
         return earliest
 
     def _start(self, first: int, end: int) -> int:
-        """Where the log begins, by what is known or else by Kafka's file."""
         said = self._checkpoints.start(*self._key)
         earliest = said if first <= said <= end else first
         if said > end:
@@ -238,7 +237,6 @@ class KafkaPartition(FormatSidecar):
         self._snapshots.load(self.producers, earliest, end, now_ms, replay)
 
     def _headers(self, segments: Sequence[Segment], end: int, start: int) -> Iterator[BatchHeader]:
-        """The headers of the batches from an offset on."""
         ends = [*(each.base_offset for each in segments[1:]), end]
         for segment, stop in zip(segments, ends, strict=True):
             if stop <= start or segment.base_offset == end:
@@ -271,7 +269,6 @@ class KafkaPartition(FormatSidecar):
             raise self._unwritten_epochs
 
     def close(self, end: int) -> None:
-        """Write what is known of producers, for the next start."""
         self.producers.capture(end)
         self._snapshots.write(self.producers.take_captures(end))
 

@@ -159,7 +159,6 @@ class Log:
         return self.sidecar.leader_epoch
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
-        """See `FormatSidecar.end_of_epoch`."""
         return self.sidecar.end_of_epoch(epoch, self.high_watermark)
 
     @property

@@ -21,8 +21,6 @@ OpenAt = Callable[[LogView, int], AbstractContextManager[OpenSegment]]
 
 
 class TimestampedOffset(NamedTuple):
-    """A message's offset, and its timestamp in ms since 1970."""
-
     offset: int
     timestamp_ms: int
 

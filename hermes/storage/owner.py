@@ -87,7 +87,6 @@ def _is_kafkas_alone(names: Collection[str]) -> bool:
 
 
 def _kafkas_owner(directory: str, files: FileLayer) -> int | None:
-    """The id that Kafka has written down; None where it can't be made out."""
     data = read_whole(os.path.join(directory, KAFKA_OWNER_NAME), _MOST_BYTES, files) or b""
     lines = [line.partition("=") for line in data.decode("latin-1").splitlines()]
     found = {key.strip(): value.strip() for key, _, value in lines if not key.startswith("#")}

@@ -50,8 +50,6 @@ def read_producer_ids(directory: str, files: FileLayer) -> int:
 
 
 def mend_producer_ids(directory: str, files: FileLayer) -> str:
-    """See `hermes.storage.whole_files.mend_with_copy`."""
-
     def counts(line: bytes, copy: bytes | None) -> bool:
         number, other = _number(line), None if copy is None else _number(copy)
         return number is not None and (other is None or number >= other)

@@ -169,7 +169,6 @@ class ProducerSnapshots:
             self._files.unlink(self._path(old))
 
     def clear(self) -> None:
-        """Remove all snapshots: the log begins anew."""
         for offset in self._offsets():
             self._files.unlink(self._path(offset))
 

@@ -90,7 +90,6 @@ class ProducerState(NamedTuple):
         return self.batches[-1].last_sequence if self.batches else _NO_SEQUENCE
 
     def duplicate_of(self, header: BatchHeader) -> StoredBatch | None:
-        """The batch that this one repeats."""
         if header.producer_epoch == self.epoch:
             first, last = header.base_sequence, header.last_sequence
             for batch in self.batches:
@@ -277,7 +276,6 @@ def _follows(last_sequence: int, sequence: int) -> bool:
 
 
 def _with(state: ProducerState | None, header: BatchHeader, base_offset: int) -> ProducerState:
-    """What is known of a producer once its batch was appended."""
     delta, time_ms, epoch = header.last_offset_delta, header.max_timestamp_ms, header.producer_epoch
     if header.is_control:  # what Kafka's transactions have left
         if state is not None and state.epoch == epoch:

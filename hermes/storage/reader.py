@@ -104,7 +104,6 @@ class LogReader:
         return LogSlice(self._descriptors, file, descriptor, start, length)
 
     def boundary_before(self, view: LogView, offset: int, max_message_bytes: int) -> int:
-        """Find the largest message boundary that is not after an offset."""
         offset = min(offset, view.high_watermark)
         if offset < view.earliest:
             raise OffsetOutOfRangeError(offset, view.earliest, view.high_watermark)
@@ -162,7 +161,6 @@ class LogReader:
     def append_times(
         self, view: LogView, start: int, end: int, interval_ms: int, max_runs: int
     ) -> tuple[int, list[AppendRun]]:
-        """Find when a range was appended; see `hermes.storage.append_times`."""
         if not view.earliest <= start <= view.high_watermark:
             raise OffsetOutOfRangeError(start, view.earliest, view.high_watermark)
         stop = max(start, min(end, view.high_watermark))

@@ -72,13 +72,13 @@ class Sidecar:
         """The log ends elsewhere, and what remains is on disk: as `opened`; `cut` follows."""
 
     def cut(self, earliest: int, end: int) -> None:
-        """The log begins or ends elsewhere from now on."""
+        pass
 
     def prepare(self) -> None:
         pass
 
     def rolled(self, end: int) -> None:
-        """A new segment begins at the log's end."""
+        pass
 
     def account(self, end: int, flushed_end: int) -> None:
         """A flush begins: of what was appended up to `end`."""
@@ -109,7 +109,7 @@ class Sidecar:
         """
 
     def close(self, end: int) -> None:
-        """The log is closed; all of it is flushed."""
+        pass
 
     def retire(self) -> None:
         """Let go of open files, for good."""

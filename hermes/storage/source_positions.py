@@ -450,7 +450,6 @@ class SourcePositions:
         self._is_name_new = False
 
     def _adopt(self, size: int, *, is_dirty: bool) -> None:
-        """The file is another one now."""
         self.release()
         self._descriptors.retire(self._file)
         self._file = CachedFile(self._file.path)

@@ -111,7 +111,6 @@ def _framed(kind: int, body: bytes) -> bytes:
 
 
 def parse_records(data: bytes, position: int = len(HEADER)) -> Iterator[tuple[Record, int]]:
-    """Read the records of a file."""
     while True:
         begin = position + _FRAME_BYTES
         kind = data[begin - 1] if begin <= len(data) else 0

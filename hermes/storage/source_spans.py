@@ -76,7 +76,6 @@ class SourceSpans:
     # -- sources --------------------------------------------------------------------------------
 
     def number(self, source: str) -> int | None:
-        """A source's number; None for one that the log has nothing of."""
         return self._numbers.get(source)
 
     def position(self, source: str) -> int:

@@ -272,7 +272,6 @@ class Tail:
         return segment
 
     def _begin(self, segment: Segment, active: Segment) -> None:
-        """Create a segment, and append to it from now on instead of the active one."""
         self.descriptor = self._descriptors.create(segment.file)
         active.size_bytes = self.size_bytes
         self._rolled_bytes += self.size_bytes
@@ -382,7 +381,6 @@ class Tail:
         return failures
 
     def finish(self, work: FlushWork) -> None:
-        """After a flush: let go of what has become clean."""
         self.messages -= work.messages
         self._flushed_bytes = work.appended_bytes
         self._flushing = ()

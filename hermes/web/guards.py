@@ -78,8 +78,7 @@ class WebGuard:
 class UserChecks:
     """Checks passwords, and slows down guessing. Lives in the reactor's thread.
 
-    Args:
-        authenticator: knows the users; only called in threads.
+    `authenticator` is only called in threads.
     """
 
     def __init__(self, reactor: Any, authenticator: Any) -> None:

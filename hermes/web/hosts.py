@@ -23,7 +23,6 @@ class AcceptedHosts:
         self.use(names)
 
     def use(self, names: Iterable[str]) -> None:
-        """Replace the names; as in the constructor."""
         self._names = {_normal(name.strip("[]")) for name in names} | {"localhost"}
 
     def accepts(self, headers: Iterable[bytes]) -> bool:

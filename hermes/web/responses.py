@@ -79,9 +79,6 @@ def respond_later(request: Any, body: "Deferred[bytes]") -> int:
         request: headers may be set until `body` fires.
         body: cancelled when the client goes away first; a failure is logged and answered as an
             internal error.
-
-    Returns:
-        What a `render` method returns.
     """
 
     def write(data: bytes) -> None:
@@ -105,9 +102,6 @@ def stream(
             closed when it goes away later. A piece may be a Deferred, whose None ends the body. An
             exception or a failure cuts the response off.
         ended: called once when no more is sent and no piece is waited for, whatever the reason.
-
-    Returns:
-        What a `render` method returns.
     """
     if not isinstance(pieces, Deferred):
         _Stream(request, reactor, pieces, ended).start()

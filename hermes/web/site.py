@@ -154,7 +154,6 @@ class _Request(server.Request):
         self.channel.loseConnection()
 
     def process(self) -> None:
-        """Respond, unless that has been done."""
         if not self._refused:
             super().process()
 

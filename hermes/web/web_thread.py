@@ -57,8 +57,7 @@ class WebThread:
     def start(self) -> None:
         """Open the ports.
 
-        Raises:
-            HermesError: one can't be opened, or the users file can't be used; nothing is left open.
+        Raises HermesError if one can't be opened, or the users file be used; none is left open.
         """
         self._thread.start()
         self._started.wait()
@@ -67,7 +66,6 @@ class WebThread:
             raise self._failure
 
     def stop(self) -> None:
-        """Close them, and end the thread."""
         if self._thread.is_alive():
             self._reactor.callFromThread(self._stop)
             self._thread.join()
