@@ -36,8 +36,7 @@ class AsyncConnection(Protocol):
     security: ClientSecurity
 
     @property
-    def address(self) -> str:
-        """`host:port`."""
+    def address(self) -> str: ...
 
     async def call(self, request: bytes, timeout_seconds: float) -> Buffer:
         """Send a request and wait for its answer's body; connect first if need be.
@@ -46,22 +45,19 @@ class AsyncConnection(Protocol):
         what `hermes.client.BrokerConnection.call` does; the connection is closed then.
         """
 
-    async def sleep(self, seconds: float) -> None:
-        """Do nothing for a while."""
+    async def sleep(self, seconds: float) -> None: ...
 
     def disconnect(self) -> None:
         """Drop the connection; the next call makes a new one."""
 
-    async def close(self) -> None:
-        """Close for good."""
+    async def close(self) -> None: ...
 
 
 class OpenConnection(Protocol):
     """A connection that was just made, before anything is said over it."""
 
     @property
-    def is_open(self) -> bool:
-        """Whether it has not been closed."""
+    def is_open(self) -> bool: ...
 
     def call(self, request: bytes) -> Awaitable[Buffer]:
         """Send a request; its answer's body."""

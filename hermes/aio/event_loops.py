@@ -41,11 +41,11 @@ class EventLoop(ABC):
 
     @abstractmethod
     def signal(self) -> Signal:
-        """Make a signal."""
+        pass
 
     @abstractmethod
     async def sleep(self, seconds: float) -> None:
-        """Let others run for a while."""
+        pass
 
 
 class AsyncioLoop(EventLoop):

@@ -84,11 +84,7 @@ class Audit:
         self._counters: list[ClusterCounter] = []
 
     def start_counting(self) -> None:
-        """Take part in counting the clusters, until `close`.
-
-        Raises:
-            CoordinationUnavailableError: coordination of one can't be reached.
-        """
+        """Take part in counting the clusters, until `close` (CoordinationUnavailableError)."""
         for cluster in self._clusters:
             connect = cluster.zookeeper_connect
             settings = cluster.security.settings()
@@ -138,8 +134,7 @@ class Audit:
     def look(self, chosen: Sequence[str] = (), topics: Sequence[str] = ()) -> Report:
         """Read what is new, and compare all tiers; `unavailable` has what couldn't be read.
 
-        Raises:
-            CoordinationUnavailableError: coordination of a cluster doesn't answer.
+        Raises CoordinationUnavailableError where coordination of a cluster doesn't answer.
         """
         if not self._readers:
             self._open()

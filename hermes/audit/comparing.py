@@ -144,7 +144,6 @@ def compare(
         grace_ms: how long after its end a window stays open: what messages need to get through
             the whole pipeline, and reports to be made.
         chosen: the tiers to compare, the first one with all others; empty for all there are.
-        topics: empty for all.
         since_ms: windows that begin before are left out.
     """
     report = Report(now_ms, tiers.window_ms or 0)

@@ -130,7 +130,6 @@ class AuditedConnector(Connector):
 
     Args:
         config: what the consumer does; its decoder gets payloads without stamps.
-        listener: is notified of rebalances.
         tier: as what it counts; None for `group:` and the group's name.
         window_ms: how long windows are; the same in all tiers.
         audit_to: where events go; None for the cluster that the group reads.

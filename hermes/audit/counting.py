@@ -44,8 +44,7 @@ _MOST_REACHED: Final = 2000
 def count_set(data: bytes, window_ms: int, found: Tallies) -> int:
     """Count the whole messages of a set, those in compressed ones included.
 
-    Returns:
-        How many damaged messages, or stretches whose lengths are damaged, were skipped.
+    Returns how many damaged messages, or stretches whose lengths are damaged, were skipped.
     """
     return _count(data, window_ms, found, Budget(DEFAULT_MAX_EXPANDED_BYTES), 0)
 
@@ -86,8 +85,7 @@ def _count_one(
 ) -> int:
     """Count a message that is not plain.
 
-    Raises:
-        InvalidMessageError: it is damaged, nested too deep or expands to too much.
+    Raises InvalidMessageError if it is damaged, nested too deep or expands to too much.
     """
     message = decode_message(data, start, end)
     if message.codec is Codec.NONE:

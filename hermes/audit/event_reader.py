@@ -56,11 +56,7 @@ class EventReader:
         self._consumers: dict[BrokerNode, SimpleConsumer] = {}
 
     def read(self) -> Iterator[Event]:
-        """Read what is new, up to the ends of the partitions.
-
-        Raises:
-            CoordinationUnavailableError: coordination doesn't answer.
-        """
+        """Read what is new, up to the ends of the partitions (CoordinationUnavailableError)."""
         self.unavailable = []
         brokers = read_brokers(self._session, self._note, security=self._security)
         if self._own is not None and self._own[0] in brokers:

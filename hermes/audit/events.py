@@ -122,7 +122,6 @@ class Event(NamedTuple):
 
 
 def add_tallies(to: Tallies, more: Tallies) -> None:
-    """Add tallies up, in place."""
     for key, (count, total) in more.items():
         held, held_total = to.get(key, (0, 0))
         to[key] = held + count, held_total + total & _MASK
@@ -174,11 +173,7 @@ def encode_event(event: Event) -> bytes:
 
 
 def decode_event(payload: bytes) -> Event:
-    """Read the payload of a message.
-
-    Raises:
-        AuditEventError: it is no event, or one of a later version.
-    """
+    """Read the payload of a message. Raises AuditEventError."""
     try:
         given = json.loads(payload)
     except (ValueError, RecursionError):

@@ -170,19 +170,19 @@ class AuditHandler:
         return item
 
     def after_enqueue(self, item: Any, accepted: bool) -> None:
-        """See `ICallbackHandler`."""
+        pass
 
     def after_dequeue(self, batch: Any) -> Any:
         return batch
 
     def before_send(self, batch: Any) -> None:
-        """See `ICallbackHandler`."""
+        pass
 
     def after_send(self, batch: Any, results: Any) -> None:
-        """See `ICallbackHandler`."""
+        pass
 
     def on_failure(self, batch: Sequence[Any], error: Exception) -> None:
-        """See `ICallbackHandler`."""
+        pass
 
     def on_close(self) -> None:
         self._closed.set()

@@ -24,10 +24,7 @@ _DELIVERY_TIMEOUT: Final = "10s"
 
 
 class SendsEvents(Protocol):
-    """What an outbox needs of a publisher."""
-
-    def publish(self, payloads: Sequence[bytes]) -> None:
-        """Store messages; see `Publisher.publish`."""
+    def publish(self, payloads: Sequence[bytes]) -> None: ...
 
 
 class Publisher:
@@ -98,8 +95,6 @@ class Outbox:
 
     Attributes:
         process: the process's number; a random one unless given.
-        published: how many events were stored.
-        failures: how often storing them failed.
     """
 
     def __init__(

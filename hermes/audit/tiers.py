@@ -30,7 +30,6 @@ class Process:
         since_ms: before this time some of its events are missing; 0 if none is.
         last_ms: when its last event was made.
         is_closed: whether it ended properly, with all events having come.
-        topics: what it reported on.
     """
 
     process: int

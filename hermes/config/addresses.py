@@ -25,11 +25,7 @@ class BrokerAddress(NamedTuple):
 
 
 def parse_broker(text: str) -> BrokerAddress:
-    """Parse `HOST`, `HOST:PORT` or `[IPV6]:PORT`.
-
-    Raises:
-        ValueError: it is none of these; the text says what is expected.
-    """
+    """Parse `HOST`, `HOST:PORT` or `[IPV6]:PORT`; ValueError says what is expected."""
     host, colon, port = text.strip().rpartition(":")
     if not colon or text.strip().endswith("]"):
         host, port = text.strip(), str(DEFAULT_PORT)
@@ -48,11 +44,7 @@ def parse_broker(text: str) -> BrokerAddress:
 
 
 def parse_brokers(value: object) -> tuple[BrokerAddress, ...]:
-    """Parse a comma-separated string, or a list, of addresses; duplicates are dropped.
-
-    Raises:
-        ValueError: one is no address, or there is none.
-    """
+    """Parse a comma-separated string, or a list, of addresses, each once; ValueError for none."""
     texts = value.split(",") if isinstance(value, str) else value
     if not (isinstance(texts, list | tuple) and texts and all(type(e) is str for e in texts)):
         raise ValueError(f"{_EXPECTED}, or a list of them; got {quoted(value)}")

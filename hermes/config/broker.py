@@ -836,7 +836,6 @@ class BrokerConfig:
 
     @property
     def knows_users(self) -> bool:
-        """Whether users and passwords can be checked."""
         return self.users_file is not None or self.authenticator != USERS_FILE
 
     def listeners(self) -> Iterator[tuple[str, tuple[ListenerConfig, ...]]]:

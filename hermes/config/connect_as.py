@@ -41,16 +41,11 @@ class ConnectAs:
     tls_key: Path | None = None
 
     def relative_to(self, base: Path) -> "ConnectAs":
-        """The same, with relative paths resolved."""
         paths: dict[str, Any] = {key: getattr(self, key) for key in CONNECT_AS_PATHS}
         return replace(self, **{key: path and base / path for key, path in paths.items()})
 
     def security(self) -> ClientSecurity:
-        """Read the password's file. Blocks.
-
-        Raises:
-            ConfigError: a file can't be used; the text names the setting.
-        """
+        """Read the password's file. Blocks. Raises ConfigError."""
         password = None
         if self.password_file is not None:
             password = read_password_file(self.password_file, "connect_as.password_file")

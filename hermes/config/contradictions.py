@@ -33,11 +33,7 @@ class _Address(NamedTuple):
 
 
 def check_contradictions(config: "BrokerConfig") -> None:
-    """Refuse a configuration whose settings contradict each other.
-
-    Raises:
-        ConfigError: names one of the settings, and the other.
-    """
+    """Refuse a configuration whose settings contradict each other. Raises ConfigError."""
     _check_coordination(config)
     _check_sizes(config)
     _check_retention(config)

@@ -81,11 +81,7 @@ class EmbeddedMirror:
 
 
 def parse_line(line: bytes) -> MirrorConfig:
-    """Parse what `EmbeddedMirror.line` has made. Blocks: reads passwords.
-
-    Raises:
-        ConfigError: a setting is wrong, or a file can't be used; nothing of the line is shown.
-    """
+    """Parse what `EmbeddedMirror.line` has made. Blocks: reads passwords. Raises ConfigError."""
     try:
         values = json.loads(line)
         own = values.pop("own", None)

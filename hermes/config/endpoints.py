@@ -14,8 +14,6 @@ class Endpoint(NamedTuple):
     """The parts of an endpoint string; empty where it has none.
 
     Attributes:
-        kind: such as `tcp` or `unix`.
-        port: in digits.
         path: of a UNIX socket.
         interface: the address that it is bound to; empty for all of them.
     """

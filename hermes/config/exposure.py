@@ -20,10 +20,6 @@ def check_listeners(
 ) -> None:
     """Refuse listeners that are dangerous, or that need passwords that can't be checked.
 
-    Args:
-        setting: where they come from, for the error.
-        knows_users: whether passwords can be checked.
-
     Raises:
         ConfigError: one of them may not be opened.
     """
@@ -48,7 +44,6 @@ def check_listeners(
 
 
 def _own(listener: ListenerConfig) -> str:
-    """What would restrict a listener to this machine."""
     endpoint = read_endpoint(listener.endpoint)
     if endpoint.kind == "tcp" and not endpoint.interface:
         return f"listen on {listener.endpoint}:interface=127.0.0.1"

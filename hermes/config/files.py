@@ -9,8 +9,7 @@ from stat import S_ISREG
 def read_regular_file(path: str | Path, max_bytes: int) -> bytes:
     """Read a file that can neither block nor fill the memory.
 
-    Raises:
-        OSError: it can't be read, is a pipe or a device, or is larger than `max_bytes`.
+    Raises OSError if it can't be read, is a pipe or a device, or is larger than `max_bytes`.
     """
     # Without O_NONBLOCK the open of a pipe would wait for a writer.
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:

@@ -99,7 +99,6 @@ class ListenerConfig:
 
     @property
     def demands_proof(self) -> bool:
-        """Whether clients must authenticate."""
         has_certificate = self.tls is not None and self.tls.client_certificate == "required"
         return has_certificate or self.authentication != NONE
 

@@ -54,7 +54,6 @@ def parse_broker_config(values: object, source: str = "") -> BrokerConfig:
     """Check settings that have been read already.
 
     Args:
-        values: the contents of a broker.yaml; must be a mapping.
         source: the file's name for messages; empty when there is none.
 
     Returns:
@@ -102,11 +101,7 @@ def _parse_topics(value: object) -> dict[str, TopicConfig]:
 
 
 def parse_topic_settings(texts: Mapping[str, str]) -> TopicConfig:
-    """Parse a topic's settings given one by one, as texts as in broker.yaml.
-
-    Raises:
-        ConfigError: a setting is unknown or wrong.
-    """
+    """Parse a topic's settings given one by one, as texts as in broker.yaml. Raises ConfigError."""
     parsed: dict[str, Any] = {}
     for key, text in texts.items():  # one after the other: reading YAML takes long, and the first
         if len(text) > _MAX_TEXT_LENGTH:  # that is wrong is to be the last that is read

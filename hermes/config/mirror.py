@@ -51,7 +51,6 @@ class MirrorClusterAddress:
     """Where a cluster is: `zookeeper` or `brokers` is given.
 
     Attributes:
-        name: what the mirror calls it.
         zookeeper: `HOST:PORT,HOST:PORT/CHROOT`; empty without.
         brokers: host and port of some; empty without.
         connect_as: the mirror's credentials; None for none, without TLS.
@@ -86,12 +85,7 @@ class MirrorClusterAddress:
 
 @dataclass(frozen=True)
 class TopicNames:
-    """What the sources' topics are called in the target.
-
-    Attributes:
-        prefix: for each name that is not mapped.
-        map: names by name in the source.
-    """
+    """What the sources' topics are called in the target: by `map`, or else with `prefix`."""
 
     prefix: str = ""
     map: Mapping[str, str] = field(default_factory=dict)
@@ -337,11 +331,7 @@ class MirrorConfig:
     ] = None
 
     def with_passwords(self) -> "MirrorConfig":
-        """Read the passwords of every `connect_as`. Blocks.
-
-        Raises:
-            ConfigError: one can't be used; the text names the cluster and the setting.
-        """
+        """Read all passwords. Blocks. A ConfigError names the cluster and the setting."""
         sources = tuple(each.with_password() for each in self.sources)
         return replace(self, sources=sources, target=self.target.with_password())
 
@@ -382,7 +372,6 @@ def parse_mirror_config(
     """Check settings that have been read already.
 
     Args:
-        values: the contents of a mirror.yaml; must be a mapping.
         source: the file's name for messages; empty when there is none.
         default_target: the default of `target`; None if it must be given. With it, these are
             settings in broker.yaml, whose own say which listeners may be opened.

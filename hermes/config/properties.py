@@ -115,7 +115,6 @@ def _convert(key: str, text: str, setting: Setting) -> Value:
 
 
 def _parse_map(key: str, text: str) -> Iterator[tuple[str, str]]:
-    """Split `topic1:8,topic2:16`."""
     for entry in text.split(","):
         if not entry.strip():
             continue

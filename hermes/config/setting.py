@@ -102,6 +102,5 @@ def nearest_setting(
 
 
 def _likeness(stem: str, name: str) -> float:
-    """How like a setting's name, with or without its last word, is to one without its unit."""
     names = name, name.rpartition("_")[0]
     return max(difflib.SequenceMatcher(None, stem, each).ratio() for each in names)

@@ -187,11 +187,7 @@ def untrimmed(settings: TopicSettings) -> TopicSettings:
 
 
 def check_format(entry: TopicConfig, settings: TopicSettings) -> None:
-    """Refuse what 0.7's messages can't have: what `entry` gives, or what applies with the defaults.
-
-    Raises:
-        ConfigError: names the setting.
-    """
+    """Refuse (ConfigError) what 0.7's messages can't have, given in `entry` or by the defaults."""
     if settings.format == kinds.FORMAT_KAFKA:
         return
     needs = f"needs `format: {kinds.FORMAT_KAFKA}`: messages of Kafka {settings.format}"

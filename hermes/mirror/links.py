@@ -71,8 +71,7 @@ class Link(Protocol):
     def finish(self) -> Sequence[Outcome]:
         """Wait for the outcomes of the oldest request in flight."""
 
-    def close(self) -> None:
-        """End it; a call under way in another thread fails."""
+    def close(self) -> None: ...
 
 
 class MirroredLink:

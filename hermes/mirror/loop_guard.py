@@ -24,7 +24,6 @@ class LoopGuard:
     """Says which topics of a source may go to the target. For one thread.
 
     Args:
-        mirror: the mirror's name, which is written to the target's coordination.
         source: a session with the source's coordination; None where it has none: then its topics
             are taken for its own.
         target: the same of the target; None where it has none: then nobody learns where its

@@ -50,8 +50,6 @@ class MirrorSource:
     """One source of a mirror. Its queries raise HermesError while they can't be answered.
 
     Args:
-        group: the group's name.
-        buffer_bytes: how much may be in memory.
         make_claim: makes a claim: called as `SourceClaim` without its first three arguments.
 
     Attributes:
@@ -152,7 +150,6 @@ class MirrorSource:
         return described.get("format") == FORMAT_KAFKA
 
     def offset(self, claim: SourceClaim, time_ms: int) -> int:
-        """The earliest or the latest offset of a partition."""
         address = self._address(claim.partition.broker_id)
         settings = self.address.security.settings()
         with SimpleConsumer(*address, timeout_seconds=_TIMEOUT_SECONDS, **settings) as consumer:

@@ -177,7 +177,6 @@ class Planner:
         self.add(claim, seconds or min(0.1 * 2 ** min(pauses, 6), _LONGEST_PAUSE))
 
     def _recheck(self) -> None:
-        """See whether claims that are under way have to be planned anew."""
         claims = [claim for source in self._sources.values() for claim in source.stream.claims()]
         self.refused = {
             name: reason

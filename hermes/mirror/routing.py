@@ -170,7 +170,6 @@ class RoutingPlan:
     Attributes:
         source: what the target calls the partition of the source; empty where it keeps no
             positions.
-        targets: the partitions of the target's topic.
         reached: for each of them, up to where it knows the source.
     """
 

@@ -58,8 +58,6 @@ class TargetAppend:
 
     Attributes:
         epoch: the claim's epoch when it was made; if that has changed, the entry is void.
-        pending: the stretch that it is part of.
-        topic: the target's topic.
         source, begin, end: the range of the source that it covers.
         data: whole messages, or nothing.
         is_verbatim: whether the data are the source's own bytes from begin to end.
@@ -93,24 +91,20 @@ class ClaimContext(Protocol):
     def plan(self, claim: "SourceClaim", pause_seconds: float) -> None:
         """Have `begin` called, after a pause at the earliest."""
 
-    def has_room(self) -> None:
-        """A claim may fetch again."""
+    def has_room(self) -> None: ...
 
     def set_error(self, claim: "SourceClaim", text: str) -> None:
         """Say what keeps a claim from going on; empty when it goes on."""
 
-    def released(self, claim: "SourceClaim") -> None:
-        """A claim is no longer this process's."""
+    def released(self, claim: "SourceClaim") -> None: ...
 
-    def note(self, text: str) -> None:
-        """Log one line."""
+    def note(self, text: str) -> None: ...
 
 
 class SourceClaim(Claim):
     """A partition of a source; see the module.
 
     Attributes:
-        figures: where it counts.
         plan: how messages get to the target; None while that is being found out.
         acknowledged: up to where the target has everything on disk; None until it is known.
         covered: up to where offsets may be committed.
@@ -317,7 +311,6 @@ class SourceClaim(Claim):
     # -- sending --------------------------------------------------------------------------------
 
     def done(self, entry: TargetAppend, *, was_there: bool) -> None:
-        """The target has an entry on disk."""
         with self.lock:
             if not entry.is_wanted():
                 return

@@ -33,7 +33,6 @@ class StatusPublisher:
     Args:
         source_ids: of each source its id, by its name; empty while it isn't known.
         clock: monotonic, in seconds.
-        now_ms: the wall clock, in ms since 1970.
 
     Attributes:
         http: where the process serves HTTP; empty for nowhere.

@@ -129,8 +129,7 @@ class TargetCluster:
     def open(self, sets: Sequence[tuple[BrokerPartition, MirroredSet]]) -> dict[int, HermesError]:
         """Tell partitions how far they are in sources, without a message.
 
-        Returns:
-            What went wrong, by the place of the set.
+        Returns what went wrong, by the place of the set.
         """
         failed: dict[int, HermesError] = {}
         by_broker: dict[int, list[int]] = {}
@@ -154,7 +153,6 @@ class TargetCluster:
             self._known[entry.target.broker_id].sender.put(entry)
 
     def close(self) -> None:
-        """End all connections. Idempotent."""
         for broker in self._known.values():
             broker.close()
         if self.session is not None:

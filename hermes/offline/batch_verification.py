@@ -75,7 +75,6 @@ class BatchesCheck:
         self.segments = self.messages = self.size_bytes = 0
 
     def run(self) -> Iterator[BatchFinding]:
-        """Yield what is wrong, as it is found."""
         directory = self._directory
         record, damage = self._read_record()
         if damage:

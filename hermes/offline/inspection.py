@@ -130,11 +130,7 @@ class SegmentFile:
         return self._window[start : start + length]
 
     def walk(self, start: int | None = None) -> Iterator[InspectedMessage | BadRange]:
-        """Yield messages and bad ranges, in order and without gaps.
-
-        Args:
-            start: the offset to begin at, a message boundary; None for the first.
-        """
+        """Yield messages and bad ranges, in order and without gaps, from a message boundary on."""
         offset = self.base_offset if start is None else start
         reader = SegmentReader(self._files, self._descriptor, self.base_offset, self.end_offset)
         while offset < reader.end:

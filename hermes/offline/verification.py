@@ -95,9 +95,6 @@ class DirectoryCheck:
         pause: lets a broker finish an append, up to ten times per torn tail: waits for some 50 ms,
             unless no broker can be running.
         advance: called with the number of bytes checked since the last call.
-
-    Attributes:
-        totals: what was checked so far.
     """
 
     def __init__(
@@ -116,7 +113,6 @@ class DirectoryCheck:
         self.totals = Totals()
 
     def run(self) -> Iterator[Finding]:
-        """Yield findings, as they are found."""
         for finding in self._check_root():
             if finding.kind == "problem":
                 self.totals.problems += 1

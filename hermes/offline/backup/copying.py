@@ -24,8 +24,7 @@ _BLOCK_BYTES: Final = 256 * 1024
 class FileInspection(Protocol):
     """Looks at a file while it is copied, through a file layer that reads what is copied."""
 
-    def __call__(self, files: FileLayer) -> Any:
-        """Look at it, through a file layer that reads what is copied. Raises OSError."""
+    def __call__(self, files: FileLayer) -> Any: ...
 
 
 def identify(status: os.stat_result) -> FileIdentity:

@@ -21,7 +21,6 @@ class LogExtent(NamedTuple):
     """Part of a log.
 
     Attributes:
-        bases: the base offsets of its segments, ascending.
         tail: how many of the last segments recovery will look at; 0 when it need not.
     """
 

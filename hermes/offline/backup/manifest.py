@@ -89,9 +89,7 @@ class BackupManifest:
     """One backup.
 
     Attributes:
-        hermes: the version that has written it.
         taken_ms: when it began, in ms since 1970; everything flushed by then is in it.
-        source: the data directory.
         was_running: whether a broker was using that.
         faults: what of the source could not be backed up.
         notes: what was left out or happened meanwhile without a loss.
@@ -129,11 +127,7 @@ class BackupManifest:
 
     @classmethod
     def decode(cls, data: bytes) -> "BackupManifest":
-        """Read a manifest's file.
-
-        Raises:
-            StorageError: `encode` hasn't written it, or a later version of Hermes has.
-        """
+        """Read a manifest's file. Raises StorageError."""
         try:
             body = json.loads(data)
             checksum = body.pop("checksum")

@@ -31,7 +31,6 @@ class PartitionCopy:
         max_message_bytes: the largest payload to believe in where bytes are damaged.
 
     Attributes:
-        extent: what of it.
         stored: the files so far, by path.
         changing: the paths of those that recovery may change.
         faults: what is wrong with the source.

@@ -78,8 +78,7 @@ class Repository:
     def read(self, name: str) -> BackupManifest:
         """Read what a backup holds.
 
-        Raises:
-            StorageError: there is no such backup, it was not finished, or its manifest is damaged.
+        Raises StorageError if there is none, it was not finished, or its manifest is damaged.
         """
         path = self.directory(name, MANIFEST_NAME)
         if not _NAME.fullmatch(name):
@@ -101,11 +100,7 @@ class Repository:
             raise StorageError(f"{path} can't be used: {error}; choose another backup") from error
 
     def latest(self) -> str:
-        """The name of the newest whole backup.
-
-        Raises:
-            StorageError: there is none.
-        """
+        """The name of the newest whole backup. Raises StorageError: there is none."""
         names = self.names()
         if not names:
             raise StorageError(f"there is no whole backup in {self.path}")
@@ -122,8 +117,7 @@ class Repository:
     def begin(self, now_ms: int) -> str:
         """Remove what was not finished, and make the directory of a new backup.
 
-        Returns:
-            Its name; later than all others, also if the clock was set back.
+        Its name is later than all others, also if the clock was set back.
         """
         names = []
         for name, is_whole in self._all():

@@ -26,8 +26,7 @@ def verify(
 ) -> Iterator[str]:
     """Read every byte of a backup and compare checksums; yields a line for each wrong file.
 
-    Args:
-        advance: called with the number of bytes read since the last call.
+    `advance` is called with the number of bytes read since the last call.
     """
     files = FileLayer() if files is None else files
     copier = Copier(directory, files, advance)

@@ -95,8 +95,6 @@ def take_backup(
     """Back up a data directory; everything that is flushed when this is called is in it. Blocks.
 
     Args:
-        now_ms: ms since 1970.
-        version: of Hermes.
         pause: lets a change of topics pass, up to five times per partition.
         advance: called with the number of bytes dealt with since the last call.
 
@@ -156,7 +154,6 @@ def _lock_source(source: BackupSource, files: FileLayer, stack: ExitStack) -> bo
 def _copier(
     repository: Repository, name: str, files: FileLayer, advance: Callable[[int], None]
 ) -> Copier:
-    """Make what copies into a new backup, and links to the newest that can be read."""
     root = repository.directory(name)
     for older, manifest in repository.readable():
         if manifest.damaged is not None:  # else nobody knows what is in its files
@@ -201,7 +198,6 @@ class _Taking:
         )
 
     def run(self) -> None:
-        """Copy everything, and put it on disk."""
         self._files.mkdir(self._copier.path(DATA))
         partitions, others = list_partitions(self._source.log_dir, self._files)
         self._is_clean = CLEAN_SHUTDOWN_MARKER in others

@@ -37,10 +37,10 @@ class LogFailures:
         return batch
 
     def before_send(self, batch: Any) -> None:
-        """Nothing to do."""
+        pass
 
     def after_send(self, batch: Any, results: Any) -> None:
-        """Nothing to do."""
+        pass
 
     def on_failure(self, batch: Sequence[Any], error: Exception) -> None:
         topics = ", ".join(sorted({repr(item.topic) for item in batch}))
@@ -54,4 +54,4 @@ class LogFailures:
         )
 
     def on_close(self) -> None:
-        """Nothing to do."""
+        pass
