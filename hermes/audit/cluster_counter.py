@@ -96,7 +96,6 @@ class CountingClaim(Claim):
         return 0 if self.is_revoked or self.failure is not None else fetch_bytes
 
     def add(self, messages: FetchedSet, epoch: int) -> None:
-        """Count what was fetched at `fetch_offset`."""
         with self.lock:
             if epoch != self.epoch or self.is_revoked or not len(messages):
                 return
@@ -124,7 +123,6 @@ class CountingClaim(Claim):
             self.fetch_offset = end
 
     def note_published(self) -> None:
-        """Let offsets be committed up to where they are reported."""
         offset = self._counter.published_to(self.topic, self.log)
         with self.lock:
             # A report of before another member had the partition may be older.

@@ -125,7 +125,6 @@ class Report:
 
     @property
     def uncertain(self) -> list[Window]:
-        """The windows of which nothing can be said."""
         return [each for each in self.windows if each.state == "uncertain"]
 
 
@@ -192,8 +191,6 @@ def _loss(tier: str, hole: Hole) -> Loss:
 
 
 class _TierComparison:
-    """One topic in two tiers."""
-
     def __init__(
         self,
         tiers: Tiers,

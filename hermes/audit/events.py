@@ -128,7 +128,6 @@ def add_tallies(to: Tallies, more: Tallies) -> None:
 
 
 def hex_id(process: int) -> str:
-    """A process's number as events and reports have it."""
     return f"{process:016x}"
 
 

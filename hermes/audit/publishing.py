@@ -119,7 +119,6 @@ class Outbox:
 
     @property
     def is_clear(self) -> bool:
-        """Whether everything that was given to `send` is stored."""
         return not self._tried
 
     def now_ms(self) -> int:

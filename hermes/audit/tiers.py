@@ -219,7 +219,6 @@ class LogTally:
         return self._path
 
     def _settle(self) -> None:
-        """Add up the older half of the ranges."""
         path = self._joined()
         settled = path[: len(path) // 2] or path[:1]
         if not settled:  # all lie below the base

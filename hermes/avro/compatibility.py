@@ -80,8 +80,6 @@ class _SchemaPair:
 
 
 class _PairGraph:
-    """All pairs of types in the comparison of two schemas."""
-
     def __init__(self) -> None:
         self._pairs: dict[tuple[int, int], _SchemaPair] = {}
         self._to_do: deque[_SchemaPair] = deque()
@@ -242,7 +240,6 @@ def _may_fit(reader: AvroType, writer: AvroType) -> bool:
 
 
 def _source(field: AvroField, written: dict[str, AvroField]) -> AvroField | None:
-    """The writer's field that a reader's field takes its value from."""
     for name in (field.name, *field.aliases):
         if name in written:
             return written[name]

@@ -65,7 +65,6 @@ class AvroType:
 
     @property
     def label(self) -> str:
-        """What errors call it."""
         return self.name or self.kind
 
     def parts(self) -> "Iterator[AvroType]":

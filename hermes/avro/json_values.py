@@ -65,7 +65,6 @@ def value_to_json(value: Any) -> bytes:
 
 
 def _plain(value: object) -> Any:
-    """What JSON has no word for."""
     if isinstance(value, bytes):
         return value.decode("latin-1")
     return value.isoformat() if isinstance(value, date | time) else str(value)
@@ -147,7 +146,6 @@ class _Conversion:
 
 
 def _typed(value: Any, kind: AvroType) -> Any:
-    """Read a primitive that somebody typed."""
     logical = kind.properties.get("logicalType")
     decimal = decimal_of(kind)
     if decimal is not None:

@@ -57,7 +57,6 @@ def check_types(root: AvroType) -> None:
 
 
 def is_recursive(root: AvroType) -> bool:
-    """Whether a record of the schema holds records of its own kind."""
     around: dict[int, bool] = {}  # the types found so far; True inside of one
 
     def recurs(kind: AvroType) -> bool:

@@ -214,7 +214,6 @@ class _SchemaParser:
 
 
 def _full_name(found: dict[str, Any], space: str, where: str) -> tuple[str, str]:
-    """A definition's full name, and its namespace."""
     name = found.get("name")
     if not isinstance(name, str) or not FULL_NAME.fullmatch(name):
         raise _fault(where, f"{found['type']} needs a name by Avro's rules, not {quoted(name, 40)}")

@@ -173,7 +173,6 @@ def parse(sources: Sequence[Any], *, is_wrapped: bool = False) -> tuple[Any, Par
 
 
 def without_logical_types(schema: Any, is_unwanted: Callable[[Mapping[str, Any]], bool]) -> Any:
-    """A schema, as `json.load` returns it, without some of its logical types."""
     if isinstance(schema, list):
         return [without_logical_types(each, is_unwanted) for each in schema]
     if not isinstance(schema, dict):

@@ -196,7 +196,6 @@ class BrokerConnection(Protocol):
     # -- events: authentication -------------------------------------------------------------------
 
     def _identify(self) -> None:
-        """Find out whose connection this is, by its certificate or from the client."""
         authentication = self._connections.authentication
         if self._policy.authentication == "scram":
             waiting = self._connections.waiting

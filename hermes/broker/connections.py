@@ -28,8 +28,7 @@ class Connection(BudgetedConnection, Protocol):
     def was_idle(self) -> bool:
         """Whether the peer has been silent since the last call, and not because of us."""
 
-    def limits_changed(self) -> None:
-        """The limits of requests and messages may have changed."""
+    def limits_changed(self) -> None: ...
 
     def quotas_changed(self) -> None:
         """Another quota may apply, or one for the first time."""

@@ -76,7 +76,6 @@ GroupOffsets = dict[tuple[str, str, int], int]
 
 
 def add_resources(web: WebServer, run: ServingBroker) -> None:
-    """Serve a broker's metrics and health."""
     monitoring = Monitoring(run)
     web.root.add("health", health_resource(run), any_host=True, rule=Rule(is_open=True))
     web.root.add(

@@ -109,7 +109,6 @@ class SidecarProcess:
             thread.join(patience_seconds)
 
     def _end(self) -> None:
-        """Tell the running process to end."""
         if self._process is not None:
             assert self._process.stdin is not None
             with suppress(OSError):
@@ -138,7 +137,6 @@ class SidecarProcess:
                 pauses += 1
 
     def _is_outdated(self, settings: bytes) -> bool:
-        """Whether a process with these settings is to end."""
         return self._is_stopping or self._settings != settings
 
     def _wait_for_settings(self) -> bytes | None:

@@ -136,7 +136,6 @@ def create(
 
 
 def _high_watermarks(consumer: SimpleConsumer, topic: str) -> Mapping[int, int]:
-    """Up to where the broker has flushed the partitions of a topic that it serves."""
     if not consumer.supports(MetadataRequest.TYPE):
         raise ClientError(
             f"{consumer.address} is a broker of Kafka 0.7, which can't tell what is on disk: "

@@ -222,7 +222,6 @@ class BatchSender:
             self.stored_count = self._sent_count
 
     def _split(self, lines: list[bytes]) -> tuple[list[str | None] | None, list[bytes]]:
-        """Split lines, if they have keys, into these and the rest."""
         if self._key_delimiter is None:
             return None, lines
         keys: list[str | None] = []
@@ -258,7 +257,6 @@ class BatchSender:
             self.stored_count = self._sent_count
 
     def progress_text(self) -> str:
-        """How many lines are stored, for errors."""
         if self.stored_count:
             return f"{self._noun}s 1 to {self.stored_count} are stored"
         return f"no {self._noun} is known to be stored"

@@ -288,7 +288,6 @@ def _check_ends(config: BrokerConfig) -> Iterator[Diagnosis]:
 def check_ports(
     config: BrokerConfig, holder: str | None, connection: CommandConnection
 ) -> Iterator[Diagnosis]:
-    """Check whether a broker's ports are free, or, if it runs, whether it answers there."""
     served = [("listen", each) for each in config.listen]
     others = [("kafka_listen", each) for each in config.kafka_listen or ()]
     others += [("http_listen", each) for each in config.http_listen or ()]

@@ -85,7 +85,6 @@ _HEADINGS = f"{'OFFSET':>12} {'SIZE':>9} {'MAGIC':>5} {'CODEC':<7} {'CRC':<10}  
 
 
 def _row(path: Path, found: InspectedMessage | BadRange) -> dict[str, Any]:
-    """The JSON of a message, under `message`, or of a damaged place."""
     place = {"file": str(path), "offset": found.offset}
     if isinstance(found, BadRange):
         size = found.end_offset - found.offset

@@ -109,7 +109,6 @@ def _advice(error: HermesError) -> str:
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Whether an error, or its cause, is one of authentication or authorization."""
     if isinstance(error, NotAuthenticatedError | NotAuthorizedError):
         return True
     if isinstance(error, SchemaRegistryError) and error.status in _REFUSALS:

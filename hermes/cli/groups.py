@@ -252,7 +252,6 @@ def _check_inside(
     end: int | None,
     unknown: list[str],
 ) -> None:
-    """Add a group's offset to `unknown` if it is outside the log."""
     if offset is not None and end is not None and offset > end:
         unknown.append(
             f"{topic} {partition}: the offset {offset} is beyond the end {end}: was the topic "

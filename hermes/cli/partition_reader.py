@@ -216,7 +216,6 @@ def _one_round(
 def with_times(
     consumer: OffsetReader, chunks: Iterator[Chunk], retrying: Retrying
 ) -> Iterator[Chunk]:
-    """Add append times to each chunk, where the broker knows them."""
     for chunk in chunks:
         yield chunk._replace(times=_times_of(consumer, chunk, retrying))
 

@@ -19,7 +19,6 @@ __all__ = ["BEGINNING", "END", "RESET_POSITION", "START", "TIME", "PartitionPlac
 
 
 def _parse_time(text: str) -> int:
-    """Parse `earliest`, `latest`, or a time with or without a leading @."""
     named = {"earliest": EARLIEST, "latest": LATEST}.get(text)
     return parse_time_ms(text.removeprefix("@")) if named is None else named
 

@@ -201,8 +201,6 @@ def _with_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _connected(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Make the `RegisteredCluster` of a command from its options."""
-
     def connected(
         *args: Any,
         zookeeper: str | None,

@@ -241,7 +241,6 @@ def _create_missing(
 
 
 def _check_partitions(producer: SyncProducer, topic: str, wanted: Collection[int]) -> None:
-    """Check that every partition has one to go to, as far as the broker can tell."""
     if MetadataRequest.TYPE not in producer.channel.versions():
         return
     (described,) = producer.channel.run(metadata([topic])).topics

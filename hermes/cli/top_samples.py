@@ -304,7 +304,6 @@ def _lags(sample: Sample) -> dict[tuple[str, str], int]:
 
 
 def _beyond(sample: Sample) -> Iterator[str]:
-    """Warnings about groups whose offsets are outside their logs."""
     for group, offsets in sample.offsets.items():
         topics = {
             place[0]

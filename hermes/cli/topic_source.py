@@ -132,7 +132,6 @@ class TopicSource:
         )
 
     def name_of(self, partition: int) -> str:
-        """A partition as errors and notes name it."""
         return f"topic {self.topic!r} partition {partition}"
 
     def out_of_range(self, partition: int, offset: int, available: OffsetRange) -> ClientError:

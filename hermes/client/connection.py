@@ -126,7 +126,6 @@ class BrokerConnection:
 
     @property
     def address(self) -> str:
-        """`host:port`, as the errors name this broker."""
         return f"{self.host}:{self.port}"
 
     @property
@@ -323,7 +322,6 @@ class BrokerConnection:
         )
 
     def _retire(self) -> None:
-        """See `call` on requests that change something."""
         current = self._socket
         if current is None or not self._is_changing or self._closed:
             self._drop()

@@ -28,7 +28,6 @@ class Failures:
         self._unsaid_count = 0
 
     def note(self, batch: Batch, failed: Mapping[int, int], error: Exception) -> None:
-        """Take over, by item, the failed messages of a batch that is about to be finished."""
         count = batch.watch_failures(failed, self._observed)
         if not count:
             return

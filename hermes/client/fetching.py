@@ -260,7 +260,6 @@ def counted(fetching: Conversation[_Fetched], counters: ConsumerCounters) -> Con
 
 
 def _knows_records(rules: FetchRules) -> Conversation[bool]:
-    """Whether the broker can say what format a topic has."""
     return RecordFetchRequest.TYPE in (yield from rules.versions.learn())
 
 

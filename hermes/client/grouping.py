@@ -187,7 +187,6 @@ class OutgoingSet:
         self._parts: Sequence[OutgoingSet] | None = None
 
     def keep(self, keys: Sequence[Any], records: Sequence[RecordData | None]) -> None:
-        """Keep keys, and what else records have, of messages that are added next."""
         missing: list[None] = [None] * (len(self.payloads) - len(self.keys))
         self.keys += missing
         self.keys += keys

@@ -131,7 +131,6 @@ def _say(name: str, values: dict[str, Any]) -> Generator[Exchange[Any], Any, Any
 def _encoded(
     name: str, version: int, number: int, values: dict[str, Any]
 ) -> tuple[bytes, Callable[[Buffer], Any]]:
-    """A request with its size and its header, and what reads its answer."""
     try:
         with without_hypothesis():
             from kio.serial import entity_reader, entity_writer

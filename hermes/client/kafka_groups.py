@@ -50,8 +50,6 @@ class ElsewhereError(ClientError):
 
 
 class KafkaMember(NamedTuple):
-    """A member of a group, with what it has."""
-
     name: str
     partitions: frozenset[_TopicPartition]
 

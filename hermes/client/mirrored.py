@@ -274,8 +274,6 @@ def _outcome(wanted: MirroredSet, entry: MirroredEntry) -> MirroredOutcome:
 
 
 class _Told:
-    """One partition's sources, put together from several responses."""
-
     def __init__(self, partition: int, earliest: int, end: int) -> None:
         self.partition, self.earliest, self.end = partition, earliest, end
         self.names: dict[int, str] = {}

@@ -70,7 +70,6 @@ def _table(config: type) -> Iterator[str]:
 
 
 def _meanings(config: type) -> dict[str, str]:
-    """The entries under "Attributes:" in the class's docstring."""
     text = inspect.getdoc(config) or ""
     _, _, entries = text.partition("Attributes:\n")
     entries = re.split(r"\n\n", entries, maxsplit=1)[0]

@@ -435,7 +435,6 @@ class Router:
         return targets[0] if len(targets) == 1 else None
 
     def has(self, topic: str, target: Target) -> bool:
-        """Whether a target is still there, as far as one can know."""
         try:
             return target in self._metadata.partitions(topic).targets
         except HermesError:

@@ -108,12 +108,10 @@ class SyncProducer:
 
     @property
     def address(self) -> str:
-        """`host:port` of the broker."""
         return self._channel.connection.address
 
     @property
     def channel(self) -> Channel:
-        """The producer's channel, for other conversations with the same broker."""
         return self._channel
 
     def send(self, topic: str, partition: int, message_set: Buffer) -> None:

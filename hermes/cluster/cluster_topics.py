@@ -123,7 +123,6 @@ class ClusterTopics:
         return sorted(self.live)
 
     def brokers(self, asked: ListenerNode) -> list[LiveBroker]:
-        """The brokers that live, by their ids, as clients of a listener reach them."""
         found = []
         for broker_id, listeners in sorted(
             {**self._brokers, self._broker_id: self._listeners()}.items()

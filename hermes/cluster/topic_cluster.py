@@ -51,8 +51,6 @@ class LocalPartitions(NamedTuple):
 
 
 class ClusterState(NamedTuple):
-    """The topics in coordination, and where the brokers that live listen."""
-
     contents: TreeContents
     brokers: Mapping[int, BrokerListeners]
 
@@ -256,7 +254,6 @@ class TopicCluster:
         return has_changed
 
     def _is_doomed(self, name: str, local: LocalPartitions, contents: TreeContents) -> bool:
-        """Whether the topic was deleted, and its files here are about to be."""
         return any(
             deleted.name == name
             and self._broker_id in deleted.brokers

@@ -118,7 +118,6 @@ class SettingChanges:
         )
 
     def _altered(self, request: AlterTopicRequest) -> tuple[dict[str, str], BrokerConfig]:
-        """What is set for a topic after a change, and the settings with that."""
         topic, given = request.topic, dict(request.settings)
         entries = self._settings.entries
         texts = {
@@ -152,7 +151,6 @@ class SettingChanges:
         self._topics.check_new(topic, config.topic(topic).partitions)
 
     def check_settings(self, topic: str, texts: Mapping[str, str]) -> None:
-        """Refuse settings that no topic of this name can have."""
         _check_length(texts)
         self._with_entry(topic, parse_topic_settings(texts))
 

@@ -839,7 +839,6 @@ class BrokerConfig:
         return self.users_file is not None or self.authenticator != USERS_FILE
 
     def listeners(self) -> Iterator[tuple[str, tuple[ListenerConfig, ...]]]:
-        """The settings with listeners, except those that are off."""
         yield "listen", self.listen
         if self.kafka_listen:
             yield "kafka_listen", self.kafka_listen

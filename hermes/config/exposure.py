@@ -51,7 +51,6 @@ def _own(listener: ListenerConfig) -> str:
 
 
 def warnings_of(setting: str, listeners: Iterable[ListenerConfig]) -> Iterator[str]:
-    """A warning for each listener that is dangerous, and was allowed."""
     for each in listeners:
         if not each.is_safe:
             yield (

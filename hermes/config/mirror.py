@@ -91,7 +91,6 @@ class TopicNames:
     map: Mapping[str, str] = field(default_factory=dict)
 
     def target_of(self, topic: str) -> str:
-        """The target's name of a source's topic."""
         return self.map.get(topic, self.prefix + topic)
 
 

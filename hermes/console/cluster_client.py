@@ -231,7 +231,6 @@ class ClusterClient:
 
     @property
     def own(self) -> tuple[int, tuple[str, int], ClientSecurity] | None:
-        """The given broker's id and address, and the security for it."""
         if self._broker is None or self._broker_id is None:
             return None
         return self._broker_id, (self._broker.host, self._broker.port), self._security

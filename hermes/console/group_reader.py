@@ -253,7 +253,6 @@ def group_list(
 def _known(
     readers: Sequence[GroupReader], wanted: Sequence[tuple[str, int]]
 ) -> dict[tuple[str, int], _GroupSample]:
-    """What is known of groups, each given as its name and its reader's index."""
     return {
         (name, number): watched
         for number, reader in enumerate(readers)

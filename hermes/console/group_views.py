@@ -165,7 +165,6 @@ class GroupView:
 
     @property
     def largest_lags(self) -> dict[bool, int]:
-        """The largest lag of a partition, by whether it counts messages."""
         largest = {False: 0, True: 0}
         for row in self.rows:
             largest[row.counts_messages] = max(largest[row.counts_messages], row.lag or 0)
@@ -242,7 +241,6 @@ class TopicLag:
 
 
 def lags_by_unit(rows: Iterable[LagRow]) -> dict[bool, int]:
-    """The sums of the known lags, by whether offsets count messages."""
     lags: dict[bool, int] = {}
     for row in sorted(rows, key=lambda row: row.counts_messages):
         if row.lag is not None:

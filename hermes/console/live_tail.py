@@ -105,6 +105,5 @@ def tail(
 
 
 def _most_messages(row: PartitionRow) -> int:
-    """How many messages of average size fit into what may be read of a partition."""
     count = (row.high_watermark or 0) - (row.earliest or 0)
     return max(_MOST_BYTES * count // max(row.size_bytes, 1), 1)

@@ -75,7 +75,6 @@ def _messages(sources: Sources, request: PageRequest, name: str) -> PageResponse
 
 
 def _download(sources: Sources, request: PageRequest, name: str) -> PageResponse:
-    """The messages of a search as JSON lines, payloads uncut."""
     topic = sources.topics.topic(name)
     params = _params(request)
     partitions = _partitions(topic, params["partition"])
@@ -259,7 +258,6 @@ def _commands(
     params: dict[str, str],
     registry: str,
 ) -> list[str]:
-    """The command lines that read the same, one for each broker."""
     where = {
         "last": [f"-{wanted.count}", "-e"],
         "beginning": ["beginning", "-c", str(wanted.count), "-e"],

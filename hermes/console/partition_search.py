@@ -137,7 +137,6 @@ class PartitionSearch:
     def _read(
         self, end: int, scanned: ScanCounter, *, is_backwards: bool = False
     ) -> Iterator[FoundMessage | UnreadableRange | SearchProgress]:
-        """Read from `offset` to an end, or until enough is found or looked at."""
         while self.offset < end:
             began = self.offset
             size = _FETCH_BYTES if self._row.counts_messages else min(_FETCH_BYTES, end - began)

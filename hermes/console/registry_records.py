@@ -58,7 +58,6 @@ class RegistryRecords:
 
     @property
     def name(self) -> str:
-        """The registry's address for people, without credentials."""
         return self._name
 
     def read(self, payload: bytes) -> Any:

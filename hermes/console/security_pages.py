@@ -35,7 +35,6 @@ class UserRow(NamedTuple):
 
 
 def user_rows(users: Users, search: str) -> list[UserRow]:
-    """The users whose name, or one of whose groups, contains a text."""
     rows = []
     for name in sorted(users.names):
         groups = tuple(sorted(users.groups(name)))

@@ -252,7 +252,6 @@ class Access:
         return _Session(None, None, self._clock()) if is_right else None
 
     def _known_as(self, session: str, request: PageRequest) -> _Session | None:
-        """The session, if it is authenticated in the way that this listener asks for."""
         now = self._clock()
         with self._lock:
             known = self._known.get(session)

@@ -81,12 +81,10 @@ class Sources:
     def form_page(
         self, request: PageRequest, section: str, template: str, form: Form, **values: object
     ) -> PageResponse:
-        """Render a page with a form as it was sent, and its errors."""
         page = self.page(request, section, template, form=form, **values)
         return replace(page, status=400) if form.errors else page
 
     def shared(self, request: PageRequest, section: str) -> dict[str, object]:
-        """What base.html needs."""
         return {
             "section": section,
             "here": request.here,

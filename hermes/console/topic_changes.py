@@ -163,7 +163,6 @@ class TopicChanger:
         done: str,
         change: Callable[[SimpleConsumer], None],
     ) -> None:
-        """Ask brokers, one after the other, until one refuses."""
         finished: list[int] = []
         try:
             for broker_id, address in places.items():

@@ -158,7 +158,6 @@ def _change(sources: Sources, request: PageRequest, name: str) -> PageResponse:
 
 
 def _alter(sources: Sources, request: PageRequest, topic: TopicView) -> PageResponse:
-    """Set what differs from what was shown, or reset one setting."""
     reset = request.form.get("reset", "")
     if reset:
         if reset not in FORM_SETTINGS:
@@ -216,7 +215,6 @@ _HINTS: Final = {
 
 
 def _placed(error: HermesError) -> HermesError:
-    """An error with the field that it is about, if its text names one."""
     if isinstance(error, FieldError):
         return error
     text = str(error)

@@ -49,7 +49,6 @@ class Viewer:
         return self.may(Operation.CREATE, Resource.topic(name))
 
     def alters_topic(self, name: str) -> bool:
-        """Whether the viewer may change a topic's settings and add partitions."""
         return self.may(Operation.ADMIN, Resource.topic(name))
 
     def deletes_topic(self, name: str) -> bool:
@@ -60,7 +59,6 @@ class Viewer:
 
     @property
     def sees_schemas(self) -> bool:
-        """Whether the viewer may see the registry's schemas, by the registry's own rule."""
         return self.sees_topic(SCHEMAS_TOPIC)
 
     @property

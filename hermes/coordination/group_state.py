@@ -184,7 +184,6 @@ def _places(
 def _read_all(
     session: Session, paths: list[str], parse: Callable[[str, bytes], T]
 ) -> list[T | InvalidNodeError | None]:
-    """As `_read` for many, which takes little longer than one."""
     try:
         nodes = session.get_all(paths)
     except InvalidNodeError:  # access to one is refused: which?

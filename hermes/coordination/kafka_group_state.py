@@ -155,7 +155,6 @@ def _read_topic(session: Session, topic: str, faults: list[InvalidNodeError]) ->
 def _read_offsets(
     session: Session, path: str, faults: list[InvalidNodeError]
 ) -> Iterator[tuple[Place, tuple[int, object]]]:
-    """Each committed offset, with the UUID of its topic."""
     places = {name: parse_offset_name(name) for name in session.children(path)}
     found = [(name, place) for name, place in places.items() if place is not None]
     for first in range(0, len(found), _READ_AT_ONCE):

@@ -85,7 +85,6 @@ def topic_node_path(topic: str) -> str:
 
 
 def record_topic_path(topic: str, broker_id: int) -> str:
-    """Where a broker that serves no clients of Kafka's registers its partitions of a topic."""
     return f"{RECORD_TOPICS}/{topic}/{broker_id}"
 
 

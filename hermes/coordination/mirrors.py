@@ -123,7 +123,6 @@ class MirrorProcess:
             ) from error
 
     def format(self) -> bytes:
-        """Write the node, leaving out partitions that there is no room for."""
         shown = asdict(self)
         del shown["mirror"], shown["process"]
         shown["errors"], shown["refused"] = _cut(self.errors), _cut(self.refused)

@@ -396,7 +396,6 @@ class BrokerRegistration:
                 self._register_topics(dict(half), registered, problems)
 
     def _transact(self, values: Mapping[str, bytes]) -> None:
-        """Make nodes have these values in one transaction, after a look at what is there."""
         self._ensure_parents()
         errors: list[Any] = []
         for _ in range(_TRIES):

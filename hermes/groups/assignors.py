@@ -99,7 +99,6 @@ class _Least:
         return member
 
     def lowered(self, member: str) -> None:
-        """Have one of them counted that has fewer by now."""
         heapq.heappush(self._heap, (self._loads[member], len(self._heap), member))
 
 

@@ -343,7 +343,6 @@ class ConsumerGroup:
 
     @property
     def is_behind(self) -> bool:
-        """Whether its target is of an earlier epoch than the group."""
         return self.epoch > self._target.epoch and bool(self.members)
 
     @property

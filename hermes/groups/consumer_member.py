@@ -79,7 +79,6 @@ class ConsumerMember:
         return texts + 100 * (len(self.assigned) + len(self.revoking))
 
     def is_at(self, epoch: int) -> bool:
-        """Whether it has all that it is to have in an epoch."""
         return self.state is Reconciliation.STABLE and self.epoch == epoch
 
     def to_stored(self, target: frozenset[TopicIdPartition]) -> StoredConsumer:
@@ -135,7 +134,6 @@ def next_step(
 
 
 def topics_bytes(topics: Iterable[str]) -> int:
-    """What the names of topics cost that a member gives."""
     return sum(100 + len(each) for each in topics)
 
 

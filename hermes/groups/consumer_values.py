@@ -30,8 +30,6 @@ class TopicSize(NamedTuple):
 
 
 class TopicLookup(Protocol):
-    """The topics, as groups see them."""
-
     @property
     def revision(self) -> int:
         """Changes whenever a topic does."""
@@ -100,7 +98,6 @@ class ConsumerHeartbeat(NamedTuple):
 
     @property
     def leaves(self) -> bool:
-        """Whether its sender leaves, for good or for a while."""
         return self.member_epoch in (LEAVES, STATIC_LEAVE)
 
     @property
@@ -135,8 +132,6 @@ class DescribedConsumer(NamedTuple):
 
 
 class DescribedConsumers(NamedTuple):
-    """A consumer group, for people and tools."""
-
     state: State
     epoch: int
     assignment_epoch: int

@@ -348,8 +348,6 @@ def _growth(group: Group | ConsumerGroup, join: Join) -> int:
 
 
 def _once(answer: "Deferred[Any]") -> Callable[[Any], None]:
-    """What gives an answer, unless the client has left."""
-
     def give(result: Any) -> None:
         if not answer.called:
             answer.callback(result)

@@ -590,7 +590,6 @@ class Group:
 
     @property
     def is_of_consumers(self) -> bool:
-        """Whether its members are consumers, as far as anybody has said."""
         return self.protocol_type == CONSUMER
 
     def subscribes_to(self, topic: str) -> bool:

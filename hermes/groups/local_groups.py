@@ -272,13 +272,11 @@ class LocalGroups:
         return ConsumerGroup(name, lambda: self.settings().consumer, self.topics, epoch=epoch)
 
     def become_classic(self, entry: GroupEntry) -> Group:
-        """Put a classic group in place of a consumer group that has no members."""
         entry.group.end(Code.NOT_COORDINATOR)
         entry.group = group = self._new_classic_group(entry.group.name)
         return group
 
     def become_consumer(self, entry: GroupEntry) -> ConsumerGroup:
-        """Put a consumer group in place of a classic group that has no members."""
         entry.group.end(Code.COORDINATOR_NOT_AVAILABLE)
         entry.group = group = self._new_consumer_group(entry.group.name)
         entry.revision = 0
@@ -304,7 +302,6 @@ class LocalGroups:
         self.changed(entry)
 
     def changed(self, entry: GroupEntry) -> None:
-        """Look after a group with which something was done."""
         name = entry.group.name
         if self.entries.get(name) is not entry:
             return

@@ -67,7 +67,6 @@ class Member:
         )
 
     def extend_session(self, now: float, seconds: float | None = None) -> None:
-        """Give it a session's time from now, or another one."""
         self.deadline = now + (self.session_timeout_ms / 1000 if seconds is None else seconds)
 
     @property
@@ -181,7 +180,6 @@ class Members:
             self.static.pop(member.instance_id, None)
 
     def update(self, member: Member, join: Join, answer: JoinAnswer) -> None:
-        """Take what a member says now, and the request that waits instead of any earlier one."""
         self._support(member, -1)
         member.protocols = join.protocols
         self._support(member, 1)
@@ -221,7 +219,6 @@ class Members:
         return True
 
     def refuse(self, member: Member, code: Code, member_id: str) -> None:
-        """Answer whatever a member waits for with an error."""
         self.answer_join(member, JoinResponse(code, member_id))
         self.answer_sync(member, SyncResponse(code))
 
@@ -246,7 +243,6 @@ class Members:
         return frozenset(topics)
 
     def rebalance_seconds(self) -> float:
-        """How long the slowest may take to join again."""
         slowest = max((each.rebalance_timeout_ms for each in self.by_id.values()), default=0)
         return max(slowest, 0) / 1000
 

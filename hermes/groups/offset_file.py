@@ -152,7 +152,6 @@ class OffsetFile:
             raise storage_error(f"open {self._path}", error) from error
 
     def _rewrite(self) -> None:
-        """Write all that counts into a new file, and go on there."""
         data = HEADER + b"".join(
             encode_change(Change(name, record, offsets))
             for name, (record, offsets) in self._groups.items()

@@ -88,7 +88,6 @@ def encode_change(change: Change) -> bytes:
 
 
 def parse_changes(data: bytes) -> Iterator[Change | Skipped]:
-    """Read the records of a file, which begins with `HEADER`, each as a change."""
     position = len(HEADER)
     while position < len(data):
         found = _record_at(data, position)

@@ -122,5 +122,4 @@ class GroupStore(Protocol):
 
 
 def offset_bytes(partition: TopicPartition, committed: Committed) -> int:
-    """What an offset weighs in memory, about."""
     return _OFFSET_BYTES + len(partition.topic) + len(committed.metadata)

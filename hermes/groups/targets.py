@@ -52,7 +52,6 @@ class SubscribedTopics:
         return self._revision != self._topics.revision and self.refresh()
 
     def count(self, gained: Iterable[str], lost: Iterable[str]) -> None:
-        """Have one member more want some topics, and one less others."""
         self._wanted.update(gained)
         for name in lost:
             self._wanted[name] -= 1
@@ -60,7 +59,6 @@ class SubscribedTopics:
                 del self._wanted[name]
 
     def count_matches(self, matched: tuple[str, ...], change: int) -> None:
-        """Have one member more, or fewer, with what an expression has found."""
         if not matched:
             return
         key = id(matched)

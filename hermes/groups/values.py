@@ -87,8 +87,6 @@ class Join(NamedTuple):
 
 
 class JoinedMember(NamedTuple):
-    """What a leader is told of a member."""
-
     member_id: str
     instance_id: str | None
     metadata: bytes

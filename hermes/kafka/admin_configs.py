@@ -148,7 +148,6 @@ async def alter_configs(request: Any, call: Call) -> Any:
 def _incremental(
     asked: Any, topic: ClusterTopic, config: BrokerConfig
 ) -> tuple[dict[str, str], set[str]]:
-    """What to set and what to reset, under our names."""
     given: dict[str, str] = {}
     reset: set[str] = set()
     for each in asked.configs:

@@ -59,8 +59,6 @@ _FIXED, _SIZED, _COMPACT, _ARRAY, _OPTIONAL, _TAGS = _StepKind
 
 
 class ArrayBounds:
-    """Checks the requests of one kind and version, by kio's class of them."""
-
     def __init__(self, entity: Any) -> None:
         self._steps = _steps_of(entity)
 

@@ -75,7 +75,6 @@ _ALWAYS: Final = (
 def broker_configs(
     config: BrokerConfig, listeners: Sequence[ListenerNode]
 ) -> Iterator[ConfigValue]:
-    """List a broker's settings that are in force, by Kafka's names."""
     for name, kind, key, show in _ROWS:
         setting = BROKER_SETTINGS[key]
         is_given = setting.attribute in config.given

@@ -96,8 +96,6 @@ class KafkaConnection(BrokerConnection):
 
 
 class KafkaFactory(ServerFactory):
-    """Makes the connections of one listener."""
-
     noisy = False
 
     def __init__(

@@ -64,7 +64,6 @@ class _Wait:
 
 
 async def fetch(request: Any, call: Call) -> FileSend:
-    """Answer with what there is, as soon as that is enough."""
     version, number = call.version, call.correlation_id
     if getattr(request, "session_epoch", 0) not in _FULL:
         code = Code.FETCH_SESSION_ID_NOT_FOUND

@@ -64,7 +64,6 @@ class Fetched(NamedTuple):
         return len(records) if isinstance(records, bytes) else records.length
 
     def release(self) -> None:
-        """Let go of the slice, without sending it."""
         if not isinstance(self.records, bytes | None):
             self.records.release()
 

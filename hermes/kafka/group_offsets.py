@@ -104,7 +104,6 @@ def _check(asked: Any, count: int, code: Code) -> Code:
 def _topic_of(
     asked: Any, call: Call, operation: Operation, *, must_exist: bool = False
 ) -> tuple[str, Code]:
-    """The name of a topic in a request, and whether the client may name it."""
     topics = call.server.topics
     if call.version >= _BY_ID and hasattr(asked, "topic_id"):
         found = None if asked.topic_id is None else topics.by_id(asked.topic_id)

@@ -113,7 +113,6 @@ async def _offset_for(call: Call, log: Log, time_ms: int) -> _FoundOffset:
 
 
 async def offsets_for_epochs(request: Any, call: Call) -> Any:
-    """Say where leader epochs end."""
     make = call.make
     call.is_large = sum(len(each.partitions) for each in request.topics) > LARGE_ENTRIES
     topics, entry = [], 0

@@ -74,7 +74,6 @@ _ANSWERS: Final = [
 
 
 def is_flexible(version: int) -> bool:
-    """Whether a request of a version has tags in its header."""
     return _FLEXIBLE <= version <= _OWN.highest
 
 

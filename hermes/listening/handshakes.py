@@ -110,7 +110,6 @@ class Handshakes(Factory):
         return _Handshake(self, addr)
 
     def __len__(self) -> int:
-        """How many are pending."""
         return len(self._began)
 
     def is_under_way(self, handshake: "_Handshake") -> bool:
@@ -129,7 +128,6 @@ class Handshakes(Factory):
             self.outcomes[outcome] += 1
 
     def abort_all(self) -> None:
-        """End pending ones, and the timer."""
         while self._began:
             self._cut(next(iter(self._began)), "left", "the listener closes")
         if self._timer is not None:

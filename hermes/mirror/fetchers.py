@@ -108,7 +108,6 @@ class SourceFetcher(FetchThread):
         return len(result.messages)
 
     def _out_of_range(self, claim: SourceClaim, epoch: int, offset: int) -> None:
-        """Find out what became of the place where a claim wanted to go on."""
         earliest, latest = (self._find_offset(claim, each) for each in (EARLIEST, LATEST))
         if offset < earliest:
             self._problems.note(

@@ -65,12 +65,10 @@ class Problems:
             self._log.warning("%s: works again", what)
 
     def forget(self, what: str) -> None:
-        """Nobody tries it any more."""
         with self._lock:
             self._now.pop(what, None)
 
     def note(self, text: str) -> None:
-        """Log what happened, and is over."""
         self._log.warning("%s", text)
 
     def now(self) -> dict[str, str]:

@@ -44,7 +44,6 @@ class AppendBatch(NamedTuple):
 
     @property
     def place(self) -> tuple[str, int]:
-        """Topic and number of the target's partition."""
         return self.entries[0].topic, self.entries[0].target.partition
 
 
@@ -65,8 +64,7 @@ class Link(Protocol):
 
     most_in_flight: int
 
-    def begin(self, batches: Sequence[AppendBatch]) -> None:
-        """Send a request."""
+    def begin(self, batches: Sequence[AppendBatch]) -> None: ...
 
     def finish(self) -> Sequence[Outcome]:
         """Wait for the outcomes of the oldest request in flight."""

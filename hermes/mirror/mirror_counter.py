@@ -23,7 +23,6 @@ class MirrorCounter(TierCounter):
         )
 
     def close(self) -> bool:
-        """Report the rest, and disconnect."""
         closed = super().close()
         self._target_publisher.close()
         return closed

@@ -103,7 +103,6 @@ class MirrorSource:
                 self.stream.wait_until_finished(claim, deadline)
 
     def stop(self) -> None:
-        """Commit, and leave everything to others."""
         if self._reader is not None:
             self._reader.stop()
         if self.session is not None:

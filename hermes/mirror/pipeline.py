@@ -111,7 +111,6 @@ class Mirror:
 
     @property
     def errors(self) -> dict[str, str]:
-        """What is wrong now with sources, the target and their brokers."""
         return self._problems.now()
 
     @property

@@ -118,7 +118,6 @@ class Planner:
                 self._recheck()
 
     def _next(self) -> list[SourceClaim]:
-        """Wait for claims that are due, or until it is time to look."""
         with self._changed:
             while not self._is_stopping:
                 now = time.monotonic()

@@ -25,7 +25,6 @@ class ClusterQueries:
         return self._holds_records(claim.source, claim.topic, claim.partition.broker_id)
 
     def index(self, claim: SourceClaim) -> int:
-        """The place of a claim's partition among those of its topic."""
         known = {*self._places(claim.source, claim.topic), claim.partition}
         return sorted(known).index(claim.partition)
 

@@ -31,8 +31,6 @@ _ORPHAN_SECONDS: Final = 30.0
 
 
 class MirrorRun:
-    """A mirror with its loop guards, its published status and its HTTP port."""
-
     def __init__(self, config: MirrorConfig) -> None:
         self.config = config
         self._counter = MirrorCounter(config) if config.audit else None

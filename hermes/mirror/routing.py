@@ -91,7 +91,6 @@ class RandomRoute:
         self._source = source
 
     def parts(self, stretch: Stretch, reached: list[int]) -> Iterator[TargetPart]:
-        """Divide by the chunk in which a message starts."""
         begin, data = stretch.begin, stretch.data
         while begin < stretch.end:
             chunk = begin // CHUNK_BYTES
@@ -186,7 +185,6 @@ class RoutingPlan:
 
 
 def make_route(rule: Partitioning, index: int, source: str) -> PartitionRoute:
-    """The route of the partition of a source at `index` among those of its topic."""
     if rule.rule == "index":
         return IndexRoute(index)
     if rule.rule == "random":

@@ -137,7 +137,6 @@ class TargetSender:
 
 
 def _is_joined(before: Sequence[TargetAppend], entry: TargetAppend) -> bool:
-    """Whether an entry can be sent as one with those before it."""
     last = before[-1]
     return (
         last.claim is entry.claim

@@ -39,8 +39,6 @@ class _MirrorReadiness(Resource):
 
 
 class _Status(Resource):
-    """What `StatusPublisher` publishes, with its name."""
-
     isLeaf = True
 
     def __init__(self, status: StatusPublisher) -> None:

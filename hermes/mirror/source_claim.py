@@ -181,7 +181,6 @@ class SourceClaim(Claim):
             self.lock.notify_all()
 
     def is_full(self) -> bool:
-        """Whether it would be fetched if more of it had arrived."""
         return bool(self._pending) and self._paused_until < time.monotonic()
 
     def is_idle(self) -> bool:
@@ -189,7 +188,6 @@ class SourceClaim(Claim):
         return not self._pending
 
     def cover(self, offset: int) -> None:
-        """Let offsets be committed up to there, as far as that is acknowledged."""
         with self.lock:
             if self.acknowledged is not None and self.covered is not None:
                 self.covered = max(self.covered, min(offset, self.acknowledged))
@@ -272,7 +270,6 @@ class SourceClaim(Claim):
         return min(room, most) if 2 * room >= most or not self._pending else 0
 
     def add(self, messages: FetchedSet, epoch: int) -> None:
-        """Take what was fetched at `fetch_offset`, and have it sent."""
         if not len(messages) or epoch != self.epoch:
             return
         if isinstance(messages, RecordSet):
@@ -332,7 +329,6 @@ class SourceClaim(Claim):
     # -- inside ---------------------------------------------------------------------------------
 
     def _one_by_one(self, found: Iterable[Stretch]) -> Iterator[Stretch]:
-        """Divide into single messages where the target has refused a set."""
         begin, end = self._singly
         for stretch in found:
             if stretch.end <= begin or stretch.begin >= end or stretch.fault:

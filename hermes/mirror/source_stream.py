@@ -28,7 +28,6 @@ class SourceStream(MessageStream):
             return [each for each in self._claims if isinstance(each, SourceClaim)]
 
     def wait_until_finished(self, claim: Claim, deadline: float) -> bool:
-        """Wait until nothing of a revoked claim is on its way."""
         assert isinstance(claim, SourceClaim)
         with self.lock:
             return self.lock.wait_for(claim.is_idle, max(0.0, deadline - time.monotonic()))

@@ -130,7 +130,6 @@ class StatusPublisher:
                 return
 
     def look(self) -> None:
-        """Note how much there is by now, for the rates."""
         now, counts = self._clock(), {_place(each): each.bytes for each in self._mirror.figures()}
         self._looks.append((now, counts))
         then, before = self._looks[0]

@@ -89,7 +89,6 @@ def whole_until(data: Buffer, least: int) -> int:
 
 
 def _intact(data: bytes, view: memoryview, start: int) -> tuple[int, int]:
-    """How many intact messages follow one another from a position on, and where they end."""
     total, position = core.count_uncompressed(view, start, len(data))
     while len(data) - position >= SIZE.size:
         following = position + SIZE.size + SIZE.unpack_from(data, position)[0]

@@ -108,7 +108,6 @@ class TargetCluster:
         return self._partitions[topic]
 
     def is_exact(self, targets: Iterable[BrokerPartition]) -> bool:
-        """Whether all brokers of these partitions keep positions of sources."""
         return all(
             self._known[number].mirrored.is_supported()
             for number in {each.broker_id for each in targets}

@@ -40,8 +40,6 @@ _ADVANCE_BYTES: Final = 1024 * 1024
 
 
 class BatchFinding(NamedTuple):
-    """A `problem` or `notice` about a file."""
-
     kind: str
     path: Path
     text: str
@@ -133,7 +131,6 @@ class BatchesCheck:
                 yield BatchFinding("problem", directory, text)
 
     def _read_record(self) -> tuple[PartitionRecord | None, str]:
-        """What Hermes has recorded of the log, and what is wrong with that."""
         directory = os.path.abspath(self._directory)
         checkpoints = Checkpoints(os.path.dirname(directory), self._files)
         try:

@@ -46,5 +46,4 @@ def source_faults(data: bytes, end: int, *, will_be_recovered: bool) -> Iterator
 
 
 def set_aside_fault() -> IndexFault:
-    """What a file that was set aside means."""
     return IndexFault("problem", f"a {POSITIONS_NAME} that was damaged: {_LOOK}")

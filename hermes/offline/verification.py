@@ -368,7 +368,6 @@ class DirectoryCheck:
 
 
 def data_bytes(root: Path) -> int:
-    """The size of all segments below a directory, for a progress bar."""
     total = 0
     for directory, _, names in os.walk(root):
         for name in names:

@@ -53,7 +53,6 @@ class AwaitedBatches:
         self._batches: dict[_Key, _Awaited] = {}
 
     def __len__(self) -> int:
-        """How many producers are to send something again."""
         return len(self._batches)
 
     def expect(self, topic: str | UUID, partition: int, headers: Iterable[BatchHeader]) -> None:

@@ -335,7 +335,6 @@ def damage_text(log: Log) -> str:
 
 
 def by_topic(logs: Sequence[Log]) -> Mapping[str, int]:
-    """How many segments are damaged, of each topic that has some."""
     counts: dict[str, int] = {}
     for log in logs:
         if log.damage:

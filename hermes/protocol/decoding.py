@@ -227,7 +227,6 @@ class LongProduce:
 
 
 def long_request(frame: memoryview) -> LongRequest | LongProduce | None:
-    """Recognize a request that declares more than `LONG_ENTRIES` entries."""
     if len(frame) < _LEAST_BYTES:
         return None
     (request_type,) = _INT16.unpack_from(frame)

@@ -48,8 +48,6 @@ from hermes.errors import (
 
 
 class ErrorCode(IntEnum):
-    """The int16 that says how a request ended."""
-
     UNKNOWN = -1
     NONE = 0
     OFFSET_OUT_OF_RANGE = 1

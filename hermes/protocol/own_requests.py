@@ -30,8 +30,6 @@ class Acks(IntEnum):
 
 
 class EmptyRequest:
-    """A request that consists of its type and version."""
-
     __slots__ = ()
 
     TYPE: ClassVar[int]

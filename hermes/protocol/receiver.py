@@ -80,7 +80,6 @@ class RequestReceiver:
         self._error: str | None = None  # not the exception: it refers to the frames, they to us
 
     def limit(self, max_request_bytes: int, max_message_bytes: int) -> None:
-        """Have other limits from now on."""
         self._frames.max_bytes = max_request_bytes
         # No larger request goes through the fast loop, which therefore needs no other size check.
         self._largest = min(max_request_bytes, max_message_bytes)

@@ -94,7 +94,6 @@ class _MessageSearch:
         return None
 
     def is_intact(self, position: int, size: int) -> bool:
-        """Whether magic, codec and CRC of a message of that length are right."""
         data = memoryview(self._data)
         magic = data[position + SIZE.size]
         if magic not in (0, 1) or size < HEADER_BYTES[magic]:
@@ -106,7 +105,6 @@ class _MessageSearch:
         return crc32(payload) == int(struct_format.unpack_from(data, position)[-1])
 
     def scan(self, start: int, end: int) -> Iterator[int]:
-        """Iterate over the positions in [start, end) at which an intact message starts."""
         view = memoryview(self._data)
         for window in range(start, end, _WINDOW_BYTES):
             self._credit += _WINDOW_BYTES * _CREDIT_PER_BYTE

@@ -88,7 +88,6 @@ class Stamper:
 
 
 def read_stamp(payload: bytes) -> tuple[Stamp | None, bytes]:
-    """Split a message's payload into its stamp, if it has one, and what the application sent."""
     if payload[:5] != STAMP_START or len(payload) < STAMP.size:
         return None, payload
     _, host_bytes, time_ms, process, number = STAMP.unpack_from(payload)

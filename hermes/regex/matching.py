@@ -174,7 +174,6 @@ class _MatchRun:
         self._most_work = most_work
 
     def matches(self, start: int) -> bool:
-        """Whether the program takes the whole text."""
         states = self._moves.get(_BEGINNING)
         if states is None:
             states = self._spread([start], 0)

@@ -53,7 +53,6 @@ class AppendQueue:
 
     @property
     def are_outstanding(self) -> bool:
-        """Whether the outcome of events that were sent is unknown."""
         return bool(self._outstanding)
 
     def for_new_writer(self) -> "Callable[[Event], Future[None]]":

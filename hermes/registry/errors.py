@@ -50,7 +50,6 @@ class RegistryError(HermesError):
 
 
 def subject_not_found(subject: str) -> RegistryError:
-    """No such subject, or all its versions are deleted."""
     return RegistryError(SUBJECT_NOT_FOUND, f"Subject {quoted(subject)} not found.")
 
 

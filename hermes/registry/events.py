@@ -137,10 +137,8 @@ def event_from_json(found: Any) -> Event:
 
 
 def encode_event(event: Event) -> bytes:
-    """An event as one line of JSON."""
     return write_document(event_to_json(event)).encode()
 
 
 def decode_event(data: bytes) -> Event:
-    """The opposite of `encode_event`, and of its errors `event_from_json`."""
     return event_from_json(read_document(data))

@@ -91,7 +91,6 @@ class HomeTopic:
             )
 
     def max_message_bytes(self) -> int:
-        """The largest payload that the broker takes."""
         return self._consumer.metadata(()).max_message_bytes
 
     def read(self, position: int, wait_ms: int = 0) -> list[TopicMessage]:

@@ -111,7 +111,6 @@ def mode(state: RegistryState, call: CallParameters) -> Any:
 
 
 def associations(state: RegistryState, call: CallParameters, **wanted: str) -> Any:
-    """Associations that have these, and what the query says."""
     return call.page(
         associated(
             state,

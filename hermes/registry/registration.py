@@ -161,7 +161,6 @@ def incompatible(subject: str, reasons: list[str]) -> RegistryError:
 
 
 def not_permitted(reason: str) -> RegistryError:
-    """The mode, or what exists, forbids the call."""
     return RegistryError(NOT_PERMITTED, reason)
 
 
@@ -171,7 +170,6 @@ def _same_group(
     schema: StoredSchema,
     settings: dict[str, Any],
 ) -> list[Version]:
-    """The versions with which a schema must be compatible, by the `compatibilityGroup`."""
     group = settings.get("compatibilityGroup")
     if not group:
         return versions

@@ -224,8 +224,6 @@ class RegistryResource(Resource):
 
 
 class _Refused(Resource):
-    """An error in place of the registry."""
-
     isLeaf = True
 
     def __init__(self, answer: RestResponse) -> None:

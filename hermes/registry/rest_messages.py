@@ -35,8 +35,6 @@ class RestRequest:
 
 @dataclass(frozen=True)
 class RestResponse:
-    """A status of HTTP, and JSON or nothing."""
-
     status: int
     body: bytes
 

@@ -97,7 +97,6 @@ def kind_of(request: RestRequest) -> str:
 
 
 def changes(request: RestRequest) -> bool:
-    """Whether a call may change the state."""
     return any(
         route.change is not None and route.method == request.method
         for route in ROUTES

@@ -42,8 +42,7 @@ class RegistryStore(Protocol):
     def describe(self) -> dict[str, Any]:
         """Who leads and how far the state is, for people; values that JSON can have."""
 
-    def close(self) -> None:
-        """Write nothing more."""
+    def close(self) -> None: ...
 
 
 def finished(result: T) -> "Future[T]":

@@ -177,7 +177,6 @@ class TopicLog:
         self._snapshots.write(self.home)
 
     def _follow_home(self) -> None:
-        """Do everything that can be done with one connection."""
         home = self._find()
         if home is None:
             self._at_end()

@@ -186,7 +186,6 @@ class Authentication:
         self.limited_log.error("failed", "users can't be looked up: {error}", error=error)
 
     def connected(self, connection: UserConnection, user: User, revision: object) -> None:
-        """A connection has proved to be `user`'s, as users were at `revision`."""
         self._known[user.name] = user
         self._connect(connection, user.name, user, revision)
 

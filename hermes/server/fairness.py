@@ -74,7 +74,6 @@ class FairScheduler:
         return bool(self._waiting) or self._used_seconds >= _SHARED_SECONDS
 
     def count_used(self, began: float) -> None:
-        """Count a quantum that began at `began` and is over."""
         self._used_seconds += self.now() - began
         if self._used_seconds >= _SHARED_SECONDS:
             self._schedule()  # where this round ends

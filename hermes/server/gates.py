@@ -164,7 +164,6 @@ class Gate:
         return self._converse(request.mechanism, request.message)
 
     def _converse(self, mechanism: str, message: bytes) -> Outcome:
-        """Take the next message of a proof, by one of `MECHANISMS`."""
         if self._server is None:
             self._mechanism = mechanism
             step = self._begin(message)

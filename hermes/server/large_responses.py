@@ -68,7 +68,6 @@ class LargeResponses:
             self.used_bytes += size_bytes
 
     def release(self, reader: ResponseReader) -> None:
-        """The response has left, or its connection is gone."""
         held = self._held.pop(reader, None)
         if held is not None:
             self.used_bytes -= held.size_bytes

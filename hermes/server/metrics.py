@@ -71,7 +71,6 @@ class Metrics:
         self._deleted = TopicCounts()
 
     def topic(self, name: str) -> TopicCounts:
-        """The counts of a topic, made if there are none yet."""
         return self.topics.setdefault(name, TopicCounts())
 
     def forget(self, topic: str) -> None:
@@ -87,7 +86,6 @@ class Metrics:
         self.refusals[key] = self.refusals.get(key, 0) + 1
 
     def totals(self) -> TopicCounts:
-        """The sums over all topics that there ever were."""
         sums = TopicCounts()
         for counts in (self._deleted, *self.topics.values()):
             sums.messages_in += counts.messages_in

@@ -73,8 +73,6 @@ def _nobody() -> None:
 
 
 class _PrincipalUsage:
-    """What one principal uses, over all its connections."""
-
     def __init__(self, principal: str, quota: Quota, clock: IReactorTime, quotas: "Quotas") -> None:
         self._principal = principal
         self._clock = clock
@@ -151,7 +149,6 @@ class _PrincipalUsage:
         return not self.connections and all(rate.is_unused for rate in self._rates.values())
 
     def end(self) -> None:
-        """No quota applies any longer."""
         self.use(Quota())
         if self._timer is not None:
             self._timer.cancel()

@@ -98,7 +98,6 @@ class Responses:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is awaited, nor on its way."""
         return not self.slots and self.sending is None and not self._small
 
     def reserve(self) -> Slot:
@@ -108,14 +107,12 @@ class Responses:
         return place
 
     def add(self, response: bytes | FileSend) -> None:
-        """Take a response, to be sent after all those before it."""
         if self.slots:
             self.reserve().fill(response)
         else:
             self._send(response)
 
     def send_ready(self) -> None:
-        """Send those that are known and have no unknown one before them."""
         slots = self.slots
         while slots and slots[0].is_ready and self.sending is None:
             response = slots.popleft().response

@@ -172,7 +172,6 @@ class FileSend:
             self.release()
 
     def release(self) -> None:
-        """Let go of the segments without sending."""
         for part in self._parts[self._index :]:
             if not isinstance(part, bytes):
                 part.release()

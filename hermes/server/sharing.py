@@ -74,7 +74,6 @@ class SharedRate:
         self._per_second = per_second
 
     def hand_over(self, who: Hashable, heir: Hashable) -> None:
-        """Move a debt to another user."""
         end = self._ends.pop(who, None)
         if end is not None:
             owed = end - self._virtual

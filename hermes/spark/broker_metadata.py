@@ -54,7 +54,6 @@ def shares(consumer: SimpleConsumer, topics: list[str]) -> dict[str, TopicShare]
 def bounds(
     consumer: SimpleConsumer, partitions: list[TopicPartition]
 ) -> dict[TopicPartition, Bounds | None]:
-    """As `ClusterReader.bounds`, of one broker's partitions."""
     if not consumer.supports(MetadataRequest.TYPE):
         return {each: offset_bounds(consumer, each) for each in partitions}
     described = consumer.metadata(sorted({each.topic for each in partitions})).topics

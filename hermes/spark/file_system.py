@@ -128,7 +128,6 @@ def local_path(text: str | Path) -> Path:
 
 
 def is_address(text: str | Path) -> bool:
-    """Whether a text is a URL of something other than a directory of this machine."""
     scheme = re.match("([A-Za-z][A-Za-z0-9+.-]+):/", str(text))  # a Path has merged its slashes
     return scheme is not None and _FILE_URL.match(str(text)) is None
 

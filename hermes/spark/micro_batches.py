@@ -177,7 +177,6 @@ class HermesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {each: held for each, held in found.items() if held is not None}, gone
 
     def _end_before_target(self, partition: TopicPartition, end: int) -> int:
-        """The end of a partition, or where `Trigger.AvailableNow` stops before."""
         if self._target is None:
             return end
         target = self._target.get(partition, 0)

@@ -78,7 +78,6 @@ class PushedFilters:
         return cls(tests, offsets, times)
 
     def includes(self, partition: TopicPartition) -> bool:
-        """Whether there may be a row of this partition that passes."""
         values = {
             "topic": partition.topic,
             "broker": partition.broker_id,

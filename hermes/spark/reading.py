@@ -51,8 +51,6 @@ _ADVICE: Final = (
 
 @dataclass(frozen=True)
 class ReadRange:
-    """A part of a partition, and where its broker was when this was planned."""
-
     partition: TopicPartition
     host: str
     port: int

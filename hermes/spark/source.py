@@ -91,7 +91,6 @@ class HermesDataSource(DataSource):
         return SinkOptions.parse(given, stream=stream), PLACES if table else frozenset()
 
     def _checked(self, use: str, schema: StructType) -> tuple[SourceOptions, pa.Schema]:
-        """The options of a read, and the columns as Spark compares those that come."""
         table = options_of(schema)
         given = {**to_read(table), **self.options}
         require_options(given)

@@ -136,7 +136,6 @@ class KafkaIndex(TimeIndex):
             self._restart(None, None)
 
     def ensure_file(self) -> bool:
-        """Of all three."""
         made = [super().ensure_file(), self._offsets.ensure(), self._times.ensure()]
         return any(made)
 

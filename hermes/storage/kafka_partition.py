@@ -232,7 +232,6 @@ class KafkaPartition(FormatSidecar):
         self.has_provisional_id = False
 
     def recovered(self, segments: Sequence[Segment], earliest: int, end: int, now_ms: int) -> None:
-        """Find out what producers have sent, from a snapshot and the log's tail."""
         replay = partial(self._headers, segments, end)
         self._snapshots.load(self.producers, earliest, end, now_ms, replay)
 
@@ -262,7 +261,6 @@ class KafkaPartition(FormatSidecar):
         self.producers.capture(end)
 
     def flushed(self, lock: AbstractContextManager[object], view_of: Callable[[], LogView]) -> None:
-        """Write the snapshot of producers that has become due, and what else is known by now."""
         self._snapshots.write(self.producers.take_captures(view_of().flushed_end))
         self.record(view_of)
         if self._unwritten_epochs is not None:
@@ -322,7 +320,6 @@ class KafkaPartition(FormatSidecar):
         self._checkpoints.forget(*self._key)
 
     def sync(self) -> None:
-        """Put on disk what makes the directory one of Kafka's, and epochs that have changed."""
         if self._is_new:
             assert self.topic_id is not None
             write_topic_id(self._directory, self.topic_id, self._files, is_synced=True)

@@ -54,7 +54,6 @@ class LogDeletion:
         return state.view.earliest
 
     def delete_removed(self) -> None:
-        """Delete the files of segments that are in no view any more."""
         state = self._state
         try:
             if state.directory.has_removed:

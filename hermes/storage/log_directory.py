@@ -86,7 +86,6 @@ class LogDirectory:
         return bool(self._removed)
 
     def remove(self, segments: Sequence[Segment]) -> None:
-        """Note segments that are in no view any more, and so are to be deleted."""
         self._removed += segments
 
     def delete_removed(self, is_followed: Callable[[], bool]) -> None:

@@ -105,7 +105,6 @@ class LogExchange:
         self._pending = None
 
     def _is_done(self, pending: tuple[Segment, Segment, Identity]) -> bool:
-        """Whether the name has the new file."""
         old, _, made = pending
         return identity(self._state.files.lstat(old.path)) == made
 
@@ -136,7 +135,6 @@ class LogExchange:
         return None if segment.index.last is None else segment.index.last.time_ms
 
     def _index_again(self, segment: Segment, last_ms: int | None) -> None:
-        """Write what is kept beside a segment that has replaced another."""
         state, base = self._state, segment.base_offset
         descriptor = state.descriptors.acquire(segment.file)
         try:

@@ -131,7 +131,6 @@ class ProducerSnapshots:
     def load(
         self, producers: ProducerStates, start: int, end: int, now_ms: int, replay: Replay
     ) -> None:
-        """Let `producers` know what a log holds from `start` to `end` that was just opened."""
         found, states = start, dict[int, ProducerState]()
         for offset in reversed(self._offsets()):
             path = self._path(offset)
@@ -173,7 +172,6 @@ class ProducerSnapshots:
             self._files.unlink(self._path(offset))
 
     def _offsets(self) -> list[int]:
-        """Where the log ended for each snapshot, ascending."""
         names = map(_NAME.fullmatch, self._files.listdir(self._directory))
         whole = (each for each in names if each and each[0].endswith(SNAPSHOT_SUFFIX))
         return sorted(int(each[1]) for each in whole)

@@ -266,7 +266,6 @@ class TailRecovery:
         *,
         is_complete: bool,
     ) -> None:
-        """Cut a segment at its end, put on disk what was scanned, and note the end in its index."""
         start, end, size = part.start, part.end, part.size_bytes
         told_from = start
         segment = part.segment

@@ -242,7 +242,6 @@ class LogView(NamedTuple):
         return min(self.end_of(position, self.high_watermark), self.high_watermark)
 
     def complete_segments(self) -> tuple[Segment, ...]:
-        """The segments that nothing is appended to any more, all of them committed."""
         count = len(self.segments) - 1
         while count > 0 and not (
             self.segments[count].is_flushed_name and self.bases[count] <= self.high_watermark

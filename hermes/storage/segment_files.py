@@ -71,8 +71,7 @@ class Extent(Protocol):
     def end(self) -> int: ...
 
     @property
-    def is_flushed_name(self) -> bool:
-        """Whether it is called `.kafka`."""
+    def is_flushed_name(self) -> bool: ...
 
 
 def count_contiguous(parts: Sequence[Extent]) -> int:
@@ -198,7 +197,6 @@ def remove_segment(segment: Segment, files: FileLayer) -> None:
 
 
 def finalize_names(segments: Sequence[Segment], files: FileLayer) -> None:
-    """Call segments that are on disk `.kafka`, and put the names in their directory there."""
     for segment in segments:
         if not segment.is_flushed_name:
             segment.rename_flushed()

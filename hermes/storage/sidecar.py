@@ -84,7 +84,7 @@ class Sidecar:
         """A flush begins: of what was appended up to `end`."""
 
     def sync(self) -> None:
-        """Put on disk what must be there before the segments are."""
+        pass
 
     def flushed(self, lock: AbstractContextManager[object], view_of: Callable[[], LogView]) -> None:
         """More of the log is on disk. What fails here costs time later, and no message.
@@ -112,7 +112,7 @@ class Sidecar:
         pass
 
     def retire(self) -> None:
-        """Let go of open files, for good."""
+        pass
 
     def forget(self) -> None:
         """The log is about to be deleted: another one of its name begins at 0."""

@@ -142,7 +142,6 @@ class SortedFile:
             self._files.close(descriptor)
 
     def sync(self) -> None:
-        """Put on disk what was written, if that can be done."""
         with suppress(OSError):
             descriptor = self._files.open_append(self.path)
             try:

@@ -241,7 +241,6 @@ class SourcePositions:
         self.takes_ranges = True
 
     def mark(self) -> tuple[int, int, int]:
-        """What `cancel` goes back to."""
         return self._size, self._named, self._accounted
 
     def prepare(self) -> None:
@@ -279,7 +278,6 @@ class SourcePositions:
         return self.spans.add(wanted.source) if number is None else number
 
     def _names(self, end: int) -> bytes:
-        """The records of the names that the file lacks, up to a number."""
         if end <= self._named:
             return b""
         names = enumerate(self.spans.names[self._named : end], start=self._named)
@@ -412,7 +410,6 @@ class SourcePositions:
     # -- replacing ------------------------------------------------------------------------------
 
     def _image(self, spans: SourceSpans, state: Opened | Closed) -> bytes:
-        """A whole file that says as much as the one that there is."""
         names, flushed = spans.names[: self._named], state.flushed
         parts = [HEADER, *(encode_record(Named(*each)) for each in enumerate(names))]
         told = [-1] * len(names)

@@ -252,7 +252,6 @@ class Tail:
             self.end = start
 
     def _pin(self, active: Segment) -> None:
-        """Open the active segment and keep it open until a flush has covered it."""
         if not self._dirty or self._dirty[-1][0] is not active:
             descriptor = self._descriptors.acquire(active.file, writable=True)
             self._dirty.append((active, descriptor))
@@ -307,7 +306,6 @@ class Tail:
         self.forget([segment for segment, _ in self._dirty])
 
     def forget(self, segments: Sequence[Segment]) -> None:
-        """Let go of segments that are flushed, or that no flush will find any more."""
         for segment, _ in self._dirty:
             if segment in segments:
                 self._descriptors.release(segment.file)

@@ -65,7 +65,6 @@ class WebGuard:
         return WebGate(config.authentication, self._logins, name_of, refused, self._introduce)
 
     def rule(self, operation: Operation, resource: Resource) -> Rule:
-        """The rule for what needs an operation on a resource."""
         rights = self.rights
         if rights is None:
             return Rule()

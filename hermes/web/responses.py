@@ -112,7 +112,6 @@ def stream(
 
 
 def _when_known(request: Any, found: "Deferred[Any]", write: Callable[[Any], None]) -> int:
-    """Write a result, unless the client is gone by then."""
     gone = False
 
     def left(_: Any) -> None:

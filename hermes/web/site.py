@@ -127,7 +127,6 @@ class _Request(server.Request):
         self._limited_log: LimitedLog = channel.site.limited_log
 
     def gotLength(self, length: int | None) -> None:
-        """Refuse a body by its declared length."""
         self._received_bytes = 0
         # Twisted gives a request its path only when all of it is there.
         self._max_body_bytes = self.channel.site.max_body_bytes(self.channel._path)

@@ -59,7 +59,6 @@ class RoundRobin:
 
     @property
     def quantum_seconds(self) -> float:
-        """How long a client that is served now may take."""
         return min(_QUANTUM_SECONDS, _ALL_SECONDS / (1 + len(self._light) + len(self._heavy)))
 
     def add(self, client: CoordinationClient) -> None:

@@ -96,7 +96,6 @@ def read(database: sqlite3.Connection) -> tuple[Stored, int]:
 
 
 def check(database: sqlite3.Connection) -> None:
-    """Check that everything is what was written, as `read` does, and keep none of it."""
     _walk(database, lambda node: None)
 
 

@@ -20,23 +20,17 @@ from hermes.security import ANONYMOUS, INTERNAL, ClientSecurity
 
 
 class KnownUser(Protocol):
-    """A user whose password was right."""
-
     @property
     def name(self) -> str: ...
 
 
 class GuardedConnection(Protocol):
-    """A connection that ends when its user does."""
-
     def groups_changed(self, groups: frozenset[str]) -> None: ...
 
     def revoke(self, reason: str) -> None: ...
 
 
 class PasswordChecker(Protocol):
-    """Checks passwords, and ends connections when their users are removed."""
-
     def check_password(self, address: str, name: str, password: str) -> "Deferred[Any]":
         """A Deferred of the user, or of None; it fails when passwords can't be checked now."""
 
@@ -76,7 +70,6 @@ class Guard:
 
     @property
     def is_open(self) -> bool:
-        """Whether everybody may ask for the server's state."""
         return self.authentication == NONE and (self.rules is None or not self.rules.is_on)
 
 
@@ -108,5 +101,4 @@ class OwnUsers:
 
 
 def own_guard(security: ClientSecurity) -> Guard:
-    """The rules of the port that the broker itself connects to."""
     return Guard(BY_PASSWORD, users=OwnUsers(security), reserved=frozenset((ANONYMOUS,)))

@@ -33,8 +33,6 @@ _NO_ZXID: Final = 0
 
 
 class GuardedProcessor(RequestProcessor):
-    """Serves requests of clients that have to authenticate, and of others."""
-
     def connect(self, peer: Peer, request: ConnectRequest) -> None:
         """Give a session, or until the client has authenticated promise one."""
         if not peer.asks_for_passwords:

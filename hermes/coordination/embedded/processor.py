@@ -69,8 +69,7 @@ class Peer(Protocol):
     def respond(self, data: bytes) -> None:
         """Send the response to the oldest request that has none."""
 
-    def notify(self, data: bytes) -> None:
-        """Send an event."""
+    def notify(self, data: bytes) -> None: ...
 
     def end(self) -> None:
         """Close the connection once everything is sent."""
@@ -87,8 +86,6 @@ class Peer(Protocol):
 
 @dataclass(slots=True)
 class ServerState:
-    """The nodes, the sessions that are alive, and what clients want to be notified of."""
-
     tree: DataTree = field(default_factory=DataTree)
     sessions: SessionTable[Peer] = field(default_factory=SessionTable)
     watches: Watches[Peer] = field(default_factory=Watches)

@@ -53,7 +53,6 @@ class ClientReceiver:
             self._first = None
 
     def limit(self, frame_bytes: int = MAX_FRAME_BYTES) -> None:
-        """Let no frame from now on be longer."""
         self._frames.max_bytes = frame_bytes
 
     @property

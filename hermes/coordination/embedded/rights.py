@@ -51,12 +51,10 @@ class Rights:
 
     @property
     def is_own(self) -> bool:
-        """Whether it is the broker itself, whom nothing is refused."""
         return self.principal == INTERNAL
 
     @property
     def _binding(self) -> Rules | None:
-        """The rules that it must keep to."""
         rules = self.rules
         if rules is None or not rules.is_on or self.principal == INTERNAL:
             return None

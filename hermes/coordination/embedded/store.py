@@ -178,7 +178,6 @@ class CoordinationStore:
         return database
 
     def _is_there(self) -> bool:
-        """Whether there is a file that may be one of ours."""
         beside = [path for path in map(self._beside, BESIDE) if _check_kind(path) is not None]
         found = _check_kind(self.path)
         if found is None:
@@ -226,7 +225,6 @@ class CoordinationStore:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Say which file is meant, and whether it is damaged."""
         try:
             yield
         except OutOfServiceError as error:

@@ -202,7 +202,6 @@ def acl_weight(acl: tuple[Acl, ...]) -> int:
 
 
 def check_path(path: str) -> None:
-    """Check that a node may have this path, or refuse it with BAD_ARGUMENTS."""
     if path == ROOT:
         return
     if not path.startswith("/"):
@@ -231,5 +230,4 @@ def child_name(path: str) -> str:
 
 
 def _int32(value: int) -> int:
-    """Wrap around as Java's int does."""
     return (value + 0x80000000) % 0x100000000 - 0x80000000

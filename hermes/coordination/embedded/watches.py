@@ -23,8 +23,6 @@ _Watcher = TypeVar("_Watcher", bound=Hashable)
 
 @dataclass
 class _Weights(Generic[_Watcher]):
-    """What the watches of all kinds take, of each watcher and together."""
-
     count: int = 0
     total_bytes: int = 0
     by_watcher: dict[_Watcher, int] = field(default_factory=dict)

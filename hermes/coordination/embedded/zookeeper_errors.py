@@ -9,8 +9,6 @@ from hermes.errors import HermesError, StorageError
 
 
 class ZooKeeperCode(IntEnum):
-    """The error in a response's header, and in the results of a transaction."""
-
     OK = 0
     RUNTIME_INCONSISTENCY = -2
     MARSHALLING_ERROR = -5

@@ -100,8 +100,6 @@ class DeleteRequest(NamedTuple):
 
 
 class CheckRequest(NamedTuple):
-    """Check a node's version, within a transaction."""
-
     path: str
     version: int
 
@@ -153,8 +151,6 @@ class SyncRequest(NamedTuple):
 
 
 class AuthRequest(NamedTuple):
-    """Authenticate for the rest of the connection."""
-
     scheme: str
     credential: bytes
 
@@ -181,8 +177,6 @@ Operation: TypeAlias = CreateRequest | DeleteRequest | SetDataRequest | CheckReq
 
 
 class MultiRequest(NamedTuple):
-    """Carry out all operations or none."""
-
     operations: tuple[Operation, ...]
 
 

@@ -54,7 +54,6 @@ def encode_response(xid: int, zxid: int, error: int = ZooKeeperCode.OK, body: by
 
 
 def encode_event(kind: EventType, path: str) -> bytes:
-    """Tell a client with a whole frame that a watch has fired."""
     return frame(_HEADER.pack(-1, -1, 0), _EVENT.pack(kind, _CONNECTED), encode_string(path))
 
 

@@ -170,7 +170,6 @@ class PartitionCopy:
             self._files.close(descriptor)
 
     def _add_index(self, base: int, end: int) -> None:
-        """Copy the entries of a time index that are about what was copied of its segment."""
         name = segment_name(base, self._format.index_suffix)
         try:
             descriptor = self._files.open_read(os.path.join(self._directory, name))

@@ -46,8 +46,6 @@ _FIRST, _END = "0001-01-01", "+10000-01-01"
 
 
 class Fault(NamedTuple):
-    """A condition under which a value is a dead letter, and the reason to give."""
-
     condition: Column
     reason: Column | str
 

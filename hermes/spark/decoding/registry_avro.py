@@ -107,7 +107,6 @@ def decode_registry_avro(
 
 
 def _latest(registry: str, subject: str, identity: ClientIdentity) -> tuple[str, ...]:
-    """The latest schema of a subject, after those that it refers to."""
     client = RegistryClient(registry, retry_seconds=_SECONDS, **identity.security().settings())
     try:
         latest = client.latest(subject)

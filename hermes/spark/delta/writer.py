@@ -203,7 +203,6 @@ def _sync_checkpoint(checkpoint: Path, number: int) -> None:
 
 
 def _remove_others(store: FileStore, attempts: str) -> None:
-    """Remove what other attempts at a batch wrote, now that one is committed."""
     found = {f"{attempts}/{each}" for each in store.names(attempts) if each.startswith("attempt=")}
     if len(found) < 2:
         return

@@ -33,8 +33,6 @@ _ROW_GROUP_BYTES: Final = 32 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """A folder, its day or hour, whose files were made into others."""
-
     topic: str
     period: str
     files_before: int

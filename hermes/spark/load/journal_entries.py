@@ -52,8 +52,6 @@ class LoadedFile(NamedTuple):
 
 
 class Addition(NamedTuple):
-    """A file that an entry adds, and where the attempt has left it."""
-
     file: LoadedFile
     source: str
 

@@ -173,7 +173,6 @@ class LoadTarget:
         return name
 
     def attempts(self) -> list[tuple[int, str]]:
-        """The directories of all attempts that exist, each with its load's number."""
         names = [f"{ATTEMPTS}/{name}" for name in self.store.names(ATTEMPTS)]
         for load in self.store.names(DATA):
             if load.startswith("load="):

@@ -165,7 +165,6 @@ def _folder(piece: Piece) -> tuple[str, str]:
 
 
 def _with_folder(batch: pa.RecordBatch, task: LoadTask, schema: pa.Schema) -> pa.RecordBatch:
-    """Add the columns that are the same for all messages of a task, as far as they are wanted."""
     count = batch.num_rows
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     columns["load"] = repeated(task.number, pa.int64(), count)

@@ -87,7 +87,6 @@ class S3Settings:
         )
 
     def _signed(self, *names: str) -> dict[str, str]:
-        """The credentials under the names of their three parts."""
         pairs = zip(names, self.credentials or (), strict=False)
         return {name: text for name, text in pairs if text is not None}
 
