@@ -38,7 +38,7 @@ ROOMS = {
     "avro": "errors quoting",
     "schemas": "avro backoff errors keywords quoting security",
     "plugins": "avro errors extras interfaces schemas security",
-    "protocol": "errors quoting",
+    "protocol": "errors quoting security",
     "storage": "errors interfaces plugins protocol quoting",
     "web": "config errors limited_log listening logs metrics quoting reactors security",
     "offline": "errors protocol quoting storage",

@@ -4,9 +4,10 @@ The connection is that of Hermes' own clients, with its TLS, its times and its e
 protocols put an answer's size before it. Only who asks is said in Kafka's way, by SASL.
 """
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from dataclasses import MISSING, fields
 from datetime import timedelta
+from functools import partial
 from io import BytesIO
 from types import TracebackType
 from typing import Any, Final
@@ -18,11 +19,12 @@ from hermes.errors import (
     BrokerNotReachedError,
     BrokerUnavailableError,
     ClientError,
-    NotAuthenticatedError,
     RemoteProtocolError,
 )
 from hermes.extras import install_command
 from hermes.protocol import Buffer
+from hermes.protocol.kafka_requests import KafkaRequest
+from hermes.protocol.kafka_sasl import advance, prove_identity
 from hermes.protocol.kio_messages import import_messages, without_hypothesis
 from hermes.security import PLAIN, ClientSecurity
 
@@ -89,43 +91,15 @@ class KafkaAsker:
 
 def authenticate(security: ClientSecurity, address: str) -> Authentication[None]:
     """As `hermes.client.authenticating.authenticate`, by SASL's SCRAM."""
-    from hermes.security.scram import ScramClient  # and its libraries, for those only who need it
-
-    assert security.user is not None
-    assert security.password is not None  # `ClientSecurity` sees to it
-    client = ScramClient(security.user, security.password)
-    chosen = yield from _say("SaslHandshake", {"mechanism": client.mechanism})
-    if chosen.error_code:
-        raise NotAuthenticatedError(
-            f"{address} does not authenticate by {client.mechanism}, so not {security.whom}: give "
-            "the port of a listener of kafka_listen with authentication: scram"
-        )
-    challenge = yield from _prove(client.first(), security, address)
-    last = yield from _prove(client.answer(challenge), security, address)
-    try:
-        client.verify(last)
-    except NotAuthenticatedError as error:
-        raise NotAuthenticatedError(
-            f"{address} did not prove that it knows {security.whom}: it is not the broker that it "
-            f"seems to be ({error})"
-        ) from None
+    talk = prove_identity(security, address)
+    request = advance(talk, None)
+    while request is not None:
+        body = yield Exchange(request.encode(0), partial(_copied, request), repeatable=False)
+        request = advance(talk, body)
 
 
-def _prove(
-    message: bytes, security: ClientSecurity, address: str
-) -> Generator[Exchange[Any], Any, bytes]:
-    said = yield from _say("SaslAuthenticate", {"auth_bytes": message})
-    if said.error_code:
-        raise NotAuthenticatedError(
-            f"{address} refused {security.whom}: the name or the password is wrong, or there were "
-            "too many attempts; ask who keeps the broker's users_file"
-        )
-    return bytes(said.auth_bytes)
-
-
-def _say(name: str, values: dict[str, Any]) -> Generator[Exchange[Any], Any, Any]:
-    request, decode = _encoded(name, 1, 0, values)
-    return (yield Exchange(request, decode, repeatable=False))
+def _copied(request: KafkaRequest, response: Buffer) -> bytes:
+    return bytes(request.response_body(response, 0))
 
 
 def _encoded(
@@ -142,32 +116,20 @@ def _encoded(
         ) from error
     request_type = getattr(module, f"{name}Request")
     response_type = getattr(response, f"{name}Response")
-    header_type = request_type.__header_schema__
-    known = {
-        "request_api_key": request_type.__api_key__,
-        "request_api_version": version,
-        "correlation_id": number,
-        "client_id": "hermes",
-    }
-    names = {each.name for each in fields(header_type)}
-    header = header_type(**{key: value for key, value in known.items() if key in names})
     buffer = BytesIO()
-    entity_writer(header_type)(buffer, header)
     entity_writer(request_type)(buffer, _made(module, request_type, values))
-    body = buffer.getvalue()
+    request = KafkaRequest(
+        request_type.__api_key__, version, buffer.getvalue(), request_type.__flexible__
+    )
 
     def decode(answer: Buffer) -> Any:
-        data = bytes(answer)
         try:
-            header, position = entity_reader(response_type.__header_schema__)(data, 0)
-            entity, _ = entity_reader(response_type)(data, position)
+            body = request.response_body(answer, number)
+            return entity_reader(response_type)(bytes(body), 0)[0]
         except Exception as error:  # kio has many
             raise RemoteProtocolError(f"the answer to {name} can't be read: {error}") from error
-        if header.correlation_id != number:
-            raise RemoteProtocolError(f"there is an answer to another request than {name}")
-        return entity
 
-    return len(body).to_bytes(4) + body, decode
+    return request.encode(number), decode
 
 
 def _made(module: Any, kind: Any, values: dict[str, Any]) -> Any:

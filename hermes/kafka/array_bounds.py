@@ -17,7 +17,7 @@ from enum import IntEnum, auto
 from typing import Any, Final, TypeAlias, get_args, get_origin, get_type_hints
 
 from hermes.errors import RemoteProtocolError
-from hermes.kafka.primitives import MAX_TAGS, varint
+from hermes.protocol.kafka_primitives import MAX_TAGS, varint
 from hermes.protocol.wire import Buffer
 
 #: How many bytes values of a fixed size take, by their type in kio's schemas.

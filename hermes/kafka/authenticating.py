@@ -17,9 +17,9 @@ from typing import Any, Final
 
 from hermes.kafka.apis import API_VERSIONS, APIS
 from hermes.kafka.dispatching import Call, Frame, api_versions
-from hermes.kafka.primitives import KafkaReader, encode_length, encode_text
 from hermes.protocol import ErrorCode
 from hermes.protocol.kafka_errors import Code
+from hermes.protocol.kafka_primitives import KafkaReader, encode_length, encode_text
 from hermes.protocol.wire import Buffer, encode_string
 from hermes.server.clients import Client
 from hermes.server.gates import MECHANISMS, REASON, Gate

@@ -31,12 +31,12 @@ from hermes.kafka import versions
 from hermes.kafka.admission import Admission
 from hermes.kafka.apis import API_VERSIONS, APIS, Api
 from hermes.kafka.matched_topics import MatchedTopics
-from hermes.kafka.primitives import after_tags
 from hermes.kafka.schemas import Schema, load_schema
 from hermes.partition.awaited_batches import AwaitedBatches
 from hermes.partition.log_reader import CONCURRENT_LOOKUPS
 from hermes.protocol.decoding import other_protocol_hint
 from hermes.protocol.kafka_errors import KafkaError
+from hermes.protocol.kafka_primitives import after_tags
 from hermes.protocol.wire import Buffer
 from hermes.security import Operation, Resource
 from hermes.server.clients import Client

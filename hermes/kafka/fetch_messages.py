@@ -18,8 +18,8 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from hermes.kafka.legacy import LegacyRange
-from hermes.kafka.primitives import encode_length, encode_topic
 from hermes.protocol.kafka_errors import Code
+from hermes.protocol.kafka_primitives import encode_length, encode_topic
 from hermes.storage import LogSlice
 
 #: The first version with compact lengths and tags.

@@ -22,8 +22,8 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from hermes.errors import RemoteProtocolError
-from hermes.kafka.primitives import KafkaReader, encode_length, encode_text, encode_topic
 from hermes.protocol.kafka_errors import Code
+from hermes.protocol.kafka_primitives import KafkaReader, encode_length, encode_text, encode_topic
 from hermes.protocol.wire import Buffer
 
 #: The first version with compact lengths and tags.

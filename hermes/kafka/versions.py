@@ -21,8 +21,8 @@ from struct import Struct
 from typing import Final
 
 from hermes.kafka.apis import API_VERSIONS, APIS, Api
-from hermes.kafka.primitives import KafkaReader, varint
 from hermes.protocol.kafka_errors import Code
+from hermes.protocol.kafka_primitives import KafkaReader, varint
 from hermes.protocol.wire import Buffer
 
 _ENTRY: Final = Struct(">hhh")

@@ -17,16 +17,12 @@ __all__ = ["ClientTls"]
 
 
 class ClientTls:
-    """The TLS of connections to one host: made anew when a file has changed.
-
-    One call at a time, in any thread.
-    """
+    """The TLS of connections to one host: made anew when a file has changed. Thread-safe."""
 
     def __init__(self, host: str, security: ClientSecurity) -> None:
         self._host = host
         self._security = security
-        self._made_for: Any = None
-        self._made: Any = None
+        self._made: tuple[Any, Any] = (None, None)
 
     def wrap(self, factory: Any, reactor: Any) -> TLSMemoryBIOFactory:
         """Put TLS between a transport and a factory; raises what `prepared` does.
@@ -45,10 +41,11 @@ class ClientTls:
         """
         # Checks the files, and tells whether they are others: one judge of that for all clients.
         context = self._security.ssl_context()
-        if context is not self._made_for:
-            self._made = self._make(ssl.TLSVersion.lookupByName(context.minimum_version.name))
-            self._made_for = context
-        return self._made
+        made_for, made = self._made
+        if context is not made_for:
+            made = self._make(ssl.TLSVersion.lookupByName(context.minimum_version.name))
+            self._made = context, made
+        return made
 
     def _make(self, lowest: Any) -> Any:
         security = self._security

@@ -14,6 +14,9 @@
     record_batches, records, record_compression, record_set
                             Kafka's format of today: batches, which a broker checks
                             and places, and what is inside
+    kafka_primitives, kafka_requests, kafka_sasl
+                            of Kafka's protocol, what needs no kio: for brokers' strangers, and
+                            for whoever asks a broker
     kio_messages            the messages of Kafka's requests, from the package kio
     wire, topic_names       integers and strings; which names are allowed
     stamps                  what audited producers put before their payloads

@@ -28,7 +28,7 @@ BESIDE_IN_THE_BROKER = {
     "cluster/topic_changes.py",
     "config/broker.py",
     "config/topic.py",
-    "kafka/primitives.py",
+    "protocol/kafka_primitives.py",
     "protocol/loops.py",
     "protocol/responses.py",
     "protocol/wire.py",

@@ -10,8 +10,8 @@ from hermes.errors import RemoteProtocolError
 from hermes.kafka.apis import APIS, Api
 from hermes.kafka.array_bounds import ArrayBounds, _walk
 from hermes.kafka.dispatching import Frame
-from hermes.kafka.primitives import after_tags
 from hermes.kafka.schemas import load_schema
+from hermes.protocol.kafka_primitives import after_tags
 
 ALL = [(api, version) for api in APIS.values() for version in range(api.lowest, api.highest + 1)]
 

@@ -1,4 +1,4 @@
-"""Kafka's primitive types, for the requests whose bytes stay where they are.
+"""Kafka's primitive types, for what is read and written without `kio`.
 
 Flexible versions write lengths as unsigned varints of one more, so that 0 is null, and tags after
 each structure.
