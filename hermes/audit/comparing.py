@@ -275,7 +275,6 @@ class _TierComparison:
         unknown: tuple[int, int],
         found: tuple[int, int],
     ) -> ProcessDifference | None:
-        """The difference in one process's messages; None if all are there once."""
         reporter = self._reporters.get(process)
         host = "" if reporter is None else reporter.host
         part = ProcessDifference(hex_id(process), host, found[0] - expected[0])
@@ -340,7 +339,6 @@ class _TierComparison:
         return "reports on a part of the log are missing"
 
     def _counted_to(self, tier: str, tally: TopicTally) -> int:
-        """Up to when a tier has counted everything that it had."""
         reached = tally.reached_ms(in_turn=tier.partition(":")[0] == _SPARK)
         if reached is not None:
             return reached

@@ -198,7 +198,6 @@ class LogTally:
             end = each.end
 
     def _joined(self) -> list[_Range]:
-        """The ranges that cover the log beyond the base, none of them twice."""
         if self._path is not None:
             return self._path
         floor = self._base.end if self._base is not None else 0

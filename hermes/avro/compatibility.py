@@ -231,7 +231,6 @@ def _is_bad(pair: _SchemaPair) -> bool:
 
 
 def _may_fit(reader: AvroType, writer: AvroType) -> bool:
-    """Whether two types, neither a union, match as "Schema Resolution" says, parts aside."""
     if reader.kind == writer.kind or (reader.kind in RECORDS and writer.kind in RECORDS):
         if not reader.name:
             return True

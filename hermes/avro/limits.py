@@ -158,7 +158,6 @@ class _Walk:
 
 
 def _check_depth(kind: AvroType, depths: dict[int, int], level: int) -> int:
-    """How deep a type's values are nested, once through records within themselves."""
     if id(kind) not in depths:
         depths[id(kind)] = 0  # within itself: see `check_payload`
         inner = [_check_depth(each, depths, level + 1) for each in kind.parts()]

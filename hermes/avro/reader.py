@@ -215,7 +215,6 @@ def _places(root: AvroType) -> dict[tuple[str, ...], set[str]]:
 
 
 def _with_logical_types(value: Any, kind: AvroType) -> Any:
-    """Apply logical types to a value that was read without any."""
     if kind.kind == "union":
         kind = next(each for each in kind.branches if _may_be(value, each))
     if kind.kind in RECORDS:

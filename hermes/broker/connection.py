@@ -450,7 +450,6 @@ class BrokerConnection(Protocol):
         )
 
     def _take(self, request: Any, now: float) -> RequestKind | None:
-        """Carry out a request; returns its kind, if it is over."""
         kind: RequestKind = self._admitted.kind_of(request)
         kind.taken += 1
         if self._throttle is not None:

@@ -138,7 +138,6 @@ class Monitoring:
     # -- a fixed number of series -----------------------------------------------------------------
 
     def _fixed(self) -> Iterator[Series]:
-        """The series whose number doesn't grow with topics."""
         values = dict(self._plain_values())
         labelled = dict(self._labelled_values())
         for name, family in FIXED.items():

@@ -158,7 +158,6 @@ class BatchSender:
         keys: Sequence[str | None],
         messages: Sequence[Message] = (),
     ) -> Iterator[int]:
-        """Send lines; yields how many, after each message set."""
         limit = self.max_message_bytes
         number = 0
         for sent, encoded in encode_fitting(lines, self._codec, max_message_bytes=limit):
@@ -191,7 +190,6 @@ class BatchSender:
     def _send_messages(
         self, partition: int, payloads: list[bytes], messages: Sequence[Message], encoded: bytes
     ) -> None:
-        """Send payloads with their messages' keys and headers, or refuse to lose these."""
         if all(map(_is_only_payload, messages)) and not self._sends_records:
             try:
                 self._send_set(partition, encoded)
@@ -235,7 +233,6 @@ class BatchSender:
     def _by_partition(
         self, keys: Sequence[str | None], payloads: Sequence[bytes]
     ) -> dict[int, tuple[list[str | None], list[bytes]]]:
-        """Keys and payloads by partition; there may be fewer payloads than keys."""
         grouped: dict[int, tuple[list[str | None], list[bytes]]] = {}
         for key, payload in zip(keys, payloads, strict=False):
             partition = RANDOM_PARTITION

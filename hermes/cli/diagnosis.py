@@ -318,7 +318,6 @@ def _check_listener(
     connection: CommandConnection,
     broker_id: int,
 ) -> Iterator[Diagnosis]:
-    """Ask a broker at one of its ports, with credentials only where they are needed."""
     tls, authentication = listener.tls is not None, listener.authentication
     for each in (connection.security, PLAIN):
         if each.fits(tls, authentication):

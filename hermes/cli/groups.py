@@ -268,7 +268,6 @@ def _stored(state: GroupState, place: _TopicPartition) -> int | None:
 def _messages(
     cluster: RegisteredCluster, place: _TopicPartition, offset: int | None, end: int | None
 ) -> int | None:
-    """How many messages are between two offsets; None where counting is not cheap."""
     lag = lag_between(offset, end)
     if offset is None or end is None or lag is None:
         return None

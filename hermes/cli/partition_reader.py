@@ -114,7 +114,6 @@ class PartitionReader:
         return Chunk(self._source.topic, self.partition, start, messages)
 
     def _messages_of(self, result: FetchResult) -> list[tuple[Message, int]]:
-        """The valid messages at the result's begin; moves `offset` after them."""
         if result.error is not None:
             raise result.error
         messages: list[tuple[Message, int]] = []
@@ -132,7 +131,6 @@ class PartitionReader:
         return messages
 
     def _skip(self, error: InvalidMessageError) -> None:
-        """Continue after damage that starts at `offset`, or give up."""
         if isinstance(error, ExpandedTooLargeError):
             raise ClientError(f"{self._where}: {error} (--max-expanded)") from None
         following = error.next_offset

@@ -126,7 +126,6 @@ class StoredTopics:
         return os.fspath(self._log_dir / partition_directory(topic, partition))
 
     def _end_at(self, topic: str, partition: int, base: int, time_ms: int) -> int | None:
-        """Where a segment ended at a time; None if it began later."""
         opened = open_segment(self._directory(topic, partition), base, self._files, KAFKA_0_7)
         if opened is None:
             return None
@@ -159,7 +158,6 @@ class StoredTopics:
         return FetchResult(request, MessageSet(data, request.offset), extent.end)
 
     def _read(self, request: FetchRequest, base: int, size: int) -> bytes:
-        """Up to `max_size` bytes, or the first message if that is larger."""
         directory = self._directory(request.topic, request.partition)
         opened = open_segment(directory, base, self._files, KAFKA_0_7)
         if opened is None:

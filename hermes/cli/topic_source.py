@@ -178,7 +178,6 @@ class TopicSource:
         return ranges
 
     def _probed_count(self) -> int:
-        """Count partitions by fetching nothing from each until there is no such partition."""
         count = 0
         while True:
             fetches = [

@@ -252,7 +252,6 @@ def _describe_settings(consumer: SimpleConsumer, as_json: bool, topics: tuple[st
 def _connected(
     broker: BrokerOption, connection: CommandConnection, purpose: str
 ) -> Iterator[SimpleConsumer]:
-    """A consumer, once its broker supports what the command is for."""
     with broker.consumer(connection) as consumer:
         if not consumer.supports(MetadataRequest.TYPE):
             raise ClientError(
@@ -291,7 +290,6 @@ def _size_bytes(topic: TopicMetadata) -> int:
 
 
 def _partition_values(topic: TopicMetadata) -> list[dict[str, Any]]:
-    """A mapping for each partition, including those that were never written to."""
     known = {each.partition: asdict(each) for each in topic.partitions}
     missing = {"earliest": None, "high_watermark": None, "size_bytes": 0}
     return [known.get(number, {"partition": number, **missing}) for number in topic.numbers]

@@ -318,7 +318,6 @@ def _detail(request: FetchRequest) -> str:
 
 
 def _decoded_entry(body: Buffer) -> FetchedEntry:
-    """Decode the answer to one fetch; the entry's messages are a copy."""
     entry = decode_fetch_response(body)
     return entry._replace(messages=bytes(entry.messages))
 
@@ -412,7 +411,6 @@ def _settled(data: Buffer, request: FetchRequest, rules: FetchRules, largest: in
 
 
 def _after_damage(data: Buffer, request: FetchRequest, rules: FetchRules) -> MessageSet:
-    """Deal with a first message that claims more bytes than the log has."""
     found = next_good(data)
     if found is not None and rules.on_corrupt == "skip":
         if rules.count_skipped is not None:

@@ -271,7 +271,6 @@ class KafkaGroups:
 
 
 def _consumer(member: Any) -> KafkaMember:
-    """A member of a consumer group (KIP-848), of which the coordinator knows what it has."""
     return KafkaMember(
         member.instance_id or f"{member.member_id} {member.client_host}",
         frozenset(

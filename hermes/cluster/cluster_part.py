@@ -83,7 +83,6 @@ class ClusterPart:
                 each.errback(CoordinationUnavailableError("the broker stops"))
 
     def _publish_local(self, names: Collection[str]) -> None:
-        """Some of this broker's topics are new, gone, larger, or set otherwise."""
         published = dict(self._local)  # the cluster's thread reads what it was given
         for each in {*names, *self._without_id}:
             published.pop(each, None)

@@ -229,7 +229,6 @@ class TopicCluster:
         return found
 
     def _register(self, tree: TopicTree, contents: TreeContents) -> bool:
-        """Add or remove what this broker has; whether there was anything to do."""
         published, has_changed = self._local, False
         settled, self._settled = self._settled, {}
         for name, local in published.items():

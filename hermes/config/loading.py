@@ -120,7 +120,6 @@ def _parse_settings(
     path: tuple[str, ...],
     also_known: Iterable[str] = (),
 ) -> dict[str, Any]:
-    """Turn a mapping of keys to YAML values into one of attributes to parsed values."""
     parsed = {}
     for key, value in given.items():
         dotted = ".".join((*path, str(key)))

@@ -95,7 +95,6 @@ def _broker_settings(properties: dict[str, str]) -> dict[str, object]:
 
 
 def _topic_settings(properties: dict[str, str]) -> dict[str, dict[str, Value]]:
-    """Turn 0.7's maps, one per setting, into ours, one per topic."""
     topics: dict[str, dict[str, Value]] = {}
     for key, setting in TOPIC_SETTINGS.items():
         for replaced in setting.replaces:
@@ -105,7 +104,6 @@ def _topic_settings(properties: dict[str, str]) -> dict[str, dict[str, Value]]:
 
 
 def _convert(key: str, text: str, setting: Setting) -> Value:
-    """Translate a value, and make sure that the loader will accept it."""
     try:
         value = _CONVERSIONS[key](text)
         setting.kind.parse(value)

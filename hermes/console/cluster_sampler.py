@@ -116,7 +116,6 @@ class ClusterSampler:
         return ClusterView(at, tuple(brokers), topics, rate, charts, faults, pause_ms)
 
     def _written_by_now(self, brokers: list[BrokerState]) -> dict[Hashable, int]:
-        """How many bytes each broker got of each topic, by offsets or by sizes."""
         written: dict[Hashable, int] = {}
         sizes: dict[tuple[Hashable, int], int] = {}
         for broker in brokers:

@@ -267,7 +267,6 @@ def _sorted(
     is_descending: bool,
     viewer: Viewer,
 ) -> list[tuple[str, int]]:
-    """Sort groups; those not looked at yet come last, by name."""
     keys: dict[str, Callable[[_GroupSample], tuple[int, ...]]] = {
         "state": lambda each: (min(each.members, 1),),
         "members": lambda each: (each.members,),

@@ -182,7 +182,6 @@ class PartitionSearch:
     def _take(
         self, message: Message, start: int, following: int, scanned: ScanCounter
     ) -> Generator[FoundMessage | UnreadableRange | None, None, None]:
-        """The messages in a stored message, itself or a compressed set's; None if unwanted."""
         row, label, reader = self._row.name, self._row.label, self._wanted.reader
         if message.codec is Codec.NONE:
             value: bytes | None = message.payload

@@ -70,7 +70,6 @@ class PageRenderer:
 
 
 def _readable(data: bytes) -> str:
-    """The beginning of a key or a header's value: as text, or escaped."""
     text = data[:_READABLE_BYTES].decode(errors="backslashreplace")
     return printable(text, _READABLE_BYTES) + ("…" if len(data) > _READABLE_BYTES else "")
 
@@ -84,7 +83,6 @@ def _code(text: str) -> Markup:
 
 
 def _query(current: dict[str, Any], **changes: Any) -> str:
-    """The query of an address like the current one, without empty parameters."""
     values = {**current, **changes}
     return "?" + urlencode(
         {name: value for name, value in values.items() if value not in ("", None)}

@@ -76,7 +76,6 @@ def _security(sources: Sources, request: PageRequest) -> PageResponse:
 
 
 def _users(config: BrokerConfig) -> tuple[Users, str]:
-    """The users of the file; if it is invalid, none and what is wrong."""
     if config.users_file is None:
         return Users.none(), ""
     try:

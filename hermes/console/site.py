@@ -181,7 +181,6 @@ class ConsoleResource(Resource):
 
 
 def _page_request(request: Any) -> PageRequest | None:
-    """The request as pages take it; None if it is malformed."""
     path, _, query = request.uri.partition(b"?")
     try:
         parts = [unquote_to_bytes(part).decode() for part in path.strip(b"/").split(b"/")]

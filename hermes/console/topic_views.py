@@ -218,7 +218,6 @@ class TopicReader:
         return TopicView(name, tuple(rows), addresses, errors, counts_messages)
 
     def _rows(self, state: BrokerState, name: str, brokers: int) -> list[PartitionRow]:
-        """A broker's partitions of a topic, including those that were never written to."""
         if state.metadata is None:
             return []
         (topic,) = state.metadata.topics

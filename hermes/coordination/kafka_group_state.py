@@ -241,7 +241,6 @@ def _consumer(
 
 
 def _named(value: Mapping[str, Any]) -> dict[int, str]:
-    """The names of topics by their place in the list of UUIDs."""
     ids: Iterable[str] = value["ids"]
     for each in ids:
         UUID(hex=each)

@@ -110,7 +110,6 @@ def _shake_hands(made: ssl.SSLSocket, end: float) -> None:
 
 
 def _explained(error: OSError, host: str, security: ClientSecurity) -> OSError:
-    """Say what the two don't agree about."""
     if isinstance(error, ssl.SSLCertVerificationError):
         why = _CERTIFICATE.get(error.verify_code, f"is refused: {error.verify_message}")
         return TlsRefusedError(f"the certificate of {quoted(host)} {why}")

@@ -197,7 +197,6 @@ _KINDS: Final[Mapping[Any, Any]] = {
 
 
 def _made(kind: Any, given: Mapping[str, Any]) -> Any:
-    """Make a value of a node's JSON; ValueError or TypeError if that can't be."""
     return kind(**dict(_checked(kind, given)))
 
 

@@ -256,7 +256,6 @@ class ConsumerGroup:
     def _update(
         self, member: ConsumerMember, beat: ConsumerHeartbeat, matched: tuple[str, ...] | None
     ) -> bool:
-        """Take what a member says of itself; returns whether it takes a new target."""
         is_new = member.previous_epoch < 0
         before = ConsumerMember("", topics=member.topics, matched=member.matched)
         said: dict[str, Any] = {"client_id": beat.client_id, "client_host": beat.client_host}
@@ -401,7 +400,6 @@ class ConsumerGroup:
     def _take_step(
         self, member: ConsumerMember, owned: frozenset[TopicIdPartition] | None, now: float
     ) -> bool:
-        """Take a step towards the target; returns whether other partitions are assigned."""
         target = self._target.share_of(member.member_id)
         if self.is_behind:  # then it may have what the member doesn't want any more
             wanted = self._topics.ids_of(member.subscribed)

@@ -469,7 +469,6 @@ class Group:
         self._join_end = now + delay
 
     def _complete(self, now: float) -> None:
-        """All have joined that will: a generation begins."""
         self._join_end = None
         late = [each for each in self.members.by_id.values() if each.joining is None]
         for member in late:
@@ -502,7 +501,6 @@ class Group:
             self.members.answer_join(member, self._join_response(member))
 
     def _elect(self) -> bool:
-        """Have a member lead that has joined; returns whether there is one."""
         leader = self.members.by_id.get(self._leader or "")
         if leader is not None and leader.joining is not None:
             return True

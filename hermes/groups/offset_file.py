@@ -101,7 +101,6 @@ class OffsetFile:
             self._files.close(descriptor)
 
     def _replay(self, data: bytes, report: Callable[[str], None]) -> bool:
-        """Apply what the file says; returns whether it is whole."""
         if not data.startswith(HEADER):
             raise StorageError(
                 f"{self._path} doesn't begin as a file of Kafka groups' offsets of this release "

@@ -190,7 +190,6 @@ class OffsetTree:
         return None
 
     def _write_parts(self, change: Change) -> bool:
-        """Write a change in as many transactions as it takes; returns whether that went well."""
         claim = self._certain(change.group)
         if change.forget and claim.version is None:
             return True
@@ -234,8 +233,6 @@ class OffsetTree:
         return claim
 
     def _transact(self, operations: Sequence[_Operation]) -> bool:
-        """Do all, or nothing: returns whether one was not possible."""
-
         def fill(transaction: Any) -> None:
             for name, *arguments in operations:
                 getattr(transaction, name)(*arguments)

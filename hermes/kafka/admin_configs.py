@@ -196,7 +196,6 @@ async def _altered(
     call: Call,
     changes_of: Callable[[Any, ClusterTopic, BrokerConfig], tuple[dict[str, str], set[str]]],
 ) -> tuple[Any, ...]:
-    """Change what a request names, one after the other; the entries of the response."""
     call.is_large = len(request.resources) > LARGE_ENTRIES
     counts = Counter((each.resource_type, each.resource_name) for each in request.resources)
     results = []

@@ -136,7 +136,6 @@ def _is_walked(steps: list[_Step]) -> bool:
 
 
 def _least(steps: list[_Step]) -> int:
-    """How many bytes steps take at least; 1 or more."""
     least = 0
     for kind, what in steps:
         if kind is _FIXED or kind is _SIZED:
@@ -241,7 +240,6 @@ def _walk_tags(
 
 
 def _without(data: Buffer, cuts: list[_Cut], position: int = 0) -> bytes:
-    """What follows a position, less what is cut: in the order of the walk, which goes forward."""
     parts: list[Buffer] = []
     for start, end, instead in cuts:
         parts += (data[position:start], instead)

@@ -36,7 +36,6 @@ def _places(listeners: Iterable[ListenerNode]) -> str:
 
 
 def _protocol(listener: ListenerNode) -> str:
-    """Kafka's name of what a listener speaks (`SecurityProtocol`)."""
     secured = "SSL" if listener.tls else "PLAINTEXT"
     return f"SASL_{secured}" if listener.authentication == "scram" else secured
 

@@ -350,7 +350,6 @@ class Dispatcher:
         return schema.response_to(call.correlation_id, answer)
 
     async def _decoded(self, call: Call, schema: Schema) -> Any:
-        """Decode a request's body; None where the handler does that."""
         if call.api.is_raw:
             return None
         try:
@@ -386,7 +385,6 @@ def _load(api: Api, version: int) -> tuple[Schema, Handler]:
 
 
 def _decoded_now(request: Any, frame: Frame, schema: Schema) -> Any:
-    """A request, also where its handler decodes it itself."""
     if request is not None:
         return request
     whole = Frame(bytes(frame.data))  # the records, too, want what can't change

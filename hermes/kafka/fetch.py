@@ -171,7 +171,6 @@ def _topic_by_id(call: Call, topic_id: UUID) -> ClusterTopic | KafkaError:
 
 
 async def _read_all(call: Call, wanted: Sequence[_Wanted], max_bytes: int) -> list[Fetched]:
-    """Read what is wanted, a quantum at a time, until the response is full."""
     left, is_first = max_bytes, True
     topics = _topics_of(call, wanted)
 

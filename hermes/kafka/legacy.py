@@ -125,7 +125,6 @@ def _whole_messages(log: Log, offset: int, length: int) -> tuple[int, bytes]:
 
 
 def _first_whole(log: Log, offset: int, length: int) -> bytes | None:
-    """Read from an offset; None if no message starts there."""
     data = _bytes(log, offset, max(length, _LEAST_BYTES))
     needed = MessageSet(data).first_message_size
     if needed is None or needed > log.high_watermark - offset:

@@ -165,7 +165,6 @@ async def _large(call: Call, began: float) -> bytes | None:
 
 
 async def _produced(call: Call, request: ProduceRequest, began: float) -> bytes | None:
-    """Append what a request has, and encode its response."""
     refusal = _refusal_of(request)
     if refusal is not None:
         produced = [Produced(each.topic, each.partition, refusal) for each in request.entries]
@@ -247,7 +246,6 @@ class _Run:
         return checked
 
     async def _translated(self, checked: _Checked) -> _Checked:
-        """Make messages of 0.7 for a topic that has those."""
         config = self._shared.config
         try:
             if config.kafka_to_0_7 != "translate":
@@ -302,14 +300,12 @@ class _Run:
         )
 
     def _found(self, entry: ProducedRecords) -> _Found:
-        """Find the topic of an entry, and what it takes."""
         topic = self._topic(entry)
         if isinstance(topic, HermesError):
             return _Found(entry, topic)
         return _Found(entry, topic, batch_rules(self._shared.config, topic.name))
 
     def _topic(self, entry: ProducedRecords) -> ClusterTopic | HermesError:
-        """Find the topic of an entry, if the client may produce to it."""
         topics, name = self._server.topics, entry.topic
         if isinstance(name, str):
             if not self._call.permits_topic(Operation.PRODUCE, name):

@@ -160,7 +160,6 @@ def encode_produced(version: int, correlation_id: int, produced: Sequence[Produc
 
 
 def _listed(produced: Iterable[Produced]) -> Iterable[Produced]:
-    """Name no more refused messages than a response may."""
     room = MAX_RECORD_ERRORS
     for each in produced:
         if each.records:

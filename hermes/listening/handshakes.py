@@ -135,7 +135,6 @@ class Handshakes(Factory):
             self._timer = None
 
     def _sweep(self) -> None:
-        """End those that take too long; then set the timer for the next."""
         self._timer = None
         now = self._clock.seconds()
         while self._began:

@@ -58,7 +58,6 @@ class SourceFetcher(FetchThread):
         self._problems.begin(self._what, str(error) if known else repr(error))
 
     def _fetch_once(self) -> bool:
-        """Fetch for all claims that have room; returns whether there were any."""
         claims, share = self._claims(self._broker_id)
         largest = self._throttle.largest_fetch(self._config.fetch_bytes)
         asked: list[tuple[SourceClaim, int]] = []
@@ -87,7 +86,6 @@ class SourceFetcher(FetchThread):
         return True
 
     def _deliver(self, claim: SourceClaim, epoch: int, result: FetchResult) -> int:
-        """Deliver a result; returns how many bytes it brought."""
         error, offset = result.error, result.request.offset
         if epoch != claim.epoch:
             return 0

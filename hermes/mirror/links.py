@@ -148,7 +148,6 @@ class PlainLink:
         self._producer.close()
 
     def _await_end(self, place: _Place, end: int, misses: int) -> BrokerError | None:
-        """Wait until a partition ends where it should; why it doesn't, or None."""
         where = f"{self._producer.address}: topic {place[0]!r} partition {place[1]}"
         deadline = time.monotonic() + _FLUSH_SECONDS
         while misses == self._shortfalls.get(place, 0):

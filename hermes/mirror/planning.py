@@ -217,7 +217,6 @@ class Planner:
     def _make_plan(
         self, claim: SourceClaim, queries: ClusterQueries
     ) -> tuple[RoutingPlan, int, list[tuple[BrokerPartition, MirroredSet]]]:
-        """Make a plan, and say where to begin, and what the target has to be told before."""
         source, topic = self._sources[claim.source], claim.figures.target_topic
         targets = queries.partitions(topic)
         name = source_name(source.cluster_id(), claim.topic, *claim.partition)

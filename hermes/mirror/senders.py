@@ -74,7 +74,6 @@ class TargetSender:
             self._link.close()
 
     def _step(self) -> None:
-        """Send a request if there is one and room for it; otherwise wait for an answer."""
         most = 1 if self._link is None else self._link.most_in_flight
         with self._changed:
             if not self._in_flight and not self._queue:

@@ -140,7 +140,6 @@ class StatusPublisher:
             }
 
     def _publish(self) -> int:
-        """Write the node, if possible; returns its size."""
         session = self._mirror.target_session
         if session is None:
             return 0

@@ -145,7 +145,6 @@ class SegmentFile:
             offset = end
 
     def _message_at(self, offset: int) -> InspectedMessage | str:
-        """The message at an offset, or the reason why it isn't valid."""
         left = self.end_offset - offset
         start = self.read(offset, _SIZE.size + max(HEADER_BYTES))
         if left < _SIZE.size:

@@ -274,7 +274,6 @@ class DirectoryCheck:
         return index.ends_at(entry.end)
 
     def _read(self, path: Path) -> bytes:
-        """The bytes of a file beside segments; none when it doesn't exist."""
         try:
             descriptor = self._files.open_read(os.fspath(path))
         except FileNotFoundError:
@@ -311,7 +310,6 @@ class DirectoryCheck:
             self._advance(offset - start)
 
     def _skip_valid(self, segment: SegmentFile, offset: int) -> int:
-        """Check a window at once; the offset up to which every message is valid."""
         try:
             checked = check_message_set(
                 segment.read(offset, _WINDOW_BYTES),
@@ -389,7 +387,6 @@ class _ListedSegment:
 
 
 def _look_up(directory: Path, base: int) -> _ListedSegment | None:
-    """Find a segment under the name that it has now; None when it was deleted."""
     for suffix in _SUFFIXES:
         path = directory / segment_name(base, suffix)
         with suppress(FileNotFoundError):
@@ -422,7 +419,6 @@ def _is_unclean(partition: Path) -> bool:
 
 
 def _directory_fault(name: str) -> str:
-    """Say why a directory doesn't hold a partition."""
     topic, dash, partition = name.rpartition("-")
     if not dash or not (partition.isascii() and partition.isdigit()):
         return "not a partition's directory (<topic>-<number>), and Kafka 0.7 would not start"

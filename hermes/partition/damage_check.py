@@ -241,7 +241,6 @@ class DamageCheck:
 
     @inlineCallbacks
     def _suspects(self) -> "Any":
-        """Look at logs that somebody has met damage in, and at damaged files that have changed."""
         self._next_suspects = self._seconds() + _LOOK_SECONDS
         for log in list(self._directory.logs.values()):
             since = self._looked_at.get(log, -SUSPECTS_SECONDS)

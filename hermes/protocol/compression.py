@@ -147,7 +147,6 @@ def _gunzip(view: memoryview, budget: Budget) -> bytes | bytearray:
 def _gunzip_member(
     view: memoryview, position: int, budget: Budget
 ) -> tuple[bytes | bytearray, int]:
-    """Expand the member at a position; returns its contents, and the position after it."""
     member = zlib.decompressobj(_GZIP_WINDOW)
     expanded: bytes | bytearray = b""
     piece: Buffer = b""

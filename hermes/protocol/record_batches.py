@@ -302,7 +302,6 @@ def check_batches(buffer: Buffer, rules: BatchRules) -> list[BatchHeader]:
 
 
 def _check_claims(header: BatchHeader) -> None:
-    """Refuse a header that contradicts itself, or that no producer may send."""
     count = header.record_count
     if header.base_offset:
         raise InvalidRecordError(f"its base offset is {header.base_offset}, expected 0")
@@ -323,7 +322,6 @@ def _check_claims(header: BatchHeader) -> None:
 def _with_true_times(
     header: BatchHeader, view: memoryview, position: int, rules: BatchRules
 ) -> BatchHeader:
-    """Check a batch's messages, where they are read, and what it says of their timestamps."""
     newest_ms = header.max_timestamp_ms
     start, end = position + HEADER_BYTES, position + header.size_bytes
     if not header.codec:
@@ -357,7 +355,6 @@ def _expanded(header: BatchHeader, body: Buffer, rules: BatchRules) -> Buffer:
 def _check_records(
     data: Buffer, start: int, end: int, header: BatchHeader, rules: BatchRules
 ) -> int:
-    """Check messages that aren't compressed; returns the largest timestamp."""
     count = header.record_count
     fault, number, newest_ms, unkeyed, listed = core.check_records(
         data, start, end, count, header.base_timestamp_ms

@@ -109,7 +109,6 @@ class JavaPattern:
     # -- compiling ------------------------------------------------------------------------------
 
     def _program(self, node: Node) -> int:
-        """Compile a program that ends; returns where it starts."""
         end = self._write(_Step())
         return self._compile(node, end)
 
@@ -120,7 +119,6 @@ class JavaPattern:
         return len(self._steps) - 1
 
     def _compile(self, node: Node, following: int) -> int:
-        """Compile a node's steps, from the back; returns where they start."""
         if isinstance(node, Set):
             return self._write(_Step((following,), character=node.allows))
         if isinstance(node, At):

@@ -202,7 +202,6 @@ class DeleteMode:
 def _check_unused(
     state: RegistryState, subject: str, number: int, permanent: bool, besides: str = ""
 ) -> None:
-    """Refuse to delete what another schema needs: for good, also one that is deleted softly."""
     for name, version in state.referrers(subject, number):
         found = state.version(name, version)
         if found is not None and name != besides and (permanent or not found.is_deleted):

@@ -155,7 +155,6 @@ class RegistryResource(Resource):
         return call
 
     def _check_right(self, principal: str | None, call: RestRequest) -> None:
-        """Refuse, with 403, a call that the principal may not make."""
         if self._rights is None:
             return
         operation = Operation.PRODUCE if changes(call) else Operation.DESCRIBE
@@ -189,7 +188,6 @@ class RegistryResource(Resource):
         return origin is None or origin.partition(b"://")[2].lower() == hosts[0].lower()
 
     def _awaited(self, future: "Future[RestResponse]") -> "RestResponse | Deferred[RestResponse]":
-        """A future's result, once it has one, in the reactor's thread."""
         if future.done():
             return future.result()
         found: Deferred[RestResponse] = Deferred()

@@ -213,7 +213,6 @@ class TopicLog:
         return home
 
     def _step(self, topic: HomeTopic) -> None:
-        """Read what there is; at the end, append, or wait for more."""
         leads = self._election.is_leading
         waits = not (leads or self._appends.are_outstanding or self._lost_since is not None)
         found = topic.read(self.replica.mark.position, _WAIT_MS if waits else 0)
@@ -260,13 +259,11 @@ class TopicLog:
             self.notify()
 
     def _await_events(self, seconds: float) -> bool:
-        """Wait until there is something to append; whether there is."""
         with self.changed:
             self.changed.wait_for(lambda: self._appends.are_queued or self._stopping, seconds)
         return self._appends.are_queued and not self._stopping
 
     def _append(self, topic: HomeTopic) -> bool:
-        """Append what has queued up; whether it came right behind what was known."""
         position = self.replica.mark.position
         try:
             stored = topic.append(self._appends.next_batch(self.replica.mark))

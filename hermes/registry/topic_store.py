@@ -140,7 +140,6 @@ class TopicStore:
     def _write_patiently(
         self, change: Mutation, request: RestRequest, until: float
     ) -> RestResponse:
-        """Write here, or let the leader do it, once it is known who that is."""
         reason = ""
         while not self._is_closed:
             try:

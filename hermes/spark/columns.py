@@ -181,7 +181,6 @@ class _Rows:
             )
 
     def _take_unusual(self, skip_damaged: bool) -> int:
-        """Take the message at the position, of any kind; returns its values' bytes."""
         start, base = self.position, self._base_offset
         end = _end_of(self._data, start)
         if end is None:

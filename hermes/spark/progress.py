@@ -74,7 +74,6 @@ def behind_latest(source: Mapping[str, Any]) -> Behind | None:
 
 
 def _offsets(text: object) -> Offsets:
-    """The offsets that Spark reports as JSON; none where it is another source's."""
     try:
         return parse_offsets(text) if isinstance(text, str) else {}
     except ValueError:

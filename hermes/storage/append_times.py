@@ -103,7 +103,6 @@ def _runs_of_segment(
 def _time_before(
     before: tuple[int, IndexEntry] | None, following: tuple[int, IndexEntry], interval_ms: int
 ) -> int | None:
-    """The rounded time of the bytes between two neighbouring good entries, if known."""
     number, entry = following
     time_ms = entry.time_ms - entry.time_ms % interval_ms
     expected = 0 if before is None else before[0] + 1

@@ -262,7 +262,6 @@ def _readable(header: BatchHeader, data: bytes) -> list[Record] | None:
 
 
 def _short(key: bytes) -> bytes:
-    """A key, or what stands for a long one."""
     return key if len(key) <= _LONG_KEY else b"." + blake2b(key, digest_size=_LONG_KEY).digest()
 
 

@@ -187,7 +187,6 @@ class KafkaIndex(TimeIndex):
     def _batch(
         self, log_descriptor: int, entry: tuple[int, int], files: FileLayer | None = None
     ) -> Place | None:
-        """The batch that an entry leads to, if there is one and it ends with its offset."""
         reader = self._reader(log_descriptor, files)
         header = reader.header_at(entry[1], self._base_offset) if entry[1] >= 0 else None
         if header is None or header.last_offset != self._base_offset + entry[0]:

@@ -155,7 +155,6 @@ class KafkaPartition(FormatSidecar):
         return earliest
 
     def _recall_epochs(self, segments: tuple[Segment, ...], earliest: int, end: int) -> None:
-        """Let the epochs be those that are known, if Kafka's file says others."""
         assert self._recalled is not None
         said, self._epochs = self._epochs, self._epochs.with_entries(self._recalled.epochs)
         self._epochs.settle(self._unknown_epochs(segments, end), earliest, end)

@@ -137,7 +137,6 @@ class LogDirectory:
             self._files.rmdir(self.path)
 
     def _own_files(self) -> list[str]:
-        """The names of our files in the directory, in the order to delete them."""
         names, kind = self._files.listdir(self.path), self._format
         parsed = [
             (base, suffix not in BESIDE[kind.suffix], name)

@@ -70,7 +70,6 @@ class LogOpening:
             return loaded.report
 
     def _load(self, now_ms: int, *, clean: bool) -> LoadedLog:
-        """Read the segments; those must be there that a sidecar knows of."""
         state, known = self._state, self._sidecar.known
 
         def loaded(clean: bool) -> LoadedLog:

@@ -161,7 +161,6 @@ class ProducerStates:
     def _check_follows(
         self, header: BatchHeader, known: ProducerState, last: ProducerState, offset: int
     ) -> None:
-        """Check that a batch follows those before it, some of which may not be appended yet."""
         producer, epoch, first = header.producer_id, header.producer_epoch, header.base_sequence
         who = f"producer {producer} at offset {offset} of {self._name}"
         if epoch < last.epoch:

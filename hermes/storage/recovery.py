@@ -222,7 +222,6 @@ class TailRecovery:
         end: int,
         report: RecoveryReport,
     ) -> tuple[Sequence[LoadingSegment], Sequence[LoadingSegment], RecoveryReport]:
-        """Let the log end before what could be kept: what remains, what goes, and the report."""
         keep = max(1, sum(part.base_offset < end for part in kept))
         last, sizes = parts[keep - 1], sum(part.size_bytes for part in parts[: keep - 1])
         with self._opened(last.segment) as opened:
@@ -245,7 +244,6 @@ class TailRecovery:
             self._descriptors.release(segment.file)
 
     def _scan(self, part: LoadingSegment, start: int | None) -> None:
-        """Scan a segment from `start`, or from the last point that its index can prove."""
         segment = part.segment
         with self._opened(segment) as opened:
             segment.index.load(opened.descriptor, part.end)

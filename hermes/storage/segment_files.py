@@ -147,7 +147,6 @@ def remove_unbegun(view: LogView, end: int, files: FileLayer) -> None:
 
 
 def _named_as_now(old: Segment, files: FileLayer) -> Segment | None:
-    """Look which of its names a segment has, preferring the file that it was."""
     there = []
     for suffix in (old.format.suffix, UNFLUSHED_SUFFIX):
         segment = Segment(files, old.format, old.directory, old.base_offset, suffix)

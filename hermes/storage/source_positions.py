@@ -128,7 +128,6 @@ class SourcePositions:
         self._is_torn = self._size < len(data)
 
     def _is_damaged(self, data: bytes) -> bool:
-        """Whether what follows the valid records is more than a crash can leave."""
         beyond = tuple(records_beyond(data, self._size))
         if not self._is_open:  # "opened" is on disk before anything is written after it
             return not self._has_state or bool(beyond)

@@ -150,7 +150,6 @@ class SourceSpans:
             self._most = max(MAX_SPANS, len(self) + MAX_SPANS // 4)
 
     def _make_coarser(self, flushed: int) -> None:
-        """Make one of every two neighbouring spans of a source, in the older half."""
         merged: list[list[int]] = []
         single: dict[int, list[int]] = {}
         half = len(self._spans) // 2 // _FIELDS * _FIELDS

@@ -187,7 +187,6 @@ class Tail:
         return start
 
     def _write_rest(self, buffers: Sequence[Buffer], byte_count: int, written: int) -> None:
-        """Go on after a short write (or one of `IOV_MAX` buffers) where it stopped."""
         rest = list(buffers)
         if sum(map(len, rest)) != byte_count:
             self.cut()
@@ -201,7 +200,6 @@ class Tail:
             write_all(self._files, self.descriptor, rest, self.size_bytes + written)
 
     def _begin_entry(self, now_ms: int, end: int) -> None:
-        """Note the first append of a new ms for the time index."""
         if len(self._ends) >= MAX_PENDING_ENTRIES:
             del self._times_ms[1:-1:2], self._ends[1:-1:2]
         self._times_ms.append(now_ms)

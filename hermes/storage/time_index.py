@@ -178,7 +178,6 @@ class TimeIndex:
                 self._files.close(descriptor)
 
     def _unsynced(self) -> tuple[int, list[IndexEntry | None]]:
-        """The entries that may never have been synced: the number of the first, and all of them."""
         if self._last is None:
             return 0, []
         known = self._last.end_offset - SYNC_EVERY_BYTES
@@ -382,7 +381,6 @@ def _without_torn(found: Sequence[IndexEntry | None]) -> tuple[list[IndexEntry],
 
 
 def _is_between(entry: IndexEntry, kept: Sequence[IndexEntry], last: IndexEntry | None) -> bool:
-    """Whether an entry is neither before the one before it nor after the last one."""
     assert last is not None
     first = kept[-1] if kept else IndexEntry(0, 0, 0)
     return all(first[field] <= entry[field] <= last[field] for field in (0, 1))

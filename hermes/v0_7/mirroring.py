@@ -143,7 +143,6 @@ class Mirroring:
         return then(then(cooperatively(self._scheduler, sets, find), begin), check)
 
     def _find(self, client: Client, wanted: MirroredSet) -> Log | None:
-        """Find or create a set's log; None when that fails, as it will once more."""
         try:
             return self._produces.partition_for(wanted.topic, _partition_of(wanted), client).log
         except HermesError:

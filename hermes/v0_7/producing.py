@@ -361,7 +361,6 @@ class Produces:
     def _append(
         self, produce: ProduceRequest, check: CheckResult, client: Client
     ) -> tuple[Log, int]:
-        """Append one checked set. As in 0.7 the topic is created even when the set is bad."""
         partition = self.partition_for(produce.topic, produce.partition, client)
         if not isinstance(check, SetCheck):
             raise check

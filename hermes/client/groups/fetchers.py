@@ -131,7 +131,6 @@ class FetchThread:
                 self._idle(_IDLE_SECONDS)
 
     def _fetch_once(self) -> bool:
-        """Fetch for all claims that have room; returns whether there were any."""
         raise NotImplementedError
 
     def _succeeded(self) -> None:
@@ -225,13 +224,11 @@ class BrokerFetcher(FetchThread):
         return True
 
     def _resting(self, claims: Sequence[Claim], now: float) -> set[Claim]:
-        """Forgets those that are no longer owned."""
         if self._setbacks:
             self._setbacks = {c: self._setbacks[c] for c in claims if c in self._setbacks}
         return {claim for claim, setback in self._setbacks.items() if setback.until > now}
 
     def _deliver(self, claim: Claim, epoch: int, result: FetchResult) -> bool:
-        """Deliver a result; returns whether it changed anything."""
         error = result.error
         if epoch != claim.epoch:
             return True  # there was a seek meanwhile

@@ -351,7 +351,6 @@ class GroupMember:
                 self._auto_commit()
 
     def _look(self) -> bool:
-        """Rebalance; returns whether nothing is left to do."""
         try:
             left = self._rebalance()
         except HermesError as error:
@@ -489,7 +488,6 @@ class GroupMember:
         return _Outcome(waits, is_faulty)
 
     def _take_one(self, place: _TopicPartition, stream_id: str, session_id: int) -> Node | None:
-        """Take a partition; returns the node of another owner."""
         stream = self.stream_of(place[0], stream_id)
         lease = self._session.lease(session_id)
         claim = self._make_claim(*place, stream_id, stream.lock, lease)

@@ -149,7 +149,6 @@ class Worker:
         return changed
 
     def _serve_round(self) -> bool:
-        """Serve a message of each stream that has one; returns whether there was any."""
         found = False
         for source in self._sources:
             if self._shared.is_stopped:
@@ -186,7 +185,6 @@ class Worker:
         self._news.clear()
 
     def _let_go(self) -> None:
-        """Give back messages that aren't finished with; all others may be committed."""
         for source in self._sources:
             if source.in_hand is not None:
                 source.stream.put_back()
@@ -268,7 +266,6 @@ class Worker:
         return replace(before, group=group, attempts=attempts, failed_ms=now_ms, reason=reason)
 
     def _send_on(self, rung: Rung, letter: Letter, failure: Exception) -> HermesError | None:
-        """Store a message that failed where it goes next; returns why that isn't possible."""
         shared = self._shared
         is_hopeless = isinstance(failure, EncodingError | MessageRejectedError)
         dead = shared.ladder.dead(rung.topic)

@@ -205,7 +205,6 @@ def _latest(changes: Sequence[Change]) -> Iterator[Change]:
 
 
 def _apply(database: sqlite3.Connection, change: Change) -> int:
-    """Write one change; returns by how much the sum of digests changes."""
     match change:
         case NodeWritten(path, data, acl):
             before, text, numbers = _node_share(database, path), _encode_acl(acl), change[3:]

@@ -307,7 +307,6 @@ class RequestProcessor:
         self._close(session, respond)
 
     def _serve(self, peer: Peer, request: Request) -> bytes:
-        """Serve everything that is answered at once: all but the end of a session."""
         state = self.state
         if isinstance(request, ReadRequest):
             return serve_read(state.tree, state.watches, peer, peer.rights, request)

@@ -198,7 +198,6 @@ class CoordinationStore:
         return self._database
 
     def _check_in_place(self) -> None:
-        """Check that the file that is open is the one that is found."""
         try:
             if _identity(self.path) != self._identity:
                 raise OutOfServiceError("another file has taken its place under the running broker")

@@ -305,7 +305,6 @@ class _Taking:
         return extent
 
     def _recover(self, topic: str, partition: int, copying: PartitionCopy) -> tuple[int, int]:
-        """Let the broker's own recovery make a copy whole; returns where it begins and ends."""
         relative = f"{DATA}/{partition_directory(topic, partition)}"
         directory = self._copier.path(relative)
         descriptors = DescriptorCache(self._files, 16)
@@ -338,7 +337,6 @@ class _Taking:
         return earliest, end
 
     def _recovered(self, relative: str) -> ManifestFile:
-        """Put on disk what recovery may have changed, and look at it again."""
         descriptor = self._files.open_append(self._copier.path(relative))
         try:
             self._files.fdatasync(descriptor)

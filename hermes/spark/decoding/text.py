@@ -153,7 +153,6 @@ def decode_pattern(
 def _as_text(
     df: DataFrame, column: str, encoding: str, temporary: str
 ) -> tuple[DataFrame, Column, list[Fault]]:
-    """A DataFrame to continue with, which may have one more column; the text; its faults."""
     name = _codec(encoding)
     value = bytes_of(column)
     missing = Fault(value.isNull(), NULL_VALUE)

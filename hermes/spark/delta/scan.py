@@ -75,7 +75,6 @@ def _partitioned(
     values: pa.Table,
     settings: Mapping[str, str],
 ) -> DataFrame:
-    """Read files with the values of their partitions: a row of `values` for each."""
     first: dict[str, int] = {}  # the number of a file, for each folder
     rows = [tuple(each.values()) for each in values.to_pylist()]
     is_one_each = True

@@ -142,7 +142,6 @@ class _Attempt:
         )
 
     def _give_up(self, error: BaseException, *, may_count: bool) -> NoReturn:
-        """Remove what was written, unless it may count, and raise what happened."""
         number = self._plan.number
         if self._commits.last().number >= number:
             if self._is_committed():

@@ -158,7 +158,6 @@ def _compact(
 def _written(
     store: FileStore, attempt: str, files: Sequence[LoadedFile], target_bytes: int
 ) -> Iterator[Addition]:
-    """Write the rows of files into new ones of a good size; they keep their order."""
     folder = f"{DATA}/{_below(files[0].name)}"
     store.make_directory(attempt)
     sink, writer, rows = io.BytesIO(), None, 0

@@ -122,7 +122,6 @@ def _pieces(
     partition_by: Granularity,
     now_ms: int,
 ) -> Iterator[Piece]:
-    """Turn stretches into pieces; neighbours in the same period become one."""
     piece: Piece | None = None
     for stretch in times:
         time_ms = now_ms if stretch.time_ms is None else stretch.time_ms

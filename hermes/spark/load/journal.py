@@ -190,7 +190,6 @@ class Journal:
         return found if self._newest(SUMMARIES) == self._summary else None
 
     def _append(self, entry: JournalEntry) -> bool:
-        """Create the next entry; False if another one was first, or if that isn't known."""
         self.state.check(entry)
         name = manifest_name(self.state.sequence + 1)
         if not self._store.create(name, entry.encode()):
@@ -201,7 +200,6 @@ class Journal:
         return True
 
     def _check_first(self, manifest: LoadManifest, place: str) -> None:
-        """Check a manifest of the first release, which is named by its load."""
         directory = FIRST_ATTEMPT.fullmatch(manifest.directory)
         number = manifest.number
         if number != self.state.sequence + 1 or directory is None or int(directory[1]) != number:
@@ -254,7 +252,6 @@ class Journal:
                 self._store.delete(manifest_name(number))
 
     def _write_numbered(self, directory: str, content: bytes) -> None:
-        """Create a file with the number of the last entry, and remove those before the last two."""
         self._store.make_directory(directory)
         self._store.create(f"{directory}/{self.state.sequence:020d}.json", content)
         self._store.flush([RECORDS])
