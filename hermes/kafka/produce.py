@@ -10,32 +10,46 @@ headers. Nothing here runs once per message.
 What was appended and could not be flushed may be stored or not: that is for the log's re-opening to
 find out. It is answered with the error that says so, and is to be sent again. A log that knows it
 then says where it is.
+
+The bytes are read and written by hand, for speed, and records are not copied:
+
+    request   [string transactional id] | int16 acks | int32 timeout | topics
+    topic     string name (to v12) or UUID (from v13) | partitions
+    partition int32 number | [bytes] records
+
+    response  topics | int32 throttle time
+    partition int32 number | int16 error | int64 base offset | int64 append time
+              | int64 log start offset (from v5)
+              | errors of records, [string] what was wrong (from v8)
+    error     int32 number in the batch | [string] what was wrong
+
+Strings, bytes and arrays as `hermes.protocol.kafka_primitives` has them, flexible from v9.
+
+Source: Kafka 4's ProduceRequest.json and ProduceResponse.json.
 """
 
 from collections.abc import Sequence
 from functools import partial
+from itertools import groupby
+from operator import attrgetter
+from struct import Struct
 from typing import Final, NamedTuple
+from uuid import UUID
 
 from hermes.cluster.cluster_topics import ClusterTopic
 from hermes.errors import (
     HermesError,
     InvalidBatchError,
     ProducerStateError,
+    RemoteProtocolError,
     UnknownTopicError,
 )
-from hermes.kafka.dispatching import Call
+from hermes.kafka.dispatching import Call, Frame
 from hermes.kafka.legacy import message_set_of
-from hermes.kafka.produce_messages import (
-    Produced,
-    ProducedRecords,
-    ProduceRequest,
-    TooManyPartitionsError,
-    decode_produce,
-    encode_produced,
-)
 from hermes.partition.acknowledgements import Safety
 from hermes.partition.partition import AppendedBatches, batch_rules
 from hermes.protocol.kafka_errors import MAY_BE_STORED, Code, KafkaError, code_of
+from hermes.protocol.kafka_primitives import KafkaReader, encode_length, encode_text, encode_topic
 from hermes.protocol.record_batches import (
     BatchHeader,
     BatchRules,
@@ -51,14 +65,23 @@ from hermes.server.outcomes import CloseConnection, settled
 from hermes.storage import Log
 from hermes.v0_7.record_produces import INLINE_BATCH_BYTES
 
-#: Batches of more bytes are checked in a thread; single ones are far smaller.
-_THREAD_BYTES: Final = 4 * INLINE_BATCH_BYTES
+#: A request for more partitions than this is refused: each takes memory until it is answered.
+MAX_PARTITIONS: Final = 20_000
 
-#: The first version in which batches may be compressed by zstd.
-_ZSTD_VERSION: Final = 7
+#: A response names no more messages than this that were refused; their batches are all named.
+MAX_RECORD_ERRORS: Final = 1000
 
 #: A request for more partitions is decoded, and its response encoded, in a thread: some ms of work.
 _AT_ONCE: Final = 1000
+
+#: Batches of more bytes are checked in a thread; single ones are far smaller.
+_THREAD_BYTES: Final = 4 * INLINE_BATCH_BYTES
+
+# The first versions in which batches may be compressed by zstd, lengths are compact and tags
+# follow, and topics are named by their UUIDs.
+_ZSTD: Final = 7
+_FLEXIBLE: Final = 9
+_BY_ID: Final = 13
 
 #: What clients send again after.
 _SENT_AGAIN: Final = frozenset(
@@ -77,72 +100,99 @@ _DISK_FAILED: Final = (Code.KAFKA_STORAGE_ERROR, MAY_BE_STORED, Code.UNKNOWN_SER
 
 _NONE, _ALL = 0, -1
 
-
-class _Appended:
-    """What was appended to one log, and is to be flushed.
-
-    Attributes:
-        place: which of the request's entries.
-        headers: its batch's header.
-        log: the log.
-        opening: which of its openings that was in.
-        end_offset: the high watermark that covers it.
-    """
-
-    __slots__ = ("end_offset", "headers", "log", "opening", "place")
-
-    def __init__(
-        self, place: int, headers: Sequence[BatchHeader], log: Log, end_offset: int
-    ) -> None:
-        self.place = place
-        self.headers = headers
-        self.log = log
-        self.opening = log.openings
-        self.end_offset = end_offset
+_HEADER: Final = Struct(">hi")
+_PARTITION: Final = Struct(">ihqq")
+_INT64: Final = Struct(">q")
+_INT32: Final = Struct(">i")
 
 
-class _Found(NamedTuple):
-    """What one entry is for.
+class TooManyPartitionsError(RemoteProtocolError):
+    """A request is for more partitions than it may be for."""
+
+
+class Entry:
+    """What a request has for one partition, and what becomes of it.
 
     Attributes:
-        entry: the entry.
-        topic: its topic; why there is none that the client may produce to.
-        rules: what the topic takes; None without one.
-    """
-
-    entry: ProducedRecords
-    topic: ClusterTopic | HermesError
-    rules: BatchRules | None = None
-
-
-class _Checked(NamedTuple):
-    """What is known of one entry before it is appended.
-
-    Attributes:
-        entry: the entry.
-        topic: its topic; None if there is none that the client may produce to.
-        rules: what the topic takes; None without one.
-        headers: its batch's header, checked; empty if something is wrong.
-        error: what is wrong.
+        topic: its name; its UUID in later versions.
+        partition: Kafka's number.
+        records: its batch, a view of the request; None where there is none.
+        found: the topic; None until then, or where there is none that the client may produce to.
+        rules: what that takes.
+        headers: the batch's header, checked; empty until then, or where something is wrong.
         message_set: what is appended instead, to a topic of 0.7, and how many messages it has.
+        error: what is wrong, until it is noted.
+        log: what it was appended to; None where it wasn't.
+        opening: which of the log's openings that was in.
+        end_offset: the high watermark that covers it.
+        code: Kafka's error.
+        base_offset: the first message's; -1 with an error.
+        append_time_ms: the timestamp that all messages got; -1 when they keep theirs.
+        start_offset: the log's first offset; -1 with an error.
+        message: what was wrong.
+        refused: the messages that are why, by their numbers in the batch.
     """
 
-    entry: ProducedRecords
-    topic: ClusterTopic | None
-    rules: BatchRules | None
-    headers: Sequence[BatchHeader]
-    error: HermesError | None = None
-    message_set: tuple[bytes, int] | None = None
+    __slots__ = (
+        "append_time_ms",
+        "base_offset",
+        "code",
+        "end_offset",
+        "error",
+        "found",
+        "headers",
+        "log",
+        "message",
+        "message_set",
+        "opening",
+        "partition",
+        "records",
+        "refused",
+        "rules",
+        "start_offset",
+        "topic",
+    )
+
+    def __init__(self, topic: str | UUID, partition: int, records: memoryview | None) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.records = records
+        self.found: ClusterTopic | None = None
+        self.rules: BatchRules | None = None
+        self.headers: Sequence[BatchHeader] = ()
+        self.message_set: tuple[bytes, int] | None = None
+        self.error: HermesError | None = None
+        self.log: Log | None = None
+        self.opening = self.end_offset = 0
+        self.code = Code.NONE
+        self.base_offset = self.append_time_ms = self.start_offset = -1
+        self.message: str | None = None
+        self.refused: Sequence[int] = ()
+
+
+class ProduceRequest(NamedTuple):
+    """A request, its topics flattened.
+
+    Attributes:
+        transactional_id: of a transaction; else None.
+        acks: 0, 1, or -1 for all.
+        timeout_ms: how long its flush may take.
+    """
+
+    transactional_id: str | None
+    acks: int
+    timeout_ms: int
+    entries: list[Entry]
 
 
 async def produce(_: None, call: Call) -> bytes | None:
     """Append what a request has for each partition, in its order."""
     began = call.server.shared.scheduler.now()
     try:
-        request = decode_produce(call.frame.data, call.frame.body, call.version, most=_AT_ONCE)
+        request = decode_produce(call.frame, most=_AT_ONCE)
     except TooManyPartitionsError:
         return await _large(call, began)
-    return await _produced(call, request, began)
+    return await _Run(call, request).answer(began)
 
 
 async def _large(call: Call, began: float) -> bytes | None:
@@ -155,44 +205,187 @@ async def _large(call: Call, began: float) -> bytes | None:
     await call.server.large_produces.enter(size_bytes)
     try:
         call.admitted_bytes = await call.server.admission.enter(size_bytes)
-        request = await call.server.in_thread(
-            decode_produce, call.frame.data, call.frame.body, call.version
-        )
-        return await _produced(call, request, began)
+        request = await call.server.in_thread(decode_produce, call.frame)
+        return await _Run(call, request).answer(began)
     finally:
         call.step_aside()
         call.server.large_produces.leave(size_bytes)
 
 
-async def _produced(call: Call, request: ProduceRequest, began: float) -> bytes | None:
-    refusal = _refusal_of(request)
-    if refusal is not None:
-        produced = [Produced(each.topic, each.partition, refusal) for each in request.entries]
+class _Run:
+    """One request on its way."""
+
+    def __init__(self, call: Call, request: ProduceRequest) -> None:
+        self._call = call
+        self._server = call.server
+        self._request = request
+        self._shared = call.server.shared
+        self._awaited = call.server.awaited
+        self._expands = False  # whether checking a batch takes so long that a thread should do it
+        self._unnamed = MAX_RECORD_ERRORS  # how many more refused messages may be named
+
+    async def answer(self, began: float) -> bytes | None:
+        """Append what there is; the response, once that is as safe as it is to be."""
+        call, request, scheduler = self._call, self._request, self._shared.scheduler
+        entries, refusal = request.entries, _refusal_of(request)
+        if refusal is None:
+            await self._check_all()
+            await settled(cooperatively(scheduler, entries, self._append))
+        else:
+            for each in entries:
+                each.code = refusal
+        call.let_pass()
         if request.acks == _NONE:
-            _close_if_refused(produced)
+            _close_if_refused(entries)
             return None
-        return await _encoded(call, produced)
-    run = _Run(call, request)
-    scheduler = call.server.shared.scheduler
-    produced = await settled(cooperatively(scheduler, await run.checked(), run.append))
-    call.let_pass()
-    if request.acks == _NONE:
-        _close_if_refused(produced)
-        return None
-    call.step_aside()
-    if request.acks == _ALL and run.appended:
-        await run.flushed(produced)
-        call.server.shared.metrics.acknowledged.observe(scheduler.now() - began)
-    return await _encoded(call, produced)
+        call.step_aside()
+        if request.acks == _ALL:
+            appended = [each for each in entries if each.log is not None]
+            if appended:
+                await self._flush(appended)
+                self._shared.metrics.acknowledged.observe(scheduler.now() - began)
+        if len(entries) <= _AT_ONCE:
+            return encode_produced(call.version, call.correlation_id, entries)
+        encoded: bytes = await self._server.in_thread(
+            encode_produced, call.version, call.correlation_id, entries
+        )
+        return encoded
 
+    # -- before it is appended ------------------------------------------------------------------
 
-async def _encoded(call: Call, produced: list[Produced]) -> bytes:
-    if len(produced) <= _AT_ONCE:
-        return encode_produced(call.version, call.correlation_id, produced)
-    encoded: bytes = await call.server.in_thread(
-        encode_produced, call.version, call.correlation_id, produced
-    )
-    return encoded
+    async def _check_all(self) -> None:
+        """Find the topics of all entries, and check their batches."""
+        scheduler, entries = self._shared.scheduler, self._request.entries
+        check = partial(_check, self._call.version)
+        await settled(cooperatively(scheduler, entries, self._find))
+        if self._expands or len(self._call.frame.data) > _THREAD_BYTES:
+            in_thread = self._server.expand if self._expands else self._server.look_up
+            await in_thread(lambda: [check(each) for each in entries])
+        else:
+            await settled(cooperatively(scheduler, entries, check))
+        for each in entries:
+            if each.headers and each.found is not None and each.found.format != "kafka":
+                await self._translate(each)
+
+    def _find(self, entry: Entry) -> None:
+        found = self._topic(entry.topic)
+        if isinstance(found, HermesError):
+            entry.error = found
+            return
+        entry.found = found
+        rules = entry.rules = batch_rules(self._shared.config, found.name)
+        if rules.needs_keys and entry.records is not None and expands(entry.records, rules):
+            self._expands = True
+
+    def _topic(self, asked: str | UUID) -> ClusterTopic | HermesError:
+        topics = self._server.topics
+        if isinstance(asked, str):
+            if not self._call.permits_topic(Operation.PRODUCE, asked):
+                return KafkaError(Code.TOPIC_AUTHORIZATION_FAILED)
+            return topics.get(asked) or UnknownTopicError(f"there is no topic {quoted(asked)}")
+        found = topics.by_id(asked)
+        if found is None:
+            return KafkaError(Code.UNKNOWN_TOPIC_ID)
+        if not self._call.permits_topic(Operation.PRODUCE, found.name):
+            return KafkaError(Code.TOPIC_AUTHORIZATION_FAILED)
+        return found
+
+    async def _translate(self, entry: Entry) -> None:
+        config = self._shared.config
+        try:
+            if config.kafka_to_0_7 != "translate":
+                raise KafkaError(
+                    Code.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+                    "the topic has the format of Kafka 0.7, and kafka_to_0_7 is `refuse`",
+                )
+            entry.message_set = await self._server.expand(
+                message_set_of,
+                entry.records,
+                entry.headers[0],
+                config.max_message_bytes,
+                config.max_expanded_bytes,
+            )
+        except HermesError as error:
+            entry.error = error
+
+    # -- the append -----------------------------------------------------------------------------
+
+    def _append(self, entry: Entry) -> None:
+        """Append what there is for one partition, or note why not."""
+        error, entry.error = entry.error, None
+        if error is not None:  # not raised: it would keep frames, and there may be thousands
+            self._refuse(entry, error)
+            return
+        assert entry.found is not None
+        log = None
+        try:
+            partition = self._server.topics.partition(entry.found.name, entry.partition)
+            log = partition.log
+            if entry.message_set is None:
+                assert entry.records is not None
+                assert entry.rules is not None
+                if self._awaited.batches:
+                    self._awaited.check(entry.topic, entry.partition, entry.headers)
+                done = partition.append_batches(
+                    entry.headers,
+                    entry.records,
+                    is_log_append_time=entry.rules.is_log_append_time,
+                )
+                if self._awaited.batches:
+                    self._awaited.arrived(entry.topic, entry.partition, entry.headers)
+            else:
+                data, count = entry.message_set
+                base = partition.append((data,), len(data), count)
+                done = AppendedBatches(base, self._shared.now_ms(), False, base + len(data))
+        except HermesError as refusal:
+            self._refuse(entry, refusal, log)
+            return
+        entry.log, entry.opening, entry.end_offset = log, log.openings, done.end_offset
+        entry.base_offset, entry.append_time_ms = done.base_offset, done.append_time_ms
+        entry.start_offset = log.earliest
+
+    def _refuse(self, entry: Entry, error: HermesError, log: Log | None = None) -> None:
+        code = entry.code = code_of(error)
+        self._shared.metrics.refuse("kafka_produce", code.name.lower())
+        if code in _SENT_AGAIN:
+            self._expect(entry, entry.headers or _header_of(entry), log)
+        if code in _DISK_FAILED and not isinstance(error, ProducerStateError):
+            self._shared.lines.error(
+                "storage",
+                "could not append to {topic}-{partition}: {error}",
+                topic=str(entry.topic),
+                partition=entry.partition,
+                error=error,
+            )
+        entry.message = str(error)[:1000]
+        if isinstance(error, InvalidBatchError):
+            entry.refused = error.records[: self._unnamed]
+            self._unnamed -= len(entry.refused)
+
+    def _expect(self, entry: Entry, headers: Sequence[BatchHeader], log: Log | None) -> None:
+        """Let nothing later go before what is to come again; it may have come meanwhile."""
+        if log is not None and log.producers is not None:
+            states, end = log.producers, log.high_watermark
+            headers = [each for each in headers if not states.has_flushed(each, end)]
+        self._awaited.expect(entry.topic, entry.partition, headers)
+
+    # -- acks=all -------------------------------------------------------------------------------
+
+    async def _flush(self, appended: Sequence[Entry]) -> None:
+        """Wait until all is on disk, or the client's time is up; what isn't gets an error."""
+        safety_of = await self._shared.acknowledgements.flushed(
+            appended, max(self._request.timeout_ms, 0) / 1000, self._unknown
+        )
+        for each in appended:
+            safety = safety_of(each)
+            if safety is not Safety.FLUSHED:
+                is_unknown = safety is Safety.UNKNOWN
+                each.code = MAY_BE_STORED if is_unknown else Code.REQUEST_TIMED_OUT
+                each.base_offset = each.append_time_ms = each.start_offset = -1
+
+    def _unknown(self, entry: Entry) -> None:
+        """Also when the client's time is up: it sends that again, and perhaps more already."""
+        self._expect(entry, entry.headers, entry.log)
 
 
 def _refusal_of(request: ProduceRequest) -> Code | None:
@@ -204,175 +397,32 @@ def _refusal_of(request: ProduceRequest) -> Code | None:
     return None
 
 
-def _close_if_refused(produced: list[Produced]) -> None:
+def _close_if_refused(entries: Sequence[Entry]) -> None:
     """Without a response a closed connection is the only way to say that something is wrong."""
-    for each in produced:
+    for each in entries:
         if each.code:
             text = f"produce with acks=0 to {quoted(str(each.topic))}: {each.message}"
             raise CloseConnection(text, "kafka", each.code.name.lower())
 
 
-class _Run:
-    """One request on its way.
-
-    Attributes:
-        appended: what is in a log now.
-    """
-
-    def __init__(self, call: Call, request: ProduceRequest) -> None:
-        self._call = call
-        self._server = call.server
-        self._request = request
-        self._shared = call.server.shared
-        self._awaited = call.server.awaited
-        self.appended: list[_Appended] = []
-        self._place = -1  # of the entry that is being appended
-
-    async def checked(self) -> list[_Checked]:
-        """Find the topics of all entries, and check their batches."""
-        shared, entries = self._shared, self._request.entries
-        check = partial(_check, self._call.version)
-        found = await settled(cooperatively(shared.scheduler, entries, self._found))
-        checked: list[_Checked]
-        expands = any(map(_expands, found))
-        if expands or len(self._call.frame.data) > _THREAD_BYTES:
-            in_thread = self._server.expand if expands else self._server.look_up
-            checked = await in_thread(lambda: [check(each) for each in found])
-        else:
-            checked = await settled(cooperatively(shared.scheduler, found, check))
-        for place, each in enumerate(checked):
-            if each.topic is not None and each.topic.format != "kafka" and each.headers:
-                checked[place] = await self._translated(each)
-        return checked
-
-    async def _translated(self, checked: _Checked) -> _Checked:
-        config = self._shared.config
-        try:
-            if config.kafka_to_0_7 != "translate":
-                raise KafkaError(
-                    Code.UNSUPPORTED_FOR_MESSAGE_FORMAT,
-                    "the topic has the format of Kafka 0.7, and kafka_to_0_7 is `refuse`",
-                )
-            message_set = await self._server.expand(
-                message_set_of,
-                checked.entry.records,
-                checked.headers[0],
-                config.max_message_bytes,
-                config.max_expanded_bytes,
-            )
-        except HermesError as error:
-            return checked._replace(error=error)
-        return checked._replace(message_set=message_set)
-
-    def append(self, checked: _Checked) -> Produced:
-        """Append what there is for one partition."""
-        entry, topic, rules, headers, error, message_set = checked
-        self._place += 1
-        if error is not None:  # not raised: it would keep frames, and there may be thousands
-            return self._refused(checked, error)
-        assert topic is not None
-        log = None
-        try:
-            partition = self._server.topics.partition(topic.name, entry.partition)
-            log = partition.log
-            if message_set is None:
-                assert entry.records is not None
-                self._awaited.check(entry.topic, entry.partition, headers)
-                assert rules is not None
-                done = partition.append_batches(
-                    headers, entry.records, is_log_append_time=rules.is_log_append_time
-                )
-                self._awaited.arrived(entry.topic, entry.partition, headers)
-            else:
-                data, count = message_set
-                base = partition.append((data,), len(data), count)
-                done = AppendedBatches(base, self._shared.now_ms(), False, base + len(data))
-        except HermesError as refusal:
-            return self._refused(checked, refusal, log)
-        self.appended.append(_Appended(self._place, headers, log, done.end_offset))
-        return Produced(
-            entry.topic,
-            entry.partition,
-            Code.NONE,
-            done.base_offset,
-            done.append_time_ms,
-            log.earliest,
-        )
-
-    def _found(self, entry: ProducedRecords) -> _Found:
-        topic = self._topic(entry)
-        if isinstance(topic, HermesError):
-            return _Found(entry, topic)
-        return _Found(entry, topic, batch_rules(self._shared.config, topic.name))
-
-    def _topic(self, entry: ProducedRecords) -> ClusterTopic | HermesError:
-        topics, name = self._server.topics, entry.topic
-        if isinstance(name, str):
-            if not self._call.permits_topic(Operation.PRODUCE, name):
-                return KafkaError(Code.TOPIC_AUTHORIZATION_FAILED)
-            return topics.get(name) or UnknownTopicError(f"there is no topic {quoted(name)}")
-        found = topics.by_id(name)
-        if found is None:
-            return KafkaError(Code.UNKNOWN_TOPIC_ID)
-        if not self._call.permits_topic(Operation.PRODUCE, found.name):
-            return KafkaError(Code.TOPIC_AUTHORIZATION_FAILED)
-        return found
-
-    def _refused(self, checked: _Checked, error: HermesError, log: Log | None = None) -> Produced:
-        entry, code = checked.entry, code_of(error)
-        self._shared.metrics.refuse("kafka_produce", code.name.lower())
-        if code in _SENT_AGAIN:
-            self._expect(entry, checked.headers or _header_of(entry), log)
-        if code in _DISK_FAILED and not isinstance(error, ProducerStateError):
-            self._shared.lines.error(
-                "storage",
-                "could not append to {topic}-{partition}: {error}",
-                topic=str(entry.topic),
-                partition=entry.partition,
-                error=error,
-            )
-        records = error.records if isinstance(error, InvalidBatchError) else ()
-        return Produced(
-            entry.topic, entry.partition, code, message=str(error)[:1000], records=records
-        )
-
-    def _expect(
-        self, entry: ProducedRecords, headers: Sequence[BatchHeader], log: Log | None
-    ) -> None:
-        """Let nothing later go before what is to come again; it may have come meanwhile."""
-        if log is not None and log.producers is not None:
-            states, end = log.producers, log.high_watermark
-            headers = [each for each in headers if not states.has_flushed(each, end)]
-        self._awaited.expect(entry.topic, entry.partition, headers)
-
-    # -- acks=all -------------------------------------------------------------------------------
-
-    async def flushed(self, produced: list[Produced]) -> None:
-        """Wait until all is on disk, or the client's time is up; what isn't gets an error."""
-        safety_of = await self._shared.acknowledgements.flushed(
-            self.appended, max(self._request.timeout_ms, 0) / 1000, self._unknown
-        )
-        for each in self.appended:
-            safety = safety_of(each)
-            if safety is not Safety.FLUSHED:
-                code = MAY_BE_STORED if safety is Safety.UNKNOWN else Code.REQUEST_TIMED_OUT
-                entry = self._request.entries[each.place]
-                produced[each.place] = Produced(entry.topic, entry.partition, code)
-
-    def _unknown(self, each: _Appended) -> None:
-        """Also when the client's time is up: it sends that again, and perhaps more already."""
-        self._expect(self._request.entries[each.place], each.headers, each.log)
+def _check(version: int, entry: Entry) -> None:
+    """Check an entry's batch, if its topic was found. In any thread."""
+    if entry.rules is None:
+        return
+    try:
+        if entry.records is None:
+            raise KafkaError(Code.INVALID_RECORD, "there is no batch in it")
+        headers = check_batches(entry.records, entry.rules)
+        if len(headers) > 1:
+            raise KafkaError(Code.INVALID_RECORD, "it holds more than one batch")
+        if headers[0].codec == RecordCodec.ZSTD and version < _ZSTD:
+            raise KafkaError(Code.UNSUPPORTED_COMPRESSION_TYPE)
+        entry.headers = headers
+    except HermesError as error:
+        entry.error = error
 
 
-def _expands(found: _Found) -> bool:
-    """Whether checking an entry takes so long that a thread should do it."""
-    records, rules = found.entry.records, found.rules
-    if rules is None or not rules.needs_keys or records is None:
-        return False
-    return expands(records, rules)
-
-
-def _header_of(entry: ProducedRecords) -> Sequence[BatchHeader]:
+def _header_of(entry: Entry) -> Sequence[BatchHeader]:
     """The header of an entry that was refused before it was checked; empty where there is none."""
     try:
         return (decode_header(entry.records or b""),)
@@ -380,19 +430,65 @@ def _header_of(entry: ProducedRecords) -> Sequence[BatchHeader]:
         return ()
 
 
-def _check(version: int, found: _Found) -> _Checked:
-    entry, topic, rules = found
-    if isinstance(topic, HermesError):
-        return _Checked(entry, None, None, (), topic)
-    try:
-        if entry.records is None:
-            raise KafkaError(Code.INVALID_RECORD, "there is no batch in it")
-        assert rules is not None
-        headers = check_batches(entry.records, rules)
-        if len(headers) > 1:
-            raise KafkaError(Code.INVALID_RECORD, "it holds more than one batch")
-        if headers[0].codec == RecordCodec.ZSTD and version < _ZSTD_VERSION:
-            raise KafkaError(Code.UNSUPPORTED_COMPRESSION_TYPE)
-    except HermesError as error:
-        return _Checked(entry, topic, rules, (), error)
-    return _Checked(entry, topic, rules, headers)
+# -- bytes --------------------------------------------------------------------------------------
+
+
+def decode_produce(frame: Frame, most: int = MAX_PARTITIONS) -> ProduceRequest:
+    """Decode a request, of which `most` says for how many partitions it may be.
+
+    Raises:
+        TooManyPartitionsError: it is for more.
+        RemoteProtocolError: it can't be read.
+    """
+    version = frame.version
+    reader = KafkaReader(frame.data, frame.body, version >= _FLEXIBLE)
+    reader.tags()
+    transactional_id = reader.text()
+    acks, timeout_ms = reader.numbers(_HEADER)
+    entries: list[Entry] = []
+    for _ in reader.each():
+        topic = reader.uuid() if version >= _BY_ID else reader.text()
+        if topic is None:
+            raise RemoteProtocolError("a Produce request has a topic without a name")
+        for _ in reader.each():
+            entries.append(Entry(topic, reader.int32(), reader.data()))
+            reader.tags()
+            if len(entries) > most:
+                raise TooManyPartitionsError(
+                    f"a Produce request is for more than {most} partitions"
+                )
+        reader.tags()
+    reader.tags()
+    return ProduceRequest(transactional_id, acks, timeout_ms, entries)
+
+
+def encode_produced(version: int, correlation_id: int, entries: Sequence[Entry]) -> bytes:
+    """Encode a response, its size and its header included; its entries in the request's order."""
+    is_flexible = version >= _FLEXIBLE
+    tags = b"\0" if is_flexible else b""
+    by_topic = groupby(entries, attrgetter("topic"))
+    topics = [(topic, list(found)) for topic, found in by_topic]
+    parts = [correlation_id.to_bytes(4, signed=True), tags, encode_length(len(topics), is_flexible)]
+    for topic, found in topics:
+        parts += (encode_topic(topic, is_flexible), encode_length(len(found), is_flexible))
+        for each in found:
+            place = each.base_offset, each.append_time_ms
+            parts.append(_PARTITION.pack(each.partition, each.code, *place))
+            if version >= 5:
+                parts.append(_INT64.pack(each.start_offset))
+            if version >= 8:
+                parts += _reasons(each, is_flexible)
+            parts.append(tags)
+        parts.append(tags)
+    parts.append(bytes(4) + tags)
+    body = b"".join(parts)
+    return len(body).to_bytes(4) + body
+
+
+def _reasons(entry: Entry, is_flexible: bool) -> list[bytes]:
+    parts = [encode_length(len(entry.refused), is_flexible)]
+    if entry.refused:  # what is wrong of each is what the batch is refused for
+        after = encode_text(None, is_flexible) + (b"\0" if is_flexible else b"")
+        parts += [_INT32.pack(number) + after for number in entry.refused]
+    parts.append(encode_text(entry.message, is_flexible))
+    return parts

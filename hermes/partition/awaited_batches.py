@@ -46,14 +46,18 @@ class _Awaited(NamedTuple):
 
 
 class AwaitedBatches:
-    """Lives in the reactor's thread; `seconds` is a clock that never goes back."""
+    """Lives in the reactor's thread.
+
+    Args:
+        seconds: a clock that never goes back.
+
+    Attributes:
+        batches: the first of each producer; nearly always there is none, and nothing to be asked.
+    """
 
     def __init__(self, seconds: Callable[[], float]) -> None:
         self._seconds = seconds
-        self._batches: dict[_Key, _Awaited] = {}
-
-    def __len__(self) -> int:
-        return len(self._batches)
+        self.batches: dict[_Key, _Awaited] = {}
 
     def expect(self, topic: str | UUID, partition: int, headers: Iterable[BatchHeader]) -> None:
         """Batches were answered with an error for which clients send them again."""
@@ -63,24 +67,24 @@ class AwaitedBatches:
                 continue
             key = topic, partition, header.producer_id
             epoch, sequence = header.producer_epoch, header.base_sequence
-            known = self._batches.pop(key, None)
+            known = self.batches.pop(key, None)
             # What is of an older epoch never comes again.
             if known and (known.epoch > epoch or known.is_before(epoch, sequence)):
                 epoch, sequence = known.epoch, known.sequence
-            self._batches[key] = _Awaited(epoch, sequence, until)
-            if len(self._batches) > MOST_AWAITED:
-                del self._batches[next(iter(self._batches))]
+            self.batches[key] = _Awaited(epoch, sequence, until)
+            if len(self.batches) > MOST_AWAITED:
+                del self.batches[next(iter(self.batches))]
 
     def check(self, topic: str | UUID, partition: int, headers: Iterable[BatchHeader]) -> None:
         """Let no batch go before one that is to come again: EarlierBatchAwaitedError."""
-        for header in headers if self._batches else ():
+        for header in headers:
             key = topic, partition, header.producer_id
             epoch, sequence = header.producer_epoch, header.base_sequence
-            known = self._batches.get(key)
+            known = self.batches.get(key)
             if known is None or not known.is_before(epoch, sequence):
                 continue
             if self._seconds() >= known.until:
-                del self._batches[key]
+                del self.batches[key]
                 continue
             raise EarlierBatchAwaitedError(
                 f"producer {header.producer_id}: its batch that begins with sequence number "
@@ -88,13 +92,13 @@ class AwaitedBatches:
             )
 
     def arrived(self, topic: str | UUID, partition: int, headers: Iterable[BatchHeader]) -> None:
-        for header in headers if self._batches else ():
+        for header in headers:
             key = topic, partition, header.producer_id
-            known = self._batches.get(key)
+            known = self.batches.get(key)
             if known is None or header.producer_epoch < known.epoch:
                 continue
             if header.producer_epoch > known.epoch or _has(header, known.sequence):
-                del self._batches[key]
+                del self.batches[key]
 
 
 def _has(header: BatchHeader, sequence: int) -> bool:

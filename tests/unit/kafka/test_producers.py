@@ -308,7 +308,7 @@ def test_nothing_later_goes_before_a_batch_that_is_to_come_again(awaited):
     awaited.check("clicks", 0, headers(4))
     awaited.arrived("clicks", 0, headers(4))
 
-    assert len(awaited) == 0
+    assert len(awaited.batches) == 0
     awaited.check("clicks", 0, headers(6))
     assert str(refused.value) == (
         "producer 1000: its batch that begins with sequence number 4 was refused; "
@@ -333,13 +333,13 @@ def test_only_the_same_producer_of_the_same_partition_and_epoch_waits(awaited):
     awaited.check("clicks", 0, headers(6, epoch=3, producer=1001))
     awaited.check("clicks", 0, headers(6, epoch=2))
     awaited.check("clicks", 0, headers(6, epoch=4))
-    assert len(awaited) == 1
+    assert len(awaited.batches) == 1
 
     awaited.expect("clicks", 0, headers(0, epoch=2))
     with pytest.raises(EarlierBatchAwaitedError):
         awaited.check("clicks", 0, headers(6, epoch=3))
     awaited.arrived("clicks", 0, headers(0, epoch=4))
-    assert len(awaited) == 0
+    assert len(awaited.batches) == 0
 
 
 def test_numbers_begin_anew_after_the_largest_one(awaited):
@@ -348,7 +348,7 @@ def test_numbers_begin_anew_after_the_largest_one(awaited):
         awaited.check("clicks", 0, headers(1))
     awaited.check("clicks", 0, headers(2**31 - 3))
     awaited.arrived("clicks", 0, headers(2**31 - 1))
-    assert len(awaited) == 0
+    assert len(awaited.batches) == 0
 
 
 def test_what_never_comes_is_not_awaited_for_ever(awaited, clock):
@@ -358,13 +358,13 @@ def test_what_never_comes_is_not_awaited_for_ever(awaited, clock):
         awaited.check("clicks", 0, headers(6))
     clock.advance(1)
     awaited.check("clicks", 0, headers(6))
-    assert len(awaited) == 0
+    assert len(awaited.batches) == 0
 
 
 def test_no_more_are_awaited_than_there_is_memory_for(awaited):
     for producer in range(MOST_AWAITED + 5):
         awaited.expect("clicks", 0, headers(4, producer=producer))
-    assert len(awaited) == MOST_AWAITED
+    assert len(awaited.batches) == MOST_AWAITED
     awaited.check("clicks", 0, headers(6, producer=4))
     with pytest.raises(EarlierBatchAwaitedError):
         awaited.check("clicks", 0, headers(6, producer=5))
