@@ -202,7 +202,9 @@ class Call:
 
     def permits_topic(self, operation: Operation, name: str) -> bool:
         """`permits`, of something that is done to a topic."""
-        return self.permits(operation, Resource.topic(name))
+        return not self.server.shared.refusals.is_on or self.permits(
+            operation, Resource.topic(name)
+        )
 
     async def after_entry(self, number: int) -> None:
         """Let others have their turn, now and then between entries: there may be very many."""

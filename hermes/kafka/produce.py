@@ -326,11 +326,7 @@ class _Run:
                 assert entry.rules is not None
                 if self._awaited.batches:
                     self._awaited.check(entry.topic, entry.partition, entry.headers)
-                done = partition.append_batches(
-                    entry.headers,
-                    entry.records,
-                    is_log_append_time=entry.rules.is_log_append_time,
-                )
+                done = partition.append_batches(entry.headers, entry.records, entry.rules)
                 if self._awaited.batches:
                     self._awaited.arrived(entry.topic, entry.partition, entry.headers)
             else:

@@ -115,10 +115,11 @@ class Partition:
         return offset
 
     def append_batches(
-        self, headers: Sequence[BatchHeader], data: Buffer, *, is_log_append_time: bool
+        self, headers: Sequence[BatchHeader], data: Buffer, rules: BatchRules
     ) -> AppendedBatches:
+        """Append what was checked by these rules. Raises as `check_and_append`."""
         now_ms = self._now_ms()
-        append_time_ms = now_ms if is_log_append_time else None
+        append_time_ms = now_ms if rules.is_log_append_time else None
         done = check_and_append(self.log, headers, data, now_ms, append_time_ms=append_time_ms)
         if not done.is_duplicate:
             self._appended(len(data), sum(header.record_count for header in headers))

@@ -27,6 +27,7 @@ INLINE_BATCH_BYTES: Final = INLINE_PLAIN_BYTES if core.KIND == "compiled" else 6
 @dataclass(frozen=True, slots=True)
 class BatchCheck:
     headers: Sequence[BatchHeader]
+    rules: BatchRules
 
 
 class BatchChecker(SetChecker):
@@ -57,7 +58,7 @@ class BatchChecker(SetChecker):
             return InvalidRecordError(
                 "a batch has a producer's id, which this request doesn't take"
             )
-        return BatchCheck(headers)
+        return BatchCheck(headers, rules)
 
 
 class RecordProduces(Produces):
@@ -69,8 +70,5 @@ class RecordProduces(Produces):
         partition = self.partition_for(produce.topic, produce.partition, client, takes_records=True)
         if not isinstance(check, BatchCheck):
             raise check
-        settings = self._shared.config.topic(produce.topic)
-        done = partition.append_batches(
-            check.headers, produce.message_set, is_log_append_time=settings.is_log_append_time
-        )
+        done = partition.append_batches(check.headers, produce.message_set, check.rules)
         return partition.log, done.base_offset
