@@ -24,6 +24,7 @@ BESIDE = {
 # In the broker, what bounds, counts, looks something up, opens it or holds settings beside the way,
 # and the numbers and texts of the wire. Not where a list names it. The compiled core has the loops.
 BESIDE_IN_THE_BROKER = {
+    "cluster/cluster_topics.py",
     "cluster/shared.py",
     "cluster/topic_changes.py",
     "config/broker.py",
@@ -32,7 +33,6 @@ BESIDE_IN_THE_BROKER = {
     "protocol/loops.py",
     "protocol/responses.py",
     "protocol/wire.py",
-    "security/access.py",
     "server/fairness.py",
     "server/outcomes.py",
     "server/pages.py",
