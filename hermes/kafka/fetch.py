@@ -3,11 +3,26 @@
 A request that finds less than it wants waits (`hermes.partition.waiting`, as 0.7's waiting fetches
 do), then it is read again. Fetch sessions, by which later requests name only what has changed, are
 refused as Kafka does when it has no room for one: clients then name all partitions each time.
+
+The response is encoded here, and its records stay where they are:
+
+    response  int32 throttle time | int16 error, int32 session (from v7) | topics
+    topic     string name (to v12) or UUID (from v13) | partitions
+    partition int32 number | int16 error | int64 high watermark | int64 last stable offset
+              | int64 log start offset (from v5) | aborted transactions
+              | int32 preferred replica (from v11) | [bytes] records
+
+Strings, bytes and arrays as `hermes.protocol.kafka_primitives` has them, flexible from v12.
+
+Source: Kafka 4's FetchResponse.json.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
+from operator import attrgetter
+from struct import Struct
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -16,12 +31,12 @@ from hermes.cluster.shared import Shared
 from hermes.errors import HermesError
 from hermes.kafka.dispatching import Call
 from hermes.kafka.epochs import check_epoch
-from hermes.kafka.fetch_messages import BY_ID, PARTITION_BYTES, Fetched, response_parts
 from hermes.kafka.legacy import LegacyRange, batch_of, range_of
 from hermes.partition.log_reader import LogRead
 from hermes.partition.waiting import MAX_WAIT_MS
 from hermes.protocol import FetchRequest
 from hermes.protocol.kafka_errors import Code, KafkaError, code_of
+from hermes.protocol.kafka_primitives import encode_length, encode_topic
 from hermes.security import Operation
 from hermes.server.fairness import cooperatively
 from hermes.server.outcomes import settled
@@ -35,6 +50,49 @@ _READ_COMMITTED: Final = 1
 
 #: Epochs of a session that mean a request for all partitions: the first one, and none.
 _FULL: Final = (0, -1)
+
+#: What a partition takes in a response beside its records, at most.
+_PARTITION_BYTES: Final = 64
+
+# The first versions with compact lengths and tags, and that name topics by their UUIDs.
+_FLEXIBLE: Final = 12
+_BY_ID: Final = 13
+
+_PARTITION: Final = Struct(">ihqqq")
+_OLD_PARTITION: Final = Struct(">ihqq")
+_SESSION: Final = Struct(">ihi")
+_NO_REPLICA: Final = b"\xff\xff\xff\xff"
+
+
+class Fetched(NamedTuple):
+    """What there is of one partition.
+
+    Attributes:
+        high_watermark: up to where it can be read; -1 with an error.
+        start_offset: the log's first offset; -1 with an error.
+        records: batches: a slice of a segment, bytes, or None for none; or a range of a log of
+            0.7, as long as batches are still to be made of it. A slice belongs to the response
+            from then on.
+    """
+
+    topic: str | UUID
+    partition: int
+    code: Code
+    high_watermark: int = -1
+    start_offset: int = -1
+    records: LogSlice | LegacyRange | bytes | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """How many bytes of records there are."""
+        records = self.records
+        if records is None:
+            return 0
+        return len(records) if isinstance(records, bytes) else records.length
+
+    def release(self) -> None:
+        if not isinstance(self.records, bytes | None):
+            self.records.release()
 
 
 class _Wanted(NamedTuple):
@@ -129,7 +187,7 @@ def _wanted(request: Any, version: int) -> list[_Wanted]:
     """
     asked: dict[str | UUID, dict[int, Any]] = {}
     for each in request.topics:
-        topic = (each.topic_id or UUID(int=0)) if version >= BY_ID else each.topic
+        topic = (each.topic_id or UUID(int=0)) if version >= _BY_ID else each.topic
         asked.setdefault(topic, {}).update({part.partition: part for part in each.partitions})
     return [
         _Wanted(
@@ -181,7 +239,7 @@ async def _read_all(call: Call, wanted: Sequence[_Wanted], max_bytes: int) -> li
             call, each, topics[each.topic], min(each.max_bytes, left), is_first, resident
         )
         if size := fetched.size_bytes:
-            left, is_first = max(left - size - PARTITION_BYTES, 0), False
+            left, is_first = max(left - size - _PARTITION_BYTES, 0), False
         return fetched
 
     def cold(place: int) -> LogRead:
@@ -305,3 +363,66 @@ def _available(log: Log, offset: int, max_bytes: int) -> int:
         return 0
     with found:
         return found.length
+
+
+# -- bytes --------------------------------------------------------------------------------------
+
+
+def response_parts(
+    version: int,
+    correlation_id: int,
+    fetched: Sequence[Fetched],
+    *,
+    is_committed: bool = False,
+    code: Code = Code.NONE,
+) -> list[bytes | LogSlice]:
+    """Encode a response, its size and its header included.
+
+    Args:
+        fetched: in the order of the request.
+        is_committed: whether only what transactions have committed was asked for.
+        code: the error of the response as a whole.
+    """
+    head = bytearray(bytes(4) + correlation_id.to_bytes(4, signed=True))
+    if version >= _FLEXIBLE:
+        head += b"\0"
+    head += _SESSION.pack(0, code, 0) if version >= 7 else bytes(4)
+    parts = list(_topics(version, head, fetched, is_committed))
+    size = sum(len(each) if isinstance(each, bytes) else each.length for each in parts) - 4
+    first = parts[0]
+    assert isinstance(first, bytes)
+    parts[0] = size.to_bytes(4) + first[4:]
+    return parts
+
+
+def _topics(
+    version: int, begun: bytearray, fetched: Iterable[Fetched], is_committed: bool
+) -> Iterator[bytes | LogSlice]:
+    """The parts, of which the first begins with what is there already."""
+    is_flexible = version >= _FLEXIBLE
+    tags = b"\0" if is_flexible else b""
+    # No transaction was ever aborted: an empty array, or null where that isn't asked for.
+    aborted = encode_length(0 if is_committed else -1, is_flexible)
+    between = aborted + (_NO_REPLICA if version >= 11 else b"")
+    topics = [(topic, list(found)) for topic, found in groupby(fetched, attrgetter("topic"))]
+    begun += encode_length(len(topics), is_flexible)
+    for topic, found in topics:
+        begun += encode_topic(topic, is_flexible) + encode_length(len(found), is_flexible)
+        for _, number, code, end, start, records in found:
+            if version >= 5:
+                begun += _PARTITION.pack(number, code, end, end, start)
+            else:
+                begun += _OLD_PARTITION.pack(number, code, end, end)
+            begun += between
+            if records is None:
+                begun += encode_length(0, is_flexible)
+            elif isinstance(records, bytes):
+                begun += encode_length(len(records), is_flexible) + records
+            else:
+                assert isinstance(records, LogSlice)
+                yield bytes(begun + encode_length(records.length, is_flexible))
+                yield records
+                begun = bytearray()
+            begun += tags
+        begun += tags
+    yield bytes(begun + tags)
