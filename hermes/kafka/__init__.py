@@ -6,4 +6,6 @@ gets the request and a `Call` (`calls`): the client, its permissions, the respon
 Topics, partitions and groups are the business of `hermes.cluster`, `hermes.partition` and
 `hermes.groups`. Nothing of this is imported by a broker without `kafka_listen`, and `kio` not
 before a client asks.
+
+The other way, `other_brokers` connects to another broker, and `outgoing` asks it; bodies are bytes.
 """

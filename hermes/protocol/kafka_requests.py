@@ -11,16 +11,14 @@ Source: Kafka 4's schemas of headers; KIP-482.
 """
 
 from collections.abc import Mapping
-from struct import Struct
 from typing import Final, NamedTuple
 
 from hermes.errors import RemoteProtocolError
 from hermes.protocol.kafka_primitives import KafkaReader
-from hermes.protocol.wire import Buffer, encode_string, frame
+from hermes.protocol.wire import Buffer, encode_string, frame, pack
 
 __all__ = ["API_VERSIONS", "KafkaRequest", "decode_api_versions"]
 
-_HEAD: Final = Struct(">hhi")
 _CLIENT_ID: Final = encode_string("hermes")
 _API_VERSIONS_KEY: Final = 18
 
@@ -40,7 +38,7 @@ class KafkaRequest(NamedTuple):
 
     def encode(self, correlation_id: int) -> bytes:
         """Encode it with its size and its header; LocalProtocolError for what doesn't fit."""
-        head = _HEAD.pack(self.key, self.version, correlation_id)
+        head = pack(">hhi", self.key, self.version, correlation_id)
         return frame(head, _CLIENT_ID, b"\0" if self.is_flexible else b"", self.body)
 
     def response_body(self, response: Buffer, correlation_id: int) -> memoryview:
