@@ -66,7 +66,7 @@ def check_and_append(
             return AppendedBatches(known.base_offset, known.timestamp_ms, True, end)
     count = sum(header.last_offset_delta + 1 for header in headers)
     buffers = placed(buffer, headers, base, log.leader_epoch, append_time_ms)
-    log.append(buffers, sum(map(len, buffers)), count, now_ms)
+    log.append(buffers, len(buffer), count, now_ms)
     if producers is not None:
         if append_time_ms is not None:
             headers = [each._replace(max_timestamp_ms=append_time_ms) for each in headers]
@@ -122,7 +122,7 @@ class Partition:
         append_time_ms = now_ms if rules.is_log_append_time else None
         done = check_and_append(self.log, headers, data, now_ms, append_time_ms=append_time_ms)
         if not done.is_duplicate:
-            self._appended(len(data), sum(header.record_count for header in headers))
+            self._appended(len(data), done.end_offset - done.base_offset)
         return done
 
     def _appended(self, byte_count: int, message_count: int) -> None:
