@@ -108,11 +108,12 @@ class TopicChanges:
         """Create a topic with Kafka's format.
 
         Args:
-            partitions: how many it has in the whole cluster; -1 for `num_partitions`.
+            partitions: how many it has in the whole cluster; -1 for what broker.yaml says.
             settings: each as broker.yaml would have it.
             brokers: on which broker each partition is; one after the other unless given.
         """
-        count = self._shared.config.num_partitions if partitions == -1 else partitions
+        # A client may be quicker than this broker with a topic that broker.yaml declares.
+        count = self._shared.config.topic(name).partitions if partitions == -1 else partitions
         self.check_new(name, count, settings)
         if self._part is None:
             await self._changes.create_topic(name, self._texts(count, settings), client)

@@ -256,6 +256,24 @@ def test_nothing_is_created_for_who_has_left(bench: KafkaBench) -> None:
     assert len(made) < 100
 
 
+@pytest.mark.parametrize("name", ["Metadata", "CreateTopics"])
+def test_a_client_that_comes_before_a_declared_topic_makes_it_as_it_is_declared(
+    tmp_path: Path, name: str
+) -> None:
+    """In a cluster the broker declares its topics once it has read which there are."""
+    bench = KafkaBench(tmp_path, topics={"orders": {"format": "kafka", "partitions": 3}})
+    if name == "Metadata":
+        values: dict[str, Any] = {"topics": [{"name": "orders"}], "allow_auto_topic_creation": True}
+        ask(bench, "Metadata", 8, **values)
+    else:
+        kind = {"num_partitions": -1, "replication_factor": -1, "assignments": (), "configs": ()}
+        ask(bench, "CreateTopics", 7, topics=[{"name": "orders", **kind}], timeout=1000)
+    made = bench.server.topics.get("orders")
+    assert made is not None
+    assert len(made.partitions) == 3
+    bench.close()
+
+
 def test_members_names_count_in_the_memory_of_groups(bench: KafkaBench) -> None:
     codes = []
     for number in range(60):
