@@ -23,7 +23,7 @@ from hermes.cluster.topic_settings import SettingChanges
 from hermes.config.kinds import FORMAT_KAFKA
 from hermes.config.topic import TOPIC_SETTINGS
 from hermes.coordination.listeners import BrokerListeners
-from hermes.coordination.sessions import Session
+from hermes.coordination.nodes import TreeSession
 from hermes.errors import ConfigError, TopicExistsError
 from hermes.protocol import AlterTopicRequest
 from hermes.quoting import quoted
@@ -42,7 +42,7 @@ class Following(NamedTuple):
         from_thread: calls a function in the reactor's thread.
     """
 
-    connect: Callable[[Callable[[], None]], Session | None]
+    connect: Callable[[Callable[[], None]], TreeSession | None]
     from_thread: Callable[[Callable[[], None]], None]
 
 

@@ -22,7 +22,7 @@ from hermes.coordination.kafka_topics import (
     with_broker_partitions,
 )
 from hermes.coordination.listeners import HERMES_BROKERS, BrokerListeners, parse_listeners
-from hermes.coordination.sessions import Session
+from hermes.coordination.nodes import TreeSession
 from hermes.coordination.topic_tree import TopicTree, TreeContents
 from hermes.errors import CoordinationError, CoordinationUnavailableError, InvalidNodeError
 
@@ -66,7 +66,7 @@ class TopicCluster:
     def __init__(
         self,
         broker_id: int,
-        connect: Callable[[Callable[[], None]], Session | None],
+        connect: Callable[[Callable[[], None]], TreeSession | None],
         from_thread: Callable[[Callable[[], None]], None],
         in_thread: "Callable[..., Deferred[Any]]",
         on_state: Callable[[ClusterState], None],
@@ -81,7 +81,7 @@ class TopicCluster:
         self._waiting: list[tuple[int, Deferred[None]]] = []
         self._wake = threading.Event()
         self._stopping = False
-        self._session: Session | None = None
+        self._session: TreeSession | None = None
         self._tree: TopicTree | None = None
         self._state: ClusterState | None = None
         # Which partitions are in which node: a change costs what it is about, not all topics.

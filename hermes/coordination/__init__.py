@@ -6,6 +6,8 @@ listeners
     where a broker listens, beside what Kafka 0.7 has of it
 node_rules
     which right each of these nodes takes, where there are access rules
+nodes
+    what is asked of a session by whoever reads and changes the tree
 wrong_ports, kazoo_bounds, kazoo_security, acls, sessions
     a session with ZooKeeper, and how long one may rely on it; whose nodes it makes
 registration

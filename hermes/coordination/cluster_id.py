@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Iterable
 from typing import Final
 
-from hermes.coordination.sessions import Session
+from hermes.coordination.nodes import TreeSession
 from hermes.errors import InvalidNodeError
 
 #: Where it is; the node's data is the UUID in its usual form, in ASCII.
@@ -18,7 +18,7 @@ CLUSTER_ID_NODE: Final = "/cluster/id"
 _ADDRESSES: Final = uuid.UUID("8d7a5a2e-6c1f-5f0e-9d43-2a1b7c9e4f60")
 
 
-def cluster_id(session: Session) -> str:
+def cluster_id(session: TreeSession) -> str:
     """Read a cluster's UUID, and create it if there is none.
 
     Of several that do so at once one is first, and all get its UUID.

@@ -16,7 +16,8 @@ from hermes.coordination.layout import (
     parse_partition,
     parse_subscription,
 )
-from hermes.coordination.sessions import Node, Session
+from hermes.coordination.nodes import Node
+from hermes.coordination.sessions import Session
 from hermes.errors import CoordinationError, GroupActiveError, InvalidNodeError
 
 T = TypeVar("T")

@@ -20,7 +20,7 @@ from hermes.coordination.kafka_groups import (
     parse_offset_name,
 )
 from hermes.coordination.kafka_topics import TopicNode, parse_topic, topic_node_path
-from hermes.coordination.sessions import Node, Session
+from hermes.coordination.nodes import Node, TreeSession
 from hermes.errors import CoordinationError, CoordinationNotAuthorizedError, InvalidNodeError
 from hermes.quoting import quoted
 
@@ -75,17 +75,17 @@ class KafkaGroupState(NamedTuple):
     faults: tuple[InvalidNodeError, ...]
 
 
-def list_kafka_groups(session: Session) -> list[str]:
+def list_kafka_groups(session: TreeSession) -> list[str]:
     return sorted(map(group_of_node, session.children(KAFKA_GROUPS)))
 
 
-def count_members(session: Session, group: str) -> int:
+def count_members(session: TreeSession, group: str) -> int:
     """How many members a group has; 0 for an unknown one, or where that isn't kept."""
     faults: list[InvalidNodeError] = []
     return len(_read_members(session, group, faults)[1])
 
 
-def read_kafka_group(session: Session, group: str) -> KafkaGroupState:
+def read_kafka_group(session: TreeSession, group: str) -> KafkaGroupState:
     """Read one group; CoordinationError if there is none."""
     path = group_node_path(group)
     if session.get(path) is None:
@@ -105,7 +105,7 @@ def read_kafka_group(session: Session, group: str) -> KafkaGroupState:
 
 
 def read_committed(
-    session: Session, broker_id: int, limit: int
+    session: TreeSession, broker_id: int, limit: int
 ) -> tuple[dict[tuple[str, str, int], int], bool]:
     """Read up to `limit` offsets that groups have committed of one broker's partitions.
 
@@ -137,7 +137,9 @@ def _is_of(topic: TopicNode | None, topic_id: object) -> bool:
     return topic is None or topic_id is None or str(topic.id) == topic_id
 
 
-def _read_topic(session: Session, topic: str, faults: list[InvalidNodeError]) -> TopicNode | None:
+def _read_topic(
+    session: TreeSession, topic: str, faults: list[InvalidNodeError]
+) -> TopicNode | None:
     path = topic_node_path(topic)
     try:
         node = session.get(path)
@@ -153,7 +155,7 @@ def _read_topic(session: Session, topic: str, faults: list[InvalidNodeError]) ->
 
 
 def _read_offsets(
-    session: Session, path: str, faults: list[InvalidNodeError]
+    session: TreeSession, path: str, faults: list[InvalidNodeError]
 ) -> Iterator[tuple[Place, tuple[int, object]]]:
     places = {name: parse_offset_name(name) for name in session.children(path)}
     found = [(name, place) for name, place in places.items() if place is not None]
@@ -174,7 +176,7 @@ def _read_offsets(
 
 
 def _read_members(
-    session: Session, group: str, faults: list[InvalidNodeError]
+    session: TreeSession, group: str, faults: list[InvalidNodeError]
 ) -> tuple[str, tuple[KafkaGroupMember, ...]]:
     path = f"{group_node_path(group)}/{MEMBERS_NAME}"
     record, node = _read_record_and_members(session, group_node_path(group), path)
@@ -198,7 +200,7 @@ def _read_members(
 
 
 def _read_record_and_members(
-    session: Session, record_path: str, members_path: str
+    session: TreeSession, record_path: str, members_path: str
 ) -> tuple[Node | None, Node | None]:
     """Read two nodes as they were together: members count only with their generation's record.
 

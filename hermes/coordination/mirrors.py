@@ -14,7 +14,7 @@ from types import NoneType
 from typing import Any, Final, Self
 
 from hermes.coordination.layout import MIRRORS
-from hermes.coordination.sessions import Session
+from hermes.coordination.nodes import TreeSession
 from hermes.errors import InvalidNodeError
 from hermes.quoting import printable, quoted
 
@@ -156,7 +156,9 @@ def problems_of(name: str, processes: Sequence[MirrorProcess], now_ms: int) -> I
                 yield f"mirror {name}: {row.source} {row.topic} {row.partition}: {row.error}"
 
 
-def read_mirrors(session: Session) -> tuple[dict[str, list[MirrorProcess]], list[InvalidNodeError]]:
+def read_mirrors(
+    session: TreeSession,
+) -> tuple[dict[str, list[MirrorProcess]], list[InvalidNodeError]]:
     """Read what all mirror processes have published that write to a cluster.
 
     Returns:

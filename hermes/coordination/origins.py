@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from hermes.coordination.layout import ORIGINS
-from hermes.coordination.sessions import Session
+from hermes.coordination.nodes import TreeSession
 from hermes.errors import CoordinationUnavailableError, InvalidNodeError
 from hermes.quoting import quoted
 
@@ -26,14 +26,14 @@ _LONGEST_NAME: Final = 512
 _ATTEMPTS: Final = 10
 
 
-def read_origins(session: Session, topic: str) -> Mapping[str, str]:
+def read_origins(session: TreeSession, topic: str) -> Mapping[str, str]:
     """The clusters, by id, whose messages a topic may hold beside its own, and who said so."""
     path = f"{ORIGINS}/{topic}"
     node = session.get(path)
     return {} if node is None else _parse(path, node.value)
 
 
-def add_origins(session: Session, topic: str, origins: Mapping[str, str]) -> list[str]:
+def add_origins(session: TreeSession, topic: str, origins: Mapping[str, str]) -> list[str]:
     """Add clusters to those that a topic has already; returns the ids that are new.
 
     Raises:
@@ -64,7 +64,7 @@ def add_origins(session: Session, topic: str, origins: Mapping[str, str]) -> lis
     raise CoordinationUnavailableError(f"{path}: others change it all the time")
 
 
-def remove_origins(session: Session, topic: str, clusters: list[str]) -> None:
+def remove_origins(session: TreeSession, topic: str, clusters: list[str]) -> None:
     """Remove what `add_origins` has added, before any message was sent."""
     path = f"{ORIGINS}/{topic}"
     node = session.get(path)
@@ -77,7 +77,7 @@ def remove_origins(session: Session, topic: str, clusters: list[str]) -> None:
         session.delete(path, node.version)
 
 
-def list_origins(session: Session) -> dict[str, Mapping[str, str] | InvalidNodeError]:
+def list_origins(session: TreeSession) -> dict[str, Mapping[str, str] | InvalidNodeError]:
     """The origins of all topics that have any; the error where they can't be understood."""
     found: dict[str, Mapping[str, str] | InvalidNodeError] = {}
     for topic in session.children(ORIGINS):
@@ -88,7 +88,7 @@ def list_origins(session: Session) -> dict[str, Mapping[str, str] | InvalidNodeE
     return found
 
 
-def forget_origins(session: Session, topic: str) -> bool:
+def forget_origins(session: TreeSession, topic: str) -> bool:
     """Delete a topic's origins; returns whether there were any.
 
     For a topic that was deleted and made anew, or whose mirror is to be turned round.

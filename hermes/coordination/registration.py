@@ -42,7 +42,8 @@ from hermes.coordination.listeners import (
     format_listeners,
     listeners_path,
 )
-from hermes.coordination.sessions import Node, Session
+from hermes.coordination.nodes import Node
+from hermes.coordination.sessions import Session
 from hermes.coordination.topic_tree import TopicTree
 from hermes.errors import (
     CoordinationError,

@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from weakref import WeakValueDictionary
 
 from kazoo.client import KazooClient, KazooState
@@ -46,6 +46,7 @@ from kazoo.hosts import collect_hosts
 from hermes.coordination.acls import OwningClient
 from hermes.coordination.kazoo_bounds import BoundedConnection, BoundedHandler, QuietLogger
 from hermes.coordination.kazoo_security import check_hosts
+from hermes.coordination.nodes import Node
 from hermes.errors import (
     ConfigError,
     CoordinationError,
@@ -98,19 +99,6 @@ class Lease(core.Term):
     def is_held(self) -> bool:
         """Whether the session lives for certain at this moment."""
         return self.clock() < self.until
-
-
-class Node(NamedTuple):
-    """A node as it was read.
-
-    Attributes:
-        version: counts the changes of its value.
-        owner: the session that an ephemeral node belongs to; 0 for a persistent one.
-    """
-
-    value: bytes
-    version: int
-    owner: int
 
 
 class _Reads:
@@ -492,7 +480,7 @@ class Session:
             else:
                 return True
 
-    def transact(self, fill: Callable[[Any], None]) -> list[Any]:
+    def transact(self, fill: Callable[[Any], object]) -> list[Any]:
         """Carry out a transaction.
 
         Returns:

@@ -26,7 +26,7 @@ from hermes.coordination.kafka_topics import (
     topic_node_path,
 )
 from hermes.coordination.layout import parse_number
-from hermes.coordination.sessions import Node, Session
+from hermes.coordination.nodes import Node, NodeTransaction, TreeSession
 from hermes.errors import CoordinationUnavailableError, InvalidNodeError
 
 #: How often a change is tried that others get in the way of.
@@ -64,7 +64,9 @@ class TopicTree:
     """
 
     def __init__(
-        self, session: Session, on_fault: Callable[[InvalidNodeError], None] = lambda fault: None
+        self,
+        session: TreeSession,
+        on_fault: Callable[[InvalidNodeError], None] = lambda fault: None,
     ) -> None:
         self._session = session
         self._on_fault = on_fault
@@ -228,7 +230,7 @@ def _noting(name: str) -> _Operation:
     return ("set_data", KAFKA_CHANGES, name.encode())
 
 
-def _fill(operations: Sequence[_Operation], transaction: Any) -> None:
+def _fill(operations: Sequence[_Operation], transaction: NodeTransaction) -> None:
     for name, *arguments in operations:
         getattr(transaction, name)(*arguments)
 

@@ -18,7 +18,7 @@ from hermes.coordination.kafka_groups import (
     group_of_node,
     parse_offset_name,
 )
-from hermes.coordination.sessions import Node, Session
+from hermes.coordination.nodes import Node, NodeTransaction, TreeSession
 from hermes.errors import CoordinationError, HermesError, InvalidNodeError
 from hermes.groups.membership import AnyMembership, decode_membership, encode_membership
 from hermes.groups.offsets import (
@@ -71,14 +71,14 @@ class OffsetTree:
     where that can't be done now.
     """
 
-    def __init__(self, open_session: Callable[[], Session]) -> None:
+    def __init__(self, open_session: Callable[[], TreeSession]) -> None:
         self._open_session = open_session
-        self._opened: Session | None = None
+        self._opened: TreeSession | None = None
         self._claims: dict[str, _Claim] = {}
         self._is_closed = False
 
     @property
-    def _session(self) -> Session:
+    def _session(self) -> TreeSession:
         if self._is_closed:
             raise CoordinationError("the broker is stopping")
         if self._opened is None:
@@ -233,7 +233,7 @@ class OffsetTree:
         return claim
 
     def _transact(self, operations: Sequence[_Operation]) -> bool:
-        def fill(transaction: Any) -> None:
+        def fill(transaction: NodeTransaction) -> None:
             for name, *arguments in operations:
                 getattr(transaction, name)(*arguments)
 

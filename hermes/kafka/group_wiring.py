@@ -7,7 +7,7 @@ from uuid import UUID
 
 from hermes.broker.serving import ServingBroker
 from hermes.cluster.cluster_topics import ClusterTopics
-from hermes.coordination.sessions import Session
+from hermes.coordination.nodes import TreeSession
 from hermes.errors import CoordinationUnavailableError
 from hermes.groups.consumer_values import ConsumerSettings, TopicSize
 from hermes.groups.coordinator import GroupCoordinator
@@ -28,7 +28,7 @@ _log = ModuleLogger()
 
 
 def mount_groups(
-    run: ServingBroker, topics: ClusterTopics, connect: Callable[[], Session | None]
+    run: ServingBroker, topics: ClusterTopics, connect: Callable[[], TreeSession | None]
 ) -> GroupCoordinator:
     """Make the coordinator of a broker whose ports are about to open.
 
@@ -78,10 +78,10 @@ class TopicSizes:
         return self._topics.is_gone(name, topic_id)
 
 
-def _store(run: ServingBroker, connect: Callable[[], Session | None]) -> GroupStore:
+def _store(run: ServingBroker, connect: Callable[[], TreeSession | None]) -> GroupStore:
     if run.coordination.is_enabled:
 
-        def open_session() -> Session:
+        def open_session() -> TreeSession:
             session = connect()
             if session is None:
                 raise CoordinationUnavailableError("the broker is not registered")

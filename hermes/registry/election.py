@@ -12,7 +12,8 @@ import threading
 from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
-from hermes.coordination.sessions import Node, Session
+from hermes.coordination.nodes import Node
+from hermes.coordination.sessions import Session
 from hermes.errors import (
     CoordinationError,
     CoordinationUnavailableError,

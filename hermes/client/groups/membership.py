@@ -50,7 +50,8 @@ from hermes.coordination.layout import (
     parse_subscription,
     stream_ids,
 )
-from hermes.coordination.sessions import Node, Session
+from hermes.coordination.nodes import Node
+from hermes.coordination.sessions import Session
 from hermes.errors import (
     ConfigError,
     CoordinationError,

@@ -12,6 +12,7 @@ from uuid import UUID
 
 import pytest
 from coordination_servers import ServerProcess
+from memory_coordination import MemoryCoordination
 
 from hermes.coordination.sessions import Session
 from hermes.groups.consumer_values import (
@@ -46,7 +47,7 @@ TWO = Committed(2**62, 5, "how far: Ä 京 " + "x" * 4000, 2000, 3000, UUID(int=
 NAMES = ["g", "", ".", "..", "a/b", "%2F", "über 京 🙂", "a:b", "x" * 255, "\x01\x7f", "a\\b"]
 
 
-@pytest.fixture(params=["file", "embedded", "zookeeper"])
+@pytest.fixture(params=["file", "memory", "embedded", "zookeeper"])
 def open_store(
     request: pytest.FixtureRequest,
     tmp_path: Path,
@@ -59,6 +60,12 @@ def open_store(
 
             def opened() -> GroupStore:
                 return OffsetFile(path, FileLayer(), pytest.fail)
+
+        elif request.param == "memory":
+            coordination = MemoryCoordination()
+
+            def opened() -> GroupStore:
+                return OffsetTree(coordination.session)
 
         else:
             connect = f"{coordination_server(request.param).address}/groups-{next(_numbers)}"

@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 
 from hermes.coordination.cluster_id import CLUSTER_ID_NODE, cluster_id, id_of_addresses
-from hermes.coordination.sessions import Node
+from hermes.coordination.nodes import Node
 from hermes.errors import InvalidNodeError
 
 

@@ -12,7 +12,7 @@ from hermes.coordination.listeners import (
     format_listeners,
     listeners_path,
 )
-from hermes.coordination.sessions import Node
+from hermes.coordination.nodes import Node
 from hermes.errors import InvalidNodeError
 from hermes.security import PLAIN, ClientSecurity
 

@@ -8,7 +8,7 @@ import pytest
 
 from hermes.coordination.kafka_group_state import count_members
 from hermes.coordination.kafka_groups import MEMBERS_NAME, group_node_path
-from hermes.coordination.sessions import Node
+from hermes.coordination.nodes import Node
 
 RECORD = group_node_path("g")
 MEMBERS = f"{RECORD}/{MEMBERS_NAME}"

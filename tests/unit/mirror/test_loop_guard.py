@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hermes.coordination.sessions import Node
+from hermes.coordination.nodes import Node
 from hermes.errors import CoordinationUnavailableError
 from hermes.mirror.loop_guard import LoopGuard
 

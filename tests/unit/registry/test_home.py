@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from hermes.coordination.sessions import Node
+from hermes.coordination.nodes import Node
 from hermes.errors import InvalidNodeError
 from hermes.registry.home import HOME_PATH, HomeBroker, HomeError, RecordedHome
 
