@@ -2,6 +2,8 @@
 
     /hermes/kafka/topics/<topic>         persistent   JSON: a `TopicNode`
     /hermes/kafka/changes                persistent   the name of the topic that changed last
+    /hermes/kafka/recent_changes         persistent   JSON: the names of the last ones, as
+                                                      `recent_changes` has them
     /hermes/kafka/deleted/<UUID>         persistent   JSON: a `DeletedTopic`
     /hermes/kafka/producer_ids           persistent   the next producer id that nobody has, decimal
     /hermes/kafka/brokers/<topic>/<id>   ephemeral    of a broker without `kafka_listen`: how many
@@ -28,6 +30,7 @@ from hermes.quoting import quoted
 
 KAFKA_TOPICS: Final = "/hermes/kafka/topics"
 KAFKA_CHANGES: Final = "/hermes/kafka/changes"
+RECENT_CHANGES: Final = "/hermes/kafka/recent_changes"
 KAFKA_DELETED: Final = "/hermes/kafka/deleted"
 PRODUCER_IDS: Final = "/hermes/kafka/producer_ids"
 RECORD_TOPICS: Final = "/hermes/kafka/brokers"

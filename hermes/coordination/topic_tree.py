@@ -1,12 +1,12 @@
 """Reads and changes what coordination has about topics for Kafka clients (kafka_topics.py).
 
 Every change of a topic's node rewrites `changes` in the same transaction, so that one watch fires
-for all of them, and its version counts them. All writes depend on the version that was read: of two
-at once one is first, and the other looks again. A partition's number is its place in a topic's
-list, which only ever grows.
+for all of them, and its version counts them; and `recent_changes`, so that a reader knows what it
+missed. All writes depend on the version that was read: of two at once one is first, and the other
+looks again. A partition's number is its place in a topic's list, which only ever grows.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID
@@ -16,6 +16,7 @@ from hermes.coordination.kafka_topics import (
     KAFKA_DELETED,
     KAFKA_TOPICS,
     PRODUCER_IDS,
+    RECENT_CHANGES,
     DeletedTopic,
     TopicNode,
     deleted_path,
@@ -27,10 +28,20 @@ from hermes.coordination.kafka_topics import (
 )
 from hermes.coordination.layout import parse_number
 from hermes.coordination.nodes import Node, NodeTransaction, TreeSession
+from hermes.coordination.recent_changes import (
+    RecentChanges,
+    changes_up_to,
+    format_changes,
+    parse_changes,
+)
 from hermes.errors import CoordinationUnavailableError, InvalidNodeError
 
 #: How often a change is tried that others get in the way of.
 _TRIES: Final = 100
+
+#: After how many of these a change isn't listed any more, but only told as the last one. The list
+#: makes changes of different topics wait for each other.
+_LISTED_TRIES: Final = 20
 
 #: Producer ids have 63 bits.
 _PRODUCER_IDS_END: Final = 1 << 63
@@ -90,14 +101,20 @@ class TopicTree:
             # That a broker has deleted its part is no change of a topic. Who took it to be still to
             # be deleted would delete the next topic with its name.
             return known._replace(deleted=self._deleted()) if known.deleted else known
-        changed = last.value.decode(errors="replace")
-        if known is not None and last.version == known.version + 1:
-            topics = dict(known.topics)
-            topics.pop(changed, None)
-            topics |= self._topics([changed])
-        else:
+        changed = None if known is None else self._changed_since(known.version, last)
+        if known is None or changed is None:
             topics = self._topics(self._session.children(KAFKA_TOPICS))
+        else:
+            topics = {name: node for name, node in known.topics.items() if name not in changed}
+            topics |= self._topics(sorted(changed))
         return TreeContents(last.version, topics, self._deleted())
+
+    def _changed_since(self, version: int, last: Node) -> Set[str] | None:
+        """The topics that have changed since a version; None where that isn't known."""
+        noted = None
+        if last.version > version + 1:
+            noted = self._session.get(RECENT_CHANGES)
+        return _changes(last, noted).since(version)
 
     def _topics(self, names: Sequence[str]) -> dict[str, TopicNode]:
         return {
@@ -149,10 +166,10 @@ class TopicTree:
                 return ()
             value = format_topic(after)
             if found is None:
-                return ("create", path, value), _noting(name)
-            return ("set_data", path, value, found.version), _noting(name)
+                return (("create", path, value),)
+            return (("set_data", path, value, found.version),)
 
-        self._carry_out(path, decide)
+        self._carry_out(path, decide, name)
         return after
 
     def delete(self, name: str, wanted: Callable[[TopicNode], bool]) -> TopicNode | None:
@@ -170,14 +187,14 @@ class TopicTree:
             if found is None or node is None or not wanted(node):
                 return ()
             deleted.append(node)
-            operations: list[_Operation] = [("delete", path, found.version), _noting(name)]
+            operations: list[_Operation] = [("delete", path, found.version)]
             left = node.brokers - node.gone
             if left:
                 value = format_deleted(DeletedTopic(name, node.format, left))
                 operations.append(("create", deleted_path(node.id), value))
             return operations
 
-        self._carry_out(path, decide)
+        self._carry_out(path, decide, name)
         return deleted[0] if deleted else None
 
     def has_deleted(self, topic_id: UUID, broker_id: int) -> None:
@@ -213,21 +230,48 @@ class TopicTree:
         self._carry_out(PRODUCER_IDS, decide)
         return first[0]
 
-    def _carry_out(self, path: str, decide: Callable[[Node | None], Sequence[_Operation]]) -> None:
-        """Do what `decide` says of a path's node, unless that has changed meanwhile."""
+    def _carry_out(
+        self,
+        path: str,
+        decide: Callable[[Node | None], Sequence[_Operation]],
+        topic: str | None = None,
+    ) -> None:
+        """Do what `decide` says of a path's node, unless that has changed meanwhile.
+
+        Args:
+            topic: the one that it changes; None for none.
+        """
+        paths = [path] if topic is None else [path, KAFKA_CHANGES, RECENT_CHANGES]
         results: list[Any] = []
-        for _ in range(_TRIES):
-            operations = decide(self._session.get(path))
+        for attempt in range(_TRIES):
+            found, *noted = self._session.get_all(paths)
+            operations = list(decide(found))
             if not operations:
                 return
+            if topic is not None:
+                operations += _noting(topic, *noted, is_listed=attempt < _LISTED_TRIES)
             results = self._session.transact(partial(_fill, operations))
             if not any(isinstance(each, Exception) for each in results):
                 return
         raise CoordinationUnavailableError(f"{path}: it can't be changed: {results!r:.200}")
 
 
-def _noting(name: str) -> _Operation:
-    return ("set_data", KAFKA_CHANGES, name.encode())
+def _noting(
+    name: str, last: Node | None, noted: Node | None, *, is_listed: bool
+) -> Iterator[_Operation]:
+    """Note a change: what is listed must be of the versions that `changes` has in between."""
+    if last is None or not is_listed:
+        yield "set_data", KAFKA_CHANGES, name.encode()
+        return
+    value = format_changes(_changes(last, noted).followed_by(name))
+    yield "set_data", KAFKA_CHANGES, name.encode(), last.version
+    yield ("create" if noted is None else "set_data"), RECENT_CHANGES, value
+
+
+def _changes(last: Node, noted: Node | None) -> RecentChanges:
+    name = last.value.decode(errors="replace")
+    listed = None if noted is None else parse_changes(noted.value)
+    return changes_up_to(last.version, name, listed)
 
 
 def _fill(operations: Sequence[_Operation], transaction: NodeTransaction) -> None:

@@ -1,6 +1,8 @@
-"""The tree of Kafka's topics on both servers: several brokers that write at once."""
+"""The tree of Kafka's topics: several brokers that write at once."""
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from threading import Barrier
 from typing import Any
 from uuid import UUID, uuid4
@@ -29,36 +31,45 @@ def kafka_topic(*brokers: int, **more: Any) -> TopicNode:
 
 
 @pytest.fixture
-def trees(connect: str, make_session: Any) -> list[TopicTree]:
-    made = [TopicTree(make_session(connect)) for _ in range(WRITERS)]
+def trees(start: Any) -> list[TopicTree]:
+    made = [TopicTree(start()) for _ in range(WRITERS)]
     for tree in made:
         tree.prepare()
     return made
 
 
-def at_once(trees: list[TopicTree], work: Any) -> list[Any]:
-    """Call `work` with each tree and its number, all at the same moment."""
+@pytest.fixture
+def at_once(trees: list[TopicTree], kind: str) -> Callable[[Any], list[Any]]:
+    """Calls something with each tree and its number, all at the same moment.
+
+    In memory, where there are no threads, one after the other.
+    """
     barrier = Barrier(len(trees))
 
-    def begin(number: int) -> Any:
+    def begin(work: Any, number: int) -> Any:
         barrier.wait()
         return work(trees[number], number)
 
-    with ThreadPoolExecutor(len(trees)) as pool:
-        return list(pool.map(begin, range(len(trees))))
+    def call(work: Any) -> list[Any]:
+        if kind == "memory":
+            return [work(tree, number) for number, tree in enumerate(trees)]
+        with ThreadPoolExecutor(len(trees)) as pool:
+            return list(pool.map(partial(begin, work), range(len(trees))))
+
+    return call
 
 
-def test_of_several_who_create_a_topic_one_does(trees: list[TopicTree]) -> None:
+def test_of_several_who_create_a_topic_one_does(trees: list[TopicTree], at_once: Any) -> None:
     nodes = [kafka_topic(number, 1) for number in range(WRITERS)]
 
-    made = at_once(trees, lambda tree, number: tree.create("clicks", nodes[number]))
+    made = at_once(lambda tree, number: tree.create("clicks", nodes[number]))
 
     assert sum(made) == 1
     assert trees[0].read().topics == {"clicks": nodes[made.index(True)]}
     assert trees[0].create("clicks", nodes[made.index(True)]), "a second try of the same"
 
 
-def test_the_shares_of_all_get_places_that_stay(trees: list[TopicTree]) -> None:
+def test_the_shares_of_all_get_places_that_stay(trees: list[TopicTree], at_once: Any) -> None:
     """Each adds its two partitions of a 0.7 topic, then a third, while the others do the same."""
     empty = TopicNode(uuid4(), "0.7", ())
 
@@ -67,9 +78,9 @@ def test_the_shares_of_all_get_places_that_stay(trees: list[TopicTree]) -> None:
             "clicks", lambda node: with_broker_partitions(node, empty, number, range(count))
         )
 
-    at_once(trees, register(2))
+    at_once(register(2))
     first = trees[0].read().topics["clicks"]
-    at_once(trees, register(3))
+    at_once(register(3))
     second = trees[0].read().topics["clicks"]
 
     assert sorted(first.partitions) == [
@@ -79,11 +90,11 @@ def test_the_shares_of_all_get_places_that_stay(trees: list[TopicTree]) -> None:
     assert second.id == first.id
     assert all(second.of(number) == (0, 1, 2) for number in range(WRITERS))
     version = trees[0].read().version
-    at_once(trees, register(3))
+    at_once(register(3))
     assert trees[0].read().version == version, "nothing is written where all is well"
 
 
-def test_what_has_changed_is_read_and_only_that(trees: list[TopicTree], make_session: Any) -> None:
+def test_what_has_changed_is_read_and_only_that(trees: list[TopicTree]) -> None:
     one, other, *_ = trees
     known = one.read()
     other.create("a", kafka_topic(0, 1))
@@ -100,22 +111,20 @@ def test_what_has_changed_is_read_and_only_that(trees: list[TopicTree], make_ses
     assert set(one.read(known).topics) == {"a", "c"}
 
 
-def test_a_change_wakes_those_who_have_read(
-    connect: str, make_session: Any, eventually: Any
-) -> None:
-    woken: list[int] = []
-    watching = TopicTree(make_session(connect, on_change=lambda: woken.append(1)))
+def test_a_change_wakes_those_who_have_read(start: Any, seen: Any) -> None:
+    watching = TopicTree(start(lambda: seen(1)))
     watching.prepare()
     watching.read()
-    before = len(woken)
+    before = len(seen.items)
 
-    TopicTree(make_session(connect)).create("clicks", kafka_topic(0))
+    TopicTree(start()).create("clicks", kafka_topic(0))
 
-    eventually(lambda: len(woken) > before)
+    seen.wait_for(before + 1)
 
 
 def test_a_deleted_topic_is_remembered_until_all_its_brokers_have_deleted_it(
     trees: list[TopicTree],
+    at_once: Any,
 ) -> None:
     tree = trees[0]
     node = kafka_topic(0, 1, 2, 1)
@@ -123,13 +132,13 @@ def test_a_deleted_topic_is_remembered_until_all_its_brokers_have_deleted_it(
 
     assert tree.delete("clicks", lambda found: found.id == uuid4()) is None
     assert "clicks" in tree.read().topics
-    deletes = at_once(trees, lambda each, _: each.delete("clicks", lambda found: True))
+    deletes = at_once(lambda each, _: each.delete("clicks", lambda found: True))
 
     assert [each for each in deletes if each is not None] == [node]
     assert tree.read().deleted == {node.id: DeletedTopic("clicks", "kafka", frozenset({0, 1, 2}))}
     again = kafka_topic(1)
     assert tree.create("clicks", again)
-    at_once(trees, lambda each, number: each.has_deleted(node.id, number % 2))
+    at_once(lambda each, number: each.has_deleted(node.id, number % 2))
     contents = tree.read()
     assert contents.deleted[node.id].brokers == {2}
     assert contents.topics["clicks"] == again
@@ -151,8 +160,8 @@ def test_a_0_7_topic_that_all_have_deleted_leaves_nothing(trees: list[TopicTree]
     assert tree.read()[1:] == ({}, {})
 
 
-def test_producer_ids_are_taken_once(trees: list[TopicTree]) -> None:
-    taken = at_once(trees, lambda tree, number: [tree.claim_producer_ids(10) for _ in range(5)])
+def test_producer_ids_are_taken_once(trees: list[TopicTree], at_once: Any) -> None:
+    taken = at_once(lambda tree, number: [tree.claim_producer_ids(10) for _ in range(5)])
 
     firsts = sorted(first for each in taken for first in each)
     assert firsts == list(range(0, 10 * 5 * WRITERS, 10))
@@ -160,10 +169,8 @@ def test_producer_ids_are_taken_once(trees: list[TopicTree]) -> None:
     assert trees[0].claim_producer_ids(10) == 5010
 
 
-def test_the_last_producer_ids_are_not_gone_beyond(
-    trees: list[TopicTree], make_session: Any, connect: str
-) -> None:
-    make_session(connect).put(PRODUCER_IDS, b"%d" % (2**63 - 11))
+def test_the_last_producer_ids_are_not_gone_beyond(trees: list[TopicTree], session: Any) -> None:
+    session.put(PRODUCER_IDS, b"%d" % (2**63 - 11))
 
     assert trees[0].claim_producer_ids(10) == 2**63 - 11
     with pytest.raises(InvalidNodeError, match="no producer id is left"):
@@ -171,10 +178,9 @@ def test_the_last_producer_ids_are_not_gone_beyond(
 
 
 def test_what_cannot_be_understood_is_left_out_and_never_written_over(
-    connect: str, make_session: Any
+    session: Any,
 ) -> None:
     faults: list[InvalidNodeError] = []
-    session = make_session(connect)
     tree = TopicTree(session, faults.append)
     tree.prepare()
     session.put("/hermes/kafka/topics/odd", b"{}")

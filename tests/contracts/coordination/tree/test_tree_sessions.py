@@ -1,76 +1,12 @@
 """What those who follow coordination rely on: `TreeSession`, over kazoo and in memory."""
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
 import pytest
-from coordination_servers import KINDS, ServerProcess
-from kazoo.client import KazooClient
-from memory_coordination import MemoryCoordination
 
 from hermes.coordination.nodes import Node, NodeTransaction, TreeSession
-from hermes.coordination.sessions import Session
 from hermes.errors import CoordinationError, CoordinationUnavailableError
-
-
-class Coordination(Protocol):
-    """Makes sessions, and ends them behind their owner's back."""
-
-    def session(self, on_change: Callable[[], None] = lambda: None) -> Any: ...
-
-    def expire(self, session: Any) -> None: ...
-
-
-class RealCoordination:
-    """The same of a server."""
-
-    def __init__(self, server: ServerProcess, chroot: str, stack: ExitStack) -> None:
-        self._server = server
-        self._chroot = chroot
-        self._stack = stack
-
-    def session(self, on_change: Callable[[], None] = lambda: None) -> Session:
-        session = Session(self._server.address + self._chroot, on_change=on_change)
-        self._stack.callback(session.stop)
-        return session
-
-    def expire(self, session: Session) -> None:
-        with closing(
-            KazooClient(self._server.address, client_id=session._client.client_id)
-        ) as twin:
-            twin.start()
-            twin.stop()
-
-
-@pytest.fixture(params=["memory", *sorted(KINDS)])
-def kind(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture
-def coordination(kind: str, request: pytest.FixtureRequest) -> Iterator[Coordination]:
-    if kind == "memory":
-        yield MemoryCoordination()
-        return
-    with ExitStack() as stack:
-        chroot = request.getfixturevalue("chroot")
-        yield RealCoordination(request.getfixturevalue("server"), chroot, stack)
-
-
-@pytest.fixture
-def start(coordination: Coordination) -> Callable[..., TreeSession]:
-    def make(on_change: Callable[[], None] = lambda: None) -> TreeSession:
-        session: TreeSession = coordination.session(on_change)
-        session.start()
-        return session
-
-    return make
-
-
-@pytest.fixture
-def session(start: Callable[..., TreeSession]) -> TreeSession:
-    return start()
 
 
 @pytest.fixture
@@ -307,7 +243,7 @@ def test_what_a_session_that_stops_had_goes_and_who_watches_is_woken(
 
 
 def test_a_session_that_expires_is_followed_by_another(
-    coordination: Coordination, start: Any, make_seen: Any
+    coordination: Any, start: Any, make_seen: Any
 ) -> None:
     woken, told = make_seen(), make_seen()
     watching, expiring = start(lambda: told(1)), start(lambda: woken(1))
