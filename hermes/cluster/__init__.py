@@ -1,7 +1,8 @@
 """Which topics and brokers there are, where partitions are, and how that changes.
 
 cluster_topics     the topics of the cluster, numbered through; topic_registry: this broker's own
-topic_cluster      their state in coordination; cluster_part: what this broker does about it
+topic_cluster      their state in coordination; local_partitions: what this broker changes there
+cluster_part       what this broker does about that state
 topic_changes      creates, alters, grows and deletes topics; placement: where new partitions go
 topic_settings     the same for topics of this broker alone, and broker.yaml read again
 neighbours, advertising

@@ -13,8 +13,9 @@ from twisted.internet.defer import Deferred
 
 from hermes.cluster.cluster_topics import ClusterTopics
 from hermes.cluster.deletions import Deletions
+from hermes.cluster.local_partitions import LocalPartitions
 from hermes.cluster.shared import Shared
-from hermes.cluster.topic_cluster import ClusterState, LocalPartitions, TopicCluster
+from hermes.cluster.topic_cluster import ClusterState, TopicCluster
 from hermes.cluster.topic_settings import SettingChanges
 from hermes.config.kinds import FORMAT_0_7, FORMAT_KAFKA
 from hermes.coordination.kafka_topics import TopicNode

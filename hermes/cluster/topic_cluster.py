@@ -1,8 +1,8 @@
 """The state of the cluster's topics in coordination, kept up with in a thread.
 
-The thread reads whatever has changed, adds the partitions of this broker that aren't there yet, and
-tells the reactor. While coordination is out of reach, what was read last holds; changes fail, and
-can be repeated.
+The thread reads whatever has changed, carries out what this broker's own partitions change there
+(local_partitions.py decides that), and tells the reactor. While coordination is out of reach, what
+was read last holds; changes fail, and can be repeated.
 """
 
 import logging
@@ -11,16 +11,10 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final, NamedTuple
-from uuid import UUID, uuid4
 
 from twisted.internet.defer import Deferred
 
-from hermes.coordination.kafka_topics import (
-    DeletedTopic,
-    TopicNode,
-    fits_in_a_path,
-    with_broker_partitions,
-)
+from hermes.cluster.local_partitions import LocalChanges, LocalPartitions, Removal
 from hermes.coordination.listeners import HERMES_BROKERS, BrokerListeners, parse_listeners
 from hermes.coordination.nodes import TreeSession
 from hermes.coordination.topic_tree import TopicTree, TreeContents
@@ -32,22 +26,6 @@ _RETRY_SECONDS: Final = 1.0
 
 #: How often it is looked whether the broker is registered yet.
 _BEGIN_SECONDS: Final = 0.02
-
-
-class LocalPartitions(NamedTuple):
-    """The partitions of a topic that this broker has, by its own numbers, ascending.
-
-    Attributes:
-        id: the UUID of a `kafka` topic; None for one of 0.7's.
-    """
-
-    format: str
-    id: UUID | None
-    partitions: tuple[int, ...]
-
-    def is_of(self, topic_id: UUID, topic: "TopicNode | DeletedTopic") -> bool:
-        """Whether they are of that topic: of 0.7's nothing but the name says so."""
-        return self.format == topic.format and (self.id is None or self.id == topic_id)
 
 
 class ClusterState(NamedTuple):
@@ -71,7 +49,6 @@ class TopicCluster:
         in_thread: "Callable[..., Deferred[Any]]",
         on_state: Callable[[ClusterState], None],
     ) -> None:
-        self._broker_id = broker_id
         self._connect = connect
         self._from_thread = from_thread
         self._in_thread = in_thread
@@ -84,8 +61,7 @@ class TopicCluster:
         self._session: TreeSession | None = None
         self._tree: TopicTree | None = None
         self._state: ClusterState | None = None
-        # Which partitions are in which node: a change costs what it is about, not all topics.
-        self._settled: dict[str, tuple[LocalPartitions, TopicNode | None]] = {}
+        self._changes = LocalChanges(broker_id)
         self._thread = threading.Thread(target=self._run, name="hermes-kafka-topics", daemon=True)
 
     def start(self) -> None:
@@ -229,50 +205,15 @@ class TopicCluster:
         return found
 
     def _register(self, tree: TopicTree, contents: TreeContents) -> bool:
-        published, has_changed = self._local, False
-        settled, self._settled = self._settled, {}
-        for name, local in published.items():
-            node = contents.topics.get(name)
-            before = settled.get(name)
-            if before is not None and before[0] is local and before[1] is node:
-                self._settled[name] = before
-                continue
-            if self._stopping or not fits_in_a_path(name) or self._is_doomed(name, local, contents):
-                continue
-            if self._with(local, node) is node:
-                self._settled[name] = (local, node)
-            else:
-                tree.change(name, partial(self._with, local))
-                has_changed = True
-        for name, node in contents.topics.items():
-            is_gone = node.format == "0.7" and name not in published
-            if is_gone and self._broker_id in node.brokers - node.gone and not self._stopping:
-                tree.change(name, self._without)
-                tree.delete(name, lambda node: node.gone >= node.brokers)
-                has_changed = True
-        return has_changed
-
-    def _is_doomed(self, name: str, local: LocalPartitions, contents: TreeContents) -> bool:
-        return any(
-            deleted.name == name
-            and self._broker_id in deleted.brokers
-            and local.is_of(topic_id, deleted)
-            for topic_id, deleted in contents.deleted.items()
-        )
-
-    def _with(self, local: LocalPartitions, node: TopicNode | None) -> TopicNode | None:
-        """A topic with this broker's partitions; another topic of its name stays."""
-        if node is not None and not local.is_of(node.id, node):
-            return node
-        made = TopicNode(local.id or uuid4(), local.format, ())
-        return with_broker_partitions(node, made, self._broker_id, local.partitions)
-
-    def _without(self, node: TopicNode | None) -> TopicNode | None:
-        if node is None or node.format != "0.7" or self._broker_id in node.gone:
-            return node
-        return TopicNode(
-            node.id, node.format, node.partitions, node.settings, node.gone | {self._broker_id}
-        )
+        """Returns whether there was anything to do."""
+        changes = self._changes.find(self._local, contents)
+        for change in changes:
+            if self._stopping:
+                break
+            tree.change(change.topic, change.apply)
+            if isinstance(change, Removal):
+                tree.delete(change.topic, change.is_gone_everywhere)
+        return bool(changes)
 
 
 def _unreachable() -> CoordinationUnavailableError:
