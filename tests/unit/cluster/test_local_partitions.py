@@ -234,8 +234,13 @@ def test_what_is_settled_is_not_looked_at_again(changes: LocalChanges) -> None:
     assert look(local, node) == 0
     other = TopicNode(TWO, "0.7", (place(BROKER, 0),))
     assert look(local, node, views=other) == 0, "another topic costs nothing"
-    assert look(local, TopicNode(ONE, "kafka", node.partitions)) == 1, "the node was read again"
-    assert look(CountedPartitions("kafka", ONE, ()), node) == 1, "it was published again"
+    again = TopicNode(ONE, "kafka", node.partitions)
+    assert look(local, again) == 1, "the node was read again"
+    assert look(CountedPartitions("kafka", ONE, (0,)), again) == 1, "it was published again"
+    grown = of_kafka(ONE, 0, 1)
+    assert changes.find({"clicks": grown}, contents(clicks=again)) == [
+        Addition("clicks", BROKER, grown)
+    ]
 
 
 def test_a_change_is_asked_for_until_it_is_seen(changes: LocalChanges) -> None:
