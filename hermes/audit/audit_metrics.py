@@ -48,7 +48,6 @@ FAMILIES: Final = {
 
 
 def write_families(report: Report, unread: int, format_: str) -> Iterator[bytes]:
-    """Write what a comparison found, and how much could not be read."""
     states: dict[tuple[str, ...], float] = {}
     sums: dict[str, dict[tuple[str, ...], float]] = {"short": {}, "over": {}, "late": {}}
     until: dict[tuple[str, ...], float] = {}

@@ -35,8 +35,6 @@ _EARLIER_MS: Final = 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class ClusterAddress:
-    """A cluster that is audited: its name in reports, and how to connect."""
-
     name: str
     zookeeper_connect: str
     security: ClientSecurity = PLAIN

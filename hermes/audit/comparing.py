@@ -234,7 +234,6 @@ class _TierComparison:
         return [self._window(start, by_window[start]) for start in sorted(by_window)]
 
     def total(self) -> Total | None:
-        """The totals of messages without a stamp; None if there are none."""
         expected = self._expected_tallies.get(UNSTAMPED, (0, 0))
         found = self._found_tallies.get(UNSTAMPED, (0, 0))
         if self._is_from_producers or not (expected[0] or found[0]):

@@ -84,8 +84,6 @@ class CountsEvent:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A range of a log that can't be counted."""
-
     topic: str
     log: str
     start: int

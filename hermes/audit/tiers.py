@@ -46,7 +46,6 @@ class Process:
     _early: dict[int, Event] = field(default_factory=dict)
 
     def take(self, event: Event) -> bool:
-        """Note an event; returns whether it is news."""
         number = event.sequence
         if self._first is None:
             self._first = self._next = number

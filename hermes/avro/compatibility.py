@@ -97,7 +97,6 @@ class _PairGraph:
         return root
 
     def spread(self) -> None:
-        """Propagate incompatibility to the pairs that depend on a pair."""
         bad = [each for each in self._pairs.values() if _is_bad(each)]
         for each in bad:
             each.is_bad = True

@@ -85,14 +85,12 @@ class AvroType:
 
 
 def decimal_of(kind: AvroType) -> tuple[int, int] | None:
-    """Precision and scale, where a type has the logical type `decimal`; None where not."""
     if kind.kind not in ("bytes", "fixed") or kind.properties.get("logicalType") != "decimal":
         return None
     return precision_and_scale(kind.properties)
 
 
 def precision_and_scale(properties: Mapping[str, Any]) -> tuple[int, int] | None:
-    """What a decimal's properties say; None where they are invalid."""
     precision, scale = properties.get("precision"), properties.get("scale", 0)
     for number in (precision, scale):
         if isinstance(number, bool) or not isinstance(number, int):

@@ -63,7 +63,6 @@ class AvroSchema:
 
     @property
     def name(self) -> str | None:
-        """The full name of its type; None if that has none."""
         return self.root.name or None
 
     def write(self, value: Any, *, is_strict: bool = False) -> bytes:

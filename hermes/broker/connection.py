@@ -629,7 +629,6 @@ class BrokerFactory(ServerFactory):
         self._policy = policy
 
     def buildProtocol(self, addr: IAddress | None) -> BrokerConnection | None:
-        """Serve a new connection, or refuse it when there are too many."""
         if not self._connections.has_room(addr):
             return None
         return BrokerConnection(self._connections, self._policy)

@@ -254,7 +254,6 @@ class BrokerService(Service):
 
 
 def raise_descriptor_limit() -> int:
-    """Raise the soft limit of open files up to the hard one; returns it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard == resource.RLIM_INFINITY:
         return soft

@@ -115,7 +115,6 @@ class _Batcher:
         self.lines: list[bytes] = []
 
     def feed(self, data: bytes) -> Iterator[LineBatch]:
-        """Add bytes; yields the batches that are full."""
         if joint := len(self._delimiter) - 1:
             # A delimiter may have begun at the end of what was read before.
             data = bytes(self._rest[-joint:]) + data

@@ -84,7 +84,6 @@ class Copy:
             copied.offset = max(copied.offset, min(plan.reader.offset, plan.end))
 
     def note_position(self) -> None:
-        """Say where to continue, if the copy ends early."""
         for number, copied in self._copied.items():
             if copied.messages:
                 where = f"partition {number} was copied up to offset {copied.offset}"

@@ -83,7 +83,6 @@ def source_name(cluster_id: str, topic: str, broker_id: int, partition: int) -> 
 
 
 def parse_source(name: str) -> Source | None:
-    """Read what `source_name` has written; None for anything else."""
     cluster_id, _, rest = name.partition("/")
     topic, _, place = rest.rpartition("/")
     broker, _, partition = place.rpartition("-")

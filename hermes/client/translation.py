@@ -36,7 +36,6 @@ class SourceMap:
         self._spans = {source: tuple(some) for source, some in spans}
 
     def spans(self, source: str) -> tuple[SourceSpan, ...]:
-        """None for a source that isn't here."""
         return self._spans.get(source, ())
 
     def to_target(self, source: str, offset: int) -> int:

@@ -868,7 +868,6 @@ class BrokerConfig:
         )
 
     def topic(self, name: str) -> TopicSettings:
-        """The settings that apply to a topic, whether `topics` mentions it or not."""
         found = self._topic_settings.get(name)
         if found is None:
             if name not in self.topics and name not in self.altered:

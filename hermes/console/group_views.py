@@ -128,7 +128,6 @@ class LagRow:
 
     @property
     def problem(self) -> str:
-        """What is wrong with the offset; empty when nothing is."""
         if self.offset is None or self.end is None or self.earliest is None:
             return ""
         if self.offset < self.earliest:

@@ -141,7 +141,6 @@ class ScanCounter:
         self._said_at = time.monotonic()
 
     def progress(self) -> Iterator[SearchProgress]:
-        """Report progress, unless that was done a moment ago."""
         now = time.monotonic()
         if now - self._said_at >= _PROGRESS_SECONDS:
             self._said_at = now

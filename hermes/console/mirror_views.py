@@ -30,7 +30,6 @@ class MirrorView:
 
     @property
     def lag_bytes(self) -> int:
-        """The known lags added up."""
         return sum(each.lag_bytes for each, _ in self.processes)
 
     @property

@@ -131,7 +131,6 @@ class PageRoute:
     acts: bool = False
 
     def match(self, request: PageRequest) -> tuple[str, ...] | None:
-        """The parts that `*` matched; None if this isn't the route."""
         if request.method != self.method or len(request.path) != len(self.pattern):
             return None
         pairs = list(zip(self.pattern, request.path, strict=True))

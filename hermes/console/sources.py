@@ -74,7 +74,6 @@ class Sources:
     def page(
         self, request: PageRequest, section: str, template: str, **values: object
     ) -> PageResponse:
-        """Render a page; `section` is its entry in the navigation."""
         shared = self.shared(request, section)
         return PageResponse(self.renderer.page(template, **shared, **values))
 

@@ -121,7 +121,6 @@ class PartitionRow:
 
     @property
     def label(self) -> str:
-        """The partition for people: its number if that identifies it, else its name."""
         return str(self.number) if self.is_numbered else self.name
 
 
@@ -331,7 +330,6 @@ class _TopicRates:
         self._written: Written[Hashable] = Written()
 
     def add(self, at: float, view: TopicView) -> dict[Hashable, float]:
-        """Add a sample; returns the known rates by partition's name."""
         counters: dict[Hashable, int]
         if view.counts_messages:
             counters = {row.name: row.size_bytes for row in view.partitions}

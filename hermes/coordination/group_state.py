@@ -45,7 +45,6 @@ class GroupState(NamedTuple):
     faults: list[InvalidNodeError]
 
     def unreadable(self) -> list[InvalidNodeError]:
-        """Everything that can't be understood, each with its path."""
         found = [*self.members.values(), *self.offsets.values(), *self.faults]
         return [each for each in found if isinstance(each, InvalidNodeError)]
 

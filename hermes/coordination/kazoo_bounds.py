@@ -122,7 +122,6 @@ class BoundedConnection(ConnectionHandler):  # type: ignore[misc]
                 socket.socket.shutdown(connected, socket.SHUT_RDWR)
 
     def hurry(self) -> None:
-        """Rest no longer, as it is going to be over."""
         self._over.set()
 
     def abandon(self) -> None:

@@ -204,7 +204,6 @@ def parse_partition_count(path: str, value: bytes) -> int:
 
 
 def parse_number(path: str, value: bytes) -> int:
-    """Read an offset: a decimal number of 64 bits."""
     text = _text(path, value).strip()
     number = int(text) if _NUMBER.fullmatch(text) else None
     if number is None or not -_INT64_END <= number < _INT64_END:

@@ -176,7 +176,6 @@ class ConsumerGroup:
         )
 
     def regex_of(self, beat: ConsumerHeartbeat) -> str | None:
-        """The regular expression by which the sender subscribes; None for none."""
         if beat.regex is not None:
             return beat.regex or None
         member = self.members.get(beat.member_id)
@@ -308,7 +307,6 @@ class ConsumerGroup:
             self._new_epoch()
 
     def leave(self, leaving: Sequence[Leaving]) -> list[Code]:
-        """Take a LeaveGroup, by which tools remove members; what became of each."""
         codes = [self._leave_one(*each) for each in leaving]
         if Code.NONE in codes:
             self._new_epoch()
@@ -511,7 +509,6 @@ class ConsumerGroup:
         self._next_check = at if self._next_check is None else min(self._next_check, at)
 
     def end(self, _code: Code) -> None:
-        """Be dead: deleted, or coordinated elsewhere."""
         self.is_dead = True
         self.members.clear()
         self._size = 0

@@ -114,7 +114,6 @@ class GroupCoordinator:
         return entry.group.heartbeat(member_id, instance_id, generation, now)
 
     async def leave(self, name: str, leaving: Sequence[Leaving]) -> tuple[Code, list[Code]]:
-        """Take a LeaveGroup: what became of all, and of each."""
         if not name:
             return Code.INVALID_GROUP_ID, []
         try:
@@ -307,7 +306,6 @@ class GroupCoordinator:
         )
 
     async def describe(self, name: str) -> DescribedGroup | Code:
-        """Describe a classic group, or say why not."""
         try:
             entry = await self.local.find(name, make=False)
         except KafkaError as error:

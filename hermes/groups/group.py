@@ -387,7 +387,6 @@ class Group:
         return Code.NONE
 
     def leave(self, leaving: Sequence[Leaving], now: float) -> list[Code]:
-        """Take a LeaveGroup; what became of each."""
         codes = [self._leave(each) for each in leaving]
         if Code.NONE in codes:
             if self.state in (State.STABLE, State.COMPLETING):
@@ -583,7 +582,6 @@ class Group:
 
     @property
     def size(self) -> int:
-        """What its members hold, in bytes."""
         return sum(each.size for each in self.members.by_id.values())
 
     @property

@@ -72,7 +72,6 @@ class GroupEntry:
 
     @property
     def size(self) -> int:
-        """What it holds in memory, in bytes, about."""
         count = len(self.group.members) + len(self.group.pending)
         names = sum(map(len, self.group.pending))
         return _GROUP_BYTES + MEMBER_BYTES * count + names + self.group.size + self.offset_bytes

@@ -99,7 +99,6 @@ class Member:
 
     @property
     def size(self) -> int:
-        """What it holds, in bytes of its client's."""
         names = len(self.member_id) + len(self.client_id)
         return protocols_size(self.protocols) + len(self.assignment) + names
 

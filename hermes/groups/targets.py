@@ -41,7 +41,6 @@ class SubscribedTopics:
         return sum(each.partitions for each in self.sizes.values()) + self._wanted.total()
 
     def refresh(self) -> bool:
-        """Look the topics up; returns whether anything has changed."""
         self._revision = self._topics.revision
         found = ((name, self._topics.size_of(name)) for name in sorted(self._wanted))
         before, self.sizes = self.sizes, {name: size for name, size in found if size is not None}

@@ -27,7 +27,6 @@ _MOST_PROTOCOLS: Final = 100
 
 
 def may_use(call: Call, group: str) -> Code:
-    """Whether the client may be in a group of this name: `NONE`, or why not."""
     if len(group) > LONGEST_NAME:
         return Code.INVALID_GROUP_ID
     if not call.permits(Operation.GROUP, Resource.group(group)):

@@ -51,7 +51,6 @@ _NOTHING: Final = _FoundOffset(_NONE, _NONE, _NONE)
 
 
 async def list_offsets(request: Any, call: Call) -> Any:
-    """Find offsets by time, or the first and the last ones."""
     make = call.make
     times = Counter(
         (topic.name, each.partition_index) for topic in request.topics for each in topic.partitions

@@ -61,7 +61,6 @@ class Schema:
         return self._read(data, position)[0]
 
     def response_to(self, correlation_id: int, entity: Any) -> bytes:
-        """Encode a response: its size, its header, and itself."""
         buffer = BytesIO()
         buffer.write(correlation_id.to_bytes(4, signed=True))
         if self._has_response_tags:

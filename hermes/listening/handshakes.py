@@ -153,7 +153,6 @@ class Handshakes(Factory):
         transport.abortConnection()
 
     def report(self, address: Any, reason: str) -> None:
-        """Log, within limits, why a peer isn't served."""
         self.lines.warn(
             "handshake",
             "no TLS with {client}: {reason}",
@@ -176,7 +175,6 @@ class _Handshake(Protocol):
         self._handshakes.begin(self)
 
     def handshakeCompleted(self) -> None:
-        """The peer is authenticated: let the application's protocol take over."""
         handshakes, tls = self._handshakes, self.transport
         if handshakes.demands_principal:
             try:
@@ -194,7 +192,6 @@ class _Handshake(Protocol):
         tls.use(protocol)
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """The peer went before the handshake was over, or it failed."""
         tls, handshakes = self.transport, self._handshakes
         if not handshakes.is_under_way(self):
             return  # it was ended here, or the application did not want it

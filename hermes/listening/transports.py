@@ -56,7 +56,6 @@ class TlsTransport(BufferingTLSTransport):
     _tickets = b""
 
     def use(self, application: Any) -> None:
-        """Let the application's protocol take over, after the handshake."""
         self._hold_tickets()
         self._pieces = _Pieces()
         self.wrappedProtocol = application

@@ -56,7 +56,6 @@ class Problems:
             self._log.warning("%s: %s; retrying", what, text)
 
     def end(self, what: str) -> None:
-        """It works again, if it didn't."""
         if what not in self._now:
             return
         with self._lock:

@@ -77,7 +77,6 @@ class StatusPublisher:
                 _log.debug("the published status is not removed: %s", error)
 
     def figures(self) -> list[PartitionFigures]:
-        """What the mirror counts, in a stable order."""
         return sorted(self._mirror.figures(), key=_place)
 
     def now(self) -> MirrorProcess:

@@ -63,7 +63,6 @@ class TargetCluster:
         self._partitions: dict[str, tuple[BrokerPartition, ...]] = {}
 
     def connect(self) -> None:
-        """Find the brokers, if that isn't done."""
         if self.cluster_id:
             return
         if self.session is None:

@@ -24,7 +24,6 @@ _NAME: Final = re.compile(r"([0-9]{1,20})\.[a-z]+")
 
 
 def is_kafka_segment(path: Path) -> bool:
-    """Whether a file is a segment of record batches, by its name and by what lies beside it."""
     return path.name.endswith(SEGMENT_SUFFIX) or (path.parent / METADATA_NAME).exists()
 
 

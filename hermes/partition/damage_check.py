@@ -328,7 +328,6 @@ class DamageCheck:
 
 
 def damage_text(log: Log) -> str:
-    """What is known to be damaged of a log, for people; empty for nothing."""
     ranges: list[Damage] = [each for found in log.damage.values() for each in found]
     return describe(sorted(ranges))
 

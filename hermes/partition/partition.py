@@ -146,7 +146,6 @@ class Partitions:
         self._known: dict[Log, Partition] = {}
 
     def get(self, topic: str, number: int) -> Partition | None:
-        """Find one by this broker's number; None for one that has no log."""
         log = self._find(topic, number)
         if log is None:
             return None

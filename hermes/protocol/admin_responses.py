@@ -116,7 +116,6 @@ class LogLines:
 
     @property
     def next(self) -> int:
-        """The number of the line after them, to ask for next."""
         return self.first + len(self.lines)
 
 

@@ -96,7 +96,6 @@ class Frames:
                 return None
 
     def take(self, end: int) -> memoryview:
-        """Take the body of the frame that ends at `end`, as a view."""
         start, self.position = self.position + SIZE.size, end
         return memoryview(self.data)[start:end]
 

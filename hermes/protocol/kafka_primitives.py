@@ -50,7 +50,6 @@ class KafkaReader(ByteReader):
         return iter(range(self.count(self.length())))
 
     def text(self) -> str | None:
-        """Read a string; None for null."""
         if not self._is_flexible:
             return self.string_or_none()
         length = self.varint() - 1

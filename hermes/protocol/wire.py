@@ -108,7 +108,6 @@ class ByteReader:
         return text
 
     def take(self, length: int) -> memoryview:
-        """Read that many bytes, as a view of the data."""
         start, end = self.position, self.position + length
         if length < 0 or end > len(self._view):
             raise RemoteProtocolError(f"a length of {length} where {self.remaining} bytes are left")

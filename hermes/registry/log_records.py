@@ -50,7 +50,6 @@ def encode_record(record: LogRecord) -> bytes:
 
 
 def decode_record(payload: bytes) -> LogRecord | None:
-    """Read a message's payload; None when it is something else."""
     try:
         value = json.loads(payload)
     except (ValueError, RecursionError):

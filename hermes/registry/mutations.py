@@ -82,8 +82,6 @@ class DeleteVersion:
 
 @dataclass(frozen=True, slots=True)
 class DeleteSubject:
-    """Delete all versions of a subject, likewise."""
-
     subject: str
     permanent: bool = False
 

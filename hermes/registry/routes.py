@@ -57,7 +57,6 @@ class RestRoute:
     study: Callable[[CallParameters], "SchemaLookup | CompatibilityCheck"] | None = None
 
     def parts(self, path: tuple[str, ...]) -> tuple[str, ...] | None:
-        """The open segments, if a path is of this pattern; None if it isn't."""
         if len(path) != len(self.pattern):
             return None
         pairs = list(zip(self.pattern, path, strict=True))

@@ -89,7 +89,6 @@ class RegistryService:
 
 
 def kind_of(request: RestRequest) -> str:
-    """How metrics count a call: one of a few words."""
     for route in ROUTES:
         if route.method == request.method and route.parts(request.path) is not None:
             return route.kind

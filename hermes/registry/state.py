@@ -64,7 +64,6 @@ class RegistryState:
     # -- looking things up ----------------------------------------------------------------------
 
     def id_of(self, identity: bytes) -> int | None:
-        """The id of the schema with this `StoredSchema.identity`; None if no version has it."""
         return self._ids.get(identity)
 
     def subjects(self) -> Iterator[str]:
@@ -76,14 +75,12 @@ class RegistryState:
         return sorted(self._subjects.get(subject, {}).values(), key=lambda each: each.number)
 
     def live_versions(self, subject: str) -> list[Version]:
-        """A subject's versions, the oldest first, without the deleted ones."""
         return [each for each in self.versions(subject) if not each.is_deleted]
 
     def is_live(self, subject: str) -> bool:
         return any(not each.is_deleted for each in self._subjects.get(subject, {}).values())
 
     def version(self, subject: str, number: int) -> Version | None:
-        """One version, deleted softly or not."""
         return self._subjects.get(subject, {}).get(number)
 
     def uses(self, schema_id: int) -> list[tuple[str, int]]:

@@ -35,8 +35,6 @@ _UNSEEN: Final = object()
 
 
 class UserConnection(Protocol):
-    """A connection, as this module sees it."""
-
     def groups_changed(self, groups: frozenset[str]) -> None: ...
 
     def revoke(self, reason: str) -> None:

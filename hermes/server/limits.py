@@ -88,7 +88,6 @@ class RequestMemory:
         self.measure(connection)
 
     def measure(self, connection: BudgetedConnection) -> None:
-        """Tell a connection how much to read at a time."""
         connection.set_read_size(OVER_BUDGET_READ_BYTES if self.over_budget else READ_BYTES)
 
     def remove(self, connection: BudgetedConnection) -> None:

@@ -125,7 +125,6 @@ class _PrincipalUsage:
             self._lost.append(throttle)
 
     def charge(self, throttle: Throttle, used: tuple[int, int, int]) -> None:
-        """Charge bytes in, bytes out and requests."""
         now = self._clock.seconds()
         for name, amount in zip(_RATES, used, strict=True):
             rate = self._rates.get(name)

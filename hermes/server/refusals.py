@@ -115,7 +115,6 @@ class Refusals:
 
     @property
     def is_on(self) -> bool:
-        """Whether anything may be refused."""
         return self._authorization.is_on
 
     def answer_to(self, request: Any, client: Client) -> bytes | None:

@@ -28,11 +28,9 @@ class Settings:
         self._topic_observers: list[Callable[[str], None]] = []
 
     def on_change(self, observer: Callable[[], None]) -> None:
-        """Have `observer` called when the broker's settings may have changed."""
         self._observers.append(observer)
 
     def on_topic_change(self, observer: Callable[[str], None]) -> None:
-        """Have `observer` called with each topic whose settings may have changed."""
         self._topic_observers.append(observer)
 
     def use(self, config: BrokerConfig) -> None:

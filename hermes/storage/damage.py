@@ -61,7 +61,6 @@ def damage_of(
 
 
 def describe(damage: Sequence[Damage], most: int = 3) -> str:
-    """Name the first few damaged ranges for people; empty for none."""
     if not damage:
         return ""
     text = (

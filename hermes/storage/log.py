@@ -262,7 +262,6 @@ class Log:
 
     @property
     def complete_end(self) -> int:
-        """Where the last of `complete_segments` ends."""
         view = self._state.view
         count = len(view.complete_segments())
         return view.bases[count] if count else view.earliest

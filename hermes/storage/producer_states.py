@@ -219,7 +219,6 @@ class ProducerStates:
             self.capture(base_offset)
 
     def expire(self, now_ms: int) -> None:
-        """Forget the producers that have expired, if it is time to look. Quick."""
         if now_ms >= self._look_ms:
             self._look_ms = now_ms + _LOOK_EVERY_MS
             self._states = unexpired(self._states, now_ms)

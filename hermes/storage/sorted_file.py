@@ -150,7 +150,6 @@ class SortedFile:
                 self._files.close(descriptor)
 
     def ensure(self) -> bool:
-        """Create the file when it is missing; say whether it was."""
         try:
             self._files.lstat(self.path)
         except FileNotFoundError:

@@ -455,7 +455,6 @@ class SourcePositions:
 
 
 def read_positions(directory: str, files: FileLayer) -> bytes | None:
-    """None when there is none."""
     path = os.path.join(directory, POSITIONS_NAME)
     if not exists(path, files):
         return None

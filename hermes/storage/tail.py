@@ -323,7 +323,6 @@ class Tail:
         return work
 
     def put_back(self, work: FlushWork) -> None:
-        """After a flush that failed: leave all its work for another."""
         self._times_ms[:0] = array("q", (time_ms for time_ms, _ in work.entries))
         self._ends[:0] = array("q", (end for _, end in work.entries))
         self._flushing = ()

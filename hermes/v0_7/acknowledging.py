@@ -66,7 +66,6 @@ class AppendedEntry(Generic[_Entry]):
 
     @classmethod
     def to(cls, log: Log, entry: _Entry) -> "AppendedEntry[_Entry]":
-        """What is in a log up to its end now."""
         return cls(entry, log, log.openings, log.end_offset)
 
 

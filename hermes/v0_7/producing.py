@@ -318,7 +318,6 @@ class Produces:
         return then(self.judge([each.topic for each in produces], client), append_permitted)
 
     def count_refusal(self, kind: str, error: HermesError, client: Client) -> None:
-        """Count an entry that is answered with an error, and log it if it wasn't permitted."""
         if isinstance(error, NotAuthorizedError):
             self._refusals.report(client, error, kind)
         else:

@@ -136,7 +136,6 @@ class _Request(server.Request):
             self._refuse()
 
     def handleContentChunk(self, data: bytes) -> None:
-        """Refuse a body that turns out to be too long."""
         self._received_bytes += len(data)
         if self._received_bytes <= self._max_body_bytes:
             super().handleContentChunk(data)
@@ -185,7 +184,6 @@ class _Channel(http.HTTPChannel):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether no whole request is being served."""
         return not self._handlingRequest
 
     def dataReceived(self, data: bytes) -> None:
@@ -287,7 +285,6 @@ class Site(server.Site):
         return super().buildProtocol(addr)
 
     def getResourceFor(self, request: Any) -> Any:
-        """Find what a request asks for, once its host is checked."""
         for name, value in _HEADERS.items():
             request.setHeader(name, value)
         if request.isSecure() and not self._hosts.is_loopback(request.getHeader(b"Host") or b""):

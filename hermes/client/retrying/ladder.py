@@ -74,7 +74,6 @@ class Ladder:
         return self._seconds[min(level, len(self._seconds)) - 1] if self._seconds else 0.0
 
     def rung(self, name: str) -> Rung | None:
-        """None if it is another topic."""
         prefix, _, level = name.rpartition(".")
         topic = self._prefixes.get(f"{prefix}.")
         is_level = level.isascii() and level.isdecimal() and level[0] != "0" and len(level) < 5

@@ -82,7 +82,6 @@ class ServerReport:
 
 
 def word_response(word: str, report: ServerReport | None) -> str:
-    """Answer one of `receiver.WORDS`; without a report nothing is served."""
     if report is None:
         return _OUT_OF_SERVICE.get(word, _NOT_SERVING)
     return _ANSWERS[word](report)

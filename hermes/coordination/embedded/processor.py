@@ -128,7 +128,6 @@ class RequestProcessor:
     # -- sessions ---------------------------------------------------------------------------------
 
     def connect(self, peer: Peer, request: ConnectRequest) -> None:
-        """Give a connection a session: a new one, or the one that it asks for."""
         if self._is_ahead(request):
             peer.end()
             return

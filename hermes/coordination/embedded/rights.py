@@ -98,7 +98,6 @@ class Rights:
         )
 
     def check_permission(self, path: str, acl: Iterable[Acl], permission: AclPermission) -> None:
-        """As `is_permitted`; refuses with NO_AUTH."""
         if not self.is_permitted(path, acl, permission):
             raise RequestRefusedError(ZooKeeperCode.NO_AUTH, f"{permission!r} is not given")
 
@@ -107,7 +106,6 @@ class Rights:
         return path in FILTERED and self._binding is not None
 
     def names_of(self, path: str, children: Mapping[str, bytes]) -> Collection[bytes]:
-        """The names of a node's children that it may know, as they are encoded."""
         rules = self._binding
         if rules is None or path not in FILTERED:
             return children.values()

@@ -126,7 +126,6 @@ class ExpiryTimer(Generic[_Connection]):
         self._call: IDelayedCall | None = None
 
     def update(self) -> None:
-        """Set the timer to the next deadline of all; looks at every session."""
         deadline = self._sessions.next_deadline
         if deadline is not None:
             self.note(deadline)

@@ -127,7 +127,6 @@ class CoordinationStore:
         return True
 
     def close(self) -> None:
-        """Close the file; blocks. Nothing happens when it is not open."""
         database, self._database = self._database, None
         if database is None:
             return

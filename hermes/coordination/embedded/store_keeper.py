@@ -138,7 +138,6 @@ class StoreKeeper(Generic[_Prepared]):
     # -- writing ----------------------------------------------------------------------------------
 
     def write(self, changes: Sequence[Change], zxid: int) -> "Deferred[Any]":
-        """Write changes; the Deferred fires when they are on disk."""
         return self.in_thread(self.store.write, changes, zxid)
 
     def failed(self, failure: Failure) -> None:

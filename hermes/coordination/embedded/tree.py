@@ -189,7 +189,6 @@ class DataTree:
 
 
 def node_bytes(path: str, node: ZNode) -> int:
-    """What a node takes in memory, roughly."""
     return _NODE_BYTES + _PATH_FACTOR * len(path) + data_weight(node.data) + acl_weight(node.acl)
 
 

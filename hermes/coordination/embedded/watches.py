@@ -62,7 +62,6 @@ class WatchTable(Generic[_Watcher]):
         self._paths.setdefault(watcher, {})[path] = None
 
     def take(self, path: str) -> list[_Watcher]:
-        """Remove the watches of a path; returns whose they were."""
         watchers = list(self._watchers.pop(path, ()))
         for watcher in watchers:
             self._weights.remove(path, watcher)

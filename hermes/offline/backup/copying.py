@@ -193,7 +193,6 @@ class _Copy:
         return data
 
     def block(self, position: int) -> bytes:
-        """Read a block, and copy it, unless that was done."""
         end = min(position + _BLOCK_BYTES, self._length)
         if self._position < end:
             return self.up_to(end, _BLOCK_BYTES)
