@@ -140,8 +140,7 @@ class MessageStream:
 class BaseConnector:
     """One member of a group, in an event loop of any kind.
 
-    See `hermes.client.groups.Consumer`; `make_loop` is called in the loop when the connector
-    starts.
+    See `hermes.client.groups.Consumer`; `make_loop` is called in the loop when it starts.
     """
 
     def __init__(

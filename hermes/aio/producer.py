@@ -80,8 +80,7 @@ class BaseAsyncProducer(ABC):
     ) -> SendResult:
         """Send one message or a list of messages, and return where they went.
 
-        For the arguments and the errors see `hermes.Producer.send`; it raises what sending failed
-        with, too.
+        Arguments and errors as of `hermes.Producer.send`; also raises what sending failed with.
         """
         if headers is not None or partition is not None or unknown:
             messages, key = with_options(messages, key, headers, partition, unknown)
@@ -167,10 +166,7 @@ class BaseAsyncProducer(ABC):
         messages: Any,
         key: Any,
     ) -> SendHandle:
-        """Accept messages when those before them are accepted.
-
-        `accepted` is what `offer` returned, if it was asked already.
-        """
+        """Accept messages after those before them. `accepted`: what `offer` returned, if asked."""
         self._in_line += 1
         try:
             async with self._line:

@@ -111,10 +111,7 @@ class _TwistedAnswers(protocol.Protocol):
 
 @implementer(IHandshakeListener)
 class _TlsAnswers(_TwistedAnswers):
-    """One connection by TLS.
-
-    `is_ready` fires once the broker has proved who it is; fails with what it or TLS refused.
-    """
+    """One connection by TLS. `is_ready` fires once the broker has proved who it is, or fails."""
 
     def __init__(
         self, host: str, port: int, max_response_bytes: int, security: ClientSecurity

@@ -81,7 +81,6 @@ class CountingClaim(Claim):
         return self.published
 
     def start_at(self, offset: int) -> None:
-        """Start at an offset; what is between, retention has deleted."""
         with self.lock:
             self.epoch += 1
             if self.fetch_offset is not None and offset > self.fetch_offset:

@@ -108,7 +108,6 @@ class Report:
     Attributes:
         windows: all of them, by topic, tier and time.
         totals: of messages without a stamp.
-        losses: ranges that can't be counted.
         damaged: by tier and topic how many damaged messages were skipped.
     """
 

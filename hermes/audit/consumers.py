@@ -158,7 +158,6 @@ class AuditedConnector(Connector):
         self._reporter.start()
 
     def publish(self) -> bool:
-        """Report what the application has finished with; see `TierCounter.publish`."""
         claims = [each for each in self._claims() if isinstance(each, AuditedClaim)]
         taken = []
         for claim in claims:

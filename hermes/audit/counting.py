@@ -258,8 +258,7 @@ class TierCounter:
         """Report everything that was counted so far. Blocks; some seconds at most if it fails.
 
         Returns:
-            Whether it is stored. If not, that is logged, nothing is forgotten, and the next call
-            tries again.
+            Whether it is stored. If not, that is logged, and the next call tries again with all of it.
         """
         return self._publish(closing=False)
 

@@ -57,7 +57,6 @@ class ProducerTier:
         self._unknown: dict[str, Tallies] = {}
 
     def stamped(self, topic: str, payloads: list[bytes]) -> list[bytes]:
-        """Stamp payloads that this thread is about to send."""
         if topic.startswith(OWN_TOPICS):
             return payloads
         with self._lock:

@@ -56,7 +56,6 @@ def default_to_value(default: Any, kind: AvroType) -> Any:
 
 
 def value_to_json(value: Any) -> bytes:
-    """Write a value that fastavro has read as one line of JSON in UTF-8."""
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False, default=_plain)
     except ValueError:  # NaN or an infinity, somewhere

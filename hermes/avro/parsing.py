@@ -34,7 +34,6 @@ class ParsedAvroSchema:
     """A schema that keeps the specification's rules.
 
     Attributes:
-        root: its type.
         names: the named types that it defines, or knows from its references, by full name.
         text: its normal form; what has the same is the same schema.
     """

@@ -108,7 +108,6 @@ def _strict_form(
     """A schema as it is read with.
 
     Args:
-        is_wrapped: see `hermes.avro.schema.parse`.
         is_bare: whether logical types are left out.
         has_defaults: whether its fields' defaults are looked at: a reader's are.
     """

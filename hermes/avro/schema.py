@@ -33,7 +33,6 @@ class AvroSchema:
     Attributes:
         text: the schema as JSON, without those that it refers to.
         sources: all of them, as `json.load` returns them; itself is the last.
-        root: its type.
         is_record: whether it defines a record; not where it only names one.
         recurs: whether a record of it holds records of its own kind.
 

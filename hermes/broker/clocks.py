@@ -43,7 +43,6 @@ class BelievedClock:
         self._ahead_since: float | None = None
 
     def seconds(self) -> float:
-        """The clock that can't be set."""
         return self._seconds()
 
     def now_ms(self) -> int:

@@ -195,8 +195,7 @@ class Coordination:
         """Register the broker and its topics in the embedded server, if there is one.
 
         The Deferred fails with HermesError when the id is in use or nothing fit can be advertised.
-        While the server is out of service the broker serves unregistered, and is registered as soon
-        as it can be.
+        While the server is out of service the broker serves unregistered, and is registered later.
         """
         if self._server is None:
             return succeed(None)

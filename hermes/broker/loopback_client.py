@@ -43,7 +43,6 @@ class OwnAccess:
         return cls(password, ClientSecurity(user=INTERNAL, password=password))
 
     def authenticator(self) -> IAuthenticator:
-        """Knows this one user, for the loopback listener."""
         from hermes.security.users import Users  # few brokers have users
 
         return Users.only(INTERNAL, self.password)

@@ -109,7 +109,6 @@ def check_clock(now: float | None = None) -> Iterator[Diagnosis]:
 
 
 def read_config(path: Path) -> tuple[BrokerConfig | None, list[Diagnosis]]:
-    """Read a configuration as a start would; None if it is invalid."""
     config = None
     try:
         config = load_broker_config(path)

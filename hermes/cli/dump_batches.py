@@ -16,10 +16,7 @@ _HEADINGS = f"{'OFFSET':>12} {'SIZE':>9} {'COUNT':>7} {'CODEC':<7} {'CRC':<10}  
 
 
 def dump_batches(path: Path, limits: Limits, *, deep: bool, payloads: bool, as_json: bool) -> int:
-    """Show a segment, and return how many places are damaged.
-
-    `limits` says how far batches may expand.
-    """
+    """Show a segment; how many places are damaged. `limits` says how far batches may expand."""
     damaged = 0
     with BatchFile(path, limits) as segment:
         if not as_json:

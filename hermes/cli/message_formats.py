@@ -23,8 +23,7 @@ class ConsumedMessage(NamedTuple):
         next_offset: where to resume reading after it; in a compressed set, where the set starts
             for all messages but the last.
         payload: None for a tombstone.
-        time_ms: a record's time, or when the broker appended the message, in ms since 1970; -1
-            if unknown.
+        time_ms: a record's time, or when the message was appended, in ms since 1970; -1 if unknown.
         key, headers: a record's.
     """
 

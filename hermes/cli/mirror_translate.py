@@ -112,10 +112,7 @@ def _read(session: Session, group: str) -> _GroupPositions:
 def _translate_all(
     cluster: RegisteredCluster, reader: _GroupPositions, faults: list[str]
 ) -> Iterator[tuple[tuple[str, BrokerPartition], TranslatedPlace]]:
-    """Translate into all partitions that hold something of what the group reads.
-
-    What is found is removed from `reader.shown`.
-    """
+    """Translate into all partitions that hold some of `reader.shown`, and remove it from there."""
     session, security = cluster.session, cluster.connection.security
     wanted = {shown.rpartition(" ")[0] for shown in reader.shown.values()}
     for topic, known in list_origins(session).items():

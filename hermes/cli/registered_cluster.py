@@ -105,7 +105,6 @@ class RegisteredCluster:
         ]
 
     def is_silent(self, partition: BrokerPartition) -> bool:
-        """Whether `faults` says why a partition's end isn't known."""
         return partition.broker_id in self._silent
 
     def counts_messages(self, topic: str, partition: BrokerPartition) -> bool:

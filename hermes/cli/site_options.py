@@ -28,7 +28,6 @@ class SiteOptions(NamedTuple):
     hosts: tuple[str, ...]
 
     def check(self) -> None:
-        """Refuse a listener that may not be opened. Raises ConfigError."""
         check_served(
             "--listen",
             [self.listen],

@@ -98,7 +98,6 @@ class _Stderr:
         return session
 
     def cause(self) -> str:
-        """What it wrote about why it failed to start; "" if nothing."""
         texts = (line.decode(errors="replace").strip() for line in self._lines)
         return next((line for line in texts if re.search("Exception|Error|error:", line)), "")
 

@@ -85,7 +85,6 @@ def write_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> No
 
 
 def table_lines(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
-    """The lines of such a table, escaped if stdout is a terminal."""
     cells = [["-" if cell is None else _shown(str(cell)) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(headings, *cells, strict=True)]
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(headings)

@@ -64,8 +64,7 @@ class TopicSample(NamedTuple):
 class LagSample(NamedTuple):
     """A group's lag in a topic, and how fast it changes.
 
-    Both are in bytes, or in messages where the topic's offsets count these; the lag in the other
-    unit is None.
+    In bytes, or messages where the topic's offsets count these; the lag in the other unit is None.
     """
 
     group: str
@@ -241,7 +240,6 @@ def _add_broker(sample: Sample, answer: BrokerMetadata) -> None:
 
 
 def topic_rows(now: Sample, before: Sample | None) -> list[TopicSample]:
-    """The topics, the fastest growing first."""
     rows = []
     for topic, count in now.partition_counts.items():
         places = [place for place in now.ends if place[0] == topic]
@@ -255,7 +253,6 @@ def topic_rows(now: Sample, before: Sample | None) -> list[TopicSample]:
 
 
 def lag_rows(now: Sample, before: Sample | None) -> list[LagSample]:
-    """The groups' lags by topic, the largest first."""
     lags = _lags(now)
     earlier = {} if before is None else _lags(before)
     rows = []

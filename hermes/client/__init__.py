@@ -1,7 +1,6 @@
 """The client library: blocking, thread-safe, no reactor.
 
-It builds on `hermes.protocol` and, for clusters, on `hermes.coordination`. Modules in reading
-order:
+Builds on `hermes.protocol` and, for clusters, on `hermes.coordination`. Modules in reading order:
 
     arguments       checks of what applications pass
     conversations, fetching, append_times, authenticating

@@ -1,8 +1,7 @@
 """Checks of what applications pass: one way to say what was expected, what came, what was meant.
 
-Where a mistake would else show as an AttributeError or a struct.error of the library's depths. A
-setting that isn't one of a few texts is a ConfigError, as all settings; everything else is an
-ArgumentError.
+Else a mistake would show as an AttributeError or a struct.error of the library's depths. Settings
+that aren't one of a few texts are a ConfigError; everything else is an ArgumentError.
 """
 
 import difflib

@@ -147,9 +147,8 @@ class BrokerVersions:
     def learn(self) -> Conversation[Mapping[int, int]]:
         """Learn the highest version of each request, by its type.
 
-        A broker of Kafka 0.7 closes the connection on a type that it doesn't know. So does any
-        broker that is being stopped: only one that closes twice and answers in between is taken
-        for a 0.7.
+        A broker of Kafka 0.7 closes the connection on a type that it doesn't know. So does any that
+        is being stopped: only one that closes twice and answers in between counts as a 0.7.
         """
         if self._known is None:
             self._known = yield from _ask_versions()

@@ -157,7 +157,6 @@ class FetchResult:
     """The result of one fetch of several. Iterating it raises its error, if any.
 
     Attributes:
-        request: the fetch.
         messages: the messages; an empty set when there is an error.
         high_watermark: where readable messages end; None if the broker didn't report it,
             -1 if the partition was never written to.

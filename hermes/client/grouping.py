@@ -129,8 +129,7 @@ class SetRules(NamedTuple):
     """How sets are made.
 
     A set of more than one message has up to `max_set_bytes` before compression. No payload is
-    larger than `max_message_bytes`, compressed ones included; no batch of more than one record,
-    either.
+    larger than `max_message_bytes`, compressed or not; nor is a batch of several records.
     """
 
     codec_of: Callable[[str], Codec]

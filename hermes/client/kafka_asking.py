@@ -72,8 +72,7 @@ class KafkaAsker:
     def ask(self, name: str, version: int, **values: Any) -> Any:
         """Send a request, `ListGroups` for instance, and return its response as `kio` has it.
 
-        Entries of lists are dicts, or tuples of them. Raises ClientError, also if the user is
-        refused.
+        Entries of lists are dicts, or tuples of them. ClientError, also if the user is refused.
         """
         self._number += 1
         request, decode = _encoded(name, version, self._number, values)

@@ -18,8 +18,7 @@ _OPTIONS: Final = ("headers", "partition")
 class Keys(list[Any]):
     """A key for each message of a list, in their order; None for a message without one.
 
-    The messages may go to several partitions. One send of thousands costs a fraction of thousands
-    of sends.
+    They may go to several partitions. One send of thousands costs a fraction of thousands of sends.
 
     Example:
         producer.send("clicks", [b"first", b"second"], key=Keys(["user-7", "user-8"]))

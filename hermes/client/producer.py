@@ -1,7 +1,6 @@
 """The producer: encodes, chooses partitions, sends, at once or in batches from a thread.
 
-It is long because it is the whole life of one object, from its settings to its end, of which much
-is docstrings.
+Long because it is the whole life of one object, from settings to end, and much is docstrings.
 """
 
 import atexit
@@ -234,8 +233,7 @@ class Producer:
             DeliveryError: messages of an asynchronous producer failed since the last flush, and
                 neither a callback handler nor their handle has reported it.
             BrokerTimeoutError: it takes longer; sending continues.
-            BrokerUnavailableError: a broker closed the connection: unacknowledged messages may be
-                lost.
+            BrokerUnavailableError: a connection broke: unacknowledged messages may be lost.
         """
         if self._is_forked:
             raise self._why_closed()

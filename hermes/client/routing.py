@@ -45,10 +45,7 @@ class Target(NamedTuple):
 
 
 class Brokers:
-    """The producer of each broker, by id. Threads may share it.
-
-    None is taken out, as sets may be on their way to it.
-    """
+    """Producers by broker id. None is removed: sets may be on their way. Threads may share it."""
 
     def __init__(self, make: Callable[[str, int], SyncProducer]) -> None:
         self._make = make

@@ -64,8 +64,7 @@ class RetryRules(NamedTuple):
 class Retries:
     """The tries of one delivery. The first one begins now.
 
-    `chance` lengthens a pause by up to a half, so that producers that failed together don't come
-    back together.
+    `chance` lengthens a pause by up to a half: producers that failed together return one by one.
     """
 
     def __init__(

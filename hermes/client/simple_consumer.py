@@ -54,8 +54,7 @@ class SimpleConsumer:
     """Reads partitions of one broker: Hermes or Kafka 0.7.
 
     Connects on first use, and again after failures. Requests change nothing on a broker (except
-    `delete_topic`), so they are repeated once if the connection breaks. Threads may share a
-    consumer.
+    `delete_topic`), so they are repeated once if the connection breaks. Threads may share it.
 
     Every method raises, besides the errors that it documents: BrokerUnavailableError,
     BrokerTimeoutError, RemoteProtocolError (a malformed response), and the BrokerError of the code

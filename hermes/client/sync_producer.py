@@ -56,8 +56,7 @@ class SyncProducer:
             producer.send("clicks", 0, messages)
             producer.barrier()
 
-    Connects on first use, again after failures; never resends anything on its own. Threads may
-    share a producer.
+    Connects on first use, again after failures; never resends on its own. Threads may share it.
 
     Every method raises, besides what it documents: BrokerUnavailableError and BrokerTimeoutError
     (what was sent may or may not be stored), RemoteProtocolError (a malformed response).

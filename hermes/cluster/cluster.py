@@ -93,7 +93,6 @@ class Cluster:
             self._part.cluster.start()
 
     def stop(self) -> "Deferred[None]":
-        """Stop keeping up with coordination; fires when the session has ended."""
         if self._part is None:
             return succeed(None)
         self._part.stop()

@@ -111,7 +111,6 @@ class ClusterPart:
         return LocalPartitions(FORMAT_KAFKA, topic_id, tuple(each.partition for each in logs))
 
     def on_state(self, state: ClusterState) -> None:
-        """Do this broker's part of what may have changed in the cluster."""
         before, self._nodes = self._nodes, state.contents.topics
         self._topics.use(state.contents.topics, state.brokers)
         for topic_id, deleted in state.contents.deleted.items():
@@ -162,7 +161,6 @@ class ClusterPart:
                 gone.callback(None)
 
     async def do(self, name: str) -> None:
-        """Do this broker's part of a topic: its settings, its partitions."""
         node = self._nodes.get(name)
         if node is None:
             return

@@ -205,10 +205,7 @@ class ClusterTopics:
         return self._registry.for_produce(topic.name, partition)
 
     async def make(self, partitions: Sequence[tuple[str, int]]) -> None:
-        """Make directories of this broker's partitions, each a topic and Kafka's number.
-
-        What fails is made when it is needed.
-        """
+        """Make directories of this broker's partitions. What fails is made when it is needed."""
 
         def make(pair: tuple[str, int]) -> Log | None:
             try:

@@ -1,7 +1,6 @@
 """Ids for producers that number what they send: unique in a cluster, and over restarts.
 
-Ids are taken a block at a time, and given out from it. What a stop or a crash leaves of a block is
-never given out.
+Ids are taken a block at a time. What a stop or a crash leaves of a block is never given out.
 """
 
 from collections.abc import Callable

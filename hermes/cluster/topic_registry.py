@@ -45,8 +45,7 @@ class TopicRegistry:
     Args:
         on_created: called with the name, the number of partitions and the format of each topic
             that is created, or gets more, so that they can be announced.
-        on_deleted: called with the name of each topic that no longer exists, and its UUID if it had
-            one.
+        on_deleted: called with the name of each topic that is gone, and its UUID if it had one.
         owns: says whether a partition is this broker's; of topics that are numbered through over
             a cluster, others are other brokers'.
 

@@ -94,8 +94,6 @@ class SettingChanges:
         )
 
     def alter_topic(self, request: AlterTopicRequest, client: Client) -> "Deferred[None]":
-        """Set or reset settings of a topic; fires when they are in force."""
-
         def check() -> None:
             check_topic_name(request.topic)
             _check_length(dict(request.settings))

@@ -1,7 +1,6 @@
 """One row of the tables of settings, and how the tables are read from annotated dataclass fields.
 
-Knows no setting in particular: those are the fields of `BrokerConfig`, `TopicSettings` and
-`MirrorConfig`.
+Knows no setting: those are the fields of `BrokerConfig`, `TopicSettings` and `MirrorConfig`.
 """
 
 import difflib

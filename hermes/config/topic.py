@@ -1,7 +1,6 @@
 """The settings of a single topic: what broker.yaml gives, and what applies with all defaults.
 
-`TopicSettings` is the table (see `hermes.config.broker` for how it works). Knows neither YAML nor
-files.
+`TopicSettings` is the table (how it works: `hermes.config.broker`). Knows neither YAML nor files.
 """
 
 from collections.abc import Mapping

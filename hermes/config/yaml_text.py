@@ -148,7 +148,6 @@ def read_yaml(content: bytes, source: str) -> object:
 
 
 def write_yaml(values: Mapping[str, object]) -> str:
-    """Write settings, in the mapping's order, so that `read_yaml` gives them back."""
     text: str = yaml.dump(
         dict(values),
         Dumper=_Dumper,

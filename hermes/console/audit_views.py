@@ -54,8 +54,6 @@ class AuditView:
     Attributes:
         windows: those that aren't complete, newest first.
         hidden: how many more windows there are.
-        losses: ranges that can't be counted.
-        totals: of messages without a stamp.
     """
 
     rows: tuple[TierRow, ...]

@@ -200,8 +200,7 @@ def group_list(
     """One page of the list of all groups.
 
     Lags are some seconds old. A page refreshes for a moment those that it needs: the ones on the
-    page, or all when not sorted by name. Of very many groups it takes several pages until all are
-    known.
+    page, or all when not sorted by name. Very many groups take several pages until all are known.
 
     Args:
         viewer: only visible groups and topics are listed and counted.

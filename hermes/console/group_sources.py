@@ -43,7 +43,6 @@ class GroupPartition:
     number: int | None = None
 
     def label(self, is_numbered: bool) -> str:
-        """What people read; the number alone if that identifies the partition."""
         if is_numbered and self.place is not None:
             return str(self.place.partition)
         if self.number is None or self.place is None:

@@ -140,10 +140,7 @@ class PageRoute:
 
 
 def redirect(path: str, **more: Any) -> PageResponse:
-    """Send the browser to another page of this site.
-
-    A path that could lead to another site is replaced by the overview's.
-    """
+    """Send the browser to another page of this site; to the overview if it isn't certainly one."""
     is_here = path.startswith("/") and not path.startswith(("//", "/\\"))
     if not is_here or not path.isprintable():
         path = "/"

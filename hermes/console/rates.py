@@ -34,8 +34,7 @@ class Rates:
             counters: kept, not copied.
 
         Returns:
-            Growth per second; without counters that are new or went back, as those of a deleted
-            partition do.
+            Growth per second, without counters that are new or went back: a partition was deleted.
         """
         samples = self._samples
         while samples and at - samples[0][0] > _OLDEST_SECONDS:

@@ -101,10 +101,7 @@ class ConsoleResource(Resource):
         self._is_stopping = False
 
     def stop(self) -> "Deferred[None]":
-        """Disconnect, and let the threads end; pending requests end with an error.
-
-        Fires when no thread is left.
-        """
+        """Disconnect and end the threads; pending requests end with an error. Fires when done."""
         self._is_stopping = True
         done: Deferred[None] = Deferred()
 

@@ -51,7 +51,6 @@ class SettingRow:
 
     @property
     def is_altered(self) -> bool:
-        """Whether it was set while the broker ran, and so can be reset."""
         return self.origin == ALTERED
 
 

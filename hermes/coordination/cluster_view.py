@@ -41,10 +41,7 @@ _MOST_REMEMBERED = 1000
 
 
 class NodeFaults:
-    """Logs what is wrong with nodes: once per fault, also when it is met in every look.
-
-    Not for several threads at once.
-    """
+    """Logs what is wrong with nodes, each fault once. Not for several threads at once."""
 
     def __init__(self, log: logging.Logger, who: str) -> None:
         self._log = log
@@ -153,10 +150,7 @@ def read_listeners(session: Session, on_fault: OnFault) -> dict[int, BrokerListe
 
 
 def read_topics(session: Session, *, watch: bool = False) -> list[str]:
-    """The topics that any broker ever had, sorted; of either format.
-
-    Kafka 0.7's clients see those of its own format only.
-    """
+    """The topics that any broker ever had, of both formats; 0.7's clients see only theirs."""
     parents = (BROKER_TOPICS, KAFKA_TOPICS, RECORD_TOPICS)
     return sorted({name for each in parents for name in session.children(each, watch=watch)})
 

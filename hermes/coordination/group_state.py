@@ -103,8 +103,7 @@ def read_stored_offsets(
     """Read up to `limit` offsets that groups have stored of one broker's partitions.
 
     Returns:
-        Offsets by group, topic and partition, and whether these are all. What can't be understood
-        is left out.
+        Offsets by group, topic and partition, and whether these are all; the invalid are left out.
     """
     places: dict[str, tuple[str, str, int]] = {}
     for group in list_groups(session):

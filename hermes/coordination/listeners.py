@@ -44,7 +44,6 @@ class ListenerNode(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        """Whether a client of Kafka 0.7 can use it."""
         return not self.tls and self.authentication == "none"
 
 

@@ -7,8 +7,7 @@ origins that the topic has over there. So each cluster knows all clusters before
 mirrors are in between. Entries stay when a mirror stops, since the messages do.
 
 The functions take a session with the cluster that has the topic. They raise
-CoordinationUnavailableError when it doesn't answer, and InvalidNodeError for a node that can't be
-understood.
+CoordinationUnavailableError when it doesn't answer, and InvalidNodeError for a broken node.
 """
 
 import json

@@ -31,8 +31,7 @@ class Subscriptions(NamedTuple):
 def uniform(wanted: Subscriptions, before: Mapping[str, Collection[TopicIdPartition]]) -> Target:
     """Give each member as many partitions as any other, and have as few as possible move.
 
-    Where members subscribe to different topics, nobody has two more than another one who could
-    take one of them.
+    Where members subscribe to different topics, nobody has two more than one who could take one.
     """
     shares = _kept(wanted, before)
     given = {place for share in shares.values() for place in share}

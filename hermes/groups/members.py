@@ -199,7 +199,6 @@ class Members:
         return member
 
     def answer_join(self, member: Member, response: JoinResponse) -> bool:
-        """Answer the JoinGroup of a member that waits; returns whether one did."""
         answer = member.joining
         if answer is None:
             return False
@@ -209,7 +208,6 @@ class Members:
         return True
 
     def answer_sync(self, member: Member, response: SyncResponse) -> bool:
-        """Answer the SyncGroup of a member that waits; returns whether one did."""
         answer = member.syncing
         if answer is None:
             return False

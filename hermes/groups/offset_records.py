@@ -46,8 +46,6 @@ _MAX_BODY_BYTES: Final = 4 * (1 << 16) + 64
 
 
 class Skipped(NamedTuple):
-    """Bytes that are no record: from where to where."""
-
     begin: int
     end: int
 

@@ -1,7 +1,6 @@
 """Which requests there are: what isn't in this table is neither announced nor served.
 
-Versions begin at the lowest that `kio` has, which is that of Kafka 4, and end where the handler's
-knowledge ends.
+Versions begin at the lowest that `kio` has, Kafka 4's, and end where the handler's knowledge ends.
 
 Source of keys, names and versions: Kafka 4's `clients/src/main/resources/common/message`.
 """
@@ -20,8 +19,7 @@ class Api(NamedTuple):
         handler: what carries it out, as `module:function`; loaded when it is first needed. Called
             with the decoded request and a `Call`, it returns the response's entity, a `FileSend`,
             or None where nothing is answered; or it is a coroutine function that does.
-        is_raw: whether the handler decodes the request itself, out of the call's frame; it is then
-            called with None.
+        is_raw: whether the handler is called with None, and decodes the call's frame itself.
         is_cancelled: whether it ends when its client leaves: it changes nothing, or waits for
             something that nobody would hear of.
         announced: the first version that ApiVersions tells, where that is another.

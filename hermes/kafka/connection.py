@@ -37,10 +37,7 @@ class ProduceFrame(Frame):
 
 
 class FrameReceiver(Frames):
-    """The receiving half of a connection, as `RequestReceiver` is for 0.7's.
-
-    Only requests of Produce may be large.
-    """
+    """The receiving half, as 0.7's `RequestReceiver`; only requests of Produce may be large."""
 
     __slots__ = ("_error",)
 

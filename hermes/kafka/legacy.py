@@ -8,8 +8,7 @@ An offset inside a message stands for what follows it: that message was read. So
 in the middle of a batch resume where they were, also within a compressed set. Where nothing
 follows yet, an empty batch leads them to the next message's place.
 
-What is made here costs time for each message: call it in a worker thread. Timestamps are those of
-the appends.
+This costs time for each message: call it in a worker thread. Timestamps are those of the appends.
 """
 
 from collections.abc import Iterator, Sequence

@@ -244,10 +244,7 @@ TOPIC_CONFIGS: Final[Mapping[str, ConfigRow]] = {row.name: row for row in _ROWS}
 
 
 def topic_configs(config: BrokerConfig, topic: str) -> Iterator[ConfigValue]:
-    """List the settings of a topic that are in force, under Kafka's names.
-
-    A topic that doesn't exist has the defaults.
-    """
+    """List a topic's settings in force, by Kafka's names: the defaults if there is no topic."""
     settings = config.topic(topic)
     origins = {each.name: each.origin for each in settings_in_force(config, topic)}
     defaults = config.topic("")  # which no topic is called

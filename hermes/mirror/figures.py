@@ -37,10 +37,7 @@ class PartitionFigures:
 
 
 class Problems:
-    """What is wrong now, by what it is about; each is logged when it begins and when it ends.
-
-    Threads may share it.
-    """
+    """What is wrong, by what it is about; logged when it begins and ends. Threads may share it."""
 
     def __init__(self, log: logging.Logger) -> None:
         self._log = log

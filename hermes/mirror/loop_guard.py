@@ -26,8 +26,7 @@ class LoopGuard:
     Args:
         source: a session with the source's coordination; None where it has none: then its topics
             are taken for its own.
-        target: the same of the target; None where it has none: then nobody learns where its
-            topics come from.
+        target: the target's; None where it has none: then nobody learns where its topics come from.
         clock: monotonic, in seconds.
     """
 

@@ -86,7 +86,6 @@ class MirrorSource:
         )
 
     def start(self) -> None:
-        """Begin to read, as soon as the source can be reached."""
         self._thread.start()
 
     def drain(self) -> None:

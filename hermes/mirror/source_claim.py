@@ -148,7 +148,6 @@ class SourceClaim(Claim):
 
     @property
     def log(self) -> str:
-        """What the audit calls the partition."""
         return f"{self.source}/{self.partition}"
 
     # -- for the membership ---------------------------------------------------------------------
@@ -301,7 +300,6 @@ class SourceClaim(Claim):
             self.pause(f"{fault} message at offset {begin}, and damaged: stop")
 
     def pause(self, text: str, seconds: float = LONG_PAUSE_SECONDS) -> None:
-        """Fetch nothing for a while; what is on its way goes on."""
         self._paused_until = time.monotonic() + seconds
         self._context.set_error(self, text)
 

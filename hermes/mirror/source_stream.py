@@ -16,7 +16,6 @@ class SourceStream(MessageStream):
         self._context = context
 
     def replace_claims(self, add: Iterable[Claim] = (), remove: Iterable[Claim] = ()) -> None:
-        """Exchange claims; new ones are planned."""
         added = list(add)
         super().replace_claims(added, remove)
         for claim in added:

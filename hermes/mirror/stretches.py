@@ -1,7 +1,6 @@
 """Fetched bytes as stretches: runs of intact messages, and what is damaged between them.
 
-Messages stay bytes: nothing is made of each, and compressed ones are checked from outside only.
-Pure functions.
+Pure functions. Messages stay bytes; compressed ones are checked from outside only.
 """
 
 from collections.abc import Iterator

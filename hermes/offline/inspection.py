@@ -91,8 +91,7 @@ class SegmentFile:
     """A segment's file, opened for reading; a context manager.
 
     A broker may be appending to it: what is read ends where the file ended when `refresh` (or the
-    constructor) last determined its size. The base offset is taken from the file's name; 0 when
-    that has none.
+    constructor) last determined its size. The file's name has the base offset; else it is 0.
     """
 
     def __init__(self, path: Path, limits: Limits) -> None:

@@ -5,8 +5,7 @@ bytes are messages by recovery's. Here is what may change under a reader: an act
 may end in the middle of an append, and is renamed when it has been flushed; retention deletes the
 oldest segments. None of that is a finding.
 
-A *problem* means that messages are lost, damaged or unreachable. A *notice* is an oddity that costs
-no message.
+A *problem*: messages are lost, damaged or unreachable. A *notice*: an oddity that costs no message.
 """
 
 import os

@@ -1,7 +1,6 @@
 """Hermes' own request by which a client says who it is, type 80, and its response.
 
-Framed and versioned as in `own_requests`. What the messages hold is the mechanism's business: for
-SCRAM, RFC 5802.
+Framed and versioned as in `own_requests`. The mechanism says what messages hold: SCRAM's, RFC 5802.
 """
 
 from dataclasses import dataclass, field

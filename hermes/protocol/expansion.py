@@ -83,8 +83,7 @@ def _whole_messages(data: Buffer) -> Iterator[Message]:
 def _message_end(data: Buffer, position: int) -> int | None:
     """Where a message of an inner set ends, by 0.7's rules; None when the set ends before it.
 
-    An incomplete message ends the set, unless it is the first; fewer than a length's 4 bytes
-    always end it.
+    An incomplete message ends the set, unless it is the first; less than a length always ends it.
     """
     if len(data) - position < SIZE.size:
         return None

@@ -113,8 +113,7 @@ def pack_plain(
 def java_partitions(keys: list[Any], partition_count: int) -> list[int | None]:
     """Choose partitions by Java's hashes of keys: the magnitude modulo the number of partitions.
 
-    None for keys that are neither ASCII text nor bytes nor numbers of 64 bits, whose hashes take
-    more to compute.
+    None for keys that are neither ASCII text, bytes nor numbers of 64 bits: their hashes take more.
     """
     if not 0 < partition_count < 2**31:
         raise ValueError("expected 1 partition or more")

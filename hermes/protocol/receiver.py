@@ -1,8 +1,7 @@
 """From received bytes to requests and responses: pure state, no socket.
 
 The reader of a socket feeds what arrives, in pieces of any size, to `receive_data`, and then takes
-what is complete until `next_...` returns None. `hermes.protocol.framing` explains how bytes are
-held.
+what is complete until `next_...` returns None. How bytes are held: `hermes.protocol.framing`.
 
 A broker's work is mostly produce requests of one producer for one partition, one after the other.
 `RequestReceiver` therefore recognizes the bytes of type, topic and partition instead of decoding

@@ -16,8 +16,7 @@ A record; all numbers are zigzag varints but for the attributes:
     header count
     each header:    key length, key in UTF-8, value length (-1: none), value
 
-The records of a compressed batch are compressed together (`record_compression`); the header's count
-stays outside.
+The records of a compressed batch are compressed together (`record_compression`), without the count.
 """
 
 import struct

@@ -204,8 +204,7 @@ def decode_offsets_response(body: Buffer, *, detail: str = "") -> list[int]:
 def encode_error_response(error: int) -> bytes:
     """Encode `int16 error`.
 
-    It responds to the deletion of a topic, and to every request of Hermes' own that is refused as
-    a whole.
+    It responds to the deletion of a topic, and to each request of Hermes' own refused as a whole.
     """
     return frame(pack(">h", error))
 

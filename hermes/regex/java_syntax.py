@@ -1,7 +1,6 @@
 r"""Parses Java's regular expressions into a tree.
 
-Java's dialect is parsed as Java parses it: translating it would let something mean something else
-by accident.
+Java's dialect is parsed as Java parses it: a translation could mean something else by accident.
 
 Supported: literals, `.`, `^ $`, `\A \z \Z \b \B`, classes, `\d \s \w` (ASCII, as in Java), ASCII's
 `\p{...}`, groups, which capture nothing, `(?i)`, `(?s)`, `(?m)`, lookahead and lookbehind, greedy

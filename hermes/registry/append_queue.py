@@ -85,10 +85,7 @@ class AppendQueue:
         return done
 
     def next_batch(self, mark: ReplicaPosition) -> list[bytes]:
-        """Take the payloads to be sent next: outstanding from now on.
-
-        `mark` is what the first event was decided on.
-        """
+        """Take the payloads to send next: outstanding now. The first was decided on `mark`."""
         payloads: list[bytes] = []
         after, number, size = mark.last_id, mark.events, 0
         with self._changed:

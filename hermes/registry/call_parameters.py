@@ -104,10 +104,7 @@ def read_body_draft(body: dict[str, Any]) -> Draft:
 
 
 def optional_number(body: dict[str, Any], name: str) -> int | None:
-    """An id or a version in a body, RegistryError 422 if it is neither.
-
-    None for none, or for -1 as some clients write it.
-    """
+    """An id or a version in a body; None for none, or some clients' -1. Else RegistryError 422."""
     value = body.get(name)
     if value is None or value == -1 or (name == "version" and value == 0):
         return None

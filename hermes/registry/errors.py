@@ -58,7 +58,6 @@ def version_not_found(version: int) -> RegistryError:
 
 
 def invalid_schema(reason: str) -> RegistryError:
-    """The schema can't be read, or breaks the rules of its type."""
     return RegistryError(INVALID_SCHEMA, f"Invalid schema: {reason}")
 
 

@@ -29,8 +29,6 @@ class SchemaRegistered:
 
 @dataclass(frozen=True, slots=True)
 class VersionDeleted:
-    """A version has been deleted: softly, or for good."""
-
     subject: str
     version: int
     permanent: bool
@@ -38,8 +36,6 @@ class VersionDeleted:
 
 @dataclass(frozen=True, slots=True)
 class SubjectDeleted:
-    """All versions of a subject have been deleted: softly, or for good."""
-
     subject: str
     permanent: bool
 

@@ -110,10 +110,7 @@ class DeleteSubject:
 
 @dataclass(frozen=True, slots=True)
 class SetConfig:
-    """Change settings of a subject; of all that have none of their own, if it is None.
-
-    A null among the settings removes one.
-    """
+    """Change settings of a subject, or (None) of all without their own. A null removes one."""
 
     subject: str | None
     settings: Mapping[str, Any]

@@ -31,10 +31,7 @@ _ANYWHERE: Final = frozenset({"", "0.0.0.0", "::"})
 
 @dataclass(frozen=True, slots=True)
 class ServedRegistry:
-    """A registry that is served.
-
-    `close` lets another lead and stops, in a thread; fires when that is done. Idempotent.
-    """
+    """A registry; `close` lets another lead and stops, in a thread, then fires. Idempotent."""
 
     store: TopicStore
     metrics: RegistryMetrics

@@ -44,8 +44,7 @@ class Writer:
 
     Attributes:
         failed: whether an event couldn't be made durable. What follows was decided on a state that
-            never came to be, so this writer decides nothing more: read the log to its end, and make
-            another.
+            never came to be, so it decides nothing more: read the log to its end, and make another.
     """
 
     def __init__(self, state: RegistryState, append: Callable[[Event], "Future[None]"]) -> None:

@@ -1,7 +1,6 @@
 """Access rules: who may do what to which topic or group.
 
-Pure values: `hermes.config.access` reads them from broker.yaml, and `decisions` evaluates several
-of them.
+Pure values: `hermes.config.access` reads them from broker.yaml, and `decisions` evaluates them.
 """
 
 from collections.abc import Callable

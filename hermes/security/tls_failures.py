@@ -1,8 +1,7 @@
 """What a failure of TLS means, in words for whoever set it up: shared by all kinds of clients.
 
 Most of it is wrong for as long as somebody doesn't change a setting or a certificate, and then
-BrokerNotTrustedError says that no retry can help; a connection that was cut may be a broker that
-restarts.
+BrokerNotTrustedError says that no retry can help; a cut connection may be a broker that restarts.
 """
 
 from typing import Final

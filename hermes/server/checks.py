@@ -115,7 +115,6 @@ def _host_of(config: BrokerConfig, setting: str, listener: ListenerConfig) -> st
 
 
 def check_ready_file(path: Path) -> None:
-    """Raise ConfigError for a ready file that can't be written."""
     if path.is_dir():
         raise ConfigError("ready_file", f"{path} is a directory; name a file")
     if not os.access(path.parent, os.W_OK | os.X_OK):

@@ -43,8 +43,7 @@ class FairScheduler:
 
     A round of the reactor serves every connection with new input, which may be a thousand. So the
     more that wait, the shorter the quantum; and once a round has taken long, a quantum is one
-    request or one entry of it: those with more to do soon wait as well, and those with little are
-    done.
+    request or one entry of it: those with much to do soon wait too, and those with little are done.
     """
 
     def __init__(self, clock: IReactorTime) -> None:

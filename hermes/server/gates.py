@@ -114,7 +114,6 @@ class Gate:
         waiting.add(self)
 
     def close(self) -> None:
-        """The connection is lost, or has been admitted."""
         if self._requests and not self._mechanism:
             self._authentication.limited_log.warn(
                 "unauthenticated",

@@ -91,7 +91,6 @@ class RequestMemory:
         connection.set_read_size(OVER_BUDGET_READ_BYTES if self.over_budget else READ_BYTES)
 
     def remove(self, connection: BudgetedConnection) -> None:
-        """A connection is gone, with whatever it held."""
         self._connections.discard(connection)
         self.update(connection, 0, 0)
 
@@ -105,7 +104,6 @@ class RequestMemory:
         """Note what a connection holds.
 
         Args:
-            connection: the connection.
             held_bytes: how many bytes it holds of requests that weren't carried out.
             missing_bytes: how many its incomplete request lacks; 0 when it lacks nothing.
             checking_bytes: how many of the held ones a worker thread checks now.

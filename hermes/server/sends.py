@@ -166,7 +166,6 @@ class FileSend:
                 self._end(None)
 
     def stopProducing(self) -> None:
-        """The connection is lost: let go of the segments."""
         self._finished = None
         if not self._warming:  # else the thread still reads: released when it comes back
             self.release()
@@ -260,10 +259,7 @@ class FileSend:
 
 
 class MessageSetSend(FileSend):
-    """The response to a fetch: `int32 size | int16 error | messages`.
-
-    `messages` is a slice of one segment, or None.
-    """
+    """The response to a fetch: `int32 size | int16 error |` a slice of one segment, or None."""
 
     __slots__ = ("error", "messages")
 

@@ -16,8 +16,7 @@ lose no message are not touched.
 
 Retention goes on meanwhile: a segment that it has deleted needs no compaction.
 
-It goes in steps of about a MiB, so that its caller decides how fast; each step may run in another
-thread.
+It goes in steps of about a MiB, so that its caller sets the pace; each may run in another thread.
 
 Rules: Kafka 4 (`LogCleaner`, `MemoryRecords.filterTo`).
 """
@@ -80,7 +79,6 @@ def compaction(
 
     Args:
         compacted_to: the `end` of the report of the last time; 0 at first.
-        now_ms: ms since 1970.
         report: what is done is written here.
 
     Raises:

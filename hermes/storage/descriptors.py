@@ -6,8 +6,7 @@ when more than `max_open` are open. A file in use is never closed: while a slice
 sent, or while it has unflushed bytes (an error that the kernel keeps for the descriptor must reach
 the flush). So what is in use at once may exceed the bound.
 
-A file that was opened once is the same file whenever it is opened again: one that was put in its
-place is refused.
+A file that was opened once is the same when it is opened again: another in its place is refused.
 
 The file of a segment that retention deletes is *retired*: it has no name any more, but its
 descriptor lives until the last `LogSlice` of it is released.
@@ -202,8 +201,7 @@ class LogSlice:
     """A range of visible bytes of one segment, as (descriptor, position, length): for `sendfile`.
 
     The bytes stay readable until `release`, also when the segment is deleted meanwhile. Its one
-    owner releases it exactly when it needs the bytes no more; releasing again does nothing. It is a
-    context manager.
+    owner releases it once it needs the bytes no more; again does nothing. A context manager.
 
     Attributes:
         position: where the range starts in the file.

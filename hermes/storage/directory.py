@@ -292,7 +292,6 @@ class DataDirectory:
         """Take the directory and bring all its logs into service.
 
         Args:
-            now_ms: ms since 1970.
             workers: recovers logs in parallel; without it one after the other.
             broker_id: the broker's, which must be the one whose directory it is; `keep_owner`
                 writes it down. None to take whatever directory it is.

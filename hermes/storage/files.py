@@ -205,7 +205,6 @@ def _not_regular(path: str) -> OSError:
 
 
 def exists(path: str, files: FileLayer) -> bool:
-    """Whether something has this name, whatever it is."""
     try:
         files.lstat(path)
     except FileNotFoundError:

@@ -13,8 +13,7 @@ the batches' own headers. Nothing depends on their being right: an entry is beli
 that it leads to ends with its offset, and what is missing is walked. So they cost nothing but time
 when they are lost.
 
-Of Kafka's entries only the last few are in memory, where those who read what was just written find
-them.
+Of Kafka's entries only the last few are in memory, for those who read what was just written.
 
 Formats: Kafka 4 (`OffsetIndex`, `TimeIndex`, `LogSegment`).
 """

@@ -1,8 +1,7 @@
 """What a partition of Kafka's has beside its segments: its topic's id, leader epochs, its start.
 
 What Kafka's files say of that stands in a file of ours, too (`hermes.storage.partition_record`).
-What is changed here waits in memory for the log's next flush, so that nothing is synced where a log
-is made.
+What changes here waits in memory for the log's next flush: nothing is synced where a log is made.
 """
 
 import os

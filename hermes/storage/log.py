@@ -5,8 +5,7 @@ they are put on disk by a later `flush` in a worker thread, which moves the *flu
 `commit` moves the *high watermark*, and they become visible. Where there is one copy only, a flush
 commits, too. What was committed is never taken back.
 
-What a log is made of, its locks and their order: `hermes.storage.log_state`. Which thread may call
-what:
+A log's parts, its locks and their order: `hermes.storage.log_state`. Which thread may call what:
 
 - `append`, `read`, the properties and `sources.append_range`: the reactor's thread. `read` may open
   a file, never reads it.
@@ -208,8 +207,7 @@ class Log:
     def openings(self) -> int:
         """How often it was brought into service.
 
-        What was appended before the last time may have been dropped then, if no flush had
-        confirmed it.
+        What was appended before the last time may have been dropped then, unless it was flushed.
         """
         return self._state.openings
 
@@ -288,7 +286,6 @@ class Log:
             buffers: the bytes, in order: whole, valid messages. Not kept.
             byte_count: the sum of their lengths, > 0.
             message_count: how many messages they hold (inner ones of compressed sets counted).
-            now_ms: ms since 1970.
 
         Returns:
             The offset of the first message.
@@ -319,8 +316,7 @@ class Log:
 
         It becomes visible with that, unless there are other copies (`is_sole_copy`).
 
-        Appends continue meanwhile and wait for the next flush. Calls for one log run one after the
-        other.
+        Appends continue meanwhile and wait for the next flush. One call per log runs at a time.
 
         Raises:
             LogOfflineError: the disk failed (now or before); the flushed end has not moved
@@ -360,16 +356,14 @@ class Log:
     ) -> LogSlice:
         """Find visible bytes, without reading them.
 
-        Of Kafka's format a little is read: what says where the offset lies, and headers of batches
-        close to it.
+        Of Kafka's format a little is read: what says where the offset lies, and headers nearby.
 
         Args:
             offset: where to start; it needn't be a message boundary.
             max_bytes: how many bytes at most, >= 0.
             whole_first: let the slice be longer where its first message is, or in Kafka's format
                 its first batch.
-            resident: read nothing for it that isn't in memory, and open nothing, so that it waits
-                for no disk.
+            resident: read only what is in memory, and open nothing, so that it waits for no disk.
 
         Returns:
             A slice of one segment, which the caller releases: it ends where the segment or the
@@ -415,12 +409,10 @@ class Log:
             time_ms: ms since 1970; -1 for the visible end and all segment starts; -2 for the
                 earliest offset only.
             max_offsets: the length of the answer at most; 0 or less gives none.
-            now_ms: ms since 1970.
 
         Returns:
-            A new list of descending offsets. The first is where the log had ended at that time
-            (bytes appended in that very ms included), or a segment's start where only that is
-            known.
+            A new list of descending offsets. The first is where the log ended at that time (bytes
+            appended in that very ms included), or a segment's start if only that is known.
 
         Raises:
             StorageError: as for `boundary_before`.
@@ -515,7 +507,6 @@ class Log:
 
         Args:
             clean: True when the last stop was clean: nothing is read then.
-            now_ms: ms since 1970.
             is_new_directory: True when the directory's name may be in memory only: the first flush
                 then syncs its parent as well.
 
@@ -629,8 +620,7 @@ class Log:
 
         Raises:
             StorageError: a file or the directory can't be deleted (files that aren't ours are
-                left alone, and with them the directory); the log is gone from service all the
-                same.
+                left alone, and with them the directory); the log is out of service anyway.
         """
         self._shut("the topic was deleted")
         try:

@@ -63,8 +63,7 @@ class LogFormat(Protocol):
             promises that all before it is on disk.
         has_topic_ids: whether a partition's directory says the id of its topic.
         has_timestamps: whether messages have times of their own.
-        keeps_beyond_damage: whether of what no flush had confirmed that is kept, too, which
-            follows damage.
+        keeps_beyond_damage: whether what follows damage is kept, too, if no flush had confirmed it.
         first_names, last_names: names of files in a partition's directory that belong to no
             segment, in the order to delete them: before the segments, and after them.
         draft_suffixes: what the name of a file ends in that may take a segment's place.

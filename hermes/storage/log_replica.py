@@ -72,7 +72,6 @@ class LogReplica:
         Args:
             buffers: the bytes of whole batches that were checked, in order. Not kept.
             headers: the batches', at least one.
-            now_ms: ms since 1970.
 
         Raises:
             StorageError: they don't follow what the log has; or as for `Log.append`.
@@ -118,7 +117,6 @@ class LogReplica:
         Args:
             offset: from the high watermark to the log's end. Where that is inside of a frame, the
                 log ends before it.
-            now_ms: ms since 1970.
 
         Returns:
             What remains: its `valid_end` is the log's end now.

@@ -136,8 +136,7 @@ class ProducerStates:
         """Decide about batches that a client wants to append together, at an offset.
 
         Returns:
-            The batch that one of them repeats: nothing is to be appended. None: append all of them,
-            and `note` it.
+            The batch that one of them repeats: append nothing. None: append all, and `note` it.
 
         Raises:
             OutOfOrderSequenceError: a batch before it is missing.

@@ -69,11 +69,9 @@ class TailRecovery:
     """Recovers the tail of one log.
 
     Args:
-        now_ms: ms since 1970.
         end_for: says where the log must end, if that is before where it could: given where the
             scan began, where it could end, and the bad ranges.
-        known_end: up to where complete segments are known to be on disk, besides what their indexes
-            say.
+        known_end: up to where complete segments are on disk, besides what their indexes say.
     """
 
     def __init__(

@@ -6,8 +6,7 @@ in the future must not keep everything after it for ever. So a time later than n
 the best bound there is: the next segment's time, or now.
 
 The wall clock may be set, and a clock that jumps ahead makes everything look old. So what was
-appended under a watch (`AppendAges`) is for a policy no older than it is by a clock that can't be
-set.
+appended under a watch (`AppendAges`) is never older than by a clock that can't be set.
 """
 
 from collections.abc import Sequence
@@ -66,7 +65,6 @@ def apply_retention(
     """Delete what a policy says is expired; returns how many bytes. Blocks; for a worker thread.
 
     Args:
-        now_ms: ms since 1970.
         ages: the watch over the log; None when there is none.
         monotonic_ms: the watch's clock.
 

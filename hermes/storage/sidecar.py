@@ -60,7 +60,6 @@ class Sidecar:
         """Start from what was loaded, all of it on disk; say where the log begins, 0 if unknown.
 
         Args:
-            now_ms: ms since 1970.
             is_new: whether the directory's files may be in memory only.
         """
         return 0

@@ -14,8 +14,7 @@ So after a stop that wasn't clean:
   the record goes, and of one that is there in part that part goes, too.
 - The machine was started again, which the boot id tells: of what no flush had covered anything may
   be there, and anything not. The log keeps what the records that are there account for; after that
-  there may be ranges whose records are lost, so that goes. It was never acknowledged as flushed,
-  nor visible.
+  there may be ranges whose records are lost, so that goes: it was never acknowledged nor visible.
 - After "closed" there are no ranges, whoever has appended: nothing goes. Kafka 0.7, which knows
   nothing of this file, may have been at work.
 

@@ -293,8 +293,7 @@ class TimeIndex:
             start: the offset from which on the entries are known: where it is after the last entry
                 (or the base), a gap entry is written first. Entries that don't end after it are
                 left out: start = end_offset makes a gap of all. None: there is no gap.
-            complete: the segment will not grow any more: sync the index as well, also when there
-                are no entries.
+            complete: the segment will not grow any more: sync the index too, even without entries.
 
         Raises:
             OSError: nothing of it counts as written; the same entries may be appended again.

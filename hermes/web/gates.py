@@ -68,8 +68,7 @@ class WebGate:
         name_of: whom the certificate of a request's connection names, or None; needed for `tls`.
         refused: called with a word for each refusal: `not_authenticated`, `not_authorized`, or
             `unavailable` while users can't be looked up.
-        introduce: called with whom a certificate names, before it is authorized; fires when that
-            is known.
+        introduce: called with whom a certificate names, before it is authorized; fires once known.
     """
 
     def __init__(

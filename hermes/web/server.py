@@ -73,7 +73,6 @@ class WebServer:
 
     @inlineCallbacks
     def stop(self) -> "Any":
-        """Close the ports and the connections; fires when none is left."""
         for port in self._ports:
             yield port.stopListening()
         self._ports.clear()

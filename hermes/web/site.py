@@ -90,7 +90,6 @@ class Root(Resource):
             self._any_host.add(name.encode())
 
     def rule(self, name: bytes) -> Rule:
-        """The rule of a path, by its first segment, unquoted."""
         return self._rules[name] if name in self.children else self.fallback_rule
 
     def allows_any_host(self, path: bytes) -> bool:

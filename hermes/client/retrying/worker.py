@@ -6,8 +6,7 @@ for the next one, which is what lets the group commit the message's offset. So n
 lost in between; after a crash it may be handled again.
 
 A message that is not due yet, or that can't be sent on now, is put back, and its partition is
-paused until then; other partitions go on. One that is due in a moment stays in hand, and only its
-stream waits.
+paused until then; other partitions go on. One due in a moment stays in hand; only its stream waits.
 """
 
 import logging

@@ -32,10 +32,7 @@ _LONGEST_NETWORK = len("ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255/128")
 
 
 def authenticate(scheme: str, credential: bytes) -> AclIdentity | None:
-    """The identity that a credential proves; None if it proves none.
-
-    For `digest` the credential is `user:password`.
-    """
+    """The identity that a credential (`user:password` for `digest`) proves; None if none."""
     return credential_identity(credential) if scheme == "digest" else None
 
 
@@ -47,10 +44,7 @@ def credential_identity(credential: bytes) -> AclIdentity:
 
 
 def add_identity(identities: dict[AclIdentity, None], scheme: str, credential: bytes) -> None:
-    """Add what a client has proved to its identities.
-
-    Refuses, with AUTH_FAILED, what proves nothing, and one too many.
-    """
+    """Add what a client has proved; AUTH_FAILED for what proves nothing, and one too many."""
     if len(credential) > MAX_CREDENTIAL_BYTES:
         raise RequestRefusedError(ZooKeeperCode.AUTH_FAILED, f"{len(credential)} bytes of proof")
     identity = authenticate(scheme, credential)

@@ -103,10 +103,7 @@ class Holdings:
     def note(
         self, client: CoordinationClient, held_bytes: int, *, has_progressed: bool = False
     ) -> None:
-        """Note how much waits for a client in all.
-
-        `has_progressed`: whether it finished a frame, or read what was sent to it.
-        """
+        """Note how much waits for a client. `has_progressed`: it finished a frame, or has read."""
         before = self._held.get(client, 0)
         held_bytes = 0 if held_bytes <= SMALL_BYTES else held_bytes
         self.total_bytes += held_bytes - before
@@ -187,7 +184,6 @@ class Clients:
         self.holdings.forget(client)
 
     def abort_all(self) -> None:
-        """Close every connection at once; the sessions live on."""
         for client in tuple(self.connected):
             client.abort()
 

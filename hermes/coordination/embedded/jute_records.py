@@ -73,8 +73,7 @@ class Stat(NamedTuple):
         czxid, mzxid, pzxid: the transactions that created the node, last set its data, and by
             which a child last came or went.
         ctime, mtime: when it was created, and its data last set, in ms since 1970.
-        version, cversion, aversion: how often its data was set, a child came or went, its ACL was
-            set.
+        version, cversion, aversion: how often its data, its children, its ACL have changed.
         ephemeral_owner: the session that it lives with; 0 when it is persistent.
     """
 

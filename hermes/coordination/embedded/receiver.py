@@ -64,8 +64,7 @@ class ClientReceiver:
 
         Returns:
             A word, after which nothing else counts; or a connect request; or the body of a later
-            frame, as a view that keeps what was received alive; or None when more bytes must
-            arrive first.
+            frame, as a view that keeps what was received alive; or None: more bytes must come.
 
         Raises:
             RemoteProtocolError: the peer broke the protocol; close the connection.

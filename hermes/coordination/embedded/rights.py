@@ -72,10 +72,7 @@ class Rights:
         return rules is None or rules.may(self.principal, *need_to_write(path))
 
     def check_read(self, path: str) -> None:
-        """Refuse, with NO_AUTH, to report on a node, before it is looked up.
-
-        Its absence isn't reported either.
-        """
+        """Refuse, with NO_AUTH, to report on a node, or on its absence, before it is looked up."""
         if not self.may_read(path):
             raise RequestRefusedError(ZooKeeperCode.NO_AUTH, path)
 

@@ -49,10 +49,7 @@ class Condition(NamedTuple):
 
 
 def condition_of(path: Path) -> Condition:
-    """Read a file, check it, and change nothing; blocks.
-
-    StorageError: it is missing, damaged, or in use; the text says which.
-    """
+    """Read and check a file; blocks. StorageError: it is missing, damaged, or in use."""
     stored = _read(path)
     parents = Counter(node.path.rpartition("/")[0] for node in stored.nodes)
     groups = parents[CONSUMERS] + parents[KAFKA_GROUPS]

@@ -101,8 +101,7 @@ class CoordinationStore:
     def put_back_if_deleted(self) -> None:
         """Write the file again if somebody has deleted it, without any loss; blocks.
 
-        StorageError: another file is in its place, or it can't be put back. Close the store and
-        open it again.
+        StorageError: another file is in its place, or it can't be put back. Close, and open again.
         """
         with self._errors():
             self._check_in_place()

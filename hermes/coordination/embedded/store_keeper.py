@@ -123,7 +123,6 @@ class StoreKeeper(Generic[_Prepared]):
         self.abandon()
 
     def abandon(self) -> None:
-        """Release everything at once; blocks."""
         self._is_stopping = True
         self._cancel()
         pool, self._pool = self._pool, None

@@ -73,7 +73,6 @@ class Transaction:
         self._undo: list[Callable[[], None]] = []
 
     def commit(self) -> None:
-        """Keep what was done: the tree's zxid becomes this transaction's."""
         self._tree.zxid = self._zxid
         self._undo.clear()  # it refers to this transaction
 

@@ -165,10 +165,7 @@ class DataTree:
         return node
 
     def visible_acl(self, path: str, rights: Rights) -> tuple[Acl, ...]:
-        """A node's ACL as the client may see it: without digests, unless it may change it.
-
-        Refuses as `readable`.
-        """
+        """A node's ACL, without digests unless the client may change it. Refuses as `readable`."""
         rights.check_read(path)
         node = self.node(path)
         rights.check_permission(path, node.acl, AclPermission.READ | AclPermission.ADMIN)
@@ -214,10 +211,7 @@ def check_path(path: str) -> None:
 
 
 def parent_path(path: str) -> str:
-    """The path of the parent; of the root the root.
-
-    Refuses, with BAD_ARGUMENTS, a path without '/' or with a null character.
-    """
+    """The parent's path; the root's is itself. BAD_ARGUMENTS: no '/', or a null character."""
     parent, slash, _ = path.rpartition("/")
     if not slash or "\0" in path:
         raise RequestRefusedError(ZooKeeperCode.BAD_ARGUMENTS, f"{path!r} is not a path")

@@ -1,8 +1,7 @@
 """Watches: who is notified, once, when a node changes.
 
 A watch belongs to a connection and goes with it. getData and exists set data watches, getChildren
-child watches. A watch fires once, and a client is notified of one change once, whichever of its
-watches fire.
+child watches. A watch fires once, and a client is told of a change once, whichever watches fire.
 
 Source: ZooKeeper's `WatchManager` and `DataTree`.
 """

@@ -104,10 +104,7 @@ class Copier:
     def link_or_copy(
         self, descriptor: int, length: int, relative: str, look: FileInspection | None = None
     ) -> ManifestFile:
-        """Link what the older backup has of a file in just this state, or else `copy` it.
-
-        What is linked isn't looked at.
-        """
+        """Link a file, without a look at it, if the older backup has this state; or `copy` it."""
         older = self._older.get(relative)
         if (
             older is not None
@@ -149,10 +146,7 @@ class Copier:
 
 
 class _Copy:
-    """One file on its way, from its beginning to its end.
-
-    `skips_unreadable` makes zeros of what the disk doesn't give back.
-    """
+    """One file on its way. `skips_unreadable` makes zeros of what the disk doesn't give back."""
 
     def __init__(
         self,

@@ -132,7 +132,6 @@ class Repository:
         return name
 
     def finish(self, name: str, manifest: BackupManifest) -> None:
-        """Make a backup whole, all of whose files are on disk."""
         directory = self.directory(name)
         draft = os.path.join(directory, f"{MANIFEST_NAME}.new")
         descriptor = self._files.open_new(draft)

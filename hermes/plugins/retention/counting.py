@@ -21,10 +21,7 @@ def expired_by_time(segments: tuple[SegmentInfo, ...], now_ms: int, time_ms: int
 
 
 def expired_by_size(segments: tuple[SegmentInfo, ...], size_bytes: int | None) -> int:
-    """Count the oldest segments without which the rest still holds at least a limit.
-
-    None keeps everything.
-    """
+    """Count the oldest segments without which at least a limit is left; None keeps everything."""
     if size_bytes is None:
         return 0
     rest_bytes = sum(segment.size_bytes for segment in segments)

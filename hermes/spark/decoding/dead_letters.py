@@ -58,7 +58,6 @@ class DecodingCounts(NamedTuple):
 
 
 def check_columns(df: DataFrame, column: str, into: str, dead_letter: str) -> None:
-    """Check the arguments that all decoders share. Raises ConfigError."""
     column_type(df, column, "column", (BinaryType, StringType), "binary or string")
     require_new(df.columns, into, "into")
     require_new([*df.columns, into], dead_letter, "dead_letter")

@@ -74,8 +74,6 @@ _SMALLEST_TASK_BYTES: Final = 16 * 1024 * 1024
 
 
 class LoadProgress(NamedTuple):
-    """How many tasks of a load are finished, of how many as far as is known."""
-
     done: int
     total: int
 

@@ -44,7 +44,6 @@ class LoadedFile(NamedTuple):
 
     @classmethod
     def parse(cls, value: list[Any]) -> "LoadedFile":
-        """Read what `document` makes. Raises ValueError, TypeError."""
         name, *numbers = value
         if not 2 <= len(numbers) <= 3 or any(type(n) is not int or n < 0 for n in numbers):
             raise ValueError(f"expected a file's name, size and rows, got {quoted(value)}")

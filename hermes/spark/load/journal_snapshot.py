@@ -125,7 +125,6 @@ class JournalSnapshot:
 
     @classmethod
     def decode(cls, content: bytes, source: str, advice: str) -> "JournalSnapshot":
-        """Read what `encode` writes. Raises LoadTargetError."""
         document = parse_document(content, _FORMAT, source, advice, (2,))
         state = cls()
         with parsing(source, advice):

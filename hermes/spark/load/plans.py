@@ -136,7 +136,6 @@ class Plan:
 
     @classmethod
     def decode(cls, content: bytes, source: str, advice: str) -> "Plan":
-        """Read what `encode` writes. Raises LoadTargetError."""
         document = parse_document(content, _PLAN, source, advice)
         with parsing(source, advice):
             if document["partition_by"] not in get_args(Granularity):
@@ -191,7 +190,6 @@ class LoadManifest:
 
     @classmethod
     def decode(cls, content: bytes, source: str, advice: str) -> "LoadManifest":
-        """Read what `encode` writes. Raises LoadTargetError."""
         document = parse_document(content, _MANIFEST, source, advice)
         with parsing(source, advice):
             return cls(
