@@ -2,8 +2,7 @@
 
 There is no second copy of queue, batches and retries: this is the producer with its sender thread,
 which hands the outcomes over to the event loop, once per batch. What needs the loop is in the
-methods that `BaseAsyncProducer` leaves open; asyncio's producer is here, Twisted's in
-`hermes.aio.twisted`.
+methods that `BaseAsyncProducer` leaves open; asyncio's is here, Twisted's in `hermes.aio.twisted`.
 """
 
 import asyncio
@@ -214,8 +213,7 @@ class _BatchWaiters(NamedTuple):
 class Producer(BaseAsyncProducer):
     """Publishes messages, for asyncio.
 
-    Messages of concurrent tasks leave in common batches. Use it in the event loop's thread; nothing
-    of it blocks that.
+    Messages of concurrent tasks share batches. Use it in the event loop's thread; it never blocks.
 
     Example:
         config = ProducerConfig(broker_list="localhost:9092", acks="flushed")

@@ -277,8 +277,7 @@ class ConsumerOptions(ClientSecurity):
 class SimpleConsumer(BaseConsumer):
     """Reads partitions of one broker, for asyncio.
 
-    Methods and errors are those of `hermes.SimpleConsumer`. Tasks may share a consumer; their
-    requests take turns.
+    Methods and errors are those of `hermes.SimpleConsumer`. Tasks may share it, taking turns.
 
     Example:
         async with SimpleConsumer("localhost:9092") as consumer:

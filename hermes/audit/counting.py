@@ -258,7 +258,7 @@ class TierCounter:
         """Report everything that was counted so far. Blocks; some seconds at most if it fails.
 
         Returns:
-            Whether it is stored. If not, that is logged, and the next call tries again with all of it.
+            Whether it is stored. If not, that is logged, and the next call tries all of it again.
         """
         return self._publish(closing=False)
 

@@ -53,8 +53,7 @@ class Publisher:
     def publish(self, payloads: Sequence[bytes]) -> None:
         """Store messages; blocks for some seconds at most.
 
-        Raises:
-            HermesError: some are not stored, or nobody knows. Send all of them again later.
+        Raises HermesError: some are not stored, or nobody knows. Send all of them again later.
         """
         if self._producer is None:
             self._producer = self._made()
@@ -127,10 +126,8 @@ class Outbox:
     def send(self, bodies: Sequence[CountsEvent | Gap | Alive]) -> bool:
         """Send events, and first those that failed before; for none only these.
 
-        After False, before `is_clear`, no more may be given.
-
-        Returns:
-            Whether all are stored. If not, that was logged once.
+        After False, before `is_clear`, no more may be given. Returns whether all are stored. If
+        not, that was logged once.
         """
         assert not (bodies and self._tried), "what was tried goes first"
         for body in bodies:

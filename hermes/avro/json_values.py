@@ -31,10 +31,8 @@ from hermes.quoting import quoted
 def json_to_value(text: bytes, kind: AvroType) -> Any:
     """Read one JSON value that somebody typed, for fastavro to write.
 
-    Fields with a default may be missing.
-
-    Raises:
-        ValueError: it isn't JSON, or doesn't fit; the text names the field.
+    Fields with a default may be missing. Raises ValueError: it isn't JSON, or doesn't fit; the text
+    names the field.
     """
     try:
         return _Conversion(_typed).of(json.loads(text, parse_float=Decimal), kind, "")
@@ -49,8 +47,7 @@ def json_to_value(text: bytes, kind: AvroType) -> Any:
 def default_to_value(default: Any, kind: AvroType) -> Any:
     """Turn a field's default, which a schema has as JSON, into what fastavro reads from bytes.
 
-    Raises:
-        ValueError: it doesn't fit the field.
+    Raises ValueError: it doesn't fit the field.
     """
     return _Conversion(_read).of(default, kind, "")
 

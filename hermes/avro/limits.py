@@ -43,8 +43,7 @@ def check_text(schema: Any) -> None:
 def check_types(root: AvroType) -> None:
     """Refuse arrays whose items take no bytes, too many values that take none, and depth.
 
-    Raises:
-        ValueError: the schema has one.
+    Raises ValueError: the schema has one.
     """
     _check_depth(root, {}, 1)
     counts: dict[int, int] = {}

@@ -78,8 +78,7 @@ class AvroReader:
     def read(self, payload: bytes, position: int = 0) -> Any:
         """Read one value, which begins at `position` and ends where the payload does.
 
-        Raises:
-            EncodingError: it is not a value of the schema, or can't be resolved.
+        Raises EncodingError: it is not a value of the schema, or can't be resolved.
         """
         body = io.BytesIO(payload)
         body.seek(position)

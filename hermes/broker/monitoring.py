@@ -6,8 +6,7 @@ hold up the reactor nor have to fit into memory as text. Nothing here runs in th
 are attributes of whoever counts, and are read by a scrape.
 
 Groups' offsets are read from coordination in a worker thread, at most every `_OFFSETS_SECONDS` and
-only while somebody scrapes. A scrape waits for them for at most `_OFFSETS_WAIT_SECONDS`: then it
-shows those of the last time.
+only while somebody scrapes. A scrape waits at most `_OFFSETS_WAIT_SECONDS`, else shows the last.
 """
 
 from collections.abc import Callable, Iterable, Iterator

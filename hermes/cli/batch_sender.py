@@ -114,11 +114,8 @@ class BatchSender:
     def send(self, batch: LineBatch) -> None:
         """Send lines of at most `max_message_bytes`; with acks, wait until the broker has them.
 
-        What is sent again because its outcome was unknown may be stored twice.
-
-        Raises:
-            ClientError: it was refused, or the outcome is unknown; the text says which lines are
-                stored.
+        What is sent again because its outcome was unknown may be stored twice. Raises ClientError:
+        it was refused, or the outcome is unknown; the text says which lines are stored.
         """
         keys, lines = self._split(batch.lines)
         lines, fault = self._encoded(lines)

@@ -1,7 +1,6 @@
 """Reads partitions in order, up to an end, and skips damage when asked to.
 
-A message starts where the one before it ended, except inside a compressed set, where all have the
-offset of the set.
+A message starts where the one before it ended; inside a compressed set all have the set's offset.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -90,8 +89,7 @@ class PartitionReader:
     def take(self, result: FetchResult) -> Chunk:
         """Take what was fetched and move on; returns the wanted messages in it, maybe none.
 
-        Raises:
-            ClientError: the partition can't be read any further; the text says where and why.
+        Raises ClientError: the partition can't be read any further; the text says where and why.
         """
         start = self.offset
         try:

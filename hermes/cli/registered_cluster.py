@@ -51,8 +51,7 @@ def start_session(connect: str, connection: CommandConnection) -> Session:
 class RegisteredCluster:
     """A session, and connections to the registered brokers, each made when first needed.
 
-    A broker that did not report an end is not asked for another one, since each attempt may take
-    the whole timeout.
+    A broker that did not report an end is not asked again: each attempt may take the whole timeout.
     """
 
     def __init__(self, zookeeper: str, connection: CommandConnection) -> None:

@@ -1,7 +1,6 @@
 """Reads topics from a data directory's files, through the same methods as from a broker.
 
-A broker may be using them: what is read is what a partition's files held when it was first looked
-at, flushed or not.
+A broker may be using them: a partition is read as it was when first looked at, flushed or not.
 """
 
 import os

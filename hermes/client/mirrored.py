@@ -197,10 +197,8 @@ class MirroredPartitions:
     def send(self, sets: Sequence[MirroredSet], acks: Acks = Acks.FLUSHED) -> list[MirroredOutcome]:
         """Append up to `MAX_MIRRORED_SETS` sets whose ranges aren't there yet, and wait for that.
 
-        One that fails doesn't stop the next. Raises ClientError if others are in flight.
-
-        Returns:
-            What became of each, in order.
+        One that fails doesn't stop the next. Raises ClientError if others are in flight. Returns
+        what became of each, in order.
         """
         self._channel.require(MirroredProduceRequest.TYPE, "a mirrored produce")
         self.begin(sets, acks)

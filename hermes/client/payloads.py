@@ -162,8 +162,7 @@ def _checked_partition(partition: Any) -> int | BrokerPartition:
 class Payloads:
     """Encodes what is sent, once for all of a producer's threads.
 
-    `passes_bytes`: the encoder gives bytes back as they are, so that it need not be asked: the most
-    frequent case by far.
+    `passes_bytes`: the encoder gives bytes back as they are and isn't asked: by far the usual case.
     """
 
     def __init__(self, encoder: Any, max_message_bytes: int, *, passes_bytes: bool) -> None:

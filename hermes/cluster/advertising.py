@@ -60,8 +60,7 @@ def _other_nodes(
 def registered_place(config: BrokerConfig, listeners: BrokerListeners) -> tuple[str, int]:
     """The host and port that clients of Kafka 0.7 find: of the first listener that they can use.
 
-    Raises:
-        ConfigError: there is no TCP port, and none is configured.
+    Raises ConfigError: there is no TCP port, and none is configured.
     """
     found = _found_by_0_7(listeners.listeners)
     if found is not None:

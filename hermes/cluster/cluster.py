@@ -2,8 +2,7 @@
 
 Without coordination, or without ports for Kafka's clients, the cluster is this broker. With both,
 topics of Kafka's format are the cluster's: they are created, altered and deleted in coordination,
-and each broker does its part. Topics of 0.7's format are each broker's own; the cluster numbers
-their partitions through.
+and each broker does its part. Topics of 0.7's format are each broker's own, but numbered through.
 """
 
 from collections.abc import Callable, Mapping

@@ -142,8 +142,7 @@ class TopicChanges:
     ) -> None:
         """Let a topic have `count` partitions, the new ones on these brokers if that is said.
 
-        Raises:
-            WrongPartitionError: it has as many already.
+        Raises WrongPartitionError: it has as many already.
         """
         self.check_grow(topic, count)
         name = topic.name

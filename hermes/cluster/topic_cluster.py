@@ -96,8 +96,7 @@ class TopicCluster:
     async def do(self, change: Callable[[TopicTree], Any]) -> Any:
         """Change the tree in a worker thread, and wait until that was read back.
 
-        Raises:
-            CoordinationError: it isn't done, or nobody knows.
+        Raises CoordinationError: it isn't done, or nobody knows.
         """
         if self._tree is None:
             await self.refreshed()  # right after a start: the first look is on its way
@@ -122,8 +121,7 @@ class TopicCluster:
     def claim_producer_ids(self, count: int, at_least: int) -> int:
         """Take producer ids that nobody in the cluster has had; blocks, in a worker thread.
 
-        Raises:
-            CoordinationError: there are none to be had now.
+        Raises CoordinationError: there are none to be had now.
         """
         tree = self._tree
         if tree is None:

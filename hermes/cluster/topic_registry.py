@@ -350,9 +350,8 @@ class TopicRegistry:
     def create_numbered(self, topic: str, number: int, topic_id: UUID) -> Log:
         """Create a partition of a `kafka` topic by Kafka's number; smaller ones needn't be here.
 
-        Raises:
-            BrokerStoppingError, TopicBeingDeletedError, InvalidTopicError, TooManyTopicsError,
-                StorageError: as for `for_produce`.
+        Raises BrokerStoppingError, TopicBeingDeletedError, InvalidTopicError, TooManyTopicsError,
+        StorageError: as for `for_produce`.
         """
         self._check_free(topic)
         new = topic not in self._counts

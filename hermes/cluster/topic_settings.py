@@ -170,8 +170,7 @@ class SettingChanges:
     def _with_entry(self, topic: str, entry: TopicConfig | None) -> BrokerConfig:
         """The settings with a topic's entry, or without one.
 
-        Raises:
-            ConfigError: the topic can't have such a retention policy.
+        Raises ConfigError: the topic can't have such a retention policy.
         """
         config = self._settings.config
         altered = dict(config.altered)

@@ -20,8 +20,7 @@ def check_listeners(
 ) -> None:
     """Refuse listeners that are dangerous, or that need passwords that can't be checked.
 
-    Raises:
-        ConfigError: one of them may not be opened.
+    Raises ConfigError: one of them may not be opened.
     """
     names: set[str] = set()
     for each in listeners:

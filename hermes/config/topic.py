@@ -201,8 +201,7 @@ def check_format(entry: TopicConfig, settings: TopicSettings) -> None:
 def check_untrimmed(topic: str, entry: TopicConfig) -> None:
     """Refuse a retention for the topic of the schema registry, where it would have no effect.
 
-    Raises:
-        ConfigError: names the setting.
+    Raises a ConfigError that names the setting.
     """
     if topic != SCHEMAS_TOPIC:
         return

@@ -255,9 +255,8 @@ def format_subscription(subscription: Subscription) -> bytes:
 def parse_subscription(path: str, value: bytes) -> Subscription:
     """Read what a member of a group wants.
 
-    Raises:
-        InvalidNodeError: it can't be understood, or its regular expression can't be evaluated
-            here; without it nobody knows which partitions are whose.
+    Raises InvalidNodeError: it can't be understood, or its regular expression can't be evaluated
+    here; without it nobody knows which partitions are whose.
     """
     text = _text(path, value)
     if found := _FILTER.fullmatch(text):

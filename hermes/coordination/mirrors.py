@@ -161,9 +161,8 @@ def read_mirrors(
 ) -> tuple[dict[str, list[MirrorProcess]], list[InvalidNodeError]]:
     """Read what all mirror processes have published that write to a cluster.
 
-    Returns:
-        The processes of each mirror, both in the order of their names, a mirror without processes
-        among them; and what can't be understood.
+    Returns the processes of each mirror, both in the order of their names, a mirror without
+    processes among them; and what can't be understood.
     """
     found: dict[str, list[MirrorProcess]] = {}
     faults: list[InvalidNodeError] = []

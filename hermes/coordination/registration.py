@@ -183,10 +183,8 @@ class BrokerRegistration:
     def stored_offsets(self, limit: int) -> tuple[dict[tuple[str, str, int], int], bool]:
         """Read what groups have stored of this broker's partitions; blocks, in any thread.
 
-        Groups of Hermes' own clients, of Kafka 0.7's clients and of current Kafka clients.
-
-        Returns:
-            Up to `limit` offsets by group, topic and partition, and whether these are all.
+        Groups of Hermes' own clients, of Kafka 0.7's clients and of current Kafka clients. Returns
+        up to `limit` offsets by group, topic and partition, and whether these are all.
         """
         found, are_all = read_stored_offsets(self._session, self._broker_id, limit)
         of_kafka, are_all_too = read_committed(self._session, self._broker_id, limit - len(found))

@@ -35,8 +35,7 @@ class TopicFilter:
     def allows(self, topic: str) -> bool:
         """Whether the topic is chosen.
 
-        Raises:
-            ConfigError: the match takes more work than any expression should.
+        Raises ConfigError: the match takes more work than any expression should.
         """
         raise NotImplementedError
 

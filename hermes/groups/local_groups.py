@@ -157,8 +157,7 @@ class LocalGroups:
     async def find(self, name: str, *, make: bool) -> GroupEntry | None:
         """A group of this broker's; None where there is none, unless it is to be made.
 
-        Raises:
-            KafkaError: it is another's, can't be read now, or there are too many.
+        Raises KafkaError: it is another's, can't be read now, or there are too many.
         """
         self._check_coordinator(name)
         while name in self._loading:  # by somebody else

@@ -53,8 +53,7 @@ class Skipped(NamedTuple):
 def encode_change(change: Change) -> bytes:
     """Write a change as records.
 
-    Raises:
-        UnicodeEncodeError, struct.error: a text can't be written; those of clients can.
+    Raises UnicodeEncodeError, struct.error: a text can't be written; those of clients can.
     """
     group = _text(change.group)
     if change.forget:

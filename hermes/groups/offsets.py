@@ -101,8 +101,7 @@ class GroupStore(Protocol):
     def load(self, group: str) -> StoredGroup | None:
         """Read a group, and be the one that writes it from now on, even if nothing is stored of it.
 
-        Raises:
-            HermesError: that can't be read now.
+        Raises HermesError: that can't be read now.
         """
 
     def write(self, changes: Sequence[Change]) -> list[HermesError | None]:

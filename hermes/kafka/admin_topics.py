@@ -62,8 +62,7 @@ async def _create(asked: Any, is_check: bool, call: Call) -> Any:
 def _wanted_partitions(asked: Any, call: Call) -> tuple[int, Sequence[int] | None]:
     """How many partitions a topic shall have, and on which brokers, if the client says so.
 
-    Raises:
-        KafkaError: there can't be such a topic.
+    Raises KafkaError: there can't be such a topic.
     """
     count, replicas = asked.num_partitions, asked.replication_factor
     if asked.assignments:

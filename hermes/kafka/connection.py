@@ -54,9 +54,8 @@ class FrameReceiver(Frames):
     def next_request(self) -> Frame | None:
         """Take the next request; None when more bytes must arrive first.
 
-        Raises:
-            RemoteProtocolError: it is no request; close the connection. Further calls raise it
-                again.
+        Raises RemoteProtocolError: it is no request; close the connection. Further calls raise it
+        again.
         """
         if self._error is not None:
             raise RemoteProtocolError(self._error)

@@ -48,9 +48,8 @@ class LoopGuard:
     def admit(self, topic: str, target_topic: str) -> str:
         """Say why a topic may not be mirrored; empty when it may. The answer is good for seconds.
 
-        Raises:
-            CoordinationUnavailableError: one of the two doesn't answer, and nothing is known from
-                before.
+        Raises CoordinationUnavailableError: one of the two doesn't answer, and nothing is known
+        from before.
         """
         if self._source_id == self._target_id:
             return f"the source is the target itself: both are the cluster {self._target_id}"

@@ -196,8 +196,7 @@ class SourceClaim(Claim):
     def begin(self, plan: RoutingPlan, offset: int) -> None:
         """Fetch from an offset on, up to which the target has everything.
 
-        An audit has to count what is there, so that it is read from where that was committed;
-        nothing of it is sent.
+        An audit has to count what is there, so it is read from where that was committed, not sent.
         """
         with self.lock:
             if self.is_revoked:

@@ -1,7 +1,6 @@
 """The batches that idempotent producers were told to send again: nothing later goes before them.
 
-Clients have several batches of a partition under way. When one is refused and a later one isn't,
-they draw conclusions:
+Clients have several batches of a partition under way. One refused, a later one not, they conclude:
 
 - librdkafka takes OUT_OF_ORDER_SEQUENCE_NUMBER for leave to number everything anew, also what it
   was told may be stored. What is stored would be stored twice.

@@ -123,9 +123,8 @@ class FlushScheduler:
     def flush_now(self, log: Log, urgent: bool = True) -> "Deferred[FlushedEnd]":
         """Start a group commit of all that was appended; an urgent one before those due by policy.
 
-        Returns:
-            A Deferred of the flushed end once all of it is on disk. Fails with StorageError
-            when the flush does; the log is then offline.
+        Returns a Deferred of the flushed end once all of it is on disk. Fails with StorageError
+        when the flush does; the log is then offline.
         """
         flushed: Deferred[FlushedEnd] = Deferred()
         if log.flushed_end >= log.end_offset:

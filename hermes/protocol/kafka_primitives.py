@@ -73,8 +73,7 @@ class KafkaReader(ByteReader):
 def after_tags(data: Buffer, position: int) -> int:
     """The position after tags: a count, then of each its number, its size and its value.
 
-    Raises:
-        RemoteProtocolError: they don't end, or there are too many.
+    Raises RemoteProtocolError: they don't end, or there are too many.
     """
     if data[position : position + 1] == b"\0":  # none, as nearly always
         return position + 1

@@ -68,8 +68,7 @@ API_VERSIONS: Final = KafkaRequest(_API_VERSIONS_KEY, 0, b"")
 def decode_api_versions(body: Buffer) -> Mapping[int, range]:
     """Which versions of which requests a broker takes, by their keys.
 
-    Raises:
-        RemoteProtocolError: it isn't the response to `API_VERSIONS`, or is a refusal.
+    Raises RemoteProtocolError: it isn't the response to `API_VERSIONS`, or is a refusal.
     """
     reader = KafkaReader(body, 0, is_flexible=False)
     code = reader.int16()

@@ -12,8 +12,7 @@ from typing import Final
 def import_messages(name: str, version: int) -> tuple[ModuleType, ModuleType]:
     """Import the modules of `kio` with a request, by its name in Kafka's schemas, and its response.
 
-    Raises:
-        ImportError: there is no `kio`, or no such version.
+    Raises ImportError: there is no `kio`, or no such version.
     """
     # By name: `kio`'s own index of them is slow to load, too.
     snake = "".join(f"_{c.lower()}" if c.isupper() else c for c in name).removeprefix("_")

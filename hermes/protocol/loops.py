@@ -4,8 +4,7 @@
 same errors, and one suite of tests checks both. A plain message is whole and intact, of
 magic 1, without attributes: nearly every message that a producer sends. The loops stop
 at any other, which callers handle with less hurry. Data is bytes, or a memoryview of bytes, where
-a function doesn't ask for bytes; positions are within it. The module is long because its twin is
-one compiled module.
+a function doesn't ask for bytes; positions are within it. Long because its twin is one module, too.
 
 Source of the layout: Kafka 0.7; `messages` has the table.
 """
@@ -156,9 +155,8 @@ class ListedRows(Generic[_R]):
     def reached(self) -> tuple[int, int, int, int]:
         """How far the reader has come.
 
-        Returns:
-            How many rows it has taken; the next offset of the last but one of these, with two or
-            more; offset and next offset of the last one, with one or more.
+        Returns how many rows it has taken; the next offset of the last but one of these, with two
+        or more; offset and next offset of the last one, with one or more.
         """
         listed = self.listed
         taken = len(listed) - length_hint(self.items)
@@ -416,8 +414,7 @@ def collect_produces(
         buffers: where the sets go. Sets of one message are slices of the data, others views of it.
 
     Returns:
-        The position after the last of them, how many bytes the sets have together, and how many
-        messages they hold.
+        The position after the last of them, and of the sets the bytes in all and the messages.
     """
     unpack, body_bytes = _produce_format(len(prefix)).unpack_from, 4 + len(prefix) + 4
     view = memoryview(data)

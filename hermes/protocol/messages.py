@@ -172,11 +172,9 @@ def encode_fitting(
 def decode_message(data: Buffer, start: int, end: int) -> Message:
     """Decode and check the message of any kind between two positions.
 
-    Its payload is a slice of the data: a copy of bytes, a view of a memoryview.
-
-    Raises:
-        InvalidMessageError: it is shorter than its header, its magic or codec is unknown, or its
-            CRC is wrong. The error carries no offset.
+    Its payload is a slice of the data: a copy of bytes, a view of a memoryview. Raises
+    InvalidMessageError: it is shorter than its header, its magic or codec is unknown, or its CRC is
+    wrong. The error carries no offset.
     """
     size = end - start - 4
     magic = data[start + 4] if size > 0 else -1

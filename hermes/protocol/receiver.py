@@ -66,8 +66,7 @@ class RequestReceiver:
         while (request := receiver.next_request()) is not None:
             serve(request)
 
-    Requests may declare 1 to `max_request_bytes`; no payload in a run is larger than
-    `max_message_bytes`.
+    Requests may declare 1 to `max_request_bytes`; payloads in a run are up to `max_message_bytes`.
     """
 
     __slots__ = ("_error", "_frames", "_largest", "_produce")

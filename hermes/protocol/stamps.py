@@ -106,8 +106,7 @@ def mixed(number: int, crc: int) -> int:
     """What one message adds to the sum of its window: 64 bits of its number and its payload's CRC.
 
     It is a bijection (the last step of splitmix64, whose author is Sebastiano Vigna), so two
-    messages of a process add the same only if both are equal: one that is missing and one that is
-    there twice never cancel.
+    messages of a process add the same only if equal: one missing and one there twice never cancel.
     """
     value = (number << 32 | crc) + 0x9E3779B97F4A7C15 & _MASK
     value = (value ^ value >> 30) * 0xBF58476D1CE4E5B9 & _MASK

@@ -39,9 +39,8 @@ def own_frame(request_type: int, *parts: Buffer) -> bytes:
 def encode_string(text: str) -> bytes:
     """Encode a string: `int16 length | UTF-8`.
 
-    Raises:
-        LocalProtocolError: it is longer than 32,767 bytes, or holds half a surrogate pair;
-            nothing can be sent.
+    Raises LocalProtocolError: it is longer than 32,767 bytes, or holds half a surrogate pair;
+    nothing can be sent.
     """
     try:
         data = text.encode()

@@ -15,9 +15,8 @@ _MOST_DIGITS: Final = 1000
 def read_document(text: str | bytes) -> Any:
     """Read JSON; bytes are UTF-8.
 
-    Raises:
-        ValueError: it isn't JSON by RFC 8259, gives a key twice, or is nested or larger beyond the
-            limits; the text says which.
+    Raises ValueError: it isn't JSON by RFC 8259, gives a key twice, or is nested or larger beyond
+    the limits; the text says which.
     """
     try:
         if isinstance(text, bytes):

@@ -51,9 +51,8 @@ class Forwarder:
     def send(self, url: str, request: RestRequest) -> RestResponse:
         """Forward a call to the leader at `url`. Blocks.
 
-        Raises:
-            RegistryError: 50003, no response came, or none that can be understood; unless nobody
-                listens there, nobody knows whether it was done.
+        Raises RegistryError: 50003, no response came, or none that can be understood; unless nobody
+        listens there, nobody knows whether it was done.
         """
         place = urlsplit(url)
         try:

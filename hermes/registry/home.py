@@ -51,8 +51,7 @@ class HomeLocator(Protocol):
     def choose(self) -> HomeBroker:
         """The home, which is recorded if there was none.
 
-        Raises:
-            HermesError: as for `find`; or there is no broker, or more than one with events.
+        Raises HermesError: as for `find`; or there is no broker, or more than one with events.
         """
 
     def remember(self, broker_id: int) -> None:

@@ -129,9 +129,8 @@ class HomeTopic:
     def append(self, payloads: Sequence[bytes]) -> list[TopicMessage]:
         """Append messages, all at once, and wait until they are on disk.
 
-        Returns:
-            Where they are: in a row, unless somebody else's came in between, which this doesn't
-            show: each begins where the one before ends.
+        Returns where they are: in a row, unless somebody else's came in between, which this doesn't
+        show: each begins where the one before ends.
         """
         if not self._exists:
             self._create()

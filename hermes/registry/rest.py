@@ -110,8 +110,7 @@ class RegistryResource(Resource):
     def _read_call(self, request: Any) -> RestRequest:
         """A request as the service understands it.
 
-        Raises:
-            RegistryError: it can't be, or a browser sends it for another site's page.
+        Raises RegistryError: it can't be, or a browser sends it for another site's page.
         """
         if self._is_stopping:
             raise unavailable("the registry is being stopped: ask another")

@@ -112,9 +112,8 @@ class Snapshots:
     def load(self) -> int | None:
         """Restore the copy from the file.
 
-        Returns:
-            The id of the broker that was the home, -1 if none was known; None when there is no
-            snapshot, or none that can be used, which is logged.
+        Returns the id of the broker that was the home, -1 if none was known; None when there is no
+        snapshot, or none that can be used, which is logged.
         """
         if self.file is None:
             return None

@@ -1,8 +1,7 @@
 """How a request ends: with a response, now or later, without one, or by closing its connection.
 
 What serves a request returns its response, or a Deferred of it where something is waited for; the
-functions here join the two kinds. At the top it becomes an `Outcome`, which tells the connection
-what may happen meanwhile.
+functions here join the two kinds. At the top it becomes an `Outcome`: what may happen meanwhile.
 """
 
 from collections.abc import Callable

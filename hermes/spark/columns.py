@@ -105,8 +105,7 @@ def record_batches(
 ) -> Iterator[RowBatch]:
     """Turn a message set into record batches; an incomplete message at its end is ignored.
 
-    One may have no rows and still a later `next_offset`: after an empty compressed set or a damaged
-    stretch.
+    One may have no rows and yet a later `next_offset`: after an empty compressed set, or damage.
 
     Raises:
         InvalidMessageError: a message is damaged; `offset` and `next_offset` are absolute. The

@@ -64,8 +64,7 @@ def encode_topic_id(topic_id: UUID) -> str:
 def read_topic_id(directory: str, files: FileLayer) -> UUID | None:
     """Read the id of a partition's topic; None when the directory isn't one of Kafka's.
 
-    Raises:
-        CorruptLogError: the file is damaged.
+    Raises CorruptLogError: the file is damaged.
     """
     path = os.path.join(directory, METADATA_NAME)
     data = read_whole(path, _MAX_METADATA_BYTES, files)

@@ -11,8 +11,7 @@ A file that was opened once is the same when it is opened again: another in its 
 The file of a segment that retention deletes is *retired*: it has no name any more, but its
 descriptor lives until the last `LogSlice` of it is released.
 
-Threads: all methods may be called from any thread. The one lock is held for a few instructions,
-never over an `open`.
+Any thread may call all methods. The one lock is held for a few instructions, never over an `open`.
 """
 
 import threading

@@ -102,9 +102,7 @@ class FileLayer:
         """Read as `pread` does, but only what is in memory.
 
         Where that can't be told (the file system, or the operating system) it may wait for a disk.
-
-        Raises:
-            NotInMemoryError: the first byte isn't.
+        Raises NotInMemoryError: the first byte isn't.
         """
         if _NOWAIT:
             data = bytearray(length)
@@ -221,10 +219,8 @@ def write_all(files: FileLayer, descriptor: int, buffers: Sequence[Buffer], posi
     """Write every byte of the buffers, in order, starting at a position.
 
     A short write is continued where it stopped, never repeated from the start; no call gets more
-    than `IOV_MAX` buffers.
-
-    Raises:
-        OSError: what the operating system said; some of the bytes may have been written.
+    than `IOV_MAX` buffers. Raises OSError: what the operating system said; some of the bytes may
+    have been written.
     """
     pending = [view for buffer in buffers if (view := memoryview(buffer).cast("B"))]
     first = 0

@@ -65,10 +65,8 @@ def find_format(
     """Find out from what it holds which format a partition's directory has. Blocks.
 
     What can't be looked at can't be opened either, and says why then. Once it can be, it is opened
-    as what it should be: `wanted`, by its topic's settings.
-
-    Raises:
-        StorageError: a small file can't be mended.
+    as what it should be: `wanted`, by its topic's settings. Raises StorageError: a small file can't
+    be mended.
     """
     mended, is_kafka = "", False
     try:

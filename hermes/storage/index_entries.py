@@ -64,8 +64,7 @@ def decode_entry(data: bytes, position: int = 0) -> IndexEntry | None:
 def unreadable_is_empty() -> Iterator[None]:
     """Continue after what the disk refuses for good: losing an index loses no message.
 
-    Raises:
-        OSError: of what is refused only for now (no descriptor, no memory); try again later.
+    Raises OSError: of what is refused only for now (no descriptor, no memory); try again later.
     """
     try:
         yield

@@ -159,8 +159,7 @@ def walk_messages(chunk: bytes) -> tuple[int, int]:
     """Step over the valid messages that a buffer begins with.
 
     Returns:
-        (how many messages, how many bytes they take). What follows in the chunk is a message
-        that is bad or not whole.
+        (how many messages, how many bytes). What follows in the chunk is a bad message, or a part.
     """
     last_start = len(chunk) - _SIZE_BYTES - HEADER_BYTES[0]
     view = memoryview(chunk)

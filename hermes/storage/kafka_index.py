@@ -310,8 +310,7 @@ class KafkaIndex(TimeIndex):
     def _guarded(self, files: FileLayer | None) -> Iterator[None]:
         """Hold the lock; who must not wait for a disk doesn't wait for who reads from one, either.
 
-        Raises:
-            NotInMemoryError: another thread has the lock now.
+        Raises NotInMemoryError: another thread has the lock now.
         """
         if not self._indexing.acquire(blocking=not isinstance(files, ResidentFiles)):
             raise NotInMemoryError

@@ -116,8 +116,7 @@ class KafkaPartition(FormatSidecar):
     def opened(self, segments: tuple[Segment, ...], end: int, now_ms: int, *, is_new: bool) -> int:
         """Read the files that say what the segments don't.
 
-        Raises:
-            CorruptLogError: `partition.metadata` is damaged.
+        Raises CorruptLogError: `partition.metadata` is damaged.
         """
         if self.topic_id is None:
             self.topic_id = read_topic_id(self._directory, self._files)

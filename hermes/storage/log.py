@@ -143,8 +143,7 @@ class Log:
     def adopt_topic_id(self, topic_id: UUID) -> None:
         """Take the topic's id if a loss of power took it, and another was made up; else nothing.
 
-        Raises:
-            StorageError: it can't be written.
+        Raises StorageError: it can't be written.
         """
         if self.sidecar.has_provisional_id:
             try:
@@ -423,9 +422,7 @@ class Log:
         """Find the first visible message whose own timestamp is not before a time. Blocks.
 
         Where the format has timestamps; `offsets_before` goes by when something was appended.
-
-        Raises:
-            StorageError: as for `boundary_before`, or messages have no timestamps.
+        Raises StorageError: as for `boundary_before`, or messages have no timestamps.
         """
         return self._through_view(self._reader.offset_at_time, time_ms)
 
@@ -477,8 +474,7 @@ class Log:
     def segment_infos(self) -> tuple[SegmentInfo, ...]:
         """Describe the segments, the oldest first; the last one is active.
 
-        Raises:
-            StorageError: a segment can't be looked at.
+        Raises StorageError: a segment can't be looked at.
         """
         tries = _LOOKS
         while True:
@@ -603,10 +599,8 @@ class Log:
     def check_directory(self) -> None:
         """Make sure that the directory is still the one that was opened. Blocks; any worker thread.
 
-        For logs that nobody writes to: a flush looks by itself.
-
-        Raises:
-            LogOfflineError: it isn't, or the log was offline before; it is now in any case.
+        For logs that nobody writes to: a flush looks by itself. Raises LogOfflineError: it isn't,
+        or the log was offline before; it is now in any case.
         """
         with self._state.flush_lock:
             self._state.check_online()
@@ -616,11 +610,9 @@ class Log:
         """Delete the log with its directory, oldest segment first: what a crash leaves is a log.
 
         Slices that are held stay readable until they are released. The caller syncs the parent
-        directory. Returns how many bytes of messages were deleted.
-
-        Raises:
-            StorageError: a file or the directory can't be deleted (files that aren't ours are
-                left alone, and with them the directory); the log is out of service anyway.
+        directory. Returns how many bytes of messages were deleted. Raises StorageError: a file or
+        the directory can't be deleted (files that aren't ours are left alone, and with them the
+        directory); the log is out of service anyway.
         """
         self._shut("the topic was deleted")
         try:

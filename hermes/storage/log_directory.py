@@ -111,10 +111,8 @@ class LogDirectory:
     def delete(self) -> None:
         """Delete the log's files, oldest segment first, and the directory: a crash leaves a log.
 
-        Files that aren't ours are left alone, and with them the directory.
-
-        Raises:
-            OSError: something can't be deleted, or it isn't the directory that was opened.
+        Files that aren't ours are left alone, and with them the directory. Raises OSError:
+        something can't be deleted, or it isn't the directory that was opened.
         """
         with self._delete_lock:
             self._delete()

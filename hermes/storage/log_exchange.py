@@ -111,8 +111,7 @@ class LogExchange:
     def settle(self) -> None:
         """Under the flush lock, offline: find out what has become of an exchange that failed.
 
-        Raises:
-            OSError: that can't be found out.
+        Raises OSError: that can't be found out.
         """
         if self._pending is None:
             return

@@ -3,8 +3,7 @@
 Logs, their segments, flushes, recovery, retention and deletes speak of *offsets*: an append is
 given the next ones, a segment is named by its first one. What lies in a segment's file at which
 *position* is for a format to say: how frames (what is appended and dropped as a whole: in 0.7 a
-message) are walked, checked and counted, and how an offset becomes a position. Kafka 0.7's is
-`hermes.storage.kafka_0_7`.
+message) are walked, checked and counted, and how an offset becomes a position (0.7's: `kafka_0_7`).
 """
 
 from collections.abc import Sequence

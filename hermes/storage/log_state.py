@@ -155,8 +155,7 @@ class LogState:
     def check_directory(self) -> None:
         """Under the flush lock: go offline when the directory isn't the one that was opened.
 
-        Raises:
-            LogOfflineError: it isn't.
+        Raises LogOfflineError: it isn't.
         """
         try:
             self.directory.check()

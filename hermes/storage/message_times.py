@@ -28,8 +28,7 @@ class TimestampedOffset(NamedTuple):
 def offset_at_time(view: LogView, time_ms: int, open_at: OpenAt) -> TimestampedOffset | None:
     """Find the first visible message whose timestamp is not before a time; None if there is none.
 
-    Raises:
-        SegmentRetiredError: a segment was deleted meanwhile.
+    Raises SegmentRetiredError: a segment was deleted meanwhile.
     """
     for position in range(len(view.bases)):
         with open_at(view, position) as opened:

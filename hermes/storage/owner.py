@@ -61,8 +61,7 @@ def check_owner(directory: str, broker_id: int, names: Collection[str], files: F
 def read_owner(directory: str, files: FileLayer) -> int | None:
     """The id of the broker whose data directory it is; None where nobody has written it.
 
-    Raises:
-        ValueError: the file is damaged.
+    Raises ValueError: the file is damaged.
     """
     data = read_whole(os.path.join(directory, OWNER_NAME), _MOST_BYTES, files)
     if data is None:

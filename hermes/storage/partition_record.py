@@ -66,8 +66,7 @@ def read_record(
 ) -> PartitionRecord | None:
     """Read what is known of a partition; None when nothing is, or Kafka's files count. Blocks.
 
-    Raises:
-        ValueError: it is damaged.
+    Raises ValueError: it is damaged.
     """
     data = read_whole(os.path.join(directory, RECORD_NAME), _MOST_BYTES, files)
     if data is None:
@@ -110,8 +109,7 @@ def forget_record(directory: str, files: FileLayer) -> None:
 def mend_topic_id(directory: str, files: FileLayer, checkpoints: Checkpoints) -> str:
     """Write `partition.metadata` anew if it doesn't say what is known. Blocks.
 
-    Returns:
-        What was wrong with it; nothing if it is as it should be, or nothing is known.
+    Returns what was wrong with it; nothing if it is as it should be, or nothing is known.
     """
     if not exists(os.path.join(directory, RECORD_NAME), files):
         return ""

@@ -30,8 +30,7 @@ _END: Final = 1 << 63
 def read_producer_ids(directory: str, files: FileLayer) -> int:
     """Read the first id that is free; `FIRST_PRODUCER_ID` when there is no file. Blocks.
 
-    Raises:
-        StorageError: the file holds something else, or can't be read.
+    Raises StorageError: the file holds something else, or can't be read.
     """
     path = os.path.join(directory, PRODUCER_IDS_NAME)
     try:
@@ -73,8 +72,7 @@ def free_from(first: int, count: int, known: Iterable[int]) -> int:
 def write_producer_ids(directory: str, following: int, files: FileLayer) -> None:
     """Let all ids below a number be taken. Blocks; it is on disk when this returns.
 
-    Raises:
-        StorageError: the disk refused.
+    Raises StorageError: the disk refused.
     """
     if following >= _END:
         raise StorageError("no producer id is left")

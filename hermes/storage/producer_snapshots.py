@@ -150,10 +150,8 @@ class ProducerSnapshots:
     def write(self, captures: Sequence[Capture]) -> None:
         """Write the newest of what was captured, and remove the oldest snapshots.
 
-        It isn't synced: one that a loss of power has damaged says so by its CRC.
-
-        Raises:
-            OSError: it can't be written; the next one may be.
+        It isn't synced: one that a loss of power has damaged says so by its CRC. Raises OSError: it
+        can't be written; the next one may be.
         """
         if not captures:
             return

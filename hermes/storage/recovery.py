@@ -106,9 +106,8 @@ class TailRecovery:
     def count_proven(self, parts: Sequence[LoadingSegment]) -> int:
         """Count the segments before the tail that need not be scanned, where names say nothing.
 
-        Returns:
-            How many of the first ones are on disk: those up to the last one whose index says so.
-            The others may be Kafka's, which puts segments on disk at its leisure.
+        Returns how many of the first ones are on disk: those up to the last one whose index says
+        so. The others may be Kafka's, which puts segments on disk at its leisure.
         """
         proven = len(parts)
         while proven:

@@ -156,8 +156,7 @@ class Segment:
     def check_final_name(self) -> None:
         """Make sure that nothing else has the name that an `.unflushed` file is to get.
 
-        Raises:
-            FileExistsError: something has; whatever it is, it must not be replaced.
+        Raises FileExistsError: something has; whatever it is, it must not be replaced.
         """
         final = self._named(self.format.suffix)
         if exists(final, self._files):
@@ -166,8 +165,7 @@ class Segment:
     def rename_flushed(self) -> None:
         """Call an `.unflushed` file `.kafka`: all that comes before it is on disk.
 
-        This is the only place where a name changes: on disk first, then here. The caller syncs the
-        directory afterwards.
+        Only here a name changes, on disk first. The caller syncs the directory afterwards.
 
         Raises:
             FileExistsError: something of that name exists; it was not touched.

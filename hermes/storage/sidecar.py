@@ -11,8 +11,7 @@ A log (`hermes.storage.log`) calls each of them, always in the same order, at th
     delete       retire -> forget -> the files go
 
 One belongs to the log's format, and tells what only that knows: whose log it is, its leader
-epochs, its idempotent producers (`FormatSidecar`). What mirrors need is another
-(`hermes.storage.log_sources`).
+epochs, its idempotent producers (`FormatSidecar`). Another is what mirrors need (`log_sources`).
 
 Under the log's lock run `prepare`, `rolled`, `account`, `installed`, `cut` and `retire`: they write
 into the page cache at most. All others run in a worker thread, under the log's lock for flushes,
@@ -192,6 +191,5 @@ class FormatSidecar(Sidecar):
     def keep_start(self, earliest: int, view_of: Callable[[], LogView]) -> None:
         """Put on disk that the log begins inside of a segment, before anybody is told.
 
-        Raises:
-            OSError, StorageError: it is not on disk.
+        Raises OSError, StorageError: it is not on disk.
         """

@@ -168,8 +168,7 @@ class SourcePositions:
     def end_for(self, start: int, end: int, bad_ranges: Sequence[tuple[int, int]]) -> int:
         """As `Sidecar.end_for`; `settle` makes it so.
 
-        Raises:
-            OSError: the file is damaged, and can't be set aside.
+        Raises OSError: the file is damaged, and can't be set aside.
         """
         if self._is_open and not self._is_same_boot():
             if self._accounted < start:  # records of what was flushed are missing
@@ -188,8 +187,7 @@ class SourcePositions:
     def settle(self, end: int) -> None:
         """Start from a log that was loaded or recovered up to `end`, all of it flushed. Blocks.
 
-        Raises:
-            OSError: the disk failed; load it again, or recover again.
+        Raises OSError: the disk failed; load it again, or recover again.
         """
         fitted = self._fitted
         if fitted is None:
@@ -248,10 +246,8 @@ class SourcePositions:
     def write(self, wanted: SourceRange, log_begin: int, log_end: int, flushed: int) -> SourceSpan:
         """Write down where a new range is about to be appended: one write into the page cache.
 
-        `prepare` comes first; `spans.note` or `cancel` follows.
-
-        Raises:
-            OSError: the disk refused; `cancel` it.
+        `prepare` comes first; `spans.note` or `cancel` follows. Raises OSError: the disk refused;
+        `cancel` it.
         """
         _, begin, end, flags = wanted
         number = self._number(wanted)
@@ -284,8 +280,7 @@ class SourcePositions:
     def _write_moved(self, end: int, flushed: int, *others: Record) -> None:
         """Write down positions that have moved, and other records after them.
 
-        Raises:
-            OSError: the disk refused; nothing has changed, or that can't be made so.
+        Raises OSError: the disk refused; nothing has changed, or that can't be made so.
         """
         named = max(self._moved, default=-1) + 1
         parts = [self._names(named)]
@@ -327,8 +322,7 @@ class SourcePositions:
     def checkpoint(self, end: int, flushed: int) -> None:
         """Before a flush: write down that all ranges before the log's end are; `sync` follows.
 
-        Raises:
-            OSError: the disk refused; nothing has changed, or that can't be made so.
+        Raises OSError: the disk refused; nothing has changed, or that can't be made so.
         """
         if self._is_dirty:
             self.prepare()
@@ -338,8 +332,7 @@ class SourcePositions:
     def sync(self) -> None:
         """Put on disk what was written, where a later start looks for it. Needs no lock.
 
-        Raises:
-            OSError: the disk failed, or the file isn't where it was.
+        Raises OSError: the disk failed, or the file isn't where it was.
         """
         if self._is_name_new:
             self._descriptors.opening(self._files.fsync_directory, self._directory)
@@ -392,8 +385,7 @@ class SourcePositions:
     def close(self, end: int) -> None:
         """Say that all of the log is flushed, if ranges were taken. Blocks.
 
-        Raises:
-            OSError: the disk refused; the next start has to look then.
+        Raises OSError: the disk refused; the next start has to look then.
         """
         if self.takes_ranges:
             self.takes_ranges = False

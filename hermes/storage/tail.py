@@ -161,8 +161,7 @@ class Tail:
     ) -> int:
         """Write at the end of the active segment; see `Log.append`.
 
-        Raises:
-            OSError: nothing of it counts; `cut` must take off what was written of it.
+        Raises OSError: nothing of it counts; `cut` must take off what was written of it.
         """
         position = self.size_bytes
         if len(buffers) == 1:
@@ -357,8 +356,7 @@ class Tail:
     def write_indexes(self, work: FlushWork, start: int) -> int:
         """Write what has become true into the time indexes, from the flushed end so far on.
 
-        Returns:
-            How many indexes could not be written. That costs accuracy, and no message.
+        Returns how many indexes could not be written. That costs accuracy, and no message.
         """
         failures = 0
         ends = [*(segment.base_offset for segment, _ in work.dirty[1:]), work.end]

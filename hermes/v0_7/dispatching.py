@@ -164,8 +164,7 @@ class Broker:
     def serve(self, request: Any, client: Client = UNKNOWN_CLIENT) -> Outcome:
         """Do what a request asks; the response, None when there is none, or a `DeferredResponse`.
 
-        Raises:
-            CloseConnection: close the connection without a response; nothing more was done.
+        Raises CloseConnection: close the connection without a response; nothing more was done.
         """
         if self._refuses:
             refused = self._shared.refusals.answer_to(request, client)

@@ -90,8 +90,7 @@ class Produces:
     def append_run(self, run: ProduceRun, client: Client) -> None:
         """Append a run of checked, unacknowledged produce requests for one partition.
 
-        Raises:
-            CloseConnection: the topic or partition is wrong, or the disk refused.
+        Raises CloseConnection: the topic or partition is wrong, or the disk refused.
         """
         partition = self._find(run.topic, run.partition)
         try:

@@ -44,8 +44,7 @@ class WebServer:
     def open(self, listeners: Sequence[Listener]) -> None:
         """Listen; several calls add up.
 
-        Raises:
-            HermesError: a port can't be opened; those before it are open.
+        Raises HermesError: a port can't be opened; those before it are open.
         """
         for listener in listeners:
             gate = self.guard.gate(listener)
@@ -55,8 +54,7 @@ class WebServer:
     def open_own(self, listener: Listener, gate: WebGate) -> Any:
         """Listen for this process itself, on a port that isn't in `addresses`; returns its address.
 
-        Raises:
-            HermesError: it can't be opened.
+        Raises HermesError: it can't be opened.
         """
         site = Site(self.root, self.hosts, self._reactor, gate)
         opened = listener.open(site)

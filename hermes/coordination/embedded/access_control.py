@@ -61,9 +61,8 @@ def add_identity(identities: dict[AclIdentity, None], scheme: str, credential: b
 def expand_acl(acl: Iterable[Acl], identities: Collection[AclIdentity]) -> tuple[Acl, ...]:
     """Check an ACL before it is stored, and put the client's own identities in place of `auth`.
 
-    Raises:
-        RequestRefusedError: with INVALID_ACL: it is empty or too long, of an unknown scheme, or
-            malformed, or `auth` is asked for by a client that has not authenticated.
+    Raises RequestRefusedError: with INVALID_ACL: it is empty or too long, of an unknown scheme, or
+    malformed, or `auth` is asked for by a client that has not authenticated.
     """
     expanded: dict[Acl, None] = {}  # in order, without duplicates
     for entry in acl:

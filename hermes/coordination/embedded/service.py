@@ -142,9 +142,8 @@ class EmbeddedCoordination(Service):
     def startService(self) -> None:
         """Read the file, then open the port.
 
-        Raises:
-            HermesError: the file or the port can't be opened; everything is undone. A damaged file
-                is not such an error: it is logged, and clients are sent away until it is restored.
+        Raises HermesError: the file or the port can't be opened; everything is undone. A damaged
+        file is not such an error: it is logged, and clients are sent away until it is restored.
         """
         try:
             self._keeper.start(is_new=self._is_new())

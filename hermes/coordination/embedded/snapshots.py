@@ -59,11 +59,8 @@ def condition_of(path: Path) -> Condition:
 def restore(path: Path, source: Path) -> Condition:
     """Put a copy, the snapshot or another, in the place of the embedded server's file; blocks.
 
-    The present file is kept beside it, its name ending in `.damaged`.
-
-    Raises:
-        StorageError: the source can't be used, or a broker serves from the file. Nothing was
-            changed.
+    The present file is kept beside it, its name ending in `.damaged`. Raises StorageError: the
+    source can't be used, or a broker serves from the file. Nothing was changed.
     """
     condition, stored = condition_of(source), _read(source)
     _check_unused(path)

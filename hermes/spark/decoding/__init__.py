@@ -5,8 +5,7 @@ Every decoder adds two columns to a DataFrame with a binary (or string) column: 
 it is a dead letter with a reason. No row disappears, no field becomes null because it could not be
 read, and the other columns stay, so a dead letter still has its topic, offset and value.
 
-All of it works in batches and in streams, keeps no state, and can be used before or after
-`withWatermark`.
+All of it works in batches and in streams, before and after `withWatermark`, and keeps no state.
 """
 
 from hermes.spark.decoding.avro import decode_avro, decode_framed_avro

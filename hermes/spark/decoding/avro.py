@@ -1,7 +1,6 @@
 """Avro records into columns, by fastavro in Python workers (PySpark's package has no spark-avro).
 
-Only the column with the values is sent to the workers; it is decoded once, whatever is selected or
-filtered later.
+Only the column with the values is sent to workers; it is decoded once, whatever is selected later.
 """
 
 from collections.abc import Mapping

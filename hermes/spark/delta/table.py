@@ -72,8 +72,7 @@ def _address(store: FileStore) -> tuple[str, dict[str, str] | None]:
 def commits(store: FileStore, table: DeltaTable) -> Iterator[Mapping[str, Any]]:
     """What each commit says of itself, the newest first, as far as the log goes back.
 
-    Read from the log's files: the package's own history is empty, without an error, when the path
-    has a # or a ?.
+    Read from the log's files: the package's own history is silently empty if the path has a # or ?.
     """
     for version in range(table.version(), -1, -1):
         content = store.read(f"{_LOG}/{version:020d}.json")

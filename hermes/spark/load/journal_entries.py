@@ -8,8 +8,7 @@
     {..., "kind": "fence", "attempts": ["<directory>", ...]}
 
 An added file is [its name, size in bytes, rows, where the attempt has left it]; `load` is the
-load's manifest, see `plans`. After a `fence` the attempts that it lists can't be committed any
-more.
+load's manifest, see `plans`. After a `fence` the attempts in it can't be committed.
 
 The first release wrote only loads, as version 1: such a manifest is an entry, too. It refuses
 version 2, in the words that a newer release wrote this.

@@ -1,8 +1,7 @@
 """S3 and what is compatible: a conditional put creates if absent, checked before it is relied on.
 
 Data files go through Spark's own S3A. Addresses begin with `s3://` or `s3a://`, and are printed as
-they were given. What a server answers is shown only as its code and message: the rest may quote
-what was signed.
+they were given. Of answers only code and message are shown: the rest may quote what was signed.
 """
 
 import random
