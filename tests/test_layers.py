@@ -192,6 +192,50 @@ def test_the_lower_half_has_no_clock_and_no_socket_of_its_own(package: str) -> N
         assert not roots & CLOCKS, f"{path} imports {roots & CLOCKS}"
 
 
+#: What rooms on files in memory may use of `os`: it computes, and asks nobody.
+PURE = {
+    "os.PathLike",
+    "os.stat_result",
+    *(f"os.path.{name}" for name in ("basename", "dirname", "join", "splitext")),
+}
+
+#: What touches files, or takes other things for files.
+FILES = {"fcntl", "glob", "io", "mmap", "pathlib", "shutil", "sqlite3", "tempfile"}
+
+#: What is used of `os` all the same, by module, and why.
+BESIDE_THE_FILE_LAYER = {
+    "storage/files.py": {"*"},  # the layer itself
+    "storage/directory.py": {"os.path.abspath"},  # the working directory, of a relative path only
+    "storage/lock.py": {"os.getpid"},  # who has the lock, for people
+}
+
+
+@pytest.mark.parametrize("room", ["storage", "partition", "cluster", "groups"])
+def test_what_runs_on_files_in_memory_touches_no_other(room: str) -> None:
+    """A simulation of brokers would not be one, and tests of a loss of power would miss it."""
+    for path in sorted((ROOT / "hermes" / room).glob("*.py")):
+        allowed = BESIDE_THE_FILE_LAYER.get(f"{room}/{path.name}", set())
+        if "*" in allowed:
+            continue
+        assert not {name.split(".")[0] for name in imported_names(path)} & FILES, path
+        assert not [name for name in imported_names(path) if name.startswith("os.")], path
+        found = set(uses_of_files(parsed(path)))
+        assert found - PURE == allowed, f"{path}: {found - PURE}"
+
+
+def uses_of_files(tree: ast.Module) -> Iterator[str]:
+    """What is used of `os`, by its dotted name, and the built-in `open`."""
+    nodes = list(ast.walk(tree))
+    inner = {id(each.value) for each in nodes if isinstance(each, ast.Attribute)}
+    for node in nodes:
+        if isinstance(node, ast.Attribute) and id(node) not in inner:
+            name = ast.unparse(node)
+            if name.startswith("os."):
+                yield name
+        elif isinstance(node, ast.Name) and node.id == "open":
+            yield "open"
+
+
 def test_every_package_has_an_init_and_twisted_has_none() -> None:
     folders = {path.parent for path in MODULES}
     assert [str(folder) for folder in folders if not (folder / "__init__.py").is_file()] == []

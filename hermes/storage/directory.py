@@ -27,7 +27,13 @@ from uuid import UUID, uuid4
 from hermes.errors import StorageError
 from hermes.storage.checkpoints import Checkpoints, write_topic_id
 from hermes.storage.descriptors import DescriptorCache
-from hermes.storage.files import FileLayer, Identity, identity, storage_error
+from hermes.storage.files import (
+    FileLayer,
+    Identity,
+    identity,
+    is_directory,
+    storage_error,
+)
 from hermes.storage.formats import FORMATS, find_format
 from hermes.storage.layout import (
     CLEAN_SHUTDOWN_MARKER,
@@ -321,7 +327,7 @@ class DataDirectory:
         """Create the data directory and its parents where missing, each put on disk."""
         missing = []
         path = self.path
-        while not os.path.isdir(path):
+        while not is_directory(path, self._files):
             missing.append(path)
             path = os.path.dirname(path)
         for path in reversed(missing):

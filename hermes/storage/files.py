@@ -11,6 +11,7 @@ data directory gains no other file by it.
 Threads: every method may be called from any thread, as the calls beneath may.
 """
 
+import fcntl
 import os
 from collections.abc import Sequence
 from contextlib import suppress
@@ -28,7 +29,7 @@ from errno import (
     ENXIO,
     EOPNOTSUPP,
 )
-from stat import S_ISREG
+from stat import S_ISDIR, S_ISREG
 
 from hermes.errors import DiskFullError, StorageError
 
@@ -127,6 +128,14 @@ class FileLayer:
     def open_read(self, path: str) -> int:
         return _open_regular(path, os.O_RDONLY)
 
+    def lock(self, descriptor: int) -> None:
+        """Lock a file until its descriptor is closed, or the process that has it ends.
+
+        Raises:
+            BlockingIOError: somebody else has, here or in another process.
+        """
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
     def fsync_directory(self, path: str) -> None:
         """Put on disk which names a directory holds: after create, rename, unlink, mkdir, rmdir."""
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -208,6 +217,14 @@ def exists(path: str, files: FileLayer) -> bool:
     except FileNotFoundError:
         return False
     return True
+
+
+def is_directory(path: str, files: FileLayer) -> bool:
+    """Whether there is a directory, or a link to one."""
+    try:
+        return S_ISDIR(files.stat(path).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
 
 
 def identity(status: os.stat_result) -> Identity:

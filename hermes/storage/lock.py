@@ -5,7 +5,6 @@ and for the error of the one who comes second. The file stays when the lock goes
 lock, not the file, so a crash leaves nothing to clean up. Kafka 0.7 ignores plain files there.
 """
 
-import fcntl
 import os
 
 from hermes.errors import DataDirectoryLockedError
@@ -29,7 +28,7 @@ class DirectoryLock:
         self._files = files
         self._descriptor = files.open_append(path, create=True)
         try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            files.lock(self._descriptor)
         except BlockingIOError:
             holder = files.pread(self._descriptor, 32, 0).decode("ascii", "replace").strip()
             self.release()

@@ -7,46 +7,21 @@ from random import Random
 from stat import S_ISDIR, S_ISREG
 
 import pytest
+from file_places import PLACES, Place
 from kafka_logs import append_values, read_records
 from memory_files import SECTOR_BYTES, MemoryFiles
-from storage_fakes import UnsyncedFiles
 from storage_logs import NOW_MS, append, message, read_all, settings
 
 from hermes.errors import LogOfflineError
-from hermes.storage import FileLayer, Log
-from hermes.storage.files import exists, identity, read_exactly, write_all
+from hermes.storage import Log
+from hermes.storage.files import exists, identity, is_directory
 from hermes.storage.formats import FORMATS
 from hermes.storage.kafka_format import KAFKA
 
 
-class Place:
-    """A file layer, and a directory in it."""
-
-    def __init__(self, files: FileLayer, root: str) -> None:
-        self.files = files
-        self.root = root
-
-    def path(self, name: str) -> str:
-        return f"{self.root}/{name}"
-
-    def write(self, name: str, data: bytes) -> None:
-        descriptor = self.files.open_append(self.path(name), create=True)
-        write_all(self.files, descriptor, [data], 0)
-        self.files.close(descriptor)
-
-    def read(self, name: str) -> bytes:
-        descriptor = self.files.open_read(self.path(name))
-        try:
-            return read_exactly(self.files, descriptor, 1 << 20, 0)
-        finally:
-            self.files.close(descriptor)
-
-
-@pytest.fixture(params=["operating system", "memory"])
+@pytest.fixture(params=PLACES)
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    if request.param == "memory":
-        return Place(MemoryFiles(), "/data")
-    return Place(UnsyncedFiles(), str(tmp_path))
+    return PLACES[request.param](tmp_path)
 
 
 def fails_with(number: int, call: Callable[[], object]) -> None:
@@ -115,6 +90,8 @@ def test_directories(place: Place) -> None:
         files.mkdir(path("d"))
     place.write("d/a", b"1")
     assert S_ISREG(files.lstat(path("d/a")).st_mode)
+    named = [name for name in ("d", "d/a", "d/a/b", "e") if is_directory(path(name), files)]
+    assert named == ["d"]
     fails_with(ENOTEMPTY, lambda: files.rmdir(path("d")))
     fails_with(ENOTDIR, lambda: files.listdir(path("d/a")))
     fails_with(ENOTDIR, lambda: files.open_read(path("d/a/b")))
@@ -123,6 +100,21 @@ def test_directories(place: Place) -> None:
     files.unlink(path("d/a"))
     files.rmdir(path("d"))
     assert files.listdir(place.root) == []
+
+
+def test_a_lock_is_one_descriptors_until_it_is_closed(place: Place) -> None:
+    files = place.files
+    first = files.open_append(place.path("a"), create=True)
+    second = files.open_append(place.path("a"))
+    files.lock(first)
+    files.lock(first)
+    for _ in range(2):
+        with pytest.raises(BlockingIOError):
+            files.lock(second)
+    files.close(first)
+    files.lock(second)
+    files.close(second)
+    fails_with(EBADF, lambda: files.lock(second))
 
 
 def test_modes_and_times(place: Place) -> None:

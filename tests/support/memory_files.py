@@ -12,7 +12,7 @@ A file is copied for each write until it is synced: for logs of some hundred kB.
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from errno import EBADF, EEXIST, EINVAL, EISDIR, ENOENT, ENOTDIR, ENOTEMPTY
+from errno import EBADF, EEXIST, EINVAL, EISDIR, ENOENT, ENOTDIR, ENOTEMPTY, EWOULDBLOCK
 from random import Random
 from stat import S_IFDIR, S_IFREG
 
@@ -68,6 +68,7 @@ class MemoryFiles(FileLayer):
         self._root = self._made(S_IFDIR | 0o755)
         self._open: dict[int, tuple[_Node, bool]] = {}
         self._next_descriptor = _FIRST_DESCRIPTOR
+        self._locks: dict[_Node, int] = {}
         path = ""
         for name in root.strip("/").split("/"):
             path = f"{path}/{name}"
@@ -224,8 +225,19 @@ class MemoryFiles(FileLayer):
         return node
 
     def close(self, descriptor: int) -> None:  # type: ignore[override]
-        self._node(descriptor)
+        node = self._node(descriptor)
         del self._open[descriptor]
+        if self._locks.get(node) == descriptor:
+            del self._locks[node]
+
+    def close_all(self) -> None:
+        """Close what is open, as the end of a process does: the files stay as they are."""
+        self._open.clear()
+        self._locks.clear()
+
+    def lock(self, descriptor: int) -> None:
+        if self._locks.setdefault(self._node(descriptor), descriptor) != descriptor:
+            raise OSError(EWOULDBLOCK, os.strerror(EWOULDBLOCK))
 
     # -- bytes ----------------------------------------------------------------------------------
 
@@ -272,7 +284,7 @@ class MemoryFiles(FileLayer):
         Args:
             chance: chooses what else has reached the disk; None: nothing that was not synced.
         """
-        found = MemoryFiles()
+        found = type(self)()
         found.now_ns, found.boot = self.now_ns, f"after {self.boot}"
         found._numbers = self._numbers
         copies: dict[int, _Node] = {}

@@ -31,6 +31,7 @@ OPERATIONS = (
     "open_new",
     "open_append",
     "open_read",
+    "lock",
     "fsync_directory",
 )
 WRITES = ("pwrite", "pwritev")

@@ -13,6 +13,7 @@ from uuid import UUID
 import pytest
 from coordination_servers import ServerProcess
 from memory_coordination import MemoryCoordination
+from memory_files import MemoryFiles
 
 from hermes.coordination.sessions import Session
 from hermes.groups.consumer_values import (
@@ -47,7 +48,7 @@ TWO = Committed(2**62, 5, "how far: Ä 京 " + "x" * 4000, 2000, 3000, UUID(int=
 NAMES = ["g", "", ".", "..", "a/b", "%2F", "über 京 🙂", "a:b", "x" * 255, "\x01\x7f", "a\\b"]
 
 
-@pytest.fixture(params=["file", "memory", "embedded", "zookeeper"])
+@pytest.fixture(params=["file", "file in memory", "memory", "embedded", "zookeeper"])
 def open_store(
     request: pytest.FixtureRequest,
     tmp_path: Path,
@@ -55,11 +56,13 @@ def open_store(
 ) -> Iterator[Open]:
     """Opens the same store again and again."""
     with ExitStack() as stack:
-        if request.param == "file":
-            path = str(tmp_path / "groups")
+        if request.param.startswith("file"):
+            is_real = request.param == "file"
+            path = str(tmp_path / "groups") if is_real else "/data/groups"
+            files = FileLayer() if is_real else MemoryFiles()
 
             def opened() -> GroupStore:
-                return OffsetFile(path, FileLayer(), pytest.fail)
+                return OffsetFile(path, files, pytest.fail)
 
         elif request.param == "memory":
             coordination = MemoryCoordination()

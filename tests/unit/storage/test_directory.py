@@ -81,7 +81,8 @@ def test_a_missing_directory_is_made_with_its_parents_and_they_are_synced(tmp_pa
     files = WatchedFiles()
     directory = made(tmp_path / "a" / "b", files)
     assert directory.open(NOW_MS) == OpenReport(was_clean=False)
-    assert files.calls[:4] == ["mkdir", "fsync_directory"] * 2
+    changes = [call for call in files.calls if call != "stat"]
+    assert changes[:4] == ["mkdir", "fsync_directory"] * 2
     assert dict(directory.logs) == {}
     directory.close()
 
@@ -255,7 +256,7 @@ def test_after_a_clean_stop_nothing_is_read(log_dir: Path) -> None:
     assert report.was_clean
     assert report.recovered == {}
     assert files.bytes_read == 0
-    of_the_lock = {"open_append", "ftruncate", "pwrite"}
+    of_the_lock = {"open_append", "lock", "ftruncate", "pwrite"}
     of_the_entries = {"open_read"}  # of topics; there is no such file
     assert set(files.calls) == (
         {"listdir", "stat", "lstat", "unlink", "fsync_directory"} | of_the_lock | of_the_entries
