@@ -96,6 +96,8 @@ class OffsetFile:
             return None
         try:
             size = self._files.fstat(descriptor).st_size
+            # A kill may have left the end in memory only, and groups are told of it from now on.
+            self._files.fdatasync(descriptor)
             return read_exactly(self._files, descriptor, size, 0)
         finally:
             self._files.close(descriptor)

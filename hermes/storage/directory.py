@@ -39,9 +39,11 @@ from hermes.storage.layout import (
     CLEAN_SHUTDOWN_MARKER,
     CLUSTER_ID_NAME,
     LARGEST_PARTITION,
+    LOCK_NAME,
     OWN_FILES,
     RESTORE_MARKER,
     TopicPartition,
+    empty,
     is_unused,
     list_partitions,
     partition_directory,
@@ -51,7 +53,6 @@ from hermes.storage.lock import DirectoryLock
 from hermes.storage.log import Log
 from hermes.storage.log_format import LogFormat
 from hermes.storage.owner import check_owner, read_owner, write_owner
-from hermes.storage.partition_record import forget_record
 from hermes.storage.producer_ids import (
     free_from,
     mend_producer_ids,
@@ -220,8 +221,9 @@ class DataDirectory:
             except FileExistsError:
                 may_have_files = log.format.has_topic_ids
                 is_new = is_unused(log.directory, self._files, may_have_files=may_have_files)
+                if is_new:  # else what is there would be recovered, before the id is on disk
+                    empty(log.directory, self._files)
             if is_new and log.topic_id is not None:
-                forget_record(log.directory, self._files)
                 write_topic_id(log.directory, log.topic_id, self._files)
             return is_new
         except OSError as error:
@@ -324,12 +326,18 @@ class DataDirectory:
             raise
 
     def _make_directory(self) -> None:
-        """Create the data directory and its parents where missing, each put on disk."""
+        """Create the data directory and its parents where missing, each put on disk.
+
+        So is the one that an earlier start may have made last, and was stopped.
+        """
         missing = []
         path = self.path
         while not is_directory(path, self._files):
             missing.append(path)
             path = os.path.dirname(path)
+        if missing or set(self._files.listdir(path)) <= {LOCK_NAME}:
+            with suppress(OSError):  # mostly it isn't ours, and has been there for long
+                self._files.fsync_directory(os.path.dirname(path))
         for path in reversed(missing):
             self._files.mkdir(path)
             self._files.fsync_directory(os.path.dirname(path))

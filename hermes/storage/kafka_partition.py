@@ -19,6 +19,7 @@ from hermes.storage.checkpoints import (
     CLEANED_SUFFIX,
     EPOCHS_NAME,
     KAFKA_DRAFTS,
+    METADATA_NAME,
     RECORD_NAME,
     STARTS_NAME,
     Checkpoints,
@@ -28,6 +29,7 @@ from hermes.storage.checkpoints import (
     write_topic_id,
 )
 from hermes.storage.files import FileLayer
+from hermes.storage.layout import is_unused
 from hermes.storage.partition_record import (
     PartitionRecord,
     forget_record,
@@ -79,10 +81,11 @@ class KafkaPartition(FormatSidecar):
         # Guards the file of ours, which flushes and deletes write; taken alone.
         self._recording = threading.Lock()
         self._recorded: PartitionRecord | None = None
+        self._is_record_synced = False
         # What the log was like when that was written, or tried: there may be very many segments.
         self._seen: tuple[object, ...] = ()
 
-    def load(self, *, clean: bool) -> None:
+    def load(self, *, clean: bool, is_new: bool) -> None:
         """Read what is known of the partition; what the disk has lost is taken for damaged."""
         self.mended, self.lost = [], ""
         try:
@@ -96,8 +99,27 @@ class KafkaPartition(FormatSidecar):
             found = None
             self._mend(RECORD_NAME, "could not be read: Kafka's files were believed")
         self._recalled = self._recorded = found
+        self._is_record_synced = False
         self.known = KnownLog() if found is None else KnownLog(found.segments, found.end)
         self._seen = ()
+        is_made_now = is_new and is_unused(self._directory, self._files)
+        if found is None and not clean and not is_made_now:
+            self._sync_topic_id()
+
+    def _sync_topic_id(self) -> None:
+        """Put on disk what a process that was killed may have left in memory.
+
+        As in `sync`, before any index is there: recovery makes them.
+        """
+        try:
+            descriptor = self._files.open_append(os.path.join(self._directory, METADATA_NAME))
+        except FileNotFoundError:
+            return
+        try:
+            self._files.fdatasync(descriptor)
+        finally:
+            self._files.close(descriptor)
+        self._files.fsync_directory(self._directory)
 
     def _mend(self, name: str, text: str) -> None:
         path = name if name == STARTS_NAME else f"{os.path.basename(self._directory)}/{name}"
@@ -200,7 +222,7 @@ class KafkaPartition(FormatSidecar):
             before = self._recorded
             if before is not None and not has_new_end:
                 before = before._replace(end=end)
-            if before == wanted:
+            if before == wanted and (self._is_record_synced or not is_synced):
                 return
             self._recorded = None
             try:
@@ -214,7 +236,7 @@ class KafkaPartition(FormatSidecar):
                 forget_record(self._directory, self._files)
                 self._files.fsync_directory(self._directory)
                 return
-            self._recorded = wanted
+            self._recorded, self._is_record_synced = wanted, is_synced
 
     def _is_as(self, seen: tuple[object, ...]) -> bool:
         """Whether nothing has changed; segments are the same only as the same tuple."""

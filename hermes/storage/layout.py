@@ -42,6 +42,7 @@ __all__ = [
     "OWN_FILES",
     "RESTORE_MARKER",
     "TopicPartition",
+    "empty",
     "is_own_name",
     "is_unused",
     "list_partitions",
@@ -162,9 +163,14 @@ def remove_unused(path: str, topic: str, files: FileLayer) -> None:
         if parsed is None or parsed[0] != topic or not _may_be_log(directory, files):
             continue
         if is_unused(directory, files):
-            for each in files.listdir(directory):
-                files.unlink(os.path.join(directory, each))
+            empty(directory, files)
             files.rmdir(directory)
+
+
+def empty(directory: str, files: FileLayer) -> None:
+    """Delete the files of a directory that is unused."""
+    for name in files.listdir(directory):
+        files.unlink(os.path.join(directory, name))
 
 
 def may_lack_id(directory: str, files: FileLayer) -> bool:
@@ -191,12 +197,12 @@ def is_unused(directory: str, files: FileLayer, *, may_have_files: bool = True) 
     names = files.listdir(directory)
     if not names or not may_have_files:
         return not names
-    for name in names:
-        if name in KAFKA_NAMES:
-            continue
-        parsed = parse_segment_name(name, _KAFKA_SUFFIX)
-        if parsed is None or parsed[0]:
-            return False
-        if files.lstat(os.path.join(directory, name)).st_size:
-            return False
-    return True
+    rest = [name for name in names if name not in KAFKA_NAMES]
+    parsed = [parse_segment_name(name, _KAFKA_SUFFIX) for name in rest]
+    # Its first flush puts the first segment's name on disk, and deleting it ends with that.
+    if not any(each is not None and each[1] == _KAFKA_SUFFIX for each in parsed):
+        return None not in parsed
+    return all(
+        each is not None and not each[0] and not files.lstat(os.path.join(directory, name)).st_size
+        for name, each in zip(rest, parsed, strict=True)
+    )

@@ -43,7 +43,7 @@ class LogOpening:
             try:
                 state.directory.identity = state.directory.current_identity()
                 for each in state.sidecars:
-                    each.load(clean=clean)
+                    each.load(clean=clean, is_new=state.directory.is_new)
                 loaded = self._load(now_ms, clean=clean)
                 is_new = state.directory.is_new
                 earliest = max(

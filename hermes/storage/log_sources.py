@@ -48,7 +48,7 @@ class SourcesSidecar(Sidecar):
         is_damaged = self._loading is not None and self._loading.is_set_aside
         return (DAMAGED_NAME,) if is_damaged else ()
 
-    def load(self, *, clean: bool) -> None:
+    def load(self, *, clean: bool, is_new: bool) -> None:
         self._loading = SourcePositions.load(*self._place, clean=clean)
 
     def end_for(self, start: int, end: int, bad_ranges: Sequence[tuple[int, int]]) -> int:

@@ -42,8 +42,12 @@ class Sidecar:
     set_aside: Sequence[str] = ()
     is_idle: bool = False
 
-    def load(self, *, clean: bool) -> None:
-        """Read what there is, before the segments are; `clean` as for `Log.open`."""
+    def load(self, *, clean: bool, is_new: bool) -> None:
+        """Read what there is, before the segments are; `clean` as for `Log.open`.
+
+        Args:
+            is_new: whether the directory's files may be in memory only.
+        """
 
     def end_for(self, start: int, end: int, bad_ranges: Sequence[tuple[int, int]]) -> int:
         """Say where the log must end, from `start` to `end`, after its tail was scanned.

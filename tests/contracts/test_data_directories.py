@@ -180,6 +180,32 @@ def test_a_deleted_topic_is_gone_and_another_of_its_name_is_another(
     assert broker.directory.close()
 
 
+@pytest.mark.parametrize(
+    "left",
+    [
+        {"00000000000000000010.snapshot": b"\0\1...", "leader-epoch-checkpoint": b"0\n0\n"},
+        {"00000000000000000010.unflushed": b"bytes", "partition.metadata": bytes(43)},
+        {"00000000000000000000.log": b"", "partition.metadata": b""},
+    ],
+    ids=["of a deletion", "of a roll", "of a creation"],
+)
+def test_what_the_power_has_left_of_a_partition_without_messages_is_begun_again(
+    place: Place, left: dict[str, bytes]
+) -> None:
+    for directory in ("logs", "logs/k-0", "logs/k-1"):
+        place.files.mkdir(place.path(directory))
+    for name, data in left.items():
+        for number in range(2):
+            place.write(f"logs/k-{number}/{name}", data)
+    broker = Broker(place)
+    assert dict(broker.directory.logs) == {}
+    broker.append("k", b"00").flush()
+    assert broker.values("k") == [b"00"]
+    broker.directory.delete_topic("k")
+    assert [name for name in place.names("logs") if name[0] != "."] == []
+    assert broker.directory.close()
+
+
 def test_what_retention_has_deleted_stays_deleted(place: Place, topic: str) -> None:
     values = [b"%02d" % number for number in range(20)]
     broker = Broker(place)

@@ -3,86 +3,17 @@
 One of its topics has 0.7's format, the other one Kafka's: what is said of a log holds of both.
 """
 
-import os
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from kafka_logs import raw_batch
+from log_accounts import Account
 from storage_fakes import UnsyncedFiles
-from storage_logs import NOW_MS, append, message, read_all, settings
+from storage_logs import NOW_MS, append, message, settings
 
 from hermes.errors import StorageError
 from hermes.storage import DataDirectory, FileLayer, Log, LogSettings
-
-
-@dataclass
-class Account:
-    """What one log has told its users.
-
-    Attributes:
-        size: how many bytes each append has.
-        unit: how many bytes an offset counts: 1, or those of a batch.
-        accepted: the bytes of appends that returned, from offset 0 on; what is not known to be
-            accepted is missing at the end.
-        flushed: the largest high watermark that was reported.
-        earliest: the largest earliest offset that was reported after a delete returned.
-        maybe_earliest: the largest that a delete which failed may have reached.
-    """
-
-    size: int
-    unit: int = 1
-    accepted: bytearray = field(default_factory=bytearray)
-    flushed: int = 0
-    earliest: int = 0
-    maybe_earliest: int = 0
-
-    @property
-    def end(self) -> int:
-        """The offset behind what was accepted."""
-        return len(self.accepted) // self.unit
-
-    def between(self, start: int, end: int) -> bytearray:
-        """The bytes that were accepted from one offset to another."""
-        return self.accepted[start * self.unit : end * self.unit]
-
-    def read(self, log: Log, start: int) -> bytes:
-        """All that is visible from an offset on."""
-        if not log.counts_messages:
-            return read_all(log, start)
-        parts = []
-        while start < log.high_watermark:
-            with log.read(start, 1 << 30) as part:
-                parts.append(os.pread(part.fileno(), part.length, part.position))
-            start += len(parts[-1]) // self.unit
-        return b"".join(parts)
-
-    def check(self, log: Log, bad_ranges: Iterable[tuple[int, int]] = ()) -> None:
-        """Hold a log, opened again on a healthy disk, against what was told.
-
-        `bad_ranges` are what recovery reported: blocks that never reached the disk, with later ones
-        that did. Nothing that was flushed may be in them.
-        """
-        assert not log.is_offline, log.offline_reason
-        assert log.earliest <= self.maybe_earliest
-        assert log.high_watermark >= self.flushed
-        start = max(log.earliest, self.earliest)
-        content = self.read(log, start)
-        unit = self.unit
-        assert log.high_watermark * unit == start * unit + len(content)
-        expected = self.between(start, log.high_watermark)
-        for bad, end in bad_ranges:
-            assert bad >= self.flushed
-            lost = slice((bad - start) * unit, (end - start) * unit)
-            expected[lost] = content[lost]
-        # No hole, nothing invented, nothing torn; more than was flushed may have survived.
-        assert expected == content
-        assert all(part in self.boundaries() for part in (log.earliest, log.high_watermark))
-
-    def boundaries(self) -> set[int]:
-        return set(range(0, self.end + 1, self.size // self.unit))
-
 
 #: How many bytes each append has in a log of 0.7, and in one of Kafka's.
 SIZE, BATCH_SIZE = 20, len(raw_batch(0, 1, b"message001"))
