@@ -29,4 +29,7 @@ def test_kafka_still_answers_so(tmp_path: Path) -> None:
     if os.environ.get("HERMES_RECORD"):
         text = json.dumps(recorded, ensure_ascii=False, separators=(",", ":"))
         RECORDING.write_text(text.replace('"},"', '"},\n"').replace("]},", "]},\n") + "\n")
-    assert json.loads(RECORDING.read_text(encoding="utf-8")) == recorded
+    before = json.loads(RECORDING.read_text(encoding="utf-8"))
+    assert before["source"] == recorded["source"]
+    for name in {**before["answers"], **answered}:
+        assert before["answers"].get(name) == answered.get(name), name

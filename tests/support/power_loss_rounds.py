@@ -145,7 +145,7 @@ class Recording:
             client = stack.enter_context(broker.connect())
             logs = self._check_logs(client, directory / "logs", moment)
             _check_promises(promises, logs)
-            _check_commits(promises, logs, JuteClient(coordination_port))
+            self._check_commits(promises, logs, JuteClient(coordination_port))
             _check_copies(broker.port, self._mirrors, promises, logs)
             _check_that_it_goes_on(client, logs)
         _check_files(directory / "logs", logs)
@@ -168,6 +168,25 @@ class Recording:
             assert start <= self._first_kept(path.name, moment), f"{path.name} lost its beginning"
             logs[topic, int(partition)] = _Log(start, data, start + same)
         return logs
+
+    def _check_commits(self, promises: list[Promise], logs: _Logs, client: JuteClient) -> None:
+        committed = {each.partition: each.end for each in promises if each.kind == "committed"}
+        with client:
+            for partition in range(PARTITIONS):
+                error, body = client.ask(get_data(1, f"{COMMITS}{partition}"))
+                assert error == 0 or (error == _MISSING_NODE and partition not in committed), error
+                if error:
+                    continue
+                (size,) = struct.unpack_from(">i", body)
+                offset, log = int(body[4 : 4 + size]), logs[TOPIC, partition]
+                assert offset >= committed.get(partition, 0), "an acknowledged commit is lost"
+                assert offset <= log.good_end, "what an offset was committed for is lost"
+                # What comes next may be lost itself.
+                written = self._written[f"{TOPIC}-{partition}"]
+                if offset < len(written):
+                    first = next(iter(_valid_messages(written, offset)))
+                    first, _ = next(_valid_messages(written, offset))
+                    assert first == offset, "a committed offset is no message's"
 
     def _first_kept(self, name: str, moment: int) -> int:
         """Where the first segment begins that no unlink had been begun for."""
@@ -263,23 +282,6 @@ def _copied(mirror: MirrorClient, log: _Log) -> list[int]:
     payloads = (data[10:] for _, data in _valid_messages(log.data, 0))
     name = mirror.name.encode() + b":"
     return [int(each.split(b":")[1]) for each in payloads if each.startswith(name)]
-
-
-def _check_commits(promises: list[Promise], logs: _Logs, client: JuteClient) -> None:
-    committed = {each.partition: each.end for each in promises if each.kind == "committed"}
-    with client:
-        for partition in range(PARTITIONS):
-            error, body = client.ask(get_data(1, f"{COMMITS}{partition}"))
-            assert error == 0 or (error == _MISSING_NODE and partition not in committed), error
-            if error:
-                continue
-            (size,) = struct.unpack_from(">i", body)
-            offset, log = int(body[4 : 4 + size]), logs[TOPIC, partition]
-            assert offset >= committed.get(partition, 0), "an acknowledged commit is lost"
-            assert offset <= log.good_end, "what an offset was committed for is lost"
-            if log.start <= offset < log.end and offset < log.good_end:
-                first = next(iter(_valid_messages(log.data, offset - log.start)))
-                assert first[0] == offset - log.start, "a committed offset is no message's"
 
 
 def _check_that_it_goes_on(client: RawClient, logs: _Logs) -> None:
