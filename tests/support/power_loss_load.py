@@ -218,18 +218,22 @@ class MirrorClient(Client):
         return MirroredSet(COPIED, self.partition, self.name, begin, end, flags, data)
 
     def talk(self) -> None:
-        sent: list[int] = []
+        sent: list[MirroredSet] = []
         begin = 0
         while True:
             while len(sent) < 3:
                 batch = self.batch(begin, self.chance.randrange(1, 20))
                 self.client.send(MirroredProduceRequest(2, 0, (batch,)).encode())
                 begin = batch.source_end
-                sent.append(begin)
+                sent.append(batch)
             (entry,) = decode_mirrored_produce_response(self.answer()[4:])
             assert entry.error == 0, entry
-            promise = Promise("copied", COPIED, self.partition, sent.pop(0), 0, self.name.encode())
-            self.promises.append(promise)
+            batch = sent.pop(0)
+            promise = Promise(
+                "copied", COPIED, self.partition, batch.source_end, 0, self.name.encode()
+            )
+            # A position that only moves is on disk with the next flush.
+            self.promises.append(promise if batch.message_set else None)
 
 
 class _Committer(Client):
