@@ -68,9 +68,8 @@ class ProducerTier:
     def settled(self, sent: Sequence[tuple[str, list[bytes], bool]]) -> None:
         """Count all payloads that this thread has stamped and sent.
 
-        Args:
-            sent: of each list that `stamped` gave, if it was sent, the topic, the list, and
-                whether the broker has acknowledged it.
+        `sent`: of each list that `stamped` gave, if it was sent, the topic, the list, and whether
+        the broker has acknowledged it.
         """
         by_kind: dict[tuple[str, bool], list[bytes]] = {}
         for topic, payloads, is_certain in sent:

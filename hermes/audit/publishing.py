@@ -30,10 +30,9 @@ class SendsEvents(Protocol):
 class Publisher:
     """Stores events in the topic hermes-audit of a cluster. One thread at a time.
 
-    Args:
-        config: how to reach the cluster: what a producer takes, or what finds that out when it is
-            first needed. Encoder, handlers and acknowledgements don't matter here: events are
-            acknowledged as flushed (by a broker of Kafka 0.7 not at all).
+    `config`: how to reach the cluster: what a producer takes, or what finds that out when it is
+    first needed. Encoder, handlers and acknowledgements don't matter here: events are acknowledged
+    as flushed (by a broker of Kafka 0.7 not at all).
     """
 
     def __init__(self, config: ProducerConfig | Callable[[], ProducerConfig]) -> None:
@@ -92,8 +91,7 @@ class Publisher:
 class Outbox:
     """The events of one process: numbered, and sent until they are stored. One thread at a time.
 
-    Attributes:
-        process: the process's number; a random one unless given.
+    `process`: the process's number; a random one unless given.
     """
 
     def __init__(

@@ -87,8 +87,7 @@ class _Range:
 class Hole:
     """A range of a log that a tier hasn't counted.
 
-    Attributes:
-        why: `lost` (retention was quicker), `damaged`, or `unknown`: no event covers it.
+    `why`: `lost` (retention was quicker), `damaged`, or `unknown`: no event covers it.
     """
 
     topic: str

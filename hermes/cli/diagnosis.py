@@ -75,8 +75,7 @@ _KINDS: Final = {
 class Diagnosis(NamedTuple):
     """A finding of a check.
 
-    Attributes:
-        level: `ok`, `notice` (worth knowing) or `problem` (to be put right).
+    `level`: `ok`, `notice` (worth knowing) or `problem` (to be put right).
     """
 
     area: str

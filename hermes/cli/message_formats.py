@@ -38,11 +38,7 @@ class ConsumedMessage(NamedTuple):
 
 
 class MessageRenderer(NamedTuple):
-    """How messages are written.
-
-    Attributes:
-        render: makes the bytes for stdout of a chunk.
-    """
+    """How messages are written. `render`: makes the bytes for stdout of a chunk."""
 
     render: Callable[[Chunk], bytes]
     needs_times: bool = False

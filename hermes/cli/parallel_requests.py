@@ -13,8 +13,7 @@ _LEAST_PATIENCE_SECONDS: Final = 1.0
 class ParallelRequests:
     """Asks each in a thread of its own; one that hasn't answered isn't asked again meanwhile.
 
-    Args:
-        patience_seconds: how long to wait for an answer; at least a second.
+    `patience_seconds`: how long to wait for an answer; at least a second.
     """
 
     def __init__(self, patience_seconds: float) -> None:

@@ -15,8 +15,7 @@ _LONGEST_PAUSE_SECONDS: Final = 5.0
 class Retrying:
     """How a command outlasts transient failures, for instance a broker's restart.
 
-    Args:
-        limit_seconds: how long to retry after the first failure; None for ever, 0 not at all.
+    `limit_seconds`: how long to retry after the first failure; None for ever, 0 not at all.
     """
 
     def __init__(

@@ -72,8 +72,7 @@ def security_options(
 ) -> Callable[..., Any]:
     """Add the options; the command gets a `ClientSecurity` as `security`.
 
-    Args:
-        password_option: the option for the file with the password, where that name is taken.
+    `password_option`: the option for the file with the password, where that name is taken.
     """
     if command is None:
         return lambda decorated: security_options(decorated, password_option=password_option)

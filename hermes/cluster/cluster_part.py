@@ -32,8 +32,7 @@ _PARTITIONS: Final = "partitions"
 class ClusterPart:
     """Lives in the reactor's thread.
 
-    Args:
-        follow: makes the TopicCluster, which calls back with the cluster's state.
+    `follow`: makes the TopicCluster, which calls back with the cluster's state.
     """
 
     def __init__(

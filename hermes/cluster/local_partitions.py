@@ -22,8 +22,7 @@ from hermes.coordination.topic_tree import TreeContents
 class LocalPartitions(NamedTuple):
     """The partitions of a topic that this broker has, by its own numbers, ascending.
 
-    Attributes:
-        id: the UUID of a `kafka` topic; None for one of 0.7's.
+    `id`: the UUID of a `kafka` topic; None for one of 0.7's.
     """
 
     format: str
@@ -80,8 +79,7 @@ class LocalChanges:
     ) -> list[Addition | Removal]:
         """What is to be changed so that the cluster has this broker's partitions, and no others.
 
-        Args:
-            published: this broker's partitions, by topic.
+        `published`: this broker's partitions, by topic.
         """
         return [*self._additions(published, contents), *self._removals(published, contents)]
 

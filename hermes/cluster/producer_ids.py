@@ -16,8 +16,7 @@ BLOCK_IDS: Final = 1000
 class ProducerIds:
     """Lives in the reactor's thread.
 
-    Args:
-        claim: takes so many ids that nobody has had, and returns the first one; blocks.
+    `claim`: takes so many ids that nobody has had, and returns the first one; blocks.
     """
 
     def __init__(

@@ -42,8 +42,7 @@ _PARTITIONS: Final = "partitions"
 class TopicChanges:
     """Lives in the reactor's thread; whatever is refused raises a HermesError.
 
-    Args:
-        part: this broker's part in a cluster; None where there is none.
+    `part`: this broker's part in a cluster; None where there is none.
     """
 
     def __init__(

@@ -13,9 +13,7 @@ _TCP: Final = ("tcp", "tcp4", "tcp6")
 class Endpoint(NamedTuple):
     """The parts of an endpoint string; empty where it has none.
 
-    Attributes:
-        path: of a UNIX socket.
-        interface: the address that it is bound to; empty for all of them.
+    `path`: of a UNIX socket. `interface`: the address that it is bound to; empty for all of them.
     """
 
     kind: str

@@ -17,9 +17,8 @@ ALWAYS: Final = "always"
 class OriginatedSetting(NamedTuple):
     """A setting in force.
 
-    Attributes:
-        origin: `DEFAULT`, `FILE`, `TOPIC_ENTRY` (its topic's own, there), `ALTERED`, or `ALWAYS`
-            where nothing else is possible.
+    `origin`: `DEFAULT`, `FILE`, `TOPIC_ENTRY` (its topic's own, there), `ALTERED`, or `ALWAYS`
+    where nothing else is possible.
     """
 
     name: str

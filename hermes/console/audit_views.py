@@ -51,9 +51,7 @@ class TierRow:
 class AuditView:
     """The audit at one moment.
 
-    Attributes:
-        windows: those that aren't complete, newest first.
-        hidden: how many more windows there are.
+    `windows`: those that aren't complete, newest first. `hidden`: how many more windows there are.
     """
 
     rows: tuple[TierRow, ...]

@@ -51,12 +51,7 @@ GROUP_SORTS: Final = ("name", "state", "members", "lag")
 
 @dataclass(frozen=True, slots=True)
 class GroupRow:
-    """A group in the list.
-
-    Attributes:
-        kind: one of `KINDS`.
-        lag: None before it was first read.
-    """
+    """A group in the list. `kind`: one of `KINDS`. `lag`: None before it was first read."""
 
     name: str
     members: int
@@ -84,12 +79,7 @@ class GroupList(ListPage[GroupRow]):
 
 @dataclass(frozen=True, slots=True)
 class MemberRow:
-    """A member.
-
-    Attributes:
-        name: its consumer id.
-        has_filter: whether it subscribes by a pattern.
-    """
+    """A member. `name`: its consumer id. `has_filter`: whether it subscribes by a pattern."""
 
     name: str
     wants: str

@@ -102,8 +102,7 @@ class UnreadableRange:
 class SearchProgress:
     """How far a search has come.
 
-    Attributes:
-        scanned_bytes, total_bytes: in messages where offsets count these.
+    `scanned_bytes`, `total_bytes`: in messages where offsets count these.
     """
 
     kind: ClassVar[str] = "progress"

@@ -79,8 +79,7 @@ class Written(Generic[_K]):
 class History:
     """The last values of a number, for a chart. Not thread-safe.
 
-    Attributes:
-        points: pairs of time (monotonic, in seconds) and value; the value None begins a gap.
+    `points`: pairs of time (monotonic, in seconds) and value; the value None begins a gap.
     """
 
     def __init__(self) -> None:

@@ -15,9 +15,7 @@ _SECONDS: Final = 0.01
 class RollingRefresh(Generic[_T]):
     """The last known value of each of many things. Thread-safe.
 
-    Args:
-        look: reads one of them, by name; must not raise.
-        every_seconds: how old a value may get.
+    `look`: reads one of them, by name; must not raise. `every_seconds`: how old a value may get.
     """
 
     def __init__(

@@ -25,8 +25,7 @@ _SOURCE: Final = "broker.yaml"
 class UserRow(NamedTuple):
     """A user, without anything that would help to find the password.
 
-    Attributes:
-        mechanisms: of SASL; none for users with a certificate only.
+    `mechanisms`: of SASL; none for users with a certificate only.
     """
 
     name: str

@@ -150,8 +150,7 @@ class Access:
     ) -> tuple[PageRequest, PageResponse | None]:
         """Authenticate a request and check its CSRF token.
 
-        Returns:
-            The request with its session's token, and a response: None if a page is to make it.
+        Returns the request with its session's token, and a response: None if a page is to make it.
         """
         session = request.cookies.get(SESSION_COOKIE, "")
         if not _SESSION.fullmatch(session):
@@ -299,8 +298,7 @@ class Access:
 def check_exposure(setting: str, addresses: Iterable[object], *, has_password: bool) -> None:
     """Refuse to serve without a password where other machines can connect.
 
-    Args:
-        addresses: what the ports are bound to: pairs of host and port, or paths.
+    `addresses`: what the ports are bound to: pairs of host and port, or paths.
     """
     for address in addresses:
         if has_password or not isinstance(address, tuple):

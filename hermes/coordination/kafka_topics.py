@@ -73,9 +73,7 @@ class TopicNode:
 class DeletedTopic(NamedTuple):
     """A topic that was deleted, until all its brokers have deleted it.
 
-    Attributes:
-        format: `0.7` or `kafka`.
-        brokers: those that still have files of it.
+    `format`: `0.7` or `kafka`. `brokers`: those that still have files of it.
     """
 
     name: str

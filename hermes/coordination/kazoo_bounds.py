@@ -225,8 +225,7 @@ def _understood(read: Callable[..., Any], *args: Any) -> Any:
 class QuietLogger(logging.LoggerAdapter):  # type: ignore[type-arg]
     """Takes kazoo's lines for debugging only: `Session` says what matters, once.
 
-    Attributes:
-        reason: why the last connection ended, as kazoo put it.
+    `reason`: why the last connection ended, as kazoo put it.
     """
 
     reason = ""

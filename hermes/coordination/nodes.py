@@ -97,6 +97,5 @@ class TreeSession(Protocol):
     def transact(self, fill: Callable[[NodeTransaction], object]) -> list[Any]:
         """Carry out the operations that `fill` adds: all, or none.
 
-        Returns:
-            What each operation gave. When one failed none was done, and there are exceptions.
+        Returns what each operation gave. When one failed none was done, and there are exceptions.
         """

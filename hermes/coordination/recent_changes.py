@@ -22,9 +22,7 @@ MOST_BYTES: Final = 8192
 class RecentChanges(NamedTuple):
     """The last changes, without a gap.
 
-    Attributes:
-        version: of `changes` at the last one.
-        names: the topics, the last one's at the end.
+    `version`: of `changes` at the last one. `names`: the topics, the last one's at the end.
     """
 
     version: int
@@ -45,9 +43,7 @@ class RecentChanges(NamedTuple):
 def changes_up_to(version: int, name: str, noted: RecentChanges | None = None) -> RecentChanges:
     """What is known of the changes up to the one that `changes` tells.
 
-    Args:
-        version, name: what `changes` says.
-        noted: what the list said at the same time, or later.
+    `version`, `name`: what `changes` says. `noted`: what the list said at the same time, or later.
     """
     if version == 0:  # the node was made, and nothing has changed yet
         return RecentChanges(0, ())

@@ -150,10 +150,8 @@ class TopicTree:
     ) -> TopicNode | None:
         """Change a topic's node in one step, however many do so at once; returns the new node.
 
-        Args:
-            change: makes the new node of the current one (None if there is none); called again when
-                others were quicker. What it raises ends the change. The same object, or None: all
-                is well.
+        `change`: makes the new node of the current one (None if there is none); called again when
+        others were quicker. What it raises ends the change. The same object, or None: all is well.
         """
         path = topic_node_path(name)
         after: TopicNode | None = None
@@ -175,8 +173,7 @@ class TopicTree:
     def delete(self, name: str, wanted: Callable[[TopicNode], bool]) -> TopicNode | None:
         """Delete a topic if the node is `wanted`; its brokers delete its files as soon as they can.
 
-        Returns:
-            The node; None if there was none, or none that was wanted.
+        Returns the node; None if there was none, or none that was wanted.
         """
         path = topic_node_path(name)
         deleted: list[TopicNode] = []
@@ -238,8 +235,7 @@ class TopicTree:
     ) -> None:
         """Do what `decide` says of a path's node, unless that has changed meanwhile.
 
-        Args:
-            topic: the one that it changes; None for none.
+        `topic`: the one that it changes; None for none.
         """
         paths = [path] if topic is None else [path, KAFKA_CHANGES, RECENT_CHANGES]
         results: list[Any] = []

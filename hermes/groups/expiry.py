@@ -96,8 +96,7 @@ class OffsetExpiry:
     async def _forget_topics(self, gone: Mapping[str, int]) -> None:
         """Forget all groups' offsets of deleted topics, whose names others may have by now.
 
-        Args:
-            gone: when each was deleted, in ms since 1970, by its name.
+        `gone`: when each was deleted, in ms since 1970, by its name.
         """
         for entry in await self._groups.all():
             forgotten = [

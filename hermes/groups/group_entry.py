@@ -30,8 +30,7 @@ _GROUP_BYTES: Final = 2_000
 class Counts:
     """What was done so far, for the metrics.
 
-    Attributes:
-        rebalances: generations that began, and target assignments that were made.
+    `rebalances`: generations that began, and target assignments that were made.
     """
 
     def __init__(self) -> None:

@@ -40,8 +40,7 @@ class StoredMember(NamedTuple):
 class ClassicMembership(NamedTuple):
     """The members of a generation, in the order in which they came.
 
-    Attributes:
-        leader: the member id of the one that has said who gets what.
+    `leader`: the member id of the one that has said who gets what.
     """
 
     protocol_name: str

@@ -21,8 +21,7 @@ LIMIT_BYTES: Final = 2 << 20
 class Admission:
     """The large requests that are carried out. Lives in the reactor's thread.
 
-    Attributes:
-        used_bytes: how large they were together.
+    `used_bytes`: how large they were together.
     """
 
     def __init__(self) -> None:

@@ -25,8 +25,7 @@ _Who = tuple[str, str, frozenset[str]]
 class MatchedTopics:
     """Finds topics by regular expressions. Lives in the reactor's thread.
 
-    Args:
-        look_up: calls a function in a worker thread, a few at a time, and returns its Deferred.
+    `look_up`: calls a function in a worker thread, a few at a time, and returns its Deferred.
     """
 
     def __init__(

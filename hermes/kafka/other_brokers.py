@@ -30,9 +30,8 @@ _NEXT_ADDRESS_SECONDS: Final = 0.01
 class OtherBroker:
     """Where another broker listens for Kafka's protocol, and who this one is there.
 
-    Args:
-        in_thread: calls a function in a worker thread and returns its Deferred: for files, and for
-            what SCRAM computes.
+    `in_thread`: calls a function in a worker thread and returns its Deferred: for files, and for
+    what SCRAM computes.
     """
 
     def __init__(

@@ -79,8 +79,7 @@ class TlsFactory(TLSMemoryBIOFactory):
 class Handshakes(Factory):
     """The handshakes of one listener. Lives in the reactor's thread.
 
-    Attributes:
-        outcomes: how many have ended, by how: one of `OUTCOMES`.
+    `outcomes`: how many have ended, by how: one of `OUTCOMES`.
     """
 
     noisy = False

@@ -16,8 +16,7 @@ _END = b"# EOF\n"
 class FamiliesCollector:
     """A collector for `prometheus_client.CollectorRegistry.register`.
 
-    Args:
-        families: called for each scrape, in the thread that scrapes.
+    `families`: called for each scrape, in the thread that scrapes.
     """
 
     def __init__(self, families: Callable[[], Iterable[Series]]) -> None:

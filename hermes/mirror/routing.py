@@ -49,8 +49,7 @@ class TargetPart(NamedTuple):
 class PartitionRoute(Protocol):
     """Divides what comes from one partition of the source.
 
-    Attributes:
-        is_single: whether all of it goes to one partition of the target at a time.
+    `is_single`: whether all of it goes to one partition of the target at a time.
     """
 
     is_single: bool
@@ -58,9 +57,8 @@ class PartitionRoute(Protocol):
     def parts(self, stretch: Stretch, reached: list[int]) -> Iterator[TargetPart]:
         """Divide a stretch of intact messages.
 
-        Args:
-            reached: for each partition of the target, up to where it knows the source; what is
-                below is there already. Moved on here.
+        `reached`: for each partition of the target, up to where it knows the source; what is below
+        is there already. Moved on here.
         """
 
     def home(self, count: int) -> int:

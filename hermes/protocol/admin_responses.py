@@ -63,8 +63,7 @@ class PartitionDescription(NamedTuple):
 class PartitionDescriptions(NamedTuple):
     """Some of a topic's partitions: those that were written to, by number.
 
-    Attributes:
-        next_partition: the number from which to ask for the others; -1 when that was all.
+    `next_partition`: the number from which to ask for the others; -1 when that was all.
     """
 
     partition_count: int
@@ -106,9 +105,8 @@ class LogLine(NamedTuple):
 class LogLines:
     """Lines of a broker's log, in order.
 
-    Attributes:
-        first: the number of the first of them: above the one asked for when lines between were
-            dropped meanwhile.
+    `first`: the number of the first of them: above the one asked for when lines between were
+    dropped meanwhile.
     """
 
     first: int

@@ -44,8 +44,7 @@ _MAX_STEPS: Final = 16
 class SegmentBytes(Protocol):
     """A segment's bytes by their offsets, too many to be in memory.
 
-    Attributes:
-        credit: how many more bytes may be looked at twice in search of evidence; spent here.
+    `credit`: how many more bytes may be looked at twice in search of evidence; spent here.
     """
 
     credit: int

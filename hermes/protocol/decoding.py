@@ -194,8 +194,7 @@ class LongProduce:
 
     Its entries are decoded a slice at a time, so that few of them are held as values.
 
-    Attributes:
-        acks, timeout_ms: as of an `AcknowledgedProduceRequest`; None and 0 for a multiproduce.
+    `acks`, `timeout_ms`: as of an `AcknowledgedProduceRequest`; None and 0 for a multiproduce.
     """
 
     frame: memoryview

@@ -26,10 +26,9 @@ _LARGE_BYTES: Final = 1024 * 1024
 class Expansion:
     """Expands compressed messages until its budget is spent.
 
-    Args:
-        limit: how many bytes all payloads together may expand to, over all levels of nesting.
-            Each compressed message, and each gzip member and snappy block within, is charged at
-            least `MIN_CHARGE_BYTES`.
+    `limit`: how many bytes all payloads together may expand to, over all levels of nesting. Each
+    compressed message, and each gzip member and snappy block within, is charged at least
+    `MIN_CHARGE_BYTES`.
     """
 
     __slots__ = ("_budget",)

@@ -49,8 +49,7 @@ class SourcePosition(NamedTuple):
 class PartitionPositions(NamedTuple):
     """What a partition, from its earliest offset to its high watermark, has of its sources.
 
-    Attributes:
-        sources: some of its sources, by number.
+    `sources`: some of its sources, by number.
     """
 
     partition: int

@@ -168,8 +168,7 @@ class OffsetsRequest:
 
         string topic | int32 partition | int64 time | int32 max offsets
 
-    Attributes:
-        time: `LATEST`, `EARLIEST`, or ms since 1970.
+    `time`: `LATEST`, `EARLIEST`, or ms since 1970.
     """
 
     TYPE: ClassVar[int] = 4

@@ -42,8 +42,7 @@ class FetchedEntry(NamedTuple):
 class WaitingFetchedEntry(NamedTuple):
     """The response to one fetch of a waiting fetch: a `FetchedEntry`, and the high watermark.
 
-    Attributes:
-        high_watermark: up to where the partition was readable; -1 when it does not exist.
+    `high_watermark`: up to where the partition was readable; -1 when it does not exist.
     """
 
     error: int

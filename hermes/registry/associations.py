@@ -32,8 +32,7 @@ _MOST_ASSOCIATIONS: Final = 10
 class Associate:
     """Give kinds of a resource a subject each.
 
-    Attributes:
-        may_replace: whether to replace another subject or lifecycle, unless it is frozen.
+    `may_replace`: whether to replace another subject or lifecycle, unless it is frozen.
     """
 
     associations: tuple[Association, ...]

@@ -35,8 +35,7 @@ UNAVAILABLE: Final = 50003
 class RegistryError(HermesError):
     """A call that is refused or can't be done now; nothing has been changed by it.
 
-    Attributes:
-        message: one sentence for the caller; it may quote them.
+    `message`: one sentence for the caller; it may quote them.
     """
 
     def __init__(self, code: int, message: str) -> None:

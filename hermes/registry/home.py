@@ -26,11 +26,7 @@ class HomeError(HermesError):
 
 
 class HomeBroker(NamedTuple):
-    """The broker with the topic.
-
-    Attributes:
-        broker_id: -1 where only its address is known.
-    """
+    """The broker with the topic. `broker_id`: -1 where only its address is known."""
 
     broker_id: int
     host: str

@@ -38,9 +38,8 @@ class SchemaLookup:
 class CompatibilityCheck:
     """Say whether a schema is compatible, and if `verbose` why not.
 
-    Attributes:
-        number: the version to compare with, -1 for the latest, which need not exist; None for those
-            that the subject's settings say.
+    `number`: the version to compare with, -1 for the latest, which need not exist; None for those
+    that the subject's settings say.
     """
 
     subject: str

@@ -42,9 +42,7 @@ class ServedRegistry:
 def serve_registry(web: WebServer, reactor: Any, store: TopicStore) -> ServedRegistry:
     """Serve a registry at `/registry` of a web server whose ports are open.
 
-    Args:
-        web: ends the resource's threads when it stops.
-        store: started by this.
+    `web`: ends the resource's threads when it stops. `store`: started by this.
     """
     metrics = RegistryMetrics(store)
     resource = RegistryResource(

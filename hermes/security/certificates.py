@@ -41,8 +41,7 @@ _LONGEST: Final = 255
 class KeyPair:
     """A certificate with those between it and an authority, and its private key.
 
-    Attributes:
-        chain: the certificate first, then its issuer's, and so on.
+    `chain`: the certificate first, then its issuer's, and so on.
     """
 
     chain: tuple[x509.Certificate, ...]
@@ -107,8 +106,7 @@ def read_pair(certificate: bytes, key: bytes) -> KeyPair:
 def read_authorities(pem: bytes, setting: str = "client_ca") -> tuple[x509.Certificate, ...]:
     """Parse the certificates of authorities.
 
-    Raises:
-        ConfigError: there is none, or one is damaged; its key is `setting`.
+    Raises ConfigError: there is none, or one is damaged; its key is `setting`.
     """
     return _certificates(setting, pem)
 

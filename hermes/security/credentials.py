@@ -115,8 +115,7 @@ class ClientSecurity:
     def fits(self, tls: bool, authentication: str) -> bool:
         """Whether this client can use a listener of this kind.
 
-        Args:
-            authentication: "none", "tls" or "scram".
+        `authentication`: "none", "tls" or "scram".
         """
         return tls == self.uses_tls and authentication == self.authentication
 
@@ -165,8 +164,7 @@ class ClientSecurity:
 class _CachedContext(NamedTuple):
     """A context, and the state of the files that were read last, usable or not.
 
-    Attributes:
-        context: made from them, or from their predecessors.
+    `context`: made from them, or from their predecessors.
     """
 
     stamps: _Stamps

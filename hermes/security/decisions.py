@@ -31,9 +31,8 @@ _SHOW: Final = {
 class AccessDecision(NamedTuple):
     """A decision.
 
-    Attributes:
-        rule: the rule that decided; None where no rule allows it, or the broker itself asks, which
-            may do everything.
+    `rule`: the rule that decided; None where no rule allows it, or the broker itself asks, which
+    may do everything.
     """
 
     allowed: bool
@@ -101,8 +100,7 @@ class AccessRules:
     ) -> AccessDecision:
         """Decide, and say which rule does.
 
-        Args:
-            groups: the groups of users that the principal is in.
+        `groups`: the groups of users that the principal is in.
         """
         if principal == INTERNAL:
             return AccessDecision(True)

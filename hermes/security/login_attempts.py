@@ -56,8 +56,7 @@ _MOST_COUNTED: Final = 40
 class LoginAttempts:
     """Counts failures, and says how long the next attempt has to wait. Thread-safe.
 
-    Args:
-        clock: monotonic, in seconds.
+    `clock`: monotonic, in seconds.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:

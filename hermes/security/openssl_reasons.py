@@ -32,8 +32,7 @@ _NOT_TLS: Final = (
 def reasons(error: BaseException) -> list[str]:
     """What OpenSSL said, in lower case with spaces, the last of it last; empty if it said nothing.
 
-    Args:
-        error: of `ssl`, of pyOpenSSL, or any other.
+    `error`: of `ssl`, of pyOpenSSL, or any other.
     """
     found = []
     reason = getattr(error, "reason", None)  # ssl: "WRONG_VERSION_NUMBER"

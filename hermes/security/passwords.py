@@ -31,8 +31,7 @@ _MOST_CHARACTERS: Final = 1000
 def check_password(password: str) -> None:
     """Refuse an invalid password; the error has nothing of it.
 
-    Raises:
-        ConfigError: it is empty, very long, or holds what SASLprep (RFC 4013) doesn't allow.
+    Raises ConfigError: it is empty, very long, or holds what SASLprep (RFC 4013) doesn't allow.
     """
     make_verifier(password, iterations=LEAST_ITERATIONS)
 

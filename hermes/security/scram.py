@@ -140,8 +140,7 @@ class ScramClient:
     def answer(self, challenge: bytes) -> bytes:
         """Answer the broker's challenge. Runs PBKDF2: some ms, without Python's lock.
 
-        Raises:
-            NotAuthenticatedError: it isn't a challenge, or asks for absurdly much work.
+        Raises NotAuthenticatedError: it isn't a challenge, or asks for absurdly much work.
         """
         try:
             self._client.set_server_first(challenge.decode())
@@ -158,8 +157,7 @@ class ScramClient:
     def verify(self, final: bytes) -> None:
         """Check that the broker knows the user, too.
 
-        Raises:
-            NotAuthenticatedError: it doesn't; send it nothing.
+        Raises NotAuthenticatedError: it doesn't; send it nothing.
         """
         try:
             self._client.set_server_final(final.decode())

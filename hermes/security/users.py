@@ -147,8 +147,7 @@ class Users:
     ) -> Self:
         """Add a user; without a password for one whom a certificate names.
 
-        Raises:
-            ConfigError: there is one of that name, or name, password or a group is not allowed.
+        Raises ConfigError: there is one of that name, or name, password or a group is not allowed.
         """
         check_user_name(name)
         if prepared(name) != name:
@@ -286,8 +285,7 @@ class _UserFileReader:
 def prepared(name: str) -> str:
     """A name as SCRAM compares it (RFC 4013).
 
-    Raises:
-        ConfigError: it holds what no name can have.
+    Raises ConfigError: it holds what no name can have.
     """
     if name.isascii():
         return name

@@ -124,8 +124,7 @@ class UsersFile:
 def from_settings(settings: AuthenticatorSettings) -> UsersFile:
     """Make the authenticator `users-file`, of broker.yaml's `users_file`.
 
-    Raises:
-        ConfigError: there is no such setting, or the file can't be used.
+    Raises ConfigError: there is no such setting, or the file can't be used.
     """
     if settings.users_file is None:
         raise ConfigError("users_file", "needed by the authenticator users-file")

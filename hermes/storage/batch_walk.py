@@ -140,8 +140,7 @@ def scan_batches(reader: BatchReader, position: int, offset: int) -> ScanReport:
 def next_valid(reader: BatchReader, position: int, expected: int) -> Place | None:
     """Find the first valid batch behind a bad one at `position`; see the module for what counts.
 
-    Args:
-        expected: the smallest offset that may follow.
+    `expected`: the smallest offset that may follow.
     """
     return _Search(reader).next_valid(position, expected)
 

@@ -246,9 +246,8 @@ class DataDirectory:
     def reopen(self, log: Log, now_ms: int) -> RecoveryReport:
         """Bring an offline log back (`Log.reopen`). Blocks.
 
-        Raises:
-            StorageError: it stays offline; as for `Log.reopen`, or the directory is not the one
-                that was opened, and another broker may be at work in it.
+        Raises StorageError: it stays offline; as for `Log.reopen`, or the directory is not the one
+        that was opened, and another broker may be at work in it.
         """
         self._check_place(f"re-open {log.name}")
         return log.reopen(now_ms)
@@ -277,8 +276,7 @@ class DataDirectory:
     def _found(self, topic: str, partition: int) -> Log | None:
         """Make the log of a directory that exists, of the format that it has.
 
-        Returns:
-            The log; None for one in which nothing was ever flushed: `create` makes it again.
+        Returns the log; None for one in which nothing was ever flushed: `create` makes it again.
         """
         name = partition_directory(topic, partition)
         directory = os.path.join(self.path, name)
@@ -410,10 +408,8 @@ class DataDirectory:
     def keep_owner(self) -> None:
         """Write down whose directory it is, unless that stands there. Blocks.
 
-        Not before a start has come to its end: one with a wrong id may have failed.
-
-        Raises:
-            StorageError: the disk refused.
+        Not before a start has come to its end: one with a wrong id may have failed. Raises
+        StorageError: the disk refused.
         """
         if self._owner is None:
             return
@@ -425,8 +421,7 @@ class DataDirectory:
     def write_entries(self, entries: TopicEntries) -> None:
         """Keep what is set for single topics, until the next start and longer. Blocks.
 
-        Raises:
-            StorageError: the disk refused, or the directory is another one.
+        Raises StorageError: the disk refused, or the directory is another one.
         """
         self._check_place("write the settings of topics")
         write_entries(self.path, entries, self._files, self._entry_lines)
@@ -434,8 +429,7 @@ class DataDirectory:
     def cluster_id(self, make: Callable[[], str]) -> str:
         """Read the UUID that is kept for the broker's cluster; make and keep one first. Blocks.
 
-        Raises:
-            StorageError: the file holds something else, or can't be read or written.
+        Raises StorageError: the file holds something else, or can't be read or written.
         """
         path = os.path.join(self.path, CLUSTER_ID_NAME)
         try:

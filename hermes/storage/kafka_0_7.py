@@ -138,8 +138,7 @@ def scan_messages(reader: "SegmentReader", start: int, max_message_bytes: int) -
 class SegmentReader:
     """Reads a segment by absolute offsets, never beyond `end`.
 
-    Attributes:
-        credit: how many more bytes may be looked at twice in search of evidence.
+    `credit`: how many more bytes may be looked at twice in search of evidence.
     """
 
     def __init__(self, files: FileLayer, descriptor: int, base_offset: int, end: int) -> None:

@@ -191,8 +191,7 @@ def may_lack_id(directory: str, files: FileLayer) -> bool:
 def is_unused(directory: str, files: FileLayer, *, may_have_files: bool = True) -> bool:
     """Whether nothing was ever flushed in a partition's directory, so that it can be begun again.
 
-    Args:
-        may_have_files: whether files of Kafka's format, with no message in them, may be there.
+    `may_have_files`: whether files of Kafka's format, with no message in them, may be there.
     """
     names = files.listdir(directory)
     if not names or not may_have_files:

@@ -337,9 +337,8 @@ class Log:
     def commit(self, offset: int) -> HighWatermark:
         """Make visible what is on as many disks as must have it, this one included. Any thread.
 
-        Args:
-            offset: up to where that is; beyond the flushed end it means that end, and what was
-                visible stays so.
+        `offset`: up to where that is; beyond the flushed end it means that end, and what was
+        visible stays so.
         """
         state = self._state
         with state.lock:

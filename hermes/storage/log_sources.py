@@ -22,8 +22,7 @@ from hermes.storage.source_spans import SourceRange
 class SourcesSidecar(Sidecar):
     """What a log has of sources, which most have not.
 
-    Attributes:
-        positions: None when it has nothing of a source.
+    `positions`: None when it has nothing of a source.
     """
 
     def __init__(self, directory: str, files: FileLayer, descriptors: DescriptorCache) -> None:

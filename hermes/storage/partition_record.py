@@ -92,9 +92,8 @@ def write_record(
 ) -> None:
     """Write what is known of a partition. Blocks.
 
-    Args:
-        is_synced: put it on disk. Without that a loss of power leaves the one before, or one whose
-            checksum is wrong.
+    `is_synced`: put it on disk. Without that a loss of power leaves the one before, or one whose
+    checksum is wrong.
     """
     data = encode_checked({**record._asdict(), "topic_id": str(record.topic_id)})
     replace_whole(os.path.join(directory, RECORD_NAME), data, files, is_synced=is_synced)

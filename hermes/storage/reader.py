@@ -214,8 +214,7 @@ class LogReader:
     ) -> tuple[SegmentInfo, ...]:
         """Describe the segments, oldest first.
 
-        Args:
-            newest_ms: when it was appended to last, if that isn't flushed.
+        `newest_ms`: when it was appended to last, if that isn't flushed.
         """
         infos = []
         for position, segment in enumerate(view.segments):

@@ -37,8 +37,7 @@ class AppendAges:
     def look(self, infos: Sequence[SegmentInfo], monotonic_ms: int, log_end: int) -> None:
         """Note where the log's segments end now, by a clock that can't be set.
 
-        Args:
-            log_end: where the log ends, or ended shortly before.
+        `log_end`: where the log ends, or ended shortly before.
         """
         seen: dict[int, tuple[int, int]] = {}
         ends = [*(info.base_offset for info in infos[1:]), log_end]

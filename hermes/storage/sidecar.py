@@ -62,8 +62,7 @@ class Sidecar:
     def opened(self, segments: tuple[Segment, ...], end: int, now_ms: int, *, is_new: bool) -> int:
         """Start from what was loaded, all of it on disk; say where the log begins, 0 if unknown.
 
-        Args:
-            is_new: whether the directory's files may be in memory only.
+        `is_new`: whether the directory's files may be in memory only.
         """
         return 0
 
@@ -91,8 +90,7 @@ class Sidecar:
     def flushed(self, lock: AbstractContextManager[object], view_of: Callable[[], LogView]) -> None:
         """More of the log is on disk. What fails here costs time later, and no message.
 
-        Args:
-            lock: the log's, which is not held.
+        `lock`: the log's, which is not held.
         """
 
     def record(

@@ -121,8 +121,7 @@ class SortedFile:
     def append(self, entries: Sequence[tuple[int, int]], *, is_complete: bool) -> None:
         """Write entries behind those that count; none of them counts if that fails.
 
-        Args:
-            is_complete: leave nothing behind them, also when there are none.
+        `is_complete`: leave nothing behind them, also when there are none.
         """
         if not entries and not is_complete:
             return

@@ -105,8 +105,7 @@ class SourcePositions:
     ) -> "SourcePositions | None":
         """Read a log's file; None when it has none.
 
-        Args:
-            clean: whether the last stop was: then nothing can be missing at its end.
+        `clean`: whether the last stop was: then nothing can be missing at its end.
         """
         loaded = cls(directory, files, descriptors)
         data = read_positions(directory, files)

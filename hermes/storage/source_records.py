@@ -63,9 +63,7 @@ class Named(NamedTuple):
 class Copied(NamedTuple):
     """A range is about to be appended.
 
-    Attributes:
-        span: where it will be.
-        flushed: up to where the log was flushed.
+    `span`: where it will be. `flushed`: up to where the log was flushed.
     """
 
     span: SourceSpan

@@ -37,11 +37,7 @@ _FLAG_BITS: Final = 8
 
 
 class SourceRange(NamedTuple):
-    """What an append stands for.
-
-    Attributes:
-        begin, end: the range of its offsets.
-    """
+    """What an append stands for. `begin`, `end`: the range of its offsets."""
 
     source: str
     begin: int

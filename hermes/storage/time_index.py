@@ -324,8 +324,7 @@ class TimeIndex:
     ) -> None:
         """Make good after a crash what is kept of a segment besides this index; here nothing is.
 
-        Args:
-            known: up to which offset what is there was written after a flush.
+        `known`: up to which offset what is there was written after a flush.
         """
 
     def close(self) -> None:

@@ -30,8 +30,7 @@ _Entry = TypeVar("_Entry")
 class Encoding(NamedTuple, Generic[_Entry]):
     """How the entries of a response are encoded.
 
-    Attributes:
-        unknown: makes the entry for one whose outcome isn't known out of what it would have been.
+    `unknown`: makes the entry for one whose outcome isn't known out of what it would have been.
     """
 
     encode: Callable[[Iterable[_Entry]], bytes]

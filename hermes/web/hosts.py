@@ -14,9 +14,8 @@ _HOST = re.compile(r"(?:\[(?P<six>[0-9a-f:.]+)\]|(?P<name>[a-z0-9._-]+))(?::[0-9
 class AcceptedHosts:
     """The names that a `Host` header may have.
 
-    Args:
-        names: host names and addresses, in addition to those of the loopback interface; in any
-            case, IPv6 addresses with or without brackets.
+    `names`: host names and addresses, in addition to those of the loopback interface; in any case,
+    IPv6 addresses with or without brackets.
     """
 
     def __init__(self, names: Iterable[str] = ()) -> None:

@@ -42,8 +42,7 @@ class _Live(Resource):
 class MetricsResource(Resource):
     """`/metrics`, served to a few at a time.
 
-    Args:
-        scrape: called with the requested format; what it returns is `stream`ed.
+    `scrape`: called with the requested format; what it returns is `stream`ed.
     """
 
     isLeaf = True

@@ -46,8 +46,7 @@ def _body(request: Any, text: str, content_type: str, status: int) -> bytes:
 class ErrorPage(Resource):
     """An error: HTML for browsers, JSON for programs that want it, or text.
 
-    Args:
-        detail: one sentence for whoever asked; it may quote them, and is escaped.
+    `detail`: one sentence for whoever asked; it may quote them, and is escaped.
     """
 
     isLeaf = True

@@ -113,8 +113,7 @@ class Root(Resource):
 class _Request(server.Request):
     """A request whose body is limited, and whose failure shows nobody a traceback.
 
-    Attributes:
-        principal: None if the request brings no credentials and the resource itself asks for them.
+    `principal`: None if the request brings no credentials and the resource itself asks for them.
     """
 
     _refused = False

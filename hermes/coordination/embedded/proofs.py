@@ -9,8 +9,7 @@ from hermes.coordination.embedded.zookeeper_requests import ConnectRequest
 class Promise(NamedTuple):
     """A session that a client gets if it authenticates.
 
-    Attributes:
-        session_id: the new session's, or that of the one whose password it knows.
+    `session_id`: the new session's, or that of the one whose password it knows.
     """
 
     request: ConnectRequest

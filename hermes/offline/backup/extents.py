@@ -20,8 +20,7 @@ from hermes.storage.segment_files import LoadingSegment
 class LogExtent(NamedTuple):
     """Part of a log.
 
-    Attributes:
-        tail: how many of the last segments recovery will look at; 0 when it need not.
+    `tail`: how many of the last segments recovery will look at; 0 when it need not.
     """
 
     bases: Sequence[int]
