@@ -73,10 +73,7 @@ _KINDS: Final = {
 
 
 class Diagnosis(NamedTuple):
-    """A finding of a check.
-
-    `level`: `ok`, `notice` (worth knowing) or `problem` (to be put right).
-    """
+    """A check's finding. `level`: `ok`, `notice` (worth knowing) or `problem` (to be put right)."""
 
     area: str
     level: Literal["ok", "notice", "problem"]

@@ -30,10 +30,7 @@ _PARTITIONS: Final = "partitions"
 
 
 class ClusterPart:
-    """Lives in the reactor's thread.
-
-    `follow`: makes the TopicCluster, which calls back with the cluster's state.
-    """
+    """Lives in the reactor's thread. `follow` makes the TopicCluster, which reports the state."""
 
     def __init__(
         self,

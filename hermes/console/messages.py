@@ -100,10 +100,7 @@ class UnreadableRange:
 
 @dataclass(frozen=True, slots=True)
 class SearchProgress:
-    """How far a search has come.
-
-    `scanned_bytes`, `total_bytes`: in messages where offsets count these.
-    """
+    """How far a search has come; the bytes are messages where offsets count these."""
 
     kind: ClassVar[str] = "progress"
 

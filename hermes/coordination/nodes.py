@@ -66,10 +66,7 @@ class TreeSession(Protocol):
         """Read many nodes at once; None for one that isn't there."""
 
     def children(self, path: str, *, watch: bool = False) -> list[str]:
-        """List a node's children, sorted; none when it isn't there.
-
-        A watch then waits for the node to appear.
-        """
+        """List a node's children, sorted; none when it isn't there: a watch waits for it."""
 
     def create(self, path: str, value: bytes) -> bool:
         """Make a persistent node with a value, and its parents; returns False if it is there."""

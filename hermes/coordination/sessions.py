@@ -122,6 +122,8 @@ class _Reads:
 class Session:
     """A connection to ZooKeeper and its sessions, one after the other. Threads may share it.
 
+    What can be done with nodes, `nodes.TreeSession` says.
+
     Args:
         connect: `host:port,host:port/chroot`; the chroot is created when it is missing.
         security: TLS, and the user, who then owns the nodes that are made (acls.py); None for
@@ -360,7 +362,6 @@ class Session:
         return self._timeout if until is None else max(0.01, until - time.monotonic())
 
     def get(self, path: str, *, watch: bool = False) -> Node | None:
-        """Read a node; None when it isn't there. A watch then waits for it to appear."""
         try:
             value, stat = self._call(self._client.get_async, path, self._watch(watch))
         except NoNodeError:
@@ -379,10 +380,6 @@ class Session:
         return found
 
     def children(self, path: str, *, watch: bool = False) -> list[str]:
-        """List a node's children, sorted; none when it isn't there.
-
-        A watch then waits for the node to appear.
-        """
         try:
             names = self._call(self._client.get_children_async, path, self._watch(watch))
         except NoNodeError:
@@ -392,12 +389,6 @@ class Session:
         return sorted(names)
 
     def create_ephemeral(self, path: str, value: bytes) -> Node | None:
-        """Register a value for as long as the session lives. Parents are made, persistent.
-
-        Returns:
-            None when the node is this session's, be it from an earlier attempt; otherwise the
-            node of the other session that is in the way.
-        """
         while True:
             try:
                 self._call(self._client.create_async, path, value, ephemeral=True)
@@ -422,7 +413,6 @@ class Session:
         return self.delete(path, found.version)
 
     def delete(self, path: str, version: int) -> bool:
-        """Delete a node of a version; returns False when it is gone or has changed."""
         try:
             self._call(self._client.delete_async, path, version)
         except (NoNodeError, BadVersionError, NotEmptyError):
@@ -446,15 +436,12 @@ class Session:
         self.delete(path, -1)
 
     def ensure_path(self, path: str) -> None:
-        """Make a persistent, empty node and its parents, unless they are there."""
         self.call(self._client.ensure_path_async, path)
 
     def sync(self, path: str) -> None:
-        """Wait until this server shows all that any server had taken when this was called."""
         self.call(self._client.sync_async, path)
 
     def set(self, path: str, value: bytes, version: int = -1) -> int:
-        """Change a node's value, if it has the version; -1 for any. Returns the new version."""
         return int(self.call(self._client.set_async, path, value, version).version)
 
     def put(self, path: str, value: bytes) -> None:
@@ -469,7 +456,6 @@ class Session:
                 # somebody made it in the very moment
 
     def create(self, path: str, value: bytes) -> bool:
-        """Make a persistent node with a value, and its parents; returns False if it is there."""
         while True:
             try:
                 self._call(self._client.create_async, path, value)
@@ -481,14 +467,7 @@ class Session:
                 return True
 
     def transact(self, fill: Callable[[Any], object]) -> list[Any]:
-        """Carry out a transaction.
-
-        Returns:
-            What each operation gave. When one failed none was done, and there are exceptions.
-
-        Raises:
-            CoordinationNotAuthorizedError: one of them is not allowed.
-        """
+        """As `TreeSession.transact`; CoordinationNotAuthorizedError: one isn't allowed."""
         transaction = self._client.transaction()
         fill(transaction)
         results: list[Any] = self._call(transaction.commit_async)

@@ -56,9 +56,8 @@ def load_plugin(
 def find_plugin(group: str, name: str, interface: type[Interface]) -> Callable[..., Any]:
     """Find a plugin as `load_plugin`, for those who make many: it reads all that is installed.
 
-    Returns:
-        A function that makes one and makes sure that it provides the interface; it takes what the
-        entry's factory takes, and raises PluginError.
+    Returns a function that makes one and makes sure that it provides the interface; it takes what
+    the entry's factory takes, and raises PluginError.
     """
     entry = _find(group, name)
     label = _label(entry)

@@ -113,10 +113,7 @@ class ClientSecurity:
         return "anonymous"
 
     def fits(self, tls: bool, authentication: str) -> bool:
-        """Whether this client can use a listener of this kind.
-
-        `authentication`: "none", "tls" or "scram".
-        """
+        """Whether this client can use a listener; `authentication`: "none", "tls" or "scram"."""
         return tls == self.uses_tls and authentication == self.authentication
 
     @property

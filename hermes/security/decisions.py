@@ -98,10 +98,7 @@ class AccessRules:
     def decide(
         self, principal: str, groups: frozenset[str], operation: Operation, resource: Resource
     ) -> AccessDecision:
-        """Decide, and say which rule does.
-
-        `groups`: the groups of users that the principal is in.
-        """
+        """Decide, and say which rule does. `groups`: those that the principal is in."""
         if principal == INTERNAL:
             return AccessDecision(True)
         kind, name = resource

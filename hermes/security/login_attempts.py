@@ -54,10 +54,7 @@ _MOST_COUNTED: Final = 40
 
 
 class LoginAttempts:
-    """Counts failures, and says how long the next attempt has to wait. Thread-safe.
-
-    `clock`: monotonic, in seconds.
-    """
+    """Counts failures, and makes the next attempt wait. Thread-safe. `clock`: monotonic seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._lock = threading.Lock()

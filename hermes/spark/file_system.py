@@ -159,8 +159,7 @@ def temporary_name(path: AnyPath) -> AnyPath:
 def create_durably(files: LocalFileSystem, path: Path, content: bytes) -> bool:
     """Create a file, whole and durable, if its name is free; see `FileStore.create`.
 
-    Raises:
-        LoadTargetError: this file system has no hard links, or doesn't permit this one.
+    Raises LoadTargetError: this file system has no hard links, or doesn't permit this one.
     """
     temporary = temporary_name(path)
     try:

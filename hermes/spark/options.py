@@ -348,10 +348,8 @@ def parse_options(
     """Read the options that Spark hands over, in any case: a value for each of the table.
 
     Without a `use` only what doesn't depend on it is checked. `hints` say what to do about unknown
-    ones, by their name in lower case.
-
-    Raises:
-        ConfigError: an option is unknown, wrong, or not for this use.
+    ones, by their name in lower case. Raises ConfigError: an option is unknown, wrong, or not for
+    this use.
     """
     known = {option.name.lower(): option for option in table}
     values = {option.name: option.default for option in table}

@@ -82,8 +82,7 @@ class RowEncoder:
     def of(self, rows: pa.RecordBatch) -> Iterator[TopicMessages]:
         """Turn rows into messages. Nothing is yielded before all rows were checked.
 
-        Raises:
-            EncodingError, ConfigError, InvalidTopicError: one can't be sent as it is.
+        Raises EncodingError, ConfigError, InvalidTopicError: one can't be sent as it is.
         """
         keys = self._column(rows, "key") if "key" in self._places else None
         payloads = self._payloads(rows, keys)

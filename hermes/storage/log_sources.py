@@ -20,10 +20,7 @@ from hermes.storage.source_spans import SourceRange
 
 
 class SourcesSidecar(Sidecar):
-    """What a log has of sources, which most have not.
-
-    `positions`: None when it has nothing of a source.
-    """
+    """What a log has of sources; most have nothing of any: then `positions` is None."""
 
     def __init__(self, directory: str, files: FileLayer, descriptors: DescriptorCache) -> None:
         self._place = (directory, files, descriptors)

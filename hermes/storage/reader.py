@@ -212,10 +212,7 @@ class LogReader:
     def segment_infos(
         self, view: LogView, end: int, size_bytes: int, newest_ms: int | None
     ) -> tuple[SegmentInfo, ...]:
-        """Describe the segments, oldest first.
-
-        `newest_ms`: when it was appended to last, if that isn't flushed.
-        """
+        """Describe the segments, oldest first. `newest_ms`: of the last append, if not flushed."""
         infos = []
         for position, segment in enumerate(view.segments):
             is_active = position == len(view.segments) - 1

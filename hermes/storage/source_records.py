@@ -61,10 +61,7 @@ class Named(NamedTuple):
 
 
 class Copied(NamedTuple):
-    """A range is about to be appended.
-
-    `span`: where it will be. `flushed`: up to where the log was flushed.
-    """
+    """A range is about to be appended as `span`. `flushed`: up to where the log was flushed."""
 
     span: SourceSpan
     flushed: int

@@ -52,10 +52,7 @@ _MASK: Final = (1 << 63) - 1  # what SQLite's integers hold
 
 
 class Stored(NamedTuple):
-    """What a database holds.
-
-    `taken_ms`: of a snapshot: when it was taken, in ms since 1970; else None.
-    """
+    """What a database holds. `taken_ms`: when a snapshot was taken, in ms since 1970; else None."""
 
     nodes: tuple[NodeWritten, ...] = ()
     sessions: tuple[SessionOpened, ...] = ()

@@ -18,10 +18,7 @@ from hermes.storage.segment_files import LoadingSegment
 
 
 class LogExtent(NamedTuple):
-    """Part of a log.
-
-    `tail`: how many of the last segments recovery will look at; 0 when it need not.
-    """
+    """Part of a log. `tail`: how many of the last segments recovery looks at; 0 if it need not."""
 
     bases: Sequence[int]
     end: int
