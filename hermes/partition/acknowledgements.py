@@ -1,7 +1,7 @@
 """When what was appended is as safe as its producer wants it: one wait, for both protocols.
 
-Each log that was appended to is asked for a group commit; the wait is over when all of them are on
-disk, have failed, or the time is up. After a failed flush the bytes may still be kept by
+Each log that was appended to is asked for a group commit; the wait is over when all of them are
+committed, have failed, or the time is up. After a failed flush the bytes may still be kept by
 re-opening, so nothing that was appended is ever said not to be.
 """
 
@@ -46,6 +46,7 @@ _Appended = TypeVar("_Appended", bound=Appended)
 class Safety(Enum):
     """What is known of something appended when the wait is over."""
 
+    #: It is committed: on the disk of each copy that must have it.
     FLUSHED = "flushed"
     #: Its flush failed, or its log was opened again since: it may be kept or not.
     UNKNOWN = "unknown"
@@ -129,7 +130,7 @@ class _FlushWait(Generic[_Appended]):
         if self._by_log[log][-1].opening != log.openings:
             self._settle(log, -1)
             return
-        self._flusher.flush_now(log, is_urgent).addCallbacks(
+        self._flusher.commit_now(log, is_urgent).addCallbacks(
             lambda _: self._settle(log, log.openings), lambda _: self._settle(log, -1)
         )
 

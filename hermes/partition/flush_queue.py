@@ -11,7 +11,7 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 
-from hermes.storage import FlushedEnd, Log
+from hermes.storage import FlushedEnd, HighWatermark, Log
 
 #: While both queues wait, one place in so many is for what nobody in particular waits for.
 _PLACES = 4
@@ -37,6 +37,7 @@ class FlushState:
         oldest: when the first append was made that no flush has begun to cover.
         covered: the same of the flush that runs, which was due at `last_start`.
         waiting: the offsets that are waited for.
+        uncommitted: those that are flushed, and waited for until they are committed.
     """
 
     log: Log
@@ -52,6 +53,7 @@ class FlushState:
     timer: Any = None
     timer_due: float = 0.0
     waiting: "list[tuple[int, Deferred[FlushedEnd]]]" = field(default_factory=list)
+    uncommitted: "list[tuple[int, Deferred[HighWatermark]]]" = field(default_factory=list)
 
 
 class FlushQueue:

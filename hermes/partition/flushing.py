@@ -1,4 +1,4 @@
-"""When logs are flushed, and who is notified: group commit over worker threads.
+"""When logs are flushed and committed, and who is notified: group commit over worker threads.
 
 A log's flush is due after `flush_messages` messages or `flush_interval_ms`, or at once when an
 acknowledgement waits for it. At most one flush of a log runs at a time: what is appended
@@ -12,8 +12,11 @@ thousands of logs. So first flushes run one at a time, and leave the other threa
 A flush for which there was no file descriptor has done nothing: it is retried. Any other failure
 has taken the log offline, and fails those that wait for it.
 
-Invariant: `flushed` observers and acknowledgements hear of an offset only after `Log.flush` has
-returned a high watermark at or above it.
+Of a log without other copies a flush is the commit. Of any other one it isn't: `commit` says,
+later, up to where enough copies are flushed.
+
+Invariant: observers and acknowledgements hear of an offset only once the log's high watermark is at
+or above it.
 """
 
 from collections.abc import Callable
@@ -28,7 +31,7 @@ from hermes.logs import ModuleLogger
 from hermes.metrics import Histogram
 from hermes.partition.flush_queue import FlushPolicy, FlushQueue, FlushState
 from hermes.rate_limit import RateLimit
-from hermes.storage import FlushedEnd, Log
+from hermes.storage import FlushedEnd, HighWatermark, Log
 
 #: The least time between the starts of two flushes of one log that nobody waits for.
 GROUP_WINDOW_SECONDS = 0.003
@@ -67,7 +70,7 @@ class FlushScheduler:
         self._in_thread = in_thread
         self._policy_for = policy_for
         self._states: dict[Log, FlushState] = {}
-        self._flushed: list[Callable[[Log], None]] = []
+        self._committed: list[Callable[[Log], None]] = []
         self._running: set[FlushState] = set()
         self._queue = FlushQueue(_AHEAD * threads)
         self._first = FlushQueue(1)
@@ -99,14 +102,19 @@ class FlushScheduler:
         """How many logs wait for their first flush, which comes one at a time."""
         return len(self._first)
 
-    def on_flushed(self, observer: Callable[[Log], None]) -> None:
+    def on_committed(self, observer: Callable[[Log], None]) -> None:
         """Have `observer` called in the reactor whenever a log's high watermark may have moved."""
-        self._flushed.append(observer)
+        self._committed.append(observer)
 
     def reopened(self, log: Log) -> None:
         """A log is back online: what recovery has kept of it became visible."""
-        for observer in self._flushed:
-            observer(log)
+        self._tell_committed(log)
+
+    def commit(self, log: Log, offset: int) -> None:
+        """Enough other copies are flushed up to an offset: see `Log.commit`."""
+        before = log.high_watermark
+        if log.commit(offset) > before:
+            self._tell_committed(log)
 
     def appended(self, log: Log) -> None:
         state = self._states.get(log) or self._state(log)
@@ -142,6 +150,23 @@ class FlushScheduler:
         elif urgent and not state.urgent and state.queue is not None:
             state.queue.promote(state)
         return flushed
+
+    def commit_now(self, log: Log, urgent: bool = True) -> "Deferred[Any]":
+        """Do as `flush_now` does; fires once all that was appended is committed."""
+        flushed: Deferred[Any] = self.flush_now(log, urgent)
+        if not log.is_sole_copy:
+            flushed.addCallback(self._until_committed, log, log.end_offset)
+        return flushed
+
+    def _until_committed(
+        self, _: FlushedEnd, log: Log, offset: int
+    ) -> "HighWatermark | Deferred[HighWatermark]":
+        if log.high_watermark >= offset:
+            return log.high_watermark
+        state = self._states.get(log) or self._state(log)
+        committed: Deferred[HighWatermark] = Deferred()
+        state.uncommitted.append((offset, committed))
+        return committed
 
     def policy_changed(self, log: Log) -> None:
         state = self._states.get(log)
@@ -218,13 +243,15 @@ class FlushScheduler:
         self._ended(state)
         now = self._clock.seconds()
         self.seconds.observe(now - state.last_start)
+        is_committed = state.log.is_sole_copy
         if state.covered:
-            self.visible_seconds.observe(now - state.covered)
+            if is_committed:
+                self.visible_seconds.observe(now - state.covered)
             state.covered = 0.0
         if flushed_end >= state.log.end_offset:
             state.oldest = 0.0  # it had been appended before the flush looked what there is
-        for observer in self._flushed:
-            observer(state.log)
+        if is_committed:
+            self._tell_committed(state.log)
         ready = [entry for entry in state.waiting if entry[0] <= flushed_end]
         if ready:
             state.waiting = [entry for entry in state.waiting if entry[0] > flushed_end]
@@ -237,6 +264,18 @@ class FlushScheduler:
                 state.again = False
                 self.appended(state.log)
         self._tell_idle()
+
+    def _tell_committed(self, log: Log) -> None:
+        for observer in self._committed:
+            observer(log)
+        state = self._states.get(log)
+        if state is None or not state.uncommitted:
+            return
+        mark, waiting = log.high_watermark, state.uncommitted
+        state.uncommitted = [entry for entry in waiting if entry[0] > mark]
+        for offset, committed in waiting:
+            if offset <= mark:
+                committed.callback(mark)
 
     def _failed(self, failure: Failure, state: FlushState) -> None:
         self._ended(state)
@@ -280,9 +319,10 @@ class FlushScheduler:
 
     @staticmethod
     def _fail_waiting(state: FlushState, error: Exception) -> None:
-        waiting, state.waiting = state.waiting, []
-        for _, flushed in waiting:
-            flushed.errback(error)
+        waiting: list[tuple[int, Deferred[Any]]] = [*state.waiting, *state.uncommitted]
+        state.waiting, state.uncommitted = [], []
+        for _, waited in waiting:
+            waited.errback(error)
 
     @staticmethod
     def _cancel_timer(state: FlushState) -> None:

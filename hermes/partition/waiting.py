@@ -2,7 +2,7 @@
 
 A waiting fetch is answered when its partitions together hold `min_bytes` after the offsets it
 asks for, when one of its fetches is an error, or after `max_wait_ms` with whatever there is. It
-costs nothing while it waits: a flush looks at the flushed partition alone.
+costs nothing while it waits: a commit looks at its partition alone.
 
 There may be twenty thousand of them with a thousand partitions each. So each is kept as bytes and
 arrays of numbers, all share a budget, beyond which the oldest are answered early, those that wait
@@ -210,7 +210,7 @@ class WaitingFetches:
         return len(self._narrow) + len(self._wide)
 
     def changed(self, topic: str, partition: int) -> None:
-        """A partition was flushed, created or deleted: wake those that it satisfies."""
+        """A partition was committed, created or deleted: wake those that it satisfies."""
         key = _key(topic, partition)
         found = self._by_key.get(key)
         if found is None:

@@ -44,8 +44,7 @@ def append(bench: KafkaBench, *values: bytes, partition: int = 0) -> None:
     log = log_of(bench, partition)
     append_values(log, *values)
     log.flush()
-    for observer in bench.flusher._flushed:
-        observer(log)
+    bench.flusher._tell_committed(log)
 
 
 def request(bench: KafkaBench, version: int, **options: Any) -> bytes:
@@ -365,8 +364,7 @@ def test_a_fetch_that_waits_looks_at_no_disk(tmp_path: Path, cold_disk: ColdDisk
         append_values(log, b"second")
         log.flush()
         with cold_disk.watched():
-            for observer in bench.flusher._flushed:
-                observer(log)
+            bench.flusher._tell_committed(log)
             bench.turns(transport)
         (answer,) = answers(transport)
         (partition,) = decode_answer("Fetch", 12, answer).responses[0].partitions

@@ -23,10 +23,12 @@ class FakeLog:
 
     topic, partition, name = "t", 0, "t-0"
     is_closed = False
+    is_sole_copy = True
 
     def __init__(self) -> None:
         self.end_offset = 0
         self.flushed_end = 0
+        self.high_watermark = 0
         self.unflushed_messages = 0
         self.failure: Exception | None = None
         self.is_offline = False
@@ -40,7 +42,13 @@ class FakeLog:
             raise self.failure
         self.flushed_end = self.end_offset
         self.unflushed_messages = 0
+        if self.is_sole_copy:
+            self.high_watermark = self.flushed_end
         return self.flushed_end
+
+    def commit(self, offset: int) -> int:
+        self.high_watermark = max(self.high_watermark, min(offset, self.flushed_end))
+        return self.high_watermark
 
 
 class FakeThreads:
@@ -73,7 +81,7 @@ class Bench:
             self.clock, self.threads, lambda topic: FlushPolicy(messages, interval_ms)
         )
         self.seen: list[int] = []
-        self.scheduler.on_flushed(lambda log: self.seen.append(log.flushed_end))
+        self.scheduler.on_committed(lambda log: self.seen.append(log.high_watermark))
 
     def append(self, size: int = 10, messages: int = 1) -> None:
         self.log.append(size, messages)
@@ -243,7 +251,7 @@ def test_what_was_appended_to_a_topic_while_it_was_deleted_fails_in_silence() ->
 
 def test_a_log_that_comes_back_is_told_to_the_observers() -> None:
     bench = Bench()
-    bench.log.flushed_end = 7
+    bench.log.flushed_end = bench.log.high_watermark = 7
     bench.scheduler.reopened(bench.log)
     assert bench.seen == [7]
 
