@@ -19,7 +19,6 @@ from hermes.groups.values import GroupSettings, State
 from hermes.logs import ModuleLogger
 from hermes.metrics import Family, Series
 from hermes.server.settings import Settings
-from hermes.storage import FileLayer
 
 #: The file with the groups of a broker without coordination.
 FILE_NAME: Final = ".hermes_kafka_groups"
@@ -91,7 +90,7 @@ def _store(run: ServingBroker, connect: Callable[[], TreeSession | None]) -> Gro
         return OffsetTree(open_session)
     path = os.path.join(run.directory.path, FILE_NAME)
     return OffsetFile(
-        path, FileLayer(), lambda what: _log.warn("{path}: {what}", path=path, what=what)
+        path, run.directory.files, lambda what: _log.warn("{path}: {what}", path=path, what=what)
     )
 
 

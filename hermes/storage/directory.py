@@ -107,6 +107,7 @@ class DataDirectory:
 
     Attributes:
         path: log_dir, absolute.
+        files: the file layer.
         closing: what `close` puts on disk now, for whoever waits for it.
     """
 
@@ -122,10 +123,10 @@ class DataDirectory:
         self.path = os.path.abspath(path)
         self._settings_for = settings_for
         self._take_entries = take_entries
-        self._files = FileLayer() if files is None else files
-        self._descriptors = DescriptorCache(self._files, max_open_segments)
+        self.files = FileLayer() if files is None else files
+        self._descriptors = DescriptorCache(self.files, max_open_segments)
         self._entry_lines = EntryLines()
-        self._checkpoints = Checkpoints(self.path, self._files)
+        self._checkpoints = Checkpoints(self.path, self.files)
         self._lock: DirectoryLock | None = None
         # Guards the exchange of `_logs`, which is copied on every change.
         self._change = threading.Lock()
@@ -217,14 +218,14 @@ class DataDirectory:
             # One that exists may be what an earlier try has left, and on no disk yet.
             is_new = True
             try:
-                self._files.mkdir(log.directory)
+                self.files.mkdir(log.directory)
             except FileExistsError:
                 may_have_files = log.format.has_topic_ids
-                is_new = is_unused(log.directory, self._files, may_have_files=may_have_files)
+                is_new = is_unused(log.directory, self.files, may_have_files=may_have_files)
                 if is_new:  # else what is there would be recovered, before the id is on disk
-                    empty(log.directory, self._files)
+                    empty(log.directory, self.files)
             if is_new and log.topic_id is not None:
-                write_topic_id(log.directory, log.topic_id, self._files)
+                write_topic_id(log.directory, log.topic_id, self.files)
             return is_new
         except OSError as error:
             raise storage_error(f"create partition {log.name}", error) from error
@@ -232,7 +233,7 @@ class DataDirectory:
     def _check_place(self, what: str) -> None:
         """Refuse to work in another directory than the one that was opened and locked."""
         try:
-            is_same = identity(self._files.stat(self.path)) == self._place
+            is_same = identity(self.files.stat(self.path)) == self._place
         except FileNotFoundError:
             is_same = False
         except OSError as error:
@@ -266,7 +267,7 @@ class DataDirectory:
             partition,
             os.path.join(self.path, partition_directory(topic, partition)),
             self._settings_for(topic),
-            self._files,
+            self.files,
             self._descriptors,
             log_format,
             topic_id,
@@ -281,7 +282,7 @@ class DataDirectory:
         name = partition_directory(topic, partition)
         directory = os.path.join(self.path, name)
         wanted = FORMATS[self._settings_for(topic).format]
-        found = find_format(directory, wanted, self._files, self._checkpoints)
+        found = find_format(directory, wanted, self.files, self._checkpoints)
         if found.mended:
             self._mended.append(found.mended)
         if found.format is None:
@@ -313,8 +314,8 @@ class DataDirectory:
         self._owner = broker_id
         try:
             self._make_directory()
-            self._lock = DirectoryLock(self.path, self._files, _LOCKED)
-            self._place = identity(self._files.stat(self.path))
+            self._lock = DirectoryLock(self.path, self.files, _LOCKED)
+            self._place = identity(self.files.stat(self.path))
             return self._open(now_ms, workers)
         except OSError as error:
             self._abandon()
@@ -330,27 +331,27 @@ class DataDirectory:
         """
         missing = []
         path = self.path
-        while not is_directory(path, self._files):
+        while not is_directory(path, self.files):
             missing.append(path)
             path = os.path.dirname(path)
-        if missing or set(self._files.listdir(path)) <= {LOCK_NAME}:
+        if missing or set(self.files.listdir(path)) <= {LOCK_NAME}:
             with suppress(OSError):  # mostly it isn't ours, and has been there for long
-                self._files.fsync_directory(os.path.dirname(path))
+                self.files.fsync_directory(os.path.dirname(path))
         for path in reversed(missing):
-            self._files.mkdir(path)
-            self._files.fsync_directory(os.path.dirname(path))
+            self.files.mkdir(path)
+            self.files.fsync_directory(os.path.dirname(path))
 
     def _open(self, now_ms: int, workers: Executor | None) -> OpenReport:
         self._opened_ms = now_ms
         healed = self._mended = []
         if self._owner is not None:
-            names = self._files.listdir(self.path)
-            healed.append(check_owner(self.path, self._owner, names, self._files))
-            healed.append(mend_producer_ids(self.path, self._files))
+            names = self.files.listdir(self.path)
+            healed.append(check_owner(self.path, self._owner, names, self.files))
+            healed.append(mend_producer_ids(self.path, self.files))
             path = os.path.join(self.path, CLUSTER_ID_NAME)
-            healed.append(mend_with_copy(path, self._files, _is_cluster_id))
-        self._take_entries(read_entries(self.path, self._files))
-        partitions, strange = list_partitions(self.path, self._files)
+            healed.append(mend_with_copy(path, self.files, _is_cluster_id))
+        self._take_entries(read_entries(self.path, self.files))
+        partitions, strange = list_partitions(self.path, self.files)
         if RESTORE_MARKER in strange:
             raise StorageError(
                 f"{self.path} holds a restore that was not finished: delete it, and restore again"
@@ -371,9 +372,9 @@ class DataDirectory:
         results = list(map(open_log, logs) if workers is None else workers.map(open_log, logs))
         if was_clean:
             # Nothing was appended yet; from here on it may be.
-            self._files.unlink(os.path.join(self.path, CLEAN_SHUTDOWN_MARKER))
+            self.files.unlink(os.path.join(self.path, CLEAN_SHUTDOWN_MARKER))
         # After an unclean stop the names of partitions may still be in memory only.
-        self._files.fsync_directory(self.path)
+        self.files.fsync_directory(self.path)
         self._logs = {(log.topic, log.partition): log for log in logs}
         self._is_open = True
         if was_clean and not any(results):
@@ -393,7 +394,7 @@ class DataDirectory:
         )
 
     def _is_file(self, name: str) -> bool:
-        return S_ISREG(self._files.lstat(os.path.join(self.path, name)).st_mode)
+        return S_ISREG(self.files.lstat(os.path.join(self.path, name)).st_mode)
 
     def _ends(self) -> dict[TopicPartition, int]:
         return {key: log.end_offset for key, log in self._logs.items()}
@@ -414,9 +415,9 @@ class DataDirectory:
         if self._owner is None:
             return
         with suppress(ValueError, OSError):
-            if read_owner(self.path, self._files) == self._owner:
+            if read_owner(self.path, self.files) == self._owner:
                 return
-        write_owner(self.path, self._owner, self._files)
+        write_owner(self.path, self._owner, self.files)
 
     def write_entries(self, entries: TopicEntries) -> None:
         """Keep what is set for single topics, until the next start and longer. Blocks.
@@ -424,7 +425,7 @@ class DataDirectory:
         Raises StorageError: the disk refused, or the directory is another one.
         """
         self._check_place("write the settings of topics")
-        write_entries(self.path, entries, self._files, self._entry_lines)
+        write_entries(self.path, entries, self.files, self._entry_lines)
 
     def cluster_id(self, make: Callable[[], str]) -> str:
         """Read the UUID that is kept for the broker's cluster; make and keep one first. Blocks.
@@ -433,12 +434,12 @@ class DataDirectory:
         """
         path = os.path.join(self.path, CLUSTER_ID_NAME)
         try:
-            data = read_whole(path, _MAX_ID_BYTES, self._files)
+            data = read_whole(path, _MAX_ID_BYTES, self.files)
         except OSError as error:
             raise storage_error(f"read {path}", error) from error
         if data is None:
             made = make()
-            replace_with_copy(path, made.encode(), self._files)
+            replace_with_copy(path, made.encode(), self.files)
             return made
         found = _uuid(data)
         if found is None:
@@ -468,13 +469,13 @@ class DataDirectory:
         """
         self._check_place("take producer ids")
         known = self._known_producers()
-        first = free_from(read_producer_ids(self.path, self._files), count, known)
+        first = free_from(read_producer_ids(self.path, self.files), count, known)
         while elsewhere is not None:
             taken = elsewhere(count, first)
             first = free_from(taken, count, known)
             if first == taken:
                 break
-        write_producer_ids(self.path, first + count, self._files)
+        write_producer_ids(self.path, first + count, self.files)
         return first
 
     def _known_producers(self) -> set[int]:
@@ -520,8 +521,8 @@ class DataDirectory:
                 except StorageError as error:
                     failures.append(error)
             if not failures:
-                remove_unused(self.path, topic, self._files)
-            self._files.fsync_directory(self.path)
+                remove_unused(self.path, topic, self.files)
+            self.files.fsync_directory(self.path)
         except OSError as error:
             failures.append(storage_error(f"delete topic {topic}", error))
         finally:
@@ -570,8 +571,8 @@ class DataDirectory:
         path = os.path.join(self.path, CLEAN_SHUTDOWN_MARKER)
         try:
             self._check_place("write the marker of a clean stop")
-            self._files.close(self._files.open_append(path, create=True))
-            self._files.fsync_directory(self.path)
+            self.files.close(self.files.open_append(path, create=True))
+            self.files.fsync_directory(self.path)
         except (OSError, StorageError):
             return False
         return True
