@@ -14,7 +14,7 @@ from uuid import UUID
 
 from hermes.errors import StorageError
 from hermes.protocol.record_batches import BatchHeader
-from hermes.storage.batch_walk import BatchReader, walk
+from hermes.storage.batch_walk import BatchReader, Place, walk
 from hermes.storage.checkpoints import (
     CLEANED_SUFFIX,
     EPOCHS_NAME,
@@ -78,6 +78,7 @@ class KafkaPartition(FormatSidecar):
         self.mended: list[str] = []
         self.lost = ""
         self._recalled: PartitionRecord | None = None
+        self._is_clean = True
         # Guards the file of ours, which flushes and deletes write; taken alone.
         self._recording = threading.Lock()
         self._recorded: PartitionRecord | None = None
@@ -100,6 +101,7 @@ class KafkaPartition(FormatSidecar):
             self._mend(RECORD_NAME, "could not be read: Kafka's files were believed")
         self._recalled = self._recorded = found
         self._is_record_synced = False
+        self._is_clean = clean
         self.known = KnownLog() if found is None else KnownLog(found.segments, found.end)
         self._seen = ()
         is_made_now = is_new and is_unused(self._directory, self._files)
@@ -155,7 +157,9 @@ class KafkaPartition(FormatSidecar):
         if self._recalled is not None:
             self._recall_epochs(segments, earliest, end)
             self.lost = "; ".join(f"it {loss}" for loss in self._recalled.losses(first, end))
-        self.recovered(segments, earliest, end, now_ms)
+        replay = partial(self._headers, segments, end)
+        damaged = None if self._is_clean else partial(self._damaged, segments, end)
+        self._snapshots.load(self.producers, earliest, end, now_ms, replay, damaged)
         return earliest
 
     def _start(self, first: int, end: int) -> int:
@@ -255,6 +259,18 @@ class KafkaPartition(FormatSidecar):
         self._snapshots.load(self.producers, earliest, end, now_ms, replay)
 
     def _headers(self, segments: Sequence[Segment], end: int, start: int) -> Iterator[BatchHeader]:
+        return (place.header for _, place in self._places(segments, end, start))
+
+    def _damaged(self, segments: Sequence[Segment], end: int, offsets: set[int]) -> set[int]:
+        return {
+            place.header.base_offset
+            for reader, place in self._places(segments, end, min(offsets, default=end))
+            if place.header.base_offset in offsets and not reader.is_intact(place)
+        }
+
+    def _places(
+        self, segments: Sequence[Segment], end: int, start: int
+    ) -> Iterator[tuple[BatchReader, Place]]:
         ends = [*(each.base_offset for each in segments[1:]), end]
         for segment, stop in zip(segments, ends, strict=True):
             if stop <= start or segment.base_offset == end:
@@ -269,10 +285,10 @@ class KafkaPartition(FormatSidecar):
                     )
                 size = self._files.fstat(descriptor).st_size
                 reader = BatchReader(self._files, descriptor, base, size)
-                for _, header in walk(reader, position, base, over_damage=True):
-                    if header.base_offset >= stop:
+                for place in walk(reader, position, base, over_damage=True):
+                    if place.header.base_offset >= stop:
                         break
-                    yield header
+                    yield reader, place
             finally:
                 self._files.close(descriptor)
 

@@ -129,8 +129,19 @@ class ProducerSnapshots:
         self._files = files
 
     def load(
-        self, producers: ProducerStates, start: int, end: int, now_ms: int, replay: Replay
+        self,
+        producers: ProducerStates,
+        start: int,
+        end: int,
+        now_ms: int,
+        replay: Replay,
+        damaged: Callable[[set[int]], set[int]] | None = None,
     ) -> None:
+        """Know what the newest snapshot says, and the batches after it.
+
+        `damaged` tells which of the batches that begin at some offsets aren't whole; None where
+        none can have been torn.
+        """
         found, states = start, dict[int, ProducerState]()
         for offset in reversed(self._offsets()):
             path = self._path(offset)
@@ -145,6 +156,9 @@ class ProducerSnapshots:
         replayed = ProducerStates("")
         for header in replay(max(start, found - _offsets_under_way(states, now_ms))):
             replayed.note((header,), header.base_offset, now_ms)
+        if damaged is not None:
+            batches = (each for state in replayed.states.values() for each in state.batches)
+            replayed.forget(damaged({each.base_offset for each in batches}))
         producers.replace(unexpired({**states, **replayed.states}, now_ms))
 
     def write(self, captures: Sequence[Capture]) -> None:

@@ -18,7 +18,7 @@ Nothing here touches a file (`hermes.storage.producer_snapshots` does) or knows 
 Rules: Kafka 4 (`ProducerAppendInfo`, `ProducerStateEntry`), without transactions.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -226,6 +226,21 @@ class ProducerStates:
         """Know of so many producers at most, those that were silent the longest being forgotten."""
         for producer in list(islice(self._states, max(0, len(self._states) - most))):
             del self._states[producer]
+
+    def forget(self, offsets: Collection[int]) -> None:
+        """Forget the batches that begin at these offsets.
+
+        The loss of power has left a header and wrong bytes, and recovery keeps that if something
+        whole follows. Its producer had no answer, and sends it again: it must not hear that it is
+        there.
+        """
+        for producer, state in list(self._states.items()):
+            kept = tuple(each for each in state.batches if each.base_offset not in offsets)
+            if len(kept) < len(state.batches):
+                if kept:
+                    self._states[producer] = state._replace(batches=kept)
+                else:
+                    del self._states[producer]
 
     def replace(self, states: Mapping[int, ProducerState]) -> None:
         """Know this from now on, and nothing else: the log was opened, or cut."""

@@ -1,6 +1,7 @@
 """Logs of Kafka's record batches: where they lie, what is read, what is beside them."""
 
 import os
+import shutil
 import threading
 from base64 import urlsafe_b64encode
 from pathlib import Path
@@ -23,6 +24,7 @@ from storage_logs import NOW_MS, settings
 
 from hermes.errors import OffsetOutOfRangeError, StorageError
 from hermes.protocol.record_compression import RecordCodec
+from hermes.protocol.records import encode_batch
 from hermes.storage import DataDirectory
 from hermes.storage.checkpoints import read_topic_id
 from hermes.storage.kafka_format import KAFKA
@@ -366,3 +368,39 @@ def test_an_id_that_was_lost_before_any_flush_is_replaced_and_can_be_adopted(
     directory = directory_of(tmp_path)
     assert directory.open(NOW_MS).offline, "what was flushed is not given another id"
     directory.close()
+
+
+def test_a_batch_that_the_power_has_torn_is_not_there_for_its_producer(tmp_path: Path) -> None:
+    """Else it would be told, when it sends that again, where it is."""
+
+    def batch(producer: int, sequence: int) -> bytes:
+        by = {"producer_id": producer, "producer_epoch": 0, "base_sequence": sequence}
+        return encode_batch([record(b"x" * 100)], **by)
+
+    log, _ = open_kafka_log(tmp_path / "k-0")
+    append_batch(log, batch(7, 0))
+    log.flush()
+    torn_at = log.size_bytes
+    for producer, sequence in ((7, 1), (8, 0), (9, 0)):
+        append_batch(log, batch(producer, sequence))
+    (segment,) = (tmp_path / "k-0").glob("*.log")
+    data = bytearray(segment.read_bytes())
+    data[torn_at + 100] ^= 1
+    data[-1] ^= 1
+    logs = [log]
+    for start in range(3):  # each later one finds the tail on disk already
+        copy = tmp_path / f"copy{start}" / "k-0"
+        copy.parent.mkdir()
+        shutil.copytree(tmp_path / f"copy{start - 1}" / "k-0" if start else segment.parent, copy)
+        if not start:
+            (copy / segment.name).write_bytes(data)
+        again, report = open_kafka_log(copy)
+        logs.append(again)
+        assert report is not None
+        assert report.bad_ranges == (((1, 2),) if not start else ())
+        assert again.end_offset == 3
+        assert again.producers is not None
+        last = {key: each.last_sequence for key, each in again.producers.states.items()}
+        assert last == {7: 0, 8: 0}
+    for each in logs:
+        each.close()
