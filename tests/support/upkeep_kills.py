@@ -108,9 +108,10 @@ def check_upkeep(
     out, _ = last.process.communicate(timeout=300)
     assert last.process.returncode == 0, last.failure()
     cleaned = clean_up(target, spark=spark)
-    assert (cleaned.removed_bytes, cleaned.kept) == (0, ()), f"seed {seed}"
+    assert (cleaned.removed_bytes, cleaned.kept) == (0, ()), f"seed {seed}: {cleaned}"
     found = verify(target, spark=spark)
-    assert (found.problems, found.notes) == ([], []), f"seed {seed}"
+    said = "\n".join((*found.problems, *found.notes))
+    assert not said, f"seed {seed}:\n{said}"
     root = Path(target) if directory is None else directory()
     expected = list(range(min(2 * PER_DAY, count), count))
     for name, messages in _counted(root, sink).items():

@@ -6,7 +6,7 @@ Parquet reader reads them: nothing goes through Python.
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -18,13 +18,8 @@ from pyspark.sql.types import StructField, StructType
 from hermes.errors import LoadTargetError
 from hermes.spark.arguments import named
 from hermes.spark.delta.file_index import folder_of, has_jvm, read_folders
-from hermes.spark.delta.table import DeltaTable, open_table
+from hermes.spark.delta.table import DeltaTable, open_table, required_features
 from hermes.spark.stores import FileStore, open_store
-
-# What a table may require of its readers without changing what its files say. Others mark rows as
-# deleted, or rename columns.
-_HARMLESS: Final = {"timestampNtz", "vacuumProtocolCheck", "v2Checkpoint"}
-_MAPPING: Final = "delta.columnMapping.mode"
 
 
 def read_delta(
@@ -113,13 +108,8 @@ def _opened(store: FileStore) -> DeltaTable:
     table = open_table(store)
     if table is None:
         raise LoadTargetError(f"{store.place()}: there is no Delta table")
-    needs = set(table.protocol().reader_features or ()) - _HARMLESS
-    needs.discard("columnMapping")
-    if table.metadata().configuration.get(_MAPPING, "none") != "none":
-        needs.add("columnMapping")
-    if needs:
+    if needs := required_features(table):
         raise LoadTargetError(
-            f"{store.place()}: reading this table needs {', '.join(sorted(needs))}: use Delta's "
-            "own reader"
+            f"{store.place()}: reading this table needs {', '.join(needs)}: use Delta's own reader"
         )
     return table

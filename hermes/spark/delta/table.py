@@ -6,9 +6,10 @@ already isn't committed again, whoever tries, however often.
 """
 
 import json
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -24,12 +25,9 @@ try:
     from deltalake import DeltaTable as DeltaTable  # for others, after the check
     from deltalake import Field, Schema
     from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
-    from deltalake.transaction import AddAction, CommitProperties, Transaction
+    from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 except ModuleNotFoundError as missing:
     raise LoadError(f"Delta tables need another package: {install_command('delta')}") from missing
-
-if TYPE_CHECKING:
-    from deltalake.transaction import RemoveAction  # older releases have none
 
 Result = TypeVar("Result")
 
@@ -39,6 +37,10 @@ _ATTEMPTS: Final = 100
 _LOG: Final = "_delta_log"
 # How many commits the package makes a checkpoint after, unless the table says otherwise.
 _CHECKPOINT_INTERVAL: Final = 100
+# What a table may require of its readers without changing what its files say. Others mark rows as
+# deleted, or rename columns.
+_HARMLESS: Final = {"timestampNtz", "vacuumProtocolCheck", "v2Checkpoint"}
+_MAPPING: Final = "delta.columnMapping.mode"
 
 
 def open_table(store: FileStore) -> DeltaTable | None:
@@ -67,6 +69,15 @@ def _address(store: FileStore) -> tuple[str, dict[str, str] | None]:
             "another name"
         )
     return address, options
+
+
+def required_features(table: DeltaTable) -> list[str]:
+    """What keeps a table's files from being read as they are, sorted."""
+    needs = set(table.protocol().reader_features or ()) - _HARMLESS
+    needs.discard("columnMapping")
+    if table.metadata().configuration.get(_MAPPING, "none") != "none":
+        needs.add("columnMapping")
+    return sorted(needs)
 
 
 def commits(store: FileStore, table: DeltaTable) -> Iterator[Mapping[str, Any]]:
@@ -139,6 +150,58 @@ def add_files(
     is_new = commit(store, append, table)
     sync_log(store)  # what is there already may be our own, although an error was reported
     return is_new
+
+
+def replace_files(
+    store: FileStore, old: Mapping[str, int], new: Sequence[DataFile], metadata: Mapping[str, Any]
+) -> bool | None:
+    """Let files count instead of others that hold the same rows, in one commit. They are flushed.
+
+    The package's own compaction may double rows: it is committed although another one has replaced
+    the same files meanwhile.
+
+    Args:
+        old: the files' sizes by name; all of them, and the new ones, are of one partition.
+        metadata: what else the commit says; values that JSON can hold.
+
+    Returns:
+        Whether it was committed; False when an old file doesn't count any more, None when the
+        store has failed before that, so that the commit may still be found to have been done.
+
+    Raises:
+        LoadError: the commit failed.
+    """
+    may_be_done = False
+    properties = CommitProperties(dict(metadata), max_commit_retries=0)
+
+    def attempt(table: DeltaTable) -> bool | None:
+        nonlocal may_be_done
+        paths = {unquote(path): path for path in table.get_add_actions().column("path").to_pylist()}
+        if all(each.name in paths for each in new):
+            return True  # although an error was reported
+        if not old.keys() <= paths.keys():
+            return None if may_be_done else False
+        values, now_ms = dict(new[0].partition_values), time.time_ns() // 1_000_000
+        actions: list[AddAction | RemoveAction] = [_action(each, is_new=False) for each in new]
+        actions += [
+            RemoveAction(paths[name], False, now_ms, size_bytes, values)
+            for name, size_bytes in old.items()
+        ]
+        may_be_done = True
+        # The commit is for this very version of the table: it fails if another came first.
+        table.create_write_transaction(
+            actions,
+            "append",
+            table.schema(),
+            table.metadata().partition_columns,
+            commit_properties=properties,
+        )
+        return True
+
+    is_done = commit(store, attempt)
+    if is_done is not False:
+        sync_log(store)
+    return is_done
 
 
 def commit(
@@ -239,13 +302,13 @@ def _new_columns(
     return [Field(name, wanted[name].type, nullable=True) for name in new]
 
 
-def _action(file: DataFile) -> AddAction:
+def _action(file: DataFile, *, is_new: bool = True) -> AddAction:
     return AddAction(
         file.name,
         file.size_bytes,
         file.partition_values,
         file.modified_ms,
-        True,
+        is_new,
         json.dumps(file.statistics),
     )
 

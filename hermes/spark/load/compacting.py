@@ -4,7 +4,6 @@ Each folder is a commit of its own: the new files count, and those that they wer
 any more. It fails if one of these doesn't count by then, as when another run was first.
 """
 
-import io
 import secrets
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,23 +11,20 @@ from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from hermes.config.units import format_size
-from hermes.errors import ConfigError, LoadTargetError
+from hermes.errors import ConfigError
 from hermes.spark.file_system import LocalFileSystem
 from hermes.spark.load.journal import Journal
 from hermes.spark.load.journal_entries import Addition, JournalEntry, LoadedFile, folder_of
 from hermes.spark.load.load_target import ATTEMPTS, DATA
 from hermes.spark.load.loaded import open_target
+from hermes.spark.load.rewriting import rewritten
 from hermes.spark.stores import FileStore, Session
 
 #: How large files should be.
 TARGET_BYTES: Final = 128 * 1024 * 1024
 _SMALLEST_TARGET_BYTES: Final = 64 * 1024
-
-# How much of the messages is held, uncompressed, before it is written as a row group.
-_ROW_GROUP_BYTES: Final = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +85,8 @@ def compact(
     if opened.settings.sink == "delta":
         from hermes.spark.load.delta_upkeep import compact_table  # needs the extra `delta`
 
-        return Compaction(
-            tuple(
-                Compacted(*each)
-                for each in compact_table(opened.store, sorted(topics), target_bytes)
-            )
-        )
+        compacted, changed = compact_table(opened.store, topics, target_bytes)
+        return Compaction(tuple(Compacted(*each) for each in compacted), tuple(changed))
     journal = Journal(opened.store)
     journal.read()
     journal.settle()
@@ -160,71 +152,18 @@ def _written(
 ) -> Iterator[Addition]:
     folder = f"{DATA}/{_below(files[0].name)}"
     store.make_directory(attempt)
-    sink, writer, rows = io.BytesIO(), None, 0
-    index = 0
-
-    def finish() -> Addition:
-        nonlocal index
+    for index, (content, rows) in enumerate(rewritten(store, files, target_bytes, _with_load)):
         source = f"{attempt}/part-{index:05d}.parquet"
         name = f"{folder}/{attempt.rpartition('/')[2]}-{index:05d}.parquet"
-        content = sink.getvalue()
         store.create(source, content)
-        index += 1
-        return Addition(LoadedFile(name, len(content), rows), source)
-
-    codec = _codec(store, files[0])
-    for table in _groups(store, files, min(_ROW_GROUP_BYTES, target_bytes)):
-        if writer is None:
-            writer = pq.ParquetWriter(sink, table.schema, compression=codec)
-        writer.write_table(table)
-        rows += table.num_rows
-        if sink.tell() >= target_bytes:
-            writer.close()
-            yield finish()
-            sink, writer, rows = io.BytesIO(), None, 0
-    if writer is not None:
-        writer.close()
-        yield finish()
+        yield Addition(LoadedFile(name, len(content), rows), source)
 
 
-def _groups(store: FileStore, files: Sequence[LoadedFile], group_bytes: int) -> Iterator[pa.Table]:
-    held: list[pa.RecordBatch] = []
-    for file in files:
-        count = 0
-        for batch in _batches(store, file):
-            count += batch.num_rows
-            if held and held[0].schema != batch.schema:
-                batch = batch.cast(held[0].schema)
-            held.append(batch)
-            if sum(each.nbytes for each in held) >= group_bytes:
-                yield pa.Table.from_batches(held)
-                held = [batch.slice(0, 0)]  # the schema stays
-        if count != file.rows:
-            raise LoadTargetError(
-                f"{store.place(file.name)} holds {count} rows, and {file.rows} were committed: "
-                "nothing was changed; run hermes load --verify"
-            )
-    if any(each.num_rows for each in held):
-        yield pa.Table.from_batches(held)
-
-
-def _batches(store: FileStore, file: LoadedFile) -> Iterator[pa.RecordBatch]:
-    with store.open(file.name) as opened, pq.ParquetFile(opened) as source:
-        for batch in source.iter_batches():
-            batch = batch.replace_schema_metadata(None)
-            if file.load is not None and "load" not in batch.schema.names:
-                load = pa.repeat(pa.scalar(file.load, pa.int64()), batch.num_rows)
-                batch = batch.add_column(0, pa.field("load", pa.int64()), load)
-            yield batch
-
-
-def _codec(store: FileStore, file: LoadedFile) -> str:
-    with store.open(file.name) as opened, pq.ParquetFile(opened) as source:
-        groups = source.metadata
-        if not groups.num_row_groups or not groups.row_group(0).num_columns:
-            return "snappy"
-        name = str(groups.row_group(0).column(0).compression).lower()
-    return {"uncompressed": "none", "lz4_raw": "lz4"}.get(name, name)
+def _with_load(file: LoadedFile, batch: pa.RecordBatch) -> pa.RecordBatch:
+    if file.load is None or "load" in batch.schema.names:
+        return batch
+    load = pa.repeat(pa.scalar(file.load, pa.int64()), batch.num_rows)
+    return batch.add_column(0, pa.field("load", pa.int64()), load)
 
 
 def _below(name: str) -> str:

@@ -4,18 +4,23 @@ Needs the extra `delta`.
 """
 
 import datetime
-import json
-from collections.abc import Iterator, Sequence
+import secrets
+from collections.abc import Collection, Sequence
+from functools import partial
 from typing import Any, Final
+from urllib.parse import quote
 
 import pyarrow as pa
 from deltalake.transaction import CommitProperties
 
+from hermes.errors import LoadError
 from hermes.spark.delta.table import (
     DeltaTable,
     commit,
     commits,
     open_table,
+    replace_files,
+    required_features,
     sync_log,
     table_files,
 )
@@ -23,10 +28,14 @@ from hermes.spark.load.coverage import TargetContents
 from hermes.spark.load.delta_commits import LOAD_KEY
 from hermes.spark.load.journal_entries import LoadedFile
 from hermes.spark.load.journal_snapshot import ExpiryRecord, LoadRecord
-from hermes.spark.load.load_target import LoadTarget
+from hermes.spark.load.load_target import DATA, LoadTarget
+from hermes.spark.load.rewriting import rewritten
+from hermes.spark.parquet import DataFile, data_files
 from hermes.spark.stores import FileStore
 
 _EXPIRE_KEY: Final = "hermes.expire"
+_COMPACT_KEY: Final = "hermes.compact"
+_CODEC: Final = "zstd"
 
 
 def expire_table(
@@ -61,25 +70,90 @@ def expire_table(
 
 
 def compact_table(
-    store: FileStore, topics: Sequence[str], target_bytes: int
-) -> Iterator[tuple[str, str, int, int, int, int]]:
-    """Compact folders, a commit each; yields the values of a `compacting.Compacted`."""
-    for (topic, period), files in _folders(open_table(store)).items():
+    store: FileStore, topics: Collection[str], target_bytes: int
+) -> tuple[list[tuple[str, str, int, int, int, int]], list[tuple[str, str]]]:
+    """Compact folders, a commit each; the values of each `compacting.Compacted`, and conflicts."""
+    done: list[tuple[str, str, int, int, int, int]] = []
+    conflicts: list[tuple[str, str]] = []
+    table = open_table(store)
+    if table is None:
+        return done, conflicts
+    for (topic, period), files in _folders(table).items():
         small = [each for each in files if each.size_bytes < target_bytes]
         if len(small) < 2 or (topics and topic not in topics):
             continue
-        filters: list[tuple[str, str, Any]] = [("topic", "=", topic), ("day", "=", period[:10])]
-        if len(period) > 10:
-            filters.append(("hour", "=", str(int(period[11:]))))
+        if needs := required_features(table):
+            raise LoadError(
+                f"{store.place()}: compacting this table needs {', '.join(needs)}: use Delta's own "
+                "OPTIMIZE"
+            )
+        new = _compact(store, table, (topic, period), small, target_bytes)
+        if new is None:
+            conflicts.append((topic, period))
+            continue
+        before = sum(each.size_bytes for each in small)
+        after = sum(each.size_bytes for each in new)
+        done.append((topic, period, len(small), len(new), before, after))
+    return done, conflicts
 
-        def attempt(table: DeltaTable, filters: Any = filters) -> dict[str, Any]:
-            return table.optimize.compact(filters, target_size=target_bytes)
 
-        done = commit(store, attempt)
-        if done["numFilesRemoved"]:
-            sync_log(store)
-            added, removed = (_totals(done[key]) for key in ("filesAdded", "filesRemoved"))
-            yield topic, period, done["numFilesRemoved"], done["numFilesAdded"], removed, added
+def _compact(
+    store: FileStore,
+    table: DeltaTable,
+    folder: tuple[str, str],
+    small: Sequence[LoadedFile],
+    target_bytes: int,
+) -> list[DataFile] | None:
+    """Replace files of a folder by larger ones; None when others have changed it meanwhile."""
+    directory = f"{DATA}/compact={secrets.token_hex(8)}"
+    old = {each.name: each.size_bytes for each in small}
+    try:
+        new = _written(store, table, directory, folder, small, target_bytes)
+    except FileNotFoundError:
+        store.delete_tree(directory)
+        if old.keys() <= {name for name, _ in table_files(open_table(store) or table)}:
+            raise
+        return None  # and a vacuum was fast
+    except (Exception, KeyboardInterrupt):
+        store.delete_tree(directory)
+        raise
+    is_done = replace_files(store, old, new, {_COMPACT_KEY: directory})
+    if is_done is False:
+        store.delete_tree(directory)
+    return new if is_done else None
+
+
+def _written(
+    store: FileStore,
+    table: DeltaTable,
+    directory: str,
+    folder: tuple[str, str],
+    files: Sequence[LoadedFile],
+    target_bytes: int,
+) -> list[DataFile]:
+    topic, period = folder
+    values = {"topic": topic, "day": period[:10]}
+    if len(period) > 10:
+        values["hour"] = str(int(period[11:]))
+    below = "/".join([directory, *(f"{name}={quote(text, '')}" for name, text in values.items())])
+    columns = [each for each in pa.schema(table.schema().to_arrow()) if each.name not in values]
+    adapt = partial(_with_columns, pa.schema(columns))
+    store.make_directory(below)
+    for index, (content, _) in enumerate(rewritten(store, files, target_bytes, adapt, _CODEC)):
+        store.create(f"{below}/part-{index:05d}.parquet", content)
+    store.flush_tree(directory)
+    return data_files(store, directory)
+
+
+def _with_columns(schema: pa.Schema, file: LoadedFile, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The table's columns, of which an older file may lack some."""
+    arrays = [
+        batch.column(each.name).cast(each.type)
+        if each.name in batch.schema.names
+        else pa.nulls(batch.num_rows, each.type)
+        for each in schema
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def table_records(target: LoadTarget) -> TargetContents:
@@ -131,9 +205,3 @@ def _predicate(before: str, topics: Sequence[str]) -> str:
 def _last_load(store: FileStore, table: DeltaTable) -> int:
     numbers = (each[LOAD_KEY]["number"] for each in commits(store, table) if LOAD_KEY in each)
     return max(numbers, default=0)
-
-
-def _totals(metrics: Any) -> int:
-    """The bytes of files, of which some releases give the totals as text."""
-    values = metrics if isinstance(metrics, dict) else json.loads(metrics)
-    return int(values.get("totalSize") or 0)

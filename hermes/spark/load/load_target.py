@@ -11,7 +11,8 @@ nobody. Once it is committed, its files move to `data`, where nothing else is. A
 whole, and only once, see `hermes.spark.stores`.
 
 In a Delta table, which has its own log, attempts stay where they are written, and so they did in
-the first release: `data/load=<20 digits>/attempt=<8 hex digits>/topic=.../`.
+the first release: `data/load=<20 digits>/attempt=<8 hex digits>/topic=.../`. What a compaction of
+such a table writes is in `data/compact=<16 hex digits>/topic=.../`.
 """
 
 import json

@@ -1,17 +1,19 @@
 """What expires, is compacted and verified in a Delta table, by its log."""
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, Field, TableFeatures
+from deltalake.exceptions import CommitFailedError
 from flushed import Flushed
 from loaded_topic import CLICKS, LoadedTopic
 
 from hermes.errors import LoadError
 from hermes.spark.delta.table import commits
-from hermes.spark.load import clean_up, compact, expire, verify
+from hermes.spark.load import clean_up, compact, delta_upkeep, expire, verify
 from hermes.spark.load.load_target import LoadTarget, TargetSettings
 from hermes.spark.stores import LocalStore
 
@@ -155,6 +157,134 @@ def test_loads_go_on_beside_compactions_and_expiries(store) -> None:
     compact(store.path)
     assert messages_in(store) == list(range(30, 90))
     assert verify(store.path).problems == []
+
+
+def meanwhile(monkeypatch, act: Callable[[], object]) -> None:
+    """Let something happen while the next compaction has read a folder, and not committed."""
+    rewritten = delta_upkeep.rewritten
+
+    def slowly(*args):
+        monkeypatch.setattr(delta_upkeep, "rewritten", rewritten)
+        contents = list(rewritten(*args))
+        act()
+        return contents
+
+    monkeypatch.setattr(delta_upkeep, "rewritten", slowly)
+
+
+def folders_of_compactions(store: LocalStore) -> int:
+    return sum(each.startswith("compact=") for each in store.names("data"))
+
+
+def test_of_two_compactions_one_counts(store, topic, monkeypatch) -> None:
+    load_all(store, topic, 20, 4)
+    others = []
+    meanwhile(monkeypatch, lambda: others.append(compact(store.path)))
+    mine = compact(store.path)
+    assert [each.period for each in others[0].folders] == ["2023-11-01", "2023-11-02"]
+    assert (mine.folders, mine.conflicts) == (
+        (),
+        (("clicks", "2023-11-01"), ("clicks", "2023-11-02")),
+    )
+    assert messages_in(store) == list(range(20))
+    assert (verify(store.path).problems, folders_of_compactions(store)) == ([], 2)
+
+
+def test_a_folder_that_expires_meanwhile_is_gone(store, topic, monkeypatch) -> None:
+    load_all(store, topic, 20, 4)
+    meanwhile(monkeypatch, lambda: expire(store.path, "2023-11-02", clock=clock))
+    mine = compact(store.path)
+    assert mine.conflicts == (("clicks", "2023-11-01"),)
+    assert messages_in(store) == list(range(10, 20))
+    assert (verify(store.path).problems, folders_of_compactions(store)) == ([], 1)
+
+
+def test_a_compaction_goes_on_beside_a_load(store, topic, monkeypatch) -> None:
+    load_all(store, topic, 8, 4)
+    read = []
+    meanwhile(monkeypatch, lambda: read.append(load_all(store, topic, 12, 4)))
+    assert [(each.files_before, each.files_after) for each in compact(store.path).folders] == [
+        (2, 1)
+    ]
+    assert (messages_in(store), len(read)) == (list(range(12)), 1)
+    assert verify(store.path).problems == []
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_a_commit_that_is_reported_to_have_failed_is_found(
+    store, topic, monkeypatch, is_replaced
+) -> None:
+    load_all(store, topic, 8, 4)
+    write = DeltaTable.create_write_transaction
+
+    def fail(self, *args, **kwargs):
+        write(self, *args, **kwargs)
+        monkeypatch.setattr(DeltaTable, "create_write_transaction", write)
+        if is_replaced:
+            load_all(store, topic, 10, 2)
+            compact(store.path)
+        raise CommitFailedError("no answer")
+
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", fail)
+    done = compact(store.path)
+    assert (len(done.folders), len(done.conflicts)) == ((0, 1) if is_replaced else (1, 0))
+    assert messages_in(store) == list(range(topic.count))
+    assert verify(store.path).problems == []
+    # Readers of the version between the two need the files of the first.
+    assert folders_of_compactions(store) == 1 + is_replaced
+
+
+def test_what_a_failed_compaction_wrote_is_removed(store, topic, monkeypatch) -> None:
+    load_all(store, topic, 8, 4)
+    first, _ = sorted((store.path / "data").rglob("*.parquet"))
+    content = first.read_bytes()
+    pq.write_table(pq.ParquetFile(pa_file(content)).read().slice(1), first)
+    with pytest.raises(LoadError, match="holds 3 rows, and 4 were committed"):
+        compact(store.path)
+    assert folders_of_compactions(store) == 0
+    first.unlink()
+    with pytest.raises(FileNotFoundError):
+        compact(store.path)
+    assert folders_of_compactions(store) == 0
+
+
+def test_a_file_that_is_gone_with_its_place_in_the_table_is_a_conflict(
+    store, topic, monkeypatch
+) -> None:
+    load_all(store, topic, 8, 4)
+    first, _ = sorted((store.path / "data").rglob("*.parquet"))
+    rewritten = delta_upkeep.rewritten
+
+    def vacuumed(*args):
+        monkeypatch.setattr(delta_upkeep, "rewritten", rewritten)
+        compact(store.path)
+        first.unlink()
+        return rewritten(*args)
+
+    monkeypatch.setattr(delta_upkeep, "rewritten", vacuumed)
+    assert compact(store.path).conflicts == (("clicks", "2023-11-01"),)
+    assert messages_in(store) == list(range(8))
+    assert folders_of_compactions(store) == 1
+
+
+def test_columns_that_an_older_file_lacks_are_null(store, topic) -> None:
+    load_all(store, topic, 8, 4)
+    new = Field("note", "string", nullable=True)
+    DeltaTable(str(store.path)).alter.add_columns([new])
+    assert len(compact(store.path).folders) == 1
+    rows = DeltaTable(str(store.path)).to_pyarrow_table(columns=["note", "topic", "value"])
+    assert rows["note"].to_pylist() == [None] * 8
+    assert set(rows["topic"].to_pylist()) == {"clicks"}
+    assert messages_in(store) == list(range(8))
+
+
+def test_a_table_whose_files_do_not_say_all_is_left_alone(store, topic) -> None:
+    load_all(store, topic, 8, 4)
+    DeltaTable(str(store.path)).alter.add_feature(
+        TableFeatures.DeletionVectors, allow_protocol_versions_increase=True
+    )
+    with pytest.raises(LoadError, match="needs deletionVectors: use Delta's own OPTIMIZE"):
+        compact(store.path)
 
 
 def test_verification_finds_what_is_wrong(store, topic) -> None:
