@@ -10,6 +10,7 @@ from typing import Any
 from conformance_consumers import CONSUMER_SCENES
 from conformance_groups import GROUP_SCENES
 from conformance_steps import (
+    DEFAULT_RETENTION_MS,
     NOW_MS,
     NOWHERE,
     PATIENCE_SECONDS,
@@ -302,11 +303,13 @@ def configured(scene: Scene) -> None:
     describe("of an unknown topic", "nobody-has-this", keys)
     describe("of no kind", scene.topic, keys, kind=77)
     change("set", scene.topic, "retention.ms", "3600000")
+    scene.settle_setting(scene.topic, "retention.ms", "3600000")
     describe("after it was set", scene.topic, ("retention.ms",))
     change("set wrongly", scene.topic, "retention.ms", "soon")
     change("an unknown one set", scene.topic, "no.such.setting", "1")
     change("of an unknown topic set", "nobody-has-this", "retention.ms", "3600000")
     change("deleted", scene.topic, "retention.ms", None, 1)
+    scene.settle_setting(scene.topic, "retention.ms", DEFAULT_RETENTION_MS)
     describe("after it was deleted", scene.topic, ("retention.ms",))
 
 

@@ -1,6 +1,7 @@
 """What scenes of conformance are made of: steps of a conversation, batches, comparable answers."""
 
 import time
+from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from datetime import datetime, timedelta
 from enum import Enum
@@ -15,6 +16,7 @@ from hermes.protocol.record_compression import RecordCodec
 from hermes.protocol.records import Record, encode_batch, iterate_records
 
 __all__ = [
+    "DEFAULT_RETENTION_MS",
     "NOWHERE",
     "NOW_MS",
     "PATIENCE_SECONDS",
@@ -30,6 +32,7 @@ __all__ = [
 
 NOWHERE = UUID(int=7)
 NOW_MS = 1_790_000_000_000  # not beyond an hour from now, and not too old to keep
+DEFAULT_RETENTION_MS = "604800000"  # as a broker's setting has it
 
 # How long a broker may think; Kafka doesn't answer some requests at all.
 PATIENCE_SECONDS = 30
@@ -103,21 +106,27 @@ class Scene:
         )
         assert answer.topics[0].error_code.value == 0, answer
 
-    def settle(self) -> None:
-        """Wait until all is there that Kafka prepares only when it is asked for it."""
-        deadline = time.monotonic() + PATIENCE_SECONDS * 10
+    def settle(self, topic: str = "", partitions: int = 2) -> None:
+        """Wait until all is there that Kafka prepares only when it is asked for it.
+
+        That is what all groups and producers need, and the partitions of a topic, which a Kafka's
+        broker hears of after its controller has answered.
+        """
         make = parts("ListOffsets", 8)
-        wanted = make.ListOffsetsPartition(partition_index=0, timestamp=-1, current_leader_epoch=-1)
-        topics = (make.ListOffsetsTopic(name=self.topic, partitions=(wanted,)),)
+        wanted = tuple(
+            make.ListOffsetsPartition(partition_index=each, timestamp=-1, current_leader_epoch=-1)
+            for each in range(partitions)
+        )
+        topics = (make.ListOffsetsTopic(name=topic or self.topic, partitions=wanted),)
         ids = {"transactional_id": None, "producer_id": -1, "producer_epoch": -1}
         timeout = make.timeout(60_000)
         group = {"group_id": "settling", "group_instance_id": None, "member_id": "m"}
 
         def is_there() -> bool:
             found = [
-                self.client.ask("ListOffsets", 8, replica_id=-1, isolation_level=0, topics=topics)
+                *self.client.ask("ListOffsets", 8, replica_id=-1, isolation_level=0, topics=topics)
                 .topics[0]
-                .partitions[0],
+                .partitions,
                 self.client.ask("InitProducerId", 4, transaction_timeout=timeout, **ids),
                 *self.client.ask(
                     "FindCoordinator", 4, key_type=0, coordinator_keys=("settling",)
@@ -126,8 +135,26 @@ class Scene:
             ]
             return {each.error_code.name for each in found} <= {"none", "unknown_member_id"}
 
-        while not is_there():
-            assert time.monotonic() < deadline, "the broker does not get ready"
+        self.wait_until(is_there, "the broker does not get ready")
+
+    def settle_setting(self, topic: str, name: str, value: str) -> None:
+        """Wait until a topic has a setting, which a Kafka's broker hears of as of a topic."""
+        make = parts("DescribeConfigs", 4)
+        wanted = make.DescribeConfigsResource(
+            resource_type=2, resource_name=topic, configuration_keys=(name,)
+        )
+        given = {"include_synonyms": False, "include_documentation": False}
+
+        def is_set() -> bool:
+            answer = self.client.ask("DescribeConfigs", 4, resources=(wanted,), **given)
+            return [each.value for each in answer.results[0].configs] == [value]
+
+        self.wait_until(is_set, f"{name} of {topic} does not become {value}")
+
+    def wait_until(self, is_so: Callable[[], bool], otherwise: str) -> None:
+        deadline = time.monotonic() + PATIENCE_SECONDS * 10
+        while not is_so():
+            assert time.monotonic() < deadline, otherwise
             time.sleep(0.05)  # between two looks; there is nothing that could tell
 
     def topic_id(self) -> UUID:

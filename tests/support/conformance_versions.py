@@ -4,6 +4,7 @@ from typing import Any
 
 from conformance_groups import Group
 from conformance_steps import (
+    DEFAULT_RETENTION_MS,
     NOW_MS,
     NOWHERE,
     Scene,
@@ -95,8 +96,11 @@ def administered_in_all_versions(scene: Scene) -> None:
             resource_type=2, resource_name=f"{scene.topic}-2", configs=(config,)
         )
         scene.ask(f"AlterConfigs {v}", "AlterConfigs", v, resources=(asked,), validate_only=False)
+        scene.settle_setting(f"{scene.topic}-2", "retention.ms", str(3_600_000 + v))
     for v in _versions("IncrementalAlterConfigs"):
         _change(scene, f"IncrementalAlterConfigs {v}", f"{scene.topic}-2", version=v)
+    scene.settle(f"{scene.topic}-2")
+    scene.settle_setting(f"{scene.topic}-2", "retention.ms", "3600000")
     for v in _versions("DescribeConfigs"):
         _describe(scene, f"DescribeConfigs {v}", 2, f"{scene.topic}-2", v, has_synonyms=True)
     produce(scene, "filled", batch(b"a", b"b", b"c", b"d"), topic=f"{scene.topic}-2", acks=1)
@@ -281,16 +285,18 @@ def reconfigured(scene: Scene) -> None:
         _change(scene, f"kind {kind} changed", topic, kind=kind)
     _change(scene, "a broker that there isn't changed", "4711", kind=4)
     make = parts("AlterConfigs", 2)
-    for label, name, settings in (
-        ("replaced", topic, {"retention.ms": "3600000"}),
-        ("replaced by an unknown one", topic, {"no.such.setting": "1"}),
-        ("replaced by a wrong value", topic, {"retention.ms": "soon"}),
-        ("replaced for an unknown topic", "nobody-has-this", {"retention.ms": "1"}),
-        ("replaced by nothing", topic, {}),
+    hour = "3600000"
+    for label, name, settings, after in (
+        ("replaced", topic, {"retention.ms": hour}, hour),
+        ("replaced by an unknown one", topic, {"no.such.setting": "1"}, hour),
+        ("replaced by a wrong value", topic, {"retention.ms": "soon"}, hour),
+        ("replaced for an unknown topic", "nobody-has-this", {"retention.ms": "1"}, hour),
+        ("replaced by nothing", topic, {}, DEFAULT_RETENTION_MS),
     ):
         configs = tuple(make.AlterableConfig(name=k, value=v) for k, v in settings.items())
         asked = make.AlterConfigsResource(resource_type=2, resource_name=name, configs=configs)
         scene.ask(label, "AlterConfigs", 2, resources=(asked,), validate_only=False)
+        scene.settle_setting(topic, "retention.ms", after)
         _describe(scene, f"{label}: now", 2, topic)
 
 

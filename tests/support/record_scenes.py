@@ -170,7 +170,7 @@ def _create(scene: Scene, name: str, **settings: str) -> None:
     scene.answers[f"created: {name}"] = made.error_code.name
     if not made.error_code.value:
         scene.topic = made.name
-        scene.settle()
+        scene.settle(partitions=1)
 
 
 def _note_stored(scene: Scene, label: str, *, has_append_times: bool = False) -> None:
