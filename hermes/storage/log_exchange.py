@@ -56,6 +56,8 @@ class LogExchange:
         for path in new.index.paths:
             with suppress(FileNotFoundError):
                 state.files.unlink(path)
+        # Else the power may leave the new segment with the indexes of the old one.
+        state.directory.sync()
         with state.lock:
             if not is_dropped:
                 self._rename(draft, old, new)

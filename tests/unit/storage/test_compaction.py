@@ -227,6 +227,36 @@ def test_power_lost_at_any_call_leaves_a_whole_log(tmp_path: Path, seed: int | N
     assert total > 50
 
 
+def test_no_segment_has_the_indexes_of_the_one_before_it_when_power_is_lost(
+    tmp_path: Path,
+) -> None:
+    """The first segment becomes an empty one, and the index of the next one proves it."""
+    for number in count():
+        path = tmp_path / str(number)
+        (path / "k-0").mkdir(parents=True)
+        write_topic_id(str(path / "k-0"), TOPIC_ID, UnsyncedFiles())
+        files = ForgetfulFiles(str(path))
+        log, _ = open_kafka_log(path / "k-0", files, segment_bytes=200)
+        for key in (*[b"a"] * 4, b"b", *[b"a"] * 2):
+            append_batch(log, sent([keyed(key, b"value")], RecordCodec.NONE))
+        log.flush()
+        assert log.segment_count == 3
+        files.crash_at = len(files.calls) + number
+        try:
+            compact(log)
+            break
+        except Crash:
+            files.close_all()
+        for seed in range(8):
+            disk = tmp_path / f"disk-{number}-{seed}"
+            files.disk(str(disk), Random(seed))
+            log, _ = open_kafka_log(disk / "k-0", segment_bytes=200)
+            log.close()
+            for each in (disk / "k-0").glob("*.log"):
+                check_indexes(each)
+    assert number > 30
+
+
 @pytest.mark.parametrize("place", ["value", "header"])
 def test_what_is_damaged_is_not_made_to_look_whole(tmp_path: Path, place: str) -> None:
     log, _ = open_kafka_log(tmp_path / "k-0", segment_bytes=500)
