@@ -24,6 +24,7 @@ from hermes.offline.source_check import set_aside_fault, source_faults
 from hermes.protocol import check_message_set, check_topic_name
 from hermes.storage.checkpoints import METADATA_NAME
 from hermes.storage.files import FileLayer, read_exactly
+from hermes.storage.formats import is_leftover
 from hermes.storage.kafka_format import SEGMENT_SUFFIX as KAFKA_SUFFIX
 from hermes.storage.layout import (
     CLEAN_SHUTDOWN_MARKER,
@@ -48,6 +49,7 @@ from hermes.storage.time_index import TimeIndex
 from hermes.storage.topic_entries import ENTRIES_NAME, read_entries
 
 _OWN_FILES: Final = (CLEAN_SHUTDOWN_MARKER, *OWN_FILES)
+_LEFTOVER: Final = "holds no message, but what a deletion has left; its topic may be made again"
 _UNRECOGNIZED: Final = "not a file of Hermes or Kafka; left alone"
 _NO_LOGS: Final = "holds no partition, so nothing was checked: is it a broker's log_dir?"
 _NOT_REGULAR: Final = "is not a regular file (links are not followed)"
@@ -145,10 +147,14 @@ class DirectoryCheck:
     def _check_partition(self, directory: Path) -> Iterator[Finding]:
         try:
             names = sorted(os.listdir(directory))
+            is_left = is_leftover(os.fspath(directory), self._files)
         except FileNotFoundError:
             yield self._notice(directory, "was deleted during the check")
             return
         self.totals.partitions += 1
+        if is_left:
+            yield self._notice(directory, _LEFTOVER)
+            return
         if METADATA_NAME in names or any(name.endswith(KAFKA_SUFFIX) for name in names):
             yield from self._check_batches(directory, names)
             return

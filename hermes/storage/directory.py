@@ -44,6 +44,7 @@ from hermes.storage.layout import (
     RESTORE_MARKER,
     TopicPartition,
     empty,
+    is_left_of_deletion,
     is_unused,
     list_partitions,
     partition_directory,
@@ -221,7 +222,9 @@ class DataDirectory:
                 self.files.mkdir(log.directory)
             except FileExistsError:
                 may_have_files = log.format.has_topic_ids
-                is_new = is_unused(log.directory, self.files, may_have_files=may_have_files)
+                is_new = is_unused(
+                    log.directory, self.files, may_have_files=may_have_files
+                ) or is_left_of_deletion(log.directory, self.files)
                 if is_new:  # else what is there would be recovered, before the id is on disk
                     empty(log.directory, self.files)
             if is_new and log.topic_id is not None:

@@ -11,7 +11,7 @@ from hermes.storage.files import FileLayer
 from hermes.storage.kafka_0_7 import KAFKA_0_7
 from hermes.storage.kafka_format import KAFKA, format_of
 from hermes.storage.kafka_partition import KafkaPartition
-from hermes.storage.layout import is_unused, may_lack_id
+from hermes.storage.layout import is_left_of_deletion, is_unused, may_lack_id
 from hermes.storage.log_format import LogFormat
 from hermes.storage.partition_record import mend_topic_id
 from hermes.storage.sidecar import FormatSidecar
@@ -74,14 +74,24 @@ def find_format(
         if told:
             mended = f"{os.path.basename(directory)}/{METADATA_NAME}, which {told}"
         is_kafka = format_of(directory, files) is KAFKA
-        if (is_kafka or wanted is KAFKA) and not (is_kafka and _has_topic_id(directory, files)):
-            if is_unused(directory, files):
+        if not (is_kafka and _has_topic_id(directory, files)):
+            is_kafkas = is_kafka or wanted is KAFKA
+            # Of a topic that Kafka has made, the settings may say 0.7.
+            if is_left_of_deletion(directory, files) or (is_kafkas and is_unused(directory, files)):
                 return FoundFormat(None, None, mended)
-            if may_lack_id(directory, files):
+            if is_kafkas and may_lack_id(directory, files):
                 return FoundFormat(KAFKA, _made_id(directory, files), mended)
     except OSError:
         is_kafka |= wanted is KAFKA
     return FoundFormat(KAFKA if is_kafka else KAFKA_0_7, None, mended)
+
+
+def is_leftover(directory: str, files: FileLayer) -> bool:
+    """Whether a start finds no log in a partition's directory, but what a deletion has left.
+
+    Raises OSError: it can't be looked at.
+    """
+    return is_left_of_deletion(directory, files) and not _has_topic_id(directory, files)
 
 
 def _made_id(directory: str, files: FileLayer) -> UUID:

@@ -25,7 +25,7 @@ from hermes.errors import InvalidTopicError
 from hermes.protocol import check_topic_name
 from hermes.storage.checkpoints import (
     KAFKA_NAMES,
-    METADATA_NAME,
+    RECORD_NAME,
     RECOVERY_POINTS_NAME,
     STARTS_NAME,
 )
@@ -43,6 +43,7 @@ __all__ = [
     "RESTORE_MARKER",
     "TopicPartition",
     "empty",
+    "is_left_of_deletion",
     "is_own_name",
     "is_unused",
     "list_partitions",
@@ -90,6 +91,9 @@ RESTORE_MARKER = ".hermes_restoring"
 LARGEST_PARTITION = 100_000
 
 _KAFKA_SUFFIX = ".log"
+
+#: What a deletion may leave of Kafka's format: names, and endings of such as have an offset.
+_GO_LAST = {*KAFKA_NAMES, ".snapshot", UNFLUSHED_SUFFIX} - {RECORD_NAME}
 
 #: Where Kafka keeps what its cluster consists of; it looks like a partition, and is none.
 _CLUSTER_METADATA = "__cluster_metadata"
@@ -145,11 +149,13 @@ def _may_be_log(path: str, files: FileLayer) -> bool:
         return False
     except OSError:
         return True
-    return not names or METADATA_NAME in names or any(map(is_own_name, names))
+    return not names or any(map(is_own_name, names))
 
 
 def is_own_name(name: str) -> bool:
-    return any(parse_segment_name(name, suffix) is not None for suffix in BESIDE)
+    return name in KAFKA_NAMES or any(
+        parse_segment_name(name, suffix) is not None for suffix in BESIDE
+    )
 
 
 def remove_unused(path: str, topic: str, files: FileLayer) -> None:
@@ -186,6 +192,19 @@ def may_lack_id(directory: str, files: FileLayer) -> bool:
     ]
     suffixes = {suffix for _, suffix in parsed}
     return _KAFKA_SUFFIX in suffixes <= {_KAFKA_SUFFIX, UNFLUSHED_SUFFIX}
+
+
+def is_left_of_deletion(directory: str, files: FileLayer) -> bool:
+    """Whether there is what the power may leave of a partition of Kafka's format, and no more.
+
+    A deletion that ends with the power has put on disk that the segments are gone, and with them
+    their indexes and `partition.hermes`. Any of what goes after them may be left.
+    """
+    kinds = {
+        name if name in KAFKA_NAMES else (parse_segment_name(name, _KAFKA_SUFFIX) or (0, ""))[1]
+        for name in files.listdir(directory)
+    }
+    return kinds <= _GO_LAST and kinds != {UNFLUSHED_SUFFIX} and bool(kinds)
 
 
 def is_unused(directory: str, files: FileLayer, *, may_have_files: bool = True) -> bool:

@@ -186,8 +186,10 @@ def test_a_deleted_topic_is_gone_and_another_of_its_name_is_another(
         {"00000000000000000010.snapshot": b"\0\1...", "leader-epoch-checkpoint": b"0\n0\n"},
         {"00000000000000000010.unflushed": b"bytes", "partition.metadata": bytes(43)},
         {"00000000000000000000.log": b"", "partition.metadata": b""},
+        {"leader-epoch-checkpoint": b"0\n1\n0 0\n"},
+        {"leader-epoch-checkpoint.new": b"0\n", "00000000000000000010.unflushed": b"bytes"},
     ],
-    ids=["of a deletion", "of a roll", "of a creation"],
+    ids=["of a deletion", "of a roll", "of a creation", "of a deletion's end", "of a draft"],
 )
 def test_what_the_power_has_left_of_a_partition_without_messages_is_begun_again(
     place: Place, left: dict[str, bytes]
@@ -199,10 +201,47 @@ def test_what_the_power_has_left_of_a_partition_without_messages_is_begun_again(
             place.write(f"logs/k-{number}/{name}", data)
     broker = Broker(place)
     assert dict(broker.directory.logs) == {}
+    assert broker.report.strange == ()
     broker.append("k", b"00").flush()
     assert broker.values("k") == [b"00"]
     broker.directory.delete_topic("k")
     assert [name for name in place.names("logs") if name[0] != "."] == []
+    assert broker.directory.close()
+
+
+@pytest.mark.parametrize(
+    "name", ["leader-epoch-checkpoint", "00000000000000000010.snapshot", "partition.metadata"]
+)
+def test_what_is_left_of_kafkas_format_is_no_topic_of_0_7(place: Place, name: str) -> None:
+    """Of a topic that Kafka has made, no setting says which format it had."""
+    for directory in ("logs", "logs/o-0", "logs/o-1"):
+        place.files.mkdir(place.path(directory))
+    place.write(f"logs/o-0/{name}", b"left")
+    place.write(f"logs/o-1/{name}", b"left")
+    broker = Broker(place)
+    assert (dict(broker.directory.logs), broker.report.strange) == ({}, ())
+    broker.append("o", b"00").flush()
+    assert broker.values("o") == [b"00"]
+    assert place.names("logs/o-0") == [
+        "00000000000000000000.kafka",
+        "00000000000000000000.timeindex",
+    ]
+    broker.directory.delete_topic("o")
+    assert [each for each in place.names("logs") if each[0] != "."] == []
+    assert broker.directory.close()
+
+
+def test_a_partition_of_which_only_our_record_is_left_tells_what_it_has_lost(place: Place) -> None:
+    broker = Broker(place)
+    broker.append("k", b"00", b"01").flush()
+    topic_id = broker.log("k").topic_id
+    place.kill()
+    for each in place.names("logs/k-0"):
+        if each != "partition.hermes":
+            place.files.unlink(place.path(f"logs/k-0/{each}"))
+    broker = Broker(place)
+    assert "ended at 2 before" in broker.report.lost["k", 0]
+    assert broker.log("k").topic_id == topic_id
     assert broker.directory.close()
 
 

@@ -119,6 +119,7 @@ class Books:
         assert report.was_clean >= self.is_clean
         logs = {key: log for key, log in directory.logs.items() if key[0] not in self.doomed}
         assert not (report.offline.keys() | report.lost.keys()) & logs.keys()
+        assert not [each for each in report.strange if not each.endswith(".unflushed")]
         unknown = logs.keys() - self.accounts.keys()
         assert not unknown, f"deleted, and there again: {unknown}"
         for partition, account in list(self.accounts.items()):

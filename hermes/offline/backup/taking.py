@@ -40,6 +40,7 @@ from hermes.quoting import quoted
 from hermes.storage.checkpoints import STARTS_NAME
 from hermes.storage.descriptors import DescriptorCache
 from hermes.storage.files import FileLayer, exists, storage_error
+from hermes.storage.formats import is_leftover
 from hermes.storage.kafka_format import format_of
 from hermes.storage.layout import (
     CLEAN_SHUTDOWN_MARKER,
@@ -267,6 +268,9 @@ class _Taking:
             self._notes.append(f"{name} was deleted meanwhile: left out")
             return
         try:
+            if is_leftover(directory, self._files):
+                self._notes.append(f"{name} is only what a deletion has left: left out")
+                return
             extent = self._extent(directory, high_watermark)
         except FileNotFoundError:
             raise ChangedError("it is being deleted") from None

@@ -78,6 +78,36 @@ def test_what_retention_deletes_is_never_missed() -> None:
             assert not DataDirectory(ROOT, settings_of, found).open(NOW_MS).lost
 
 
+def test_a_deletion_that_ends_with_the_power_is_ended_later() -> None:
+    """Nothing of it is called strange, and nothing stays when the topic is deleted once more."""
+    partial = 0
+    for number in count():
+        files = MemoryFiles()
+        directory = DataDirectory(ROOT, settings_of, files)
+        directory.open(NOW_MS)
+        log = directory.create("k", 0)
+        for offset in range(4):
+            append(log, raw_batch(offset, 1))
+            log.flush()
+        stop_at(files, number)
+        try:
+            directory.delete_topic("k")
+            break
+        except Crash:
+            pass
+        for seed in range(16):
+            found = files.after_power_loss(Random(seed))
+            again = DataDirectory(ROOT, settings_of, found)
+            report = again.open(NOW_MS)
+            assert (report.strange, report.offline) == ((), {})
+            is_there = "k-0" in found.listdir(ROOT)
+            partial += is_there and not again.logs
+            assert again.delete_topic("k") >= 0
+            assert "k-0" not in found.listdir(ROOT)
+    assert number > 10
+    assert partial > 5
+
+
 class _Careless(MemoryFiles):
     """Says that bytes are on the disk, and they aren't."""
 

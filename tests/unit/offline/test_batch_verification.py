@@ -155,6 +155,16 @@ def test_what_makes_no_partition_of_kafkas(data: Path) -> None:
     directory.close()
 
 
+def test_what_a_deletion_has_left_is_no_problem(data: Path) -> None:
+    for each in (data / "k-0").iterdir():
+        if each.name != "leader-epoch-checkpoint" and each.suffix != ".snapshot":
+            each.unlink()
+    found, totals = checked(data)
+    text = "notice: holds no message, but what a deletion has left; its topic may be made again"
+    assert (texts(found), totals.partitions, totals.problems) == ([text], 1, 0)
+    assert texts(checked(data / "k-0")[0]) == [text]
+
+
 def test_a_directory_of_both_kinds_is_refused_by_name(data: Path) -> None:
     write_segment(data, b"", partition="k-0", base=500)
     before = all_files(data)

@@ -282,6 +282,16 @@ def test_a_partition_that_the_broker_does_not_serve_is_a_fault(broker, take, res
     assert list(restored().data) == ["clicks-0"]
 
 
+def test_what_a_deletion_has_left_is_left_out(broker, take, restored):
+    broker.fill("clicks-0")
+    (broker.root / "views-0").mkdir()
+    (broker.root / "views-0" / "leader-epoch-checkpoint").write_text("0\n0\n")
+    taken = take()
+    assert list(restored().data) == ["clicks-0"]
+    assert taken.manifest.faults == []
+    assert taken.manifest.notes == ["views-0 is only what a deletion has left: left out"]
+
+
 # -- without a broker ---------------------------------------------------------------------------
 
 
