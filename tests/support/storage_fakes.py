@@ -83,6 +83,9 @@ class WatchedFiles(UnsyncedFiles):
     def after(self, name: str, arguments: tuple[Any, ...], result: Any) -> None:
         """Called after every call that succeeded."""
 
+    def after_failure(self, arguments: tuple[Any, ...]) -> None:
+        """Called after every call that failed by itself; may raise another error."""
+
     def close(self, descriptor: int) -> None:
         self.opened.discard(descriptor)
         os.close(descriptor)
@@ -96,7 +99,11 @@ class WatchedFiles(UnsyncedFiles):
         def watched(*arguments: Any, **options: Any) -> Any:
             self.calls.append(name)
             arguments = self.before(name, arguments)
-            result = call(*arguments, **options)
+            try:
+                result = call(*arguments, **options)
+            except OSError:
+                self.after_failure(arguments)
+                raise
             if name.startswith("open_"):
                 self.opened.add(result)
             elif name == "pread":
@@ -164,14 +171,20 @@ class FaultyFiles(WatchedFiles):
         return arguments
 
     def after(self, name: str, arguments: tuple[Any, ...], result: Any) -> None:
-        if self._fails_late:
-            self._fails_late = False
-            if name.startswith("open_"):
-                self.close(result)
-            assert self.error is not None
-            raise OSError(self.error, os.strerror(self.error), self._path(arguments))
+        if self._fails_late and name.startswith("open_"):
+            self.close(result)
+        self._fail_late(arguments)
         if name.startswith("open_"):
             self._paths[result] = arguments[0]
+
+    def after_failure(self, arguments: tuple[Any, ...]) -> None:
+        self._fail_late(arguments)
+
+    def _fail_late(self, arguments: tuple[Any, ...]) -> None:
+        if self._fails_late:
+            self._fails_late = False
+            assert self.error is not None
+            raise OSError(self.error, os.strerror(self.error), self._path(arguments))
 
     def _concerns(self, path: str) -> bool:
         *_, directory, name = ("", *path.split(os.sep))

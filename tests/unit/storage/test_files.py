@@ -113,3 +113,11 @@ def test_the_faulty_layer_of_these_tests_fails_the_call_it_is_told_to(tmp_path: 
         files.stat(str(tmp_path))
     files.stat(str(tmp_path))
     assert (files.counted, files.failed) == (3, 1)
+
+
+def test_a_late_fault_is_that_of_its_own_call_though_it_fails_by_itself(tmp_path: Path) -> None:
+    files = FaultyFiles(0, EIO, only=("unlink",))
+    files.is_late = True
+    with pytest.raises(OSError, match="Input/output"):
+        files.unlink(str(tmp_path / "nothing"))
+    files.stat(str(tmp_path))
