@@ -187,12 +187,24 @@ class TopicTree:
             operations: list[_Operation] = [("delete", path, found.version)]
             left = node.brokers - node.gone
             if left:
-                value = format_deleted(DeletedTopic(name, node.format, left))
-                operations.append(("create", deleted_path(node.id), value))
+                operations.append(self._deletion(node.id, DeletedTopic(name, node.format, left)))
             return operations
 
         self._carry_out(path, decide, name)
         return deleted[0] if deleted else None
+
+    def _deletion(self, topic_id: UUID, deleted: DeletedTopic) -> _Operation:
+        """Note what is to be deleted, beside what is still to be of the same topic.
+
+        A broker of an earlier version may have put a node that it read before the topic was deleted
+        in the place of the next one of that name.
+        """
+        path = deleted_path(topic_id)
+        found = self._session.get(path)
+        if found is None:
+            return "create", path, format_deleted(deleted)
+        brokers = deleted.brokers | parse_deleted(path, found.value).brokers
+        return "set_data", path, format_deleted(deleted._replace(brokers=brokers)), found.version
 
     def has_deleted(self, topic_id: UUID, broker_id: int) -> None:
         """A broker has no more files of a topic that was deleted."""
@@ -237,10 +249,12 @@ class TopicTree:
 
         `topic`: the one that it changes; None for none.
         """
-        paths = [path] if topic is None else [path, KAFKA_CHANGES, RECENT_CHANGES]
+        # The node last: it may be deleted and made anew, with the same version, but not unless
+        # `changes` gets another one.
+        paths = [path] if topic is None else [KAFKA_CHANGES, RECENT_CHANGES, path]
         results: list[Any] = []
         for attempt in range(_TRIES):
-            found, *noted = self._session.get_all(paths)
+            *noted, found = self._session.get_all(paths)
             operations = list(decide(found))
             if not operations:
                 return

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 from uuid import uuid4
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from memory_coordination import MemoryCoordination, MemorySession
 
@@ -168,7 +168,21 @@ class Cluster:
         assert self.earlier[reader].read() == fresh.topics
 
 
+def made_anew(act: str, at: int) -> list[Step]:
+    """A topic is deleted and made anew while it is changed: the node has the same version."""
+    remade = Step("change", "b", 0, (Step("delete", "b", 0),))
+    return [
+        Step("change", "b", 0),
+        Step(act, "b", 0, (*[None] * at, remade)),
+        Step("delete", "b", 0),
+    ]
+
+
 @settings(max_examples=400)
+@example(200, made_anew("change", 1))
+@example(200, made_anew("change", 2))
+@example(200, made_anew("change", 3))
+@example(200, made_anew("earlier change", 1))
 @given(st.sampled_from([2, 5, 200]), st.lists(steps, min_size=5, max_size=40))
 def test_who_follows_changes_knows_what_a_fresh_read_says(most: int, taken: list[Step]) -> None:
     with patch.object(recent_changes, "MOST_CHANGES", most):
