@@ -179,7 +179,6 @@ def _explanation(
 
 
 def _about(name: str, known: Iterable[str], inner: Mapping[type, list[str]]) -> str:
-    """What an unknown name may have meant."""
     text = f"there is no {quoted(name)}"
     names = list(known)
     meant = _meant(name, names)

@@ -296,7 +296,6 @@ class _ExitingService(BrokerService):
         )
 
     def _here(self) -> dict[str, object]:
-        """This cluster, as in a mirror's settings."""
         connect_as = self.config.connect_as
         more = {} if connect_as is None else {"connect_as": connect_as.as_given()}
         if self.zookeeper_connect is not None:

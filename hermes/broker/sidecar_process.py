@@ -146,7 +146,6 @@ class SidecarProcess:
             return None if self._is_stopping else self._settings
 
     def _run_once(self, settings: bytes) -> str:
-        """Run it until it ends; says how it did."""
         try:
             process = subprocess.Popen(
                 self._command,

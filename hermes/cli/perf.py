@@ -121,7 +121,6 @@ def _produce(producer: SyncProducer, load: _Load, as_json: bool) -> None:
 
 
 def _generated(load: _Load) -> Iterator[LineBatch]:
-    """Batches of messages that compress, but not to nothing."""
     half = (load.size_bytes + 1) // 2
     payloads = [os.urandom(half).hex().encode()[: load.size_bytes] for _ in range(load.batch)]
     for first in range(0, load.messages, load.batch):

@@ -203,7 +203,6 @@ class TopicCluster:
         return found
 
     def _register(self, tree: TopicTree, contents: TreeContents) -> bool:
-        """Returns whether there was anything to do."""
         changes = self._changes.find(self._local, contents)
         for change in changes:
             if self._stopping:

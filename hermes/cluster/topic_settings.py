@@ -237,7 +237,6 @@ class SettingChanges:
         return changes
 
     def _read(self, running: BrokerConfig) -> tuple[BrokerConfig, list[SettingChange]]:
-        """Read and check the file; in a thread."""
         read = self._shared.read_config()
         config = reloaded(running, read)
         makers: PluginMakers = {}  # plugins may have been installed meanwhile

@@ -267,7 +267,6 @@ class Planner:
         return RoutingPlan(source_text, topic, targets, route, reached), offset, sets
 
     def _first_offset(self, claim: SourceClaim) -> int:
-        """Where to begin as far as the source knows."""
         if claim.start_over_at is not None:
             return claim.start_over_at
         if claim.acknowledged is not None:

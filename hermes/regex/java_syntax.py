@@ -201,7 +201,6 @@ class _Parser:
         return node if look is None else Lookaround(node, *look)
 
     def _opening(self, flags: _Flags) -> _Flags:
-        """Parse what is between `(?` and a group's content."""
         if self._skip("<"):
             name = self._until(">")
             if not (name.isascii() and name.isalnum() and name[0].isalpha()):

@@ -202,7 +202,6 @@ class _MatchRun:
         return found
 
     def _spread(self, todo: list[int], place: int) -> frozenset[int]:
-        """Follow all steps that consume no character."""
         reached: set[int] = set()
         while todo:
             number = todo.pop()

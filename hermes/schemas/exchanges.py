@@ -292,7 +292,6 @@ def _refusal(address: Address, response: _Response) -> SchemaRegistryError:
 
 
 def _advice(address: Address) -> str:
-    """What to do about a refusal."""
     if address.authorization:
         return (
             "is the user the right one, and the password? They are settings, or stand in the URL, "

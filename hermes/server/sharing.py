@@ -93,7 +93,6 @@ class SharedRate:
         heappush(self._queue, (end, self._number, who))
 
     def _first(self) -> tuple[float, Hashable] | None:
-        """Who is done first, and when."""
         queue = self._queue
         while queue:
             end, _, who = queue[0]

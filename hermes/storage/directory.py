@@ -207,7 +207,6 @@ class DataDirectory:
         return log
 
     def _partition_of(self, topic: str) -> Log | None:
-        """One of a topic's partitions here, if there is any."""
         first = self._logs.get((topic, 0))
         if first is not None:
             return first
@@ -264,7 +263,6 @@ class DataDirectory:
     def _made(
         self, topic: str, partition: int, log_format: LogFormat, topic_id: UUID | None
     ) -> Log:
-        """Make a log, and touch no file."""
         return Log(
             topic,
             partition,
@@ -482,7 +480,6 @@ class DataDirectory:
         return first
 
     def _known_producers(self) -> set[int]:
-        """The ids of the producers that the logs know."""
         known: set[int] = set()
         for log in self._logs.values():
             if log.producers is not None:

@@ -231,7 +231,6 @@ def _running(
     certificates: Sequence[str],
     around: "Around | None" = None,
 ) -> Iterator[dict[str, Any]]:
-    """Run a broker; yields what is known of it."""
     with ExitStack() as stack:
         if log_dir is None:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="hermes-"))

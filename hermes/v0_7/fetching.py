@@ -210,7 +210,6 @@ class Fetches:
         return self._reader.read_all(len(fetches), read, lambda place: self._cold(fetches[place]))
 
     def _cold(self, request: FetchRequest) -> LogRead:
-        """What a thread has to read first."""
         log = self._find(request.topic, request.partition)
         assert log is not None  # whose pages are not in memory
         return _read_of(log, request)

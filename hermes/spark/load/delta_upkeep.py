@@ -174,7 +174,6 @@ def table_records(target: LoadTarget) -> TargetContents:
 
 
 def _folders(table: DeltaTable | None) -> dict[tuple[str, str], list[LoadedFile]]:
-    """The files of a table by topic and period, all sorted."""
     found: dict[tuple[str, str], list[LoadedFile]] = {}
     if table is None:
         return found
