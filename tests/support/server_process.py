@@ -1,11 +1,13 @@
 """A server as a process that tests may end, pause and start again."""
 
+import itertools
 import os
 import signal
 import socket
 import subprocess
 from abc import ABC, abstractmethod
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 __all__ = ["DEADLINE_SECONDS", "ServerProcess", "free_port", "free_ports"]
@@ -70,6 +72,30 @@ class ServerProcess(ABC):
             process.wait(DEADLINE_SECONDS)
 
 
+def _ports() -> Iterator[int]:
+    """Ports for this process, round and round: none is told twice soon.
+
+    The system takes those of outgoing connections, and of whoever binds port 0, from a range of its
+    own: one of these could be gone before a server has it. So these are below that, and each of
+    several test processes has a part.
+    """
+    begin = 10_240
+    try:
+        end = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    except OSError:
+        end = 0
+    count = (end - begin) // _PARTS
+    if count < _PARTS:
+        yield from itertools.repeat(0)  # as good as it gets: whatever the system says
+    begin += int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % _PARTS * count
+    for number in itertools.count(os.getpid() * 37):
+        yield begin + number % count
+
+
+_PARTS = 16
+_PORTS = _ports()
+
+
 def free_port() -> int:
     """A port of the loopback interface that nobody listens on just now."""
     return free_ports(1)[0]
@@ -77,8 +103,10 @@ def free_port() -> int:
 
 def free_ports(count: int) -> list[int]:
     """So many of them, all different."""
+    found: list[int] = []
     with ExitStack() as stack:
-        listeners = [
-            stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)
-        ]
-        return [listener.getsockname()[1] for listener in listeners]
+        while len(found) < count:
+            with suppress(OSError):  # somebody has it
+                listener = socket.create_server(("127.0.0.1", next(_PORTS)))
+                found.append(stack.enter_context(listener).getsockname()[1])
+    return found
