@@ -30,7 +30,7 @@ from hermes.spark.stores.s3 import S3Store
 
 __all__ = ["Run", "drain", "drive", "hold_session"]
 
-_CALLS: Final = ("create", "replace", "move", "delete", "flush", "flush_tree")
+_CALLS: Final = ("create", "move", "delete", "flush", "flush_tree")
 
 
 @dataclass(frozen=True)
