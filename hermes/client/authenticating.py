@@ -6,6 +6,7 @@ of SCRAM: event loops call `advance` in a thread.
 """
 
 from collections.abc import Generator
+from functools import partial
 from typing import TypeAlias, TypeVar
 
 from hermes.client.conversations import Exchange
@@ -33,37 +34,26 @@ def authenticate(security: ClientSecurity, address: str) -> Authentication[None]
         NotAuthenticatedError: the broker refuses the user, or could not prove itself.
         BrokerNotReachedError: the connection ended, or the broker can't look users up now.
     """
-    from hermes.security.scram import ScramClient  # and its libraries, for those only who need it
+    # And its libraries, for those only who need it.
+    from hermes.security.scram import ScramClient, converse
 
     assert security.user is not None
     assert security.password is not None  # `ClientSecurity` sees to it
     client = ScramClient(security.user, security.password)
-    challenge = yield from _say(client.mechanism, client.first(), security, address)
-    try:
-        proof = client.answer(challenge)
-    except NotAuthenticatedError as error:
-        raise NotAuthenticatedError(f"{address}, to {security.whom}: {error}") from None
-    answer = yield from _say(client.mechanism, proof, security, address)
-    try:
-        client.verify(answer)
-    except NotAuthenticatedError as error:
-        raise NotAuthenticatedError(
-            f"{address} did not prove that it knows {security.whom}: it is not the broker that it "
-            f"seems to be ({error})"
-        ) from None
+    say = partial(_say, client.mechanism, security, address)
+    yield from converse(client, security.whom, address, say)
 
 
 def _say(
-    mechanism: str, message: bytes, security: ClientSecurity, address: str
+    mechanism: str, security: ClientSecurity, address: str, message: bytes
 ) -> Authentication[bytes]:
+    from hermes.security.scram import refusal_of
+
     request = AuthenticateRequest(mechanism, message).encode()
     try:
         return (yield Exchange(request, decode_authenticate_response, repeatable=False))
     except NotAuthenticatedError:
-        raise NotAuthenticatedError(
-            f"{address} refused {security.whom}: the name or the password is wrong, or there were "
-            "too many attempts; ask who keeps the broker's users_file"
-        ) from None
+        raise refusal_of(security.whom, address) from None
     except UnsupportedRequestVersionError:
         raise NotAuthenticatedError(
             f"{address} does not authenticate by {mechanism}, so not {security.whom}: leave out "

@@ -112,7 +112,7 @@ class TopicChanges:
             brokers: on which broker each partition is; one after the other unless given.
         """
         # A client may be quicker than this broker with a topic that broker.yaml declares.
-        count = self._shared.config.topic(name).partitions if partitions == -1 else partitions
+        count = self._registry.partition_count(name) if partitions == -1 else partitions
         self.check_new(name, count, settings)
         if self._part is None:
             await self._changes.create_topic(name, self._texts(count, settings), client)

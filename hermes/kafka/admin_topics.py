@@ -51,7 +51,7 @@ async def _create(asked: Any, is_check: bool, call: Call) -> Any:
     for each in asked.configs:
         settings |= topic_setting(each.name, each.value)
     if count == _DEFAULT:
-        count = call.server.shared.config.topic(name).partitions
+        count = call.server.shared.topics.partition_count(name)
     if is_check:
         call.server.topic_changes.check_new(name, count, settings)
         return _created(call, name, None, count)

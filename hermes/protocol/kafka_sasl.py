@@ -11,6 +11,7 @@ Source: Kafka 4's schemas; KIP-43, KIP-152.
 """
 
 from collections.abc import Generator
+from functools import partial
 from typing import TypeAlias
 
 from hermes.errors import NotAuthenticatedError
@@ -35,7 +36,8 @@ def prove_identity(security: ClientSecurity, address: str) -> SaslConversation:
         NotAuthenticatedError: the broker refuses the user, or could not prove itself.
         RemoteProtocolError: a response can't be read.
     """
-    from hermes.security.scram import ScramClient  # and its libraries, for those only who need it
+    # And its libraries, for those only who need it.
+    from hermes.security.scram import ScramClient, converse
 
     assert security.user is not None
     assert security.password is not None  # `ClientSecurity` sees to it
@@ -46,31 +48,16 @@ def prove_identity(security: ClientSecurity, address: str) -> SaslConversation:
             f"{address} does not authenticate by {client.mechanism}, so not {security.whom}: give "
             "the port of a listener of kafka_listen with authentication: scram"
         )
-    challenge = yield from _say(client.first(), security, address)
-    try:
-        proof = client.answer(challenge)
-    except NotAuthenticatedError as error:
-        raise NotAuthenticatedError(f"{address}, to {security.whom}: {error}") from None
-    last = yield from _say(proof, security, address)
-    try:
-        client.verify(last)
-    except NotAuthenticatedError as error:
-        raise NotAuthenticatedError(
-            f"{address} did not prove that it knows {security.whom}: it is not the broker that it "
-            f"seems to be ({error})"
-        ) from None
+    yield from converse(client, security.whom, address, partial(_say, security.whom, address))
 
 
-def _say(
-    message: bytes, security: ClientSecurity, address: str
-) -> Generator[KafkaRequest, Buffer, bytes]:
+def _say(whom: str, address: str, message: bytes) -> Generator[KafkaRequest, Buffer, bytes]:
+    from hermes.security.scram import refusal_of
+
     body = pack(">i", len(message)) + message
     reader = _reader((yield KafkaRequest(_AUTHENTICATE, _VERSION, body)))
     if reader.int16():
-        raise NotAuthenticatedError(
-            f"{address} refused {security.whom}: the name or the password is wrong, or there were "
-            "too many attempts; ask who keeps the broker's users_file"
-        )
+        raise refusal_of(whom, address)
     reader.text()
     return bytes(reader.data() or b"")
 

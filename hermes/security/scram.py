@@ -11,7 +11,8 @@ are, no error of RFC 5802 is ever sent (they tell which users there are), and a 
 broker keep it busy. Without channel binding: TLS authenticates the broker.
 """
 
-from typing import Final
+from collections.abc import Callable, Generator
+from typing import Final, TypeVar
 
 from scramp import ScramClient as _Client
 from scramp import ScramException, ScramMechanism
@@ -21,7 +22,10 @@ from hermes.interfaces import IAuthenticator, User
 from hermes.security.passwords import MECHANISMS, MOST_ITERATIONS, verifier_of
 from hermes.security.principals import is_user_name
 
-__all__ = ["MECHANISMS", "ScramClient", "ScramServer"]
+__all__ = ["MECHANISMS", "ScramClient", "ScramServer", "converse", "refusal_of"]
+
+_Step = TypeVar("_Step")
+_Outcome = TypeVar("_Outcome")
 
 _MALFORMED: Final = "this is not a message of SCRAM"
 _WRONG: Final = "the user or the password is wrong"
@@ -165,3 +169,38 @@ class ScramClient:
             raise NotAuthenticatedError(
                 "the broker can't prove that it knows this user: it is not the one it should be"
             ) from None
+
+
+def converse(
+    client: ScramClient,
+    whom: str,
+    address: str,
+    say: Callable[[bytes], Generator[_Step, _Outcome, bytes]],
+) -> Generator[_Step, _Outcome, None]:
+    """Have a client and a broker prove to each other who they are, in whatever protocol.
+
+    `whom` names the client in errors. `say` sends a message by steps of that protocol, and returns
+    the broker's. Raises NotAuthenticatedError: the broker could not prove itself; and what `say`
+    raises.
+    """
+    challenge = yield from say(client.first())
+    try:
+        proof = client.answer(challenge)
+    except NotAuthenticatedError as error:
+        raise NotAuthenticatedError(f"{address}, to {whom}: {error}") from None
+    last = yield from say(proof)
+    try:
+        client.verify(last)
+    except NotAuthenticatedError as error:
+        raise NotAuthenticatedError(
+            f"{address} did not prove that it knows {whom}: it is not the broker that it "
+            f"seems to be ({error})"
+        ) from None
+
+
+def refusal_of(whom: str, address: str) -> NotAuthenticatedError:
+    """The error for a broker that refuses a client."""
+    return NotAuthenticatedError(
+        f"{address} refused {whom}: the name or the password is wrong, or there were "
+        "too many attempts; ask who keeps the broker's users_file"
+    )

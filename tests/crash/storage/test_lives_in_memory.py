@@ -12,7 +12,7 @@ from storage_fakes import Crash
 from storage_logs import NOW_MS, append
 
 from hermes.errors import StorageError
-from hermes.storage import DataDirectory
+from hermes.storage import DataDirectory, Log
 
 
 def test_lives_that_end_at_any_call() -> None:
@@ -60,13 +60,17 @@ def test_what_a_kill_has_left_in_memory_is_on_disk_once_a_start_has_shown_it() -
     assert number > 60
 
 
+def one_partition(files: MemoryFiles) -> tuple[DataDirectory, Log]:
+    directory = DataDirectory(ROOT, settings_of, files)
+    directory.open(NOW_MS)
+    return directory, directory.create("k", 0)
+
+
 def test_what_retention_deletes_is_never_missed() -> None:
     """What is known of a partition's segments is on the disk before one of them goes."""
     for number in range(80):
         files = MemoryFiles()
-        directory = DataDirectory(ROOT, settings_of, files)
-        directory.open(NOW_MS)
-        log = directory.create("k", 0)
+        _, log = one_partition(files)
         for offset in range(4):
             append(log, raw_batch(offset, 1))
         log.flush()
@@ -83,9 +87,7 @@ def test_a_deletion_that_ends_with_the_power_is_ended_later() -> None:
     partial = 0
     for number in count():
         files = MemoryFiles()
-        directory = DataDirectory(ROOT, settings_of, files)
-        directory.open(NOW_MS)
-        log = directory.create("k", 0)
+        directory, log = one_partition(files)
         for offset in range(4):
             append(log, raw_batch(offset, 1))
             log.flush()
