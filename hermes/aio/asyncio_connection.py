@@ -50,7 +50,9 @@ class _AsyncioAnswers(asyncio.BufferedProtocol):
         return self.is_open and not self._poll.poll(0)
 
     def call(self, request: bytes) -> "asyncio.Future[memoryview]":
-        """The future has the answer's body, until the next call."""
+        """The future has the answer's body, until the next call. Raises where none can come."""
+        if not self.is_open:
+            raise BrokerUnavailableError(f"{self._host}:{self._port} closed the connection")
         self._waiting = asyncio.get_running_loop().create_future()
         self._transport.write(request)
         return self._waiting

@@ -56,11 +56,13 @@ class AsyncConnection(Protocol):
 class OpenConnection(Protocol):
     """A connection that was just made, before anything is said over it."""
 
-    @property
-    def is_open(self) -> bool: ...
-
     def call(self, request: bytes) -> Awaitable[Buffer]:
-        """Send a request; its answer's body."""
+        """Send a request; its answer's body.
+
+        Raises:
+            BrokerUnavailableError: the connection is lost, as it may have been since anything else
+                was awaited.
+        """
 
 
 async def prove_identity(
@@ -78,8 +80,6 @@ async def prove_identity(
     while step is not None:
         outcome: Buffer | HermesError
         try:
-            if not connection.is_open:  # it was closed while the step was computed
-                raise BrokerUnavailableError(f"{address} closed the connection")
             outcome = await connection.call(step.request)
         except BrokerUnavailableError as error:
             outcome = error

@@ -68,7 +68,9 @@ class _TwistedAnswers(protocol.Protocol):
         self._waiting: Deferred[Buffer] | None = None
 
     def call(self, request: bytes) -> "Deferred[Buffer]":
-        """The Deferred fires with the answer's body."""
+        """The Deferred fires with the answer's body. Raises where none can come."""
+        if not self.is_open:
+            raise BrokerUnavailableError(f"{self._address} closed the connection")
         self._waiting = Deferred()
         self.transport.write(request)
         return self._waiting

@@ -33,6 +33,7 @@ from attempts import (
 from certificates import Certificates, Pair
 from hermes_testkit import BrokerProcess
 from planted_secrets import planted
+from registry_cluster import until
 
 from hermes.client import Producer, ProducerConfig
 from hermes.coordination.group_state import store_offsets
@@ -43,6 +44,7 @@ from hermes.protocol import (
     AuthenticateRequest,
     decode_authenticate_response,
 )
+from hermes.registry.election import LEADER_PATH
 from hermes.security import ClientSecurity
 from hermes.security.scram import ScramClient
 from hermes.security.users import Users
@@ -131,6 +133,8 @@ class Stand:
         try:
             for group in ("readers", "others"):
                 store_offsets(session, group, {(HERS, BrokerPartition(0, 0)): 7})
+            # The last that a broker adds by itself as it starts.
+            until(lambda: session.get(LEADER_PATH) is not None, "the registry's leader")
         finally:
             session.stop()
 
