@@ -133,6 +133,8 @@ class DataDirectory:
         self._change = threading.Lock()
         self._logs: Mapping[TopicPartition, Log] = {}
         self._deleting: set[str] = set()
+        # Those whose directory could not be looked at.
+        self._unseen: set[Log] = set()
         self._is_open = False
         # The directory that was opened and locked.
         self._place: Identity | None = None
@@ -253,7 +255,33 @@ class DataDirectory:
         that was opened, and another broker may be at work in it.
         """
         self._check_place(f"re-open {log.name}")
+        if log in self._unseen:
+            self._look_again(log)
         return log.reopen(now_ms)
+
+    def _look_again(self, log: Log) -> None:
+        """Look at a directory that the start could not look at, and do what it would have done."""
+        found = find_format(log.directory, log.format, self.files, self._checkpoints)
+        if found.failure is not None:
+            raise storage_error(f"{log.name}: open", found.failure)
+        if found.format not in (None, log.format):
+            raise StorageError(
+                f"{log.name} could not be looked at as the broker started, and is a log of another "
+                "format than its topic's settings say: restart the broker"
+            )
+        log.sidecar.has_provisional_id = found.topic_id is not None
+        if found.format is None:
+            self._begin_again(log)
+        self._unseen.discard(log)
+
+    def _begin_again(self, log: Log) -> None:
+        """Make the directory of a log in which nothing was ever flushed."""
+        if log.format.has_topic_ids:
+            others = (each for key, each in self._logs.items() if key[0] == log.topic)
+            known = next((each.topic_id for each in others if each.topic_id is not None), None)
+            log.sidecar.topic_id = known or uuid4()
+            log.sidecar.has_provisional_id = known is None
+        self._make_partition(log)
 
     def _check_not_deleting(self, topic: str) -> None:
         """Under the lock: leave a topic to whoever is deleting it."""
@@ -290,6 +318,9 @@ class DataDirectory:
             return None
         log = self._made(topic, partition, found.format, found.topic_id)
         log.sidecar.has_provisional_id = found.topic_id is not None
+        if found.failure is not None:
+            log.keep_offline(str(storage_error(f"{log.name}: open", found.failure)))
+            self._unseen.add(log)
         return log
 
     # -- opening --------------------------------------------------------------------------------
@@ -361,10 +392,13 @@ class DataDirectory:
         if was_clean:
             strange.remove(CLEAN_SHUTDOWN_MARKER)
         strange = [name for name in strange if not name.startswith(OWN_FILES)]
+        self._unseen.clear()
         found = [self._found(topic, partition) for topic, partition in partitions]
         logs = [log for log in found if log is not None]
 
         def open_log(log: Log) -> RecoveryReport | str | None:
+            if log in self._unseen:
+                return log.offline_reason
             try:
                 return log.open(clean=was_clean, now_ms=now_ms)
             except StorageError as error:

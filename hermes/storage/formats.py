@@ -52,11 +52,13 @@ class FoundFormat(NamedTuple):
             names or bytes: nothing in it was ever flushed, and it can be begun again.
         topic_id: an id that was made up, since the power has taken it.
         mended: the file that said a wrong id, and what was done; empty for none.
+        failure: why it could not be looked at; the format is a guess then.
     """
 
     format: LogFormat | None
     topic_id: UUID | None = None
     mended: str = ""
+    failure: OSError | None = None
 
 
 def find_format(
@@ -64,9 +66,8 @@ def find_format(
 ) -> FoundFormat:
     """Find out from what it holds which format a partition's directory has. Blocks.
 
-    What can't be looked at can't be opened either, and says why then. Once it can be, it is opened
-    as what it should be: `wanted`, by its topic's settings. Raises StorageError: a small file can't
-    be mended.
+    What can't be looked at is taken for what it should be: `wanted`, by its topic's settings.
+    Raises StorageError: a small file can't be mended.
     """
     mended, is_kafka = "", False
     try:
@@ -81,8 +82,8 @@ def find_format(
                 return FoundFormat(None, None, mended)
             if is_kafkas and may_lack_id(directory, files):
                 return FoundFormat(KAFKA, _made_id(directory, files), mended)
-    except OSError:
-        is_kafka |= wanted is KAFKA
+    except OSError as error:
+        return FoundFormat(KAFKA if is_kafka else wanted, None, mended, error)
     return FoundFormat(KAFKA if is_kafka else KAFKA_0_7, None, mended)
 
 

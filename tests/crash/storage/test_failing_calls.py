@@ -1,5 +1,6 @@
 """Every call of the operating system fails once, or for good, over a whole life of a directory."""
 
+import shutil
 from collections.abc import Callable
 from errno import EIO, EMFILE, ENOSPC
 from itertools import count
@@ -7,10 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kafka_logs import raw_batch
 from storage_fakes import OPERATIONS, WRITES, FaultyFiles
 from storage_logs import NOW_MS, append, message, open_log, read_all, settings
 
 from hermes.errors import DiskFullError, LogOfflineError, StorageError
+from hermes.storage import DataDirectory, LogSettings
+from hermes.storage.checkpoints import EPOCHS_NAME, METADATA_NAME
 
 Check = Callable[[Path, Any], None]
 
@@ -217,3 +221,68 @@ def test_no_call_that_fails_while_a_segment_begins_keeps_a_log_offline(
         assert read_all(log) == expected + message("later"), number
         log.close()
     assert offline > 2
+
+
+def test_a_start_in_which_a_call_fails_comes_to_what_any_other_does(tmp_path: Path) -> None:
+    """As soon as what is offline is opened again: whatever was being made or deleted before."""
+
+    def settings_for(topic: str) -> LogSettings:
+        return settings(format="0.7" if topic == "a" else "kafka")
+
+    def started(path: Path, fail_at: int | None) -> tuple[FaultyFiles, bool, dict[str, Any]]:
+        """How it came out, and whether the start found partitions that it could not open."""
+        files = FaultyFiles(fail_at)
+        directory = DataDirectory(path, settings_for, files)
+        try:
+            was_refused = bool(directory.open(NOW_MS).offline)
+        except StorageError:  # as a whole: the next start finds what this one did
+            files.fail_at = None
+            directory = DataDirectory(path, settings_for, files)
+            was_refused = bool(directory.open(NOW_MS).offline)
+        files.fail_at = None
+        for topic, partition in [("a", 0), *(("k", number) for number in range(5))]:
+            log = directory.create(topic, partition)
+            if log.is_offline:
+                directory.reopen(log, NOW_MS)
+        found = {
+            log.name: (log.format.name, log.earliest, log.end_offset, log.topic_id)
+            for log in directory.logs.values()
+        }
+        directory.close(clean=False)
+        assert files.opened == set()
+        return files, was_refused, found
+
+    whole = tmp_path / "whole"
+    directory = DataDirectory(whole, settings_for, FaultyFiles(None))
+    directory.open(NOW_MS)
+    append(directory.create("a", 0), message("flushed"))
+    for number in range(5):
+        append(directory.create("k", number), raw_batch(0, 1))
+    for log in directory.logs.values():
+        log.flush()
+    directory.close(clean=False)
+    # One was being made on a full disk, one was being deleted; of a third the power took the id.
+    for number, left in ((1, {METADATA_NAME}), (2, {EPOCHS_NAME, METADATA_NAME})):
+        for each in (whole / f"k-{number}").iterdir():
+            if each.name not in left:
+                each.unlink()
+    (whole / "k-1" / METADATA_NAME).write_bytes(b"")
+    (whole / "k-2" / METADATA_NAME).write_bytes(b"")
+    for each in (whole / "k-3").iterdir():
+        if each.suffix != ".log":
+            each.unlink()
+
+    shutil.copytree(whole, tmp_path / "without")
+    files, was_refused, expected = started(tmp_path / "without", None)
+    assert not was_refused
+    ends = {name: end for name, (_, _, end, _) in expected.items()}
+    assert ends == {"a-0": ends["a-0"], "k-0": 1, "k-1": 0, "k-2": 0, "k-3": 1, "k-4": 1}
+    refused = 0
+    for number in range(files.counted):
+        path = tmp_path / str(number)
+        shutil.copytree(whole, path)
+        files, was_refused, found = started(path, number)
+        refused += was_refused
+        expected["k-3"] = *expected["k-3"][:3], found["k-3"][3]  # an id that is made up each time
+        assert found == expected, number
+    assert refused > 20

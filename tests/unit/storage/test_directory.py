@@ -27,6 +27,7 @@ from hermes.storage import (
     parse_partition_directory,
     partition_directory,
 )
+from hermes.storage.checkpoints import METADATA_NAME
 from hermes.storage.layout import LARGEST_PARTITION
 
 
@@ -655,3 +656,22 @@ def test_what_could_not_be_looked_at_is_opened_as_what_it_is_once_it_can_be(
     directory.reopen(log, NOW_MS)
     assert (log.format.name, log.topic_id) == ("kafka", topic_id)
     directory.close()
+
+
+def test_what_could_not_be_looked_at_is_not_opened_as_what_it_is_not(log_dir: Path) -> None:
+    """A log of Kafka's format, whose topic's settings have come to say 0.7."""
+    directory = DataDirectory(log_dir, lambda topic: settings(format="kafka"), UnsyncedFiles())
+    directory.open(NOW_MS)
+    directory.create("k", 0)
+    directory.logs["k", 0].flush()
+    directory.close()
+    before = all_files(log_dir)
+    files = FaultyFiles(0, only=("lstat",), path_part=METADATA_NAME)
+    directory = DataDirectory(log_dir, lambda topic: settings(format="0.7"), files)
+
+    assert directory.open(NOW_MS).offline == {("k", 0): "k-0: open: Input/output error"}
+
+    with pytest.raises(StorageError, match=r"k-0 could not be looked at .* restart the broker"):
+        directory.reopen(directory.logs["k", 0], NOW_MS)
+    directory.close()
+    assert {**all_files(log_dir), CLEAN_SHUTDOWN_MARKER: b""} == before
