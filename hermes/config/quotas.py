@@ -31,7 +31,6 @@ class Quota:
         return {key: limit for key, limit in limits.items() if limit is not None}
 
     def __str__(self) -> str:
-        """One line of YAML."""
         given = self.as_given().items()
         shown = ", ".join(f"{key}: {_LIMITS[key].show(limit)}" for key, limit in given)
         return "{" + (shown or "connections: unlimited") + "}"

@@ -34,7 +34,6 @@ class MirrorView:
 
     @property
     def rate_bytes(self) -> float:
-        """In bytes per second."""
         return sum(each.rate_bytes for each, _ in self.processes)
 
     @property

@@ -76,6 +76,5 @@ class MatchedTopics:
 
 
 def _matching(regex: str, names: list[str]) -> list[str]:
-    """In a thread."""
     pattern = JavaPattern(regex)
     return [each for each in names if pattern.matches(each)]

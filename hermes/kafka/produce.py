@@ -213,8 +213,6 @@ async def _large(call: Call, began: float) -> bytes | None:
 
 
 class _Run:
-    """One request on its way."""
-
     def __init__(self, call: Call, request: ProduceRequest) -> None:
         self._call = call
         self._server = call.server

@@ -282,7 +282,6 @@ class WaitingFetches:
         return waiter in self._wide or waiter in self._narrow
 
     def _listen(self, waiter: _Waiter, key: int) -> None:
-        """Again is harmless."""
         others = self._by_key.setdefault(key, waiter)
         if isinstance(others, set):
             others.add(waiter)
@@ -290,7 +289,6 @@ class WaitingFetches:
             self._by_key[key] = {others, waiter}
 
     def _forget(self, waiter: _Waiter, key: int) -> None:
-        """Again is harmless."""
         others = self._by_key.get(key)
         if isinstance(others, set):
             others.discard(waiter)

@@ -118,7 +118,6 @@ class RecordSet:
         return self._data
 
     def __len__(self) -> int:
-        """How many bytes there are."""
         return len(self._data)
 
     @property

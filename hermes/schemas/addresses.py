@@ -36,7 +36,6 @@ class Address(NamedTuple):
     authorization: str = ""
 
     def __str__(self) -> str:
-        """The URL, without credentials."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'https' if self.is_secure else 'http'}://{host}:{self.port}{self.path}"
 

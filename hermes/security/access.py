@@ -172,7 +172,6 @@ class AccessRule:
         return {**given, "allow": self.allow}
 
     def __str__(self) -> str:
-        """One line of YAML."""
         given = self.as_given()
         shown = {key: quoted(given[key]) for key in given}
         shown["operations"] = f"[{', '.join(given['operations'])}]"

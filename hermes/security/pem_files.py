@@ -46,7 +46,6 @@ def read_pem(path: str | Path, setting: str) -> bytes:
 
 
 def _open_at_once(path: str, flags: int) -> int:
-    """Open without waiting for a pipe's writer."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 

@@ -515,7 +515,6 @@ class Log:
         return self._opening.open(clean=clean, now_ms=now_ms, is_new_directory=is_new_directory)
 
     def keep_offline(self, reason: str) -> None:
-        """Say why it isn't opened."""
         self._state.offline_reason = reason
 
     def reopen(self, now_ms: int) -> RecoveryReport:

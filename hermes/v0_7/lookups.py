@@ -136,7 +136,6 @@ class Lookups:
 
 
 def _describe(log: Log) -> PartitionDescription:
-    """Looks into the time indexes."""
     earliest, high_watermark = log.earliest, log.high_watermark
     is_empty = high_watermark == earliest
     return PartitionDescription(

@@ -63,7 +63,6 @@ class Repository:
         return [name for name, is_whole in self._all() if is_whole]
 
     def _all(self) -> list[tuple[str, bool]]:
-        """(name, whether it is whole) of every backup."""
         try:
             found = filter(_NAME.fullmatch, sorted(self._files.listdir(self.path)))
             return [

@@ -101,7 +101,6 @@ def _bytes_hash(data: bytes) -> int:
 
 
 def _fold(value: int) -> int:
-    """`(int) (value ^ (value >>> 32))` of a Long."""
     bits = value & 0xFFFFFFFFFFFFFFFF
     return _signed((bits ^ (bits >> 32)) & 0xFFFFFFFF)
 
