@@ -28,39 +28,41 @@ typedef struct {
 
 /* Eight bytes at a time by table. zlib's takes twice as long for a message of 200 bytes, and the
  * instructions below a quarter. */
-static uint32_t crc_tables[8][256];
+typedef uint32_t CrcTables[8][256];
+
+static CrcTables crc_tables, crc32c_tables;
 
 static void
-make_crc_tables(void)
+make_crc_tables(CrcTables tables, uint32_t polynomial)
 {
     for (uint32_t byte = 0; byte < 256; byte++) {
         uint32_t crc = byte;
         for (int bit = 0; bit < 8; bit++) {
-            crc = (crc >> 1) ^ (crc & 1 ? 0xEDB88320u : 0);
+            crc = (crc >> 1) ^ (crc & 1 ? polynomial : 0);
         }
-        crc_tables[0][byte] = crc;
+        tables[0][byte] = crc;
     }
     for (int table = 1; table < 8; table++) {
         for (int byte = 0; byte < 256; byte++) {
-            uint32_t crc = crc_tables[table - 1][byte];
-            crc_tables[table][byte] = (crc >> 8) ^ crc_tables[0][crc & 0xFF];
+            uint32_t crc = tables[table - 1][byte];
+            tables[table][byte] = (crc >> 8) ^ tables[0][crc & 0xFF];
         }
     }
 }
 
 /* `crc` is inverted here and below, going in and coming out. */
 static uint32_t
-crc_by_table(uint32_t crc, const uint8_t *data, size_t length)
+crc_by_table(CrcTables tables, uint32_t crc, const uint8_t *data, size_t length)
 {
     for (; length >= 8; data += 8, length -= 8) {
         uint32_t low = crc ^ (data[0] | data[1] << 8 | data[2] << 16 | (uint32_t)data[3] << 24);
-        crc = crc_tables[7][low & 0xFF] ^ crc_tables[6][low >> 8 & 0xFF]
-            ^ crc_tables[5][low >> 16 & 0xFF] ^ crc_tables[4][low >> 24]
-            ^ crc_tables[3][data[4]] ^ crc_tables[2][data[5]]
-            ^ crc_tables[1][data[6]] ^ crc_tables[0][data[7]];
+        crc = tables[7][low & 0xFF] ^ tables[6][low >> 8 & 0xFF]
+            ^ tables[5][low >> 16 & 0xFF] ^ tables[4][low >> 24]
+            ^ tables[3][data[4]] ^ tables[2][data[5]]
+            ^ tables[1][data[6]] ^ tables[0][data[7]];
     }
     for (; length > 0; data++, length--) {
-        crc = (crc >> 8) ^ crc_tables[0][(crc ^ *data) & 0xFF];
+        crc = (crc >> 8) ^ tables[0][(crc ^ *data) & 0xFF];
     }
     return crc;
 }
@@ -68,7 +70,7 @@ crc_by_table(uint32_t crc, const uint8_t *data, size_t length)
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <immintrin.h>
 
-static int has_clmul;
+static int has_clmul, has_crc32c;
 
 #define FOLD(value, constant, next)                                        \
     _mm_xor_si128(_mm_xor_si128(_mm_clmulepi64_si128(value, constant, 0x00), \
@@ -109,6 +111,20 @@ crc_by_clmul(uint32_t crc, const uint8_t *data, size_t length)
     b = _mm_clmulepi64_si128(_mm_and_si128(b, low_words), polynomial, 0x00);
     return (uint32_t)_mm_extract_epi32(_mm_xor_si128(a, b), 1);
 }
+
+__attribute__((target("sse4.2"))) static uint32_t
+crc32c_by_instruction(uint32_t crc, const uint8_t *data, size_t length)
+{
+    uint64_t wide = crc, word;
+    for (; length >= sizeof(word); data += sizeof(word), length -= sizeof(word)) {
+        memcpy(&word, data, sizeof(word));
+        wide = _mm_crc32_u64(wide, word);
+    }
+    for (crc = (uint32_t)wide; length > 0; data++, length--) {
+        crc = _mm_crc32_u8(crc, *data);
+    }
+    return crc;
+}
 #endif
 
 static uint32_t
@@ -123,7 +139,19 @@ crc32_of(const uint8_t *data, size_t length)
         length -= whole;
     }
 #endif
-    return ~crc_by_table(crc, data, length);
+    return ~crc_by_table(crc_tables, crc, data, length);
+}
+
+/* CRC-32C, which Kafka's batches have. */
+static uint32_t
+crc32c_of(const uint8_t *data, size_t length)
+{
+#if defined(__x86_64__) && defined(__GNUC__)
+    if (has_crc32c) {
+        return ~crc32c_by_instruction(~0u, data, length);
+    }
+#endif
+    return ~crc_by_table(crc32c_tables, ~0u, data, length);
 }
 
 /* Above this size other threads may run meanwhile; below, releasing the GIL costs more than it
@@ -699,7 +727,7 @@ static newfunc make_tuple;
 static int
 is_tuple_type(PyObject *make)
 {
-    if ((PyTypeObject *)make == &PyTuple_Type
+    if (!PyType_Check(make) || (PyTypeObject *)make == &PyTuple_Type
         || !PyType_IsSubtype((PyTypeObject *)make, &PyTuple_Type)) {
         PyErr_SetString(PyExc_TypeError, "expected a type derived from tuple");
         return 0;
@@ -736,6 +764,211 @@ offset_of(const Base *base, Py_ssize_t position)
     PyObject *offset = PyNumber_Add(base->offset, number);
     Py_DECREF(number);
     return offset;
+}
+
+/* -- Kafka's produces ------------------------------------------------------------------------- */
+
+#define BATCH_BYTES 61 /* of its header */
+#define LENGTH_END 12
+#define MAX_OFFSETS (1 << 30)
+
+/* The first versions with batches by zstd, with lengths of any size and tags, with topics' ids. */
+enum { LOWEST = 3, ZSTD = 7, FLEXIBLE = 9, BY_ID = 13 };
+
+/* A request that is plain but for its batch. */
+typedef struct {
+    const uint8_t *place, *topic, *batch, *end;
+    Py_ssize_t place_bytes, topic_bytes, batch_bytes;
+    int version, acks;
+    int32_t correlation_id, timeout_ms, partition;
+} Produce;
+
+static int16_t
+read_int16(const uint8_t *data)
+{
+    return (int16_t)(data[0] << 8 | data[1]);
+}
+
+static int32_t
+read_int32(const uint8_t *data)
+{
+    return (int32_t)read_uint32(data);
+}
+
+/* Step over some bytes; where they begin, or NULL if there are fewer. */
+static const uint8_t *
+take(const uint8_t **at, const uint8_t *end, int64_t count)
+{
+    const uint8_t *taken = *at;
+    if (count < 0 || count > end - taken) {
+        return NULL;
+    }
+    *at += count;
+    return taken;
+}
+
+/* Read a length of some bytes, or in flexible versions of as many as it needs and no more. -1 for
+ * null, and a worse one where there is none. */
+static int64_t
+read_length(const uint8_t **at, const uint8_t *end, int is_flexible, int size_bytes)
+{
+    const uint8_t *read;
+    if (!is_flexible) {
+        read = take(at, end, size_bytes);
+        return read == NULL ? -2 : size_bytes == 2 ? read_int16(read) : read_int32(read);
+    }
+    uint64_t value = 0;
+    for (int shift = 0; shift < 35 && (read = take(at, end, 1)) != NULL; shift += 7) {
+        value |= (uint64_t)(*read & 0x7F) << shift;
+        if (*read < 0x80) {
+            return shift > 0 && *read == 0 ? -2 : (int64_t)value - 1;
+        }
+    }
+    return -2;
+}
+
+/* Of what has no tags, in flexible versions. */
+static int
+skip_no_tags(const uint8_t **at, const uint8_t *end, int is_flexible)
+{
+    const uint8_t *count;
+    return !is_flexible || ((count = take(at, end, 1)) != NULL && *count == 0);
+}
+
+/* Read what is before the batch, and find where that and the request end. */
+static int
+find_produce(const uint8_t *data, Py_ssize_t available, Py_ssize_t most, Produce *found)
+{
+    const uint8_t *at = data, *end = data + available, *read;
+    if ((read = take(&at, end, 14)) == NULL || read_int32(read) > most
+        || read_int32(read) > available - 4 || read_int32(read) < 10 || read_int16(read + 4) != 0) {
+        return 0;
+    }
+    end = found->end = read + 4 + read_int32(read);
+    read += 4;
+    found->version = read_int16(read + 2);
+    found->correlation_id = read_int32(read + 4);
+    int64_t client_bytes = read_int16(read + 8);
+    int is_flexible = found->version >= FLEXIBLE;
+    if (found->version < LOWEST || found->version > BY_ID
+        || take(&at, end, client_bytes == -1 ? 0 : client_bytes) == NULL
+        || !skip_no_tags(&at, end, is_flexible)
+        || read_length(&at, end, is_flexible, 2) != -1 /* no transaction */
+        || (read = take(&at, end, 6)) == NULL) {
+        return 0;
+    }
+    found->acks = read_int16(read);
+    found->timeout_ms = read_int32(read + 2);
+    found->place = at;
+    if (found->acks < -1 || found->acks > 1 || read_length(&at, end, is_flexible, 4) != 1) {
+        return 0;
+    }
+    found->topic_bytes
+        = found->version == BY_ID ? 16 : (Py_ssize_t)read_length(&at, end, is_flexible, 2);
+    if ((found->topic = take(&at, end, found->topic_bytes)) == NULL
+        || read_length(&at, end, is_flexible, 4) != 1 || (read = take(&at, end, 4)) == NULL) {
+        return 0;
+    }
+    found->partition = read_int32(read);
+    found->place_bytes = at - found->place;
+    found->batch_bytes = (Py_ssize_t)read_length(&at, end, is_flexible, 4);
+    return (found->batch = take(&at, end, found->batch_bytes)) != NULL
+           && skip_no_tags(&at, end, is_flexible) && skip_no_tags(&at, end, is_flexible)
+           && skip_no_tags(&at, end, is_flexible) && at == end;
+}
+
+/* Whether a batch may be appended as it is. */
+static int
+is_plain_batch(const Produce *of)
+{
+    const uint8_t *batch = of->batch;
+    if (of->batch_bytes < BATCH_BYTES || read_uint64(batch) != 0
+        || read_int32(batch + 8) != of->batch_bytes - LENGTH_END || batch[16] != 2
+        || read_uint32(batch + 17) != crc32c_of(batch + 21, (size_t)of->batch_bytes - 21)) {
+        return 0;
+    }
+    int codec = read_int16(batch + 21); /* no other attribute is set */
+    int32_t last = read_int32(batch + 23), count = read_int32(batch + 57);
+    if (codec < 0 || codec > (of->version < ZSTD ? 3 : 4) || last < 0 || last >= MAX_OFFSETS
+        || count != last + 1
+        || (read_uint64(batch + 43) <= INT64_MAX && read_int32(batch + 53) < 0)) {
+        return 0;
+    }
+    if (codec > 0) {
+        return 1;
+    }
+    Records records = {.newest_ms = -1};
+    const uint8_t *at = batch + BATCH_BYTES, *end = batch + of->batch_bytes;
+    uint64_t base_ms = read_uint64(batch + 27);
+    while (records.number < count && check_record(&at, end, base_ms, &records) == FAULT_NONE) {
+        records.number++;
+    }
+    return records.number == count && at == end
+           && records.newest_ms == (int64_t)read_uint64(batch + 35);
+}
+
+/* The header of a batch, as BatchHeader has it. */
+static PyObject *
+batch_header(PyTypeObject *make, const uint8_t *batch)
+{
+    PyObject *fields = Py_BuildValue(
+        "((LiiIhiLLLhii))", (long long)read_uint64(batch), read_int32(batch + 8) + LENGTH_END,
+        read_int32(batch + 12), read_uint32(batch + 17), read_int16(batch + 21),
+        read_int32(batch + 23), (long long)read_uint64(batch + 27),
+        (long long)read_uint64(batch + 35), (long long)read_uint64(batch + 43),
+        read_int16(batch + 51), read_int32(batch + 53), read_int32(batch + 57));
+    PyObject *header = fields == NULL ? NULL : make_tuple(make, fields, NULL);
+    Py_XDECREF(fields);
+    return header;
+}
+
+/* What loops.py says of a request; NULL, perhaps without an error, where its topic has no name. */
+static PyObject *
+described(PyTypeObject *make, const uint8_t *data, const Produce *of)
+{
+    const char *name = (const char *)of->topic;
+    PyObject *topic = of->version == BY_ID ? PyBytes_FromStringAndSize(name, of->topic_bytes)
+                                           : PyUnicode_DecodeUTF8(name, of->topic_bytes, "strict");
+    if (topic == NULL) {
+        if (PyErr_ExceptionMatches(PyExc_UnicodeDecodeError)) {
+            PyErr_Clear();
+        }
+        return NULL;
+    }
+    PyObject *header = batch_header(make, of->batch);
+    if (header == NULL) {
+        Py_DECREF(topic);
+        return NULL;
+    }
+    return Py_BuildValue("niiiiNiy#nN", (Py_ssize_t)(of->end - data), of->version,
+                         of->correlation_id, of->acks, of->timeout_ms, topic, of->partition,
+                         (const char *)of->place, of->place_bytes,
+                         (Py_ssize_t)(of->batch - data), header);
+}
+
+static PyObject *
+plain_produce(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
+{
+    Py_buffer view;
+    Produce produce;
+    PyObject *found = NULL;
+    if (nargs != 4) {
+        PyErr_SetString(PyExc_TypeError, "expected make, data, position and most");
+        return NULL;
+    }
+    Py_ssize_t position = PyLong_AsSsize_t(args[2]), most = PyLong_AsSsize_t(args[3]);
+    if (PyErr_Occurred() || !is_tuple_type(args[0])
+        || PyObject_GetBuffer(args[1], &view, PyBUF_SIMPLE) < 0) {
+        return NULL;
+    }
+    const uint8_t *data = view.buf;
+    if (position >= 0 && position <= view.len
+        && find_produce(data + position, view.len - position, most, &produce)
+        && is_plain_batch(&produce)) {
+        found = described((PyTypeObject *)args[0], data, &produce);
+    }
+    PyBuffer_Release(&view);
+    return found != NULL || PyErr_Occurred() ? found : Py_NewRef(Py_None);
 }
 
 /* -- payloads --------------------------------------------------------------------------------- */
@@ -1634,10 +1867,12 @@ static int
 module_exec(PyObject *module)
 {
     State *state = PyModule_GetState(module);
-    make_crc_tables();
+    make_crc_tables(crc_tables, 0xEDB88320u);
+    make_crc_tables(crc32c_tables, 0x82F63B78u);
     measure_tick();
 #if defined(__x86_64__) && defined(__GNUC__)
     has_clmul = __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1");
+    has_crc32c = __builtin_cpu_supports("sse4.2");
 #endif
     make_tuple = (newfunc)PyType_GetSlot(&PyTuple_Type, Py_tp_new);
     state->messages_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &messages_spec, NULL);
@@ -1685,6 +1920,7 @@ static PyMethodDef functions[] = {
     {"iterate", iterate, METH_VARARGS, NULL},
     {"java_partitions", java_partitions, METH_VARARGS, NULL},
     {"pack_plain", pack_plain, METH_VARARGS, NULL},
+    {"plain_produce", (PyCFunction)(void (*)(void))plain_produce, METH_FASTCALL, NULL},
     {"tally", tally, METH_VARARGS, NULL},
     {"whole_bytes", whole_bytes, METH_O, NULL},
     {NULL, NULL, 0, NULL},

@@ -24,6 +24,7 @@ __all__ = [
     "iterate",
     "java_partitions",
     "pack_plain",
+    "plain_produce",
     "tally",
     "whole_bytes",
 ]
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
         iterate,
         java_partitions,
         pack_plain,
+        plain_produce,
         tally,
         whole_bytes,
     )
@@ -76,5 +78,6 @@ else:
     iterate = _loops.iterate
     java_partitions = _loops.java_partitions
     pack_plain = _loops.pack_plain
+    plain_produce = _loops.plain_produce
     tally = _loops.tally
     whole_bytes = _loops.whole_bytes

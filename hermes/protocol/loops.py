@@ -19,6 +19,8 @@ from threading import get_ident
 from typing import Any, Final, Generic, Self, TypeAlias, TypeVar
 from zlib import crc32
 
+from crc32c import crc32c
+
 from hermes.protocol.stamps import STAMP, STAMP_START, TIME_LIMIT_MS, mixed
 from hermes.protocol.wire import Buffer
 
@@ -34,6 +36,16 @@ _SIZE: Final = struct.Struct(">i")
 # The bits of these flags that make a message of magic 1 an uncompressed one.
 _MAGIC_AND_CODEC: Final = 0xFF03
 _MASK_64: Final = (1 << 64) - 1
+
+# Of Kafka's Produce: its size, and the header up to the client's name; the two numbers before the
+# topics; a batch's header; the versions from which on lengths are of any size, topics have ids, and
+# batches may be compressed by zstd.
+_PRODUCE: Final = struct.Struct(">ihhih")
+_ACKS: Final = struct.Struct(">hi")
+_BATCH: Final = struct.Struct(">qiibIhiqqqhii")
+_LOWEST, _ZSTD, _FLEXIBLE, _BY_ID = 3, 7, 9, 13
+_WITHOUT_ZSTD, _WITH_ZSTD = range(4), range(5)
+_MAX_OFFSETS: Final = 1 << 30
 
 _M = TypeVar("_M")
 _I = TypeVar("_I")
@@ -358,6 +370,124 @@ def check_records(
         return error.fault, number, newest_ms, unkeyed, listed
     fault = RecordFault.NONE if position == end else RecordFault.REST
     return fault, max(0, count), newest_ms, unkeyed, listed
+
+
+def plain_produce(
+    make: type[_R], data: Buffer, position: int, most: int
+) -> tuple[int, int, int, int, int, str | bytes, int, bytes, int, _R] | None:
+    """Find the plain Produce request of Kafka's that begins at a position with its size.
+
+    It is whole, of `most` bytes or fewer after that, and of a version that is served; it has no
+    transaction, no tags, one partition, and one batch of more than no messages that
+    `record_batches.check_batches` would take as it is, without expanding it, unless a topic wants
+    more of it. Nothing in it is written in another way than Kafka's clients write it.
+
+    Args:
+        make: the type of the header: `BatchHeader`.
+
+    Returns:
+        Where it ends; its version, correlation id, acks (one that there is) and timeout in ms; the
+        topic's name, or from version 13 on the bytes of its id; the partition; the bytes that name
+        both, in the response as in the request; where the batch begins; and the batch's header.
+        None where there is no such request: anything may be there.
+    """
+    if not 0 <= position <= len(data) - _PRODUCE.size:
+        return None
+    size, key, version, correlation_id, client_bytes = _PRODUCE.unpack_from(data, position)
+    end = position + 4 + size
+    is_flexible, has_id = version >= _FLEXIBLE, version == _BY_ID
+    if key or not (10 <= size <= most and end <= len(data) and _LOWEST <= version <= _BY_ID):
+        return None
+    parts = _Parts(data, position + _PRODUCE.size, end, is_flexible)
+    try:
+        parts.take(0 if client_bytes == -1 else client_bytes)
+        parts.expect_no_tags()
+        has_transaction = parts.length(2) != -1
+        acks, timeout_ms = _ACKS.unpack(parts.take(_ACKS.size))
+        place = parts.position
+        has_one_topic = parts.length(4) == 1
+        named = parts.take(16 if has_id else parts.length(2))
+        topic = named if has_id else str(named, "utf-8")
+        has_one_partition = parts.length(4) == 1
+        (partition,) = _SIZE.unpack(parts.take(_SIZE.size))
+        places = bytes(data[place : parts.position])
+        batch_bytes = parts.length(4)
+        start = parts.position
+        batch = parts.take(batch_bytes)
+        for _ in range(3):
+            parts.expect_no_tags()
+    except (_FaultError, UnicodeDecodeError):
+        return None
+    if (
+        has_transaction
+        or acks not in (-1, 0, 1)
+        or not (has_one_topic and has_one_partition and parts.position == end)
+    ):
+        return None
+    header = _plain_header(batch, _WITH_ZSTD if version >= _ZSTD else _WITHOUT_ZSTD)
+    if header is None:
+        return None
+    about = version, correlation_id, acks, timeout_ms, topic, partition, places
+    return end, *about, start, tuple.__new__(make, header)
+
+
+class _Parts:
+    """Reads a request's parts; `_FaultError` where one is missing, or written in an unusual way."""
+
+    def __init__(self, data: Buffer, position: int, end: int, is_flexible: bool) -> None:
+        self._data = data
+        self.position = position
+        self._end = end
+        self._is_flexible = is_flexible
+
+    def take(self, count: int) -> bytes:
+        start = self.position
+        if not 0 <= count <= self._end - start:
+            raise _FaultError(RecordFault.CUT)
+        self.position += count
+        return bytes(self._data[start : self.position])
+
+    def length(self, size_bytes: int) -> int:
+        """Read a length of some bytes, or in flexible versions of as many as it needs; -1: null."""
+        if not self._is_flexible:
+            return int.from_bytes(self.take(size_bytes), signed=True)
+        value = 0
+        for shift in range(0, 35, 7):
+            byte = self.take(1)[0]
+            value |= (byte & 0x7F) << shift
+            if shift and not byte:
+                break
+            if byte < 0x80:
+                return value - 1
+        raise _FaultError(RecordFault.NUMBER)
+
+    def expect_no_tags(self) -> None:
+        if self._is_flexible and self.take(1) != b"\0":
+            raise _FaultError(RecordFault.REST)
+
+
+def _plain_header(batch: bytes, codecs: range) -> tuple[int, ...] | None:
+    """The header of a batch that may be appended as it is; None if it may not."""
+    if len(batch) < _BATCH.size:
+        return None
+    base, length, epoch, magic, crc, attributes, last, *rest = _BATCH.unpack_from(batch)
+    base_ms, newest_ms, producer_id, _, sequence, count = rest
+    if (
+        base
+        or length + 12 != len(batch)
+        or magic != 2
+        or crc32c(memoryview(batch)[21:]) != crc
+        or attributes not in codecs  # no other attribute is set
+        or not 0 <= last < _MAX_OFFSETS
+        or count != last + 1
+        or (producer_id >= 0 and sequence < 0)
+    ):
+        return None
+    if not attributes:
+        found = check_records(batch, _BATCH.size, len(batch), count, base_ms)
+        if found[0] or found[2] != newest_ms:
+            return None
+    return base, len(batch), epoch, crc, attributes, last, *rest
 
 
 class RecordFault(IntEnum):

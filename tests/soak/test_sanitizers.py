@@ -46,6 +46,11 @@ PLANTED = {
         "heap-use-after-free",
     ),
     "a record's length is believed": ("*at >= end", "*at > end", "AddressSanitizer"),
+    "a length in a request is believed": (
+        "count < 0 || count > end - taken",
+        "count < 0",
+        "AddressSanitizer",
+    ),
     "a number overflows": ("|| base.small > LLONG_MAX - data_bytes", "", "runtime error"),
 }
 

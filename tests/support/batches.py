@@ -1,9 +1,14 @@
-"""Record batches of other clients, and those that lie."""
+"""Record batches of other clients, and those that lie; and the requests that they come in."""
 
+from struct import pack
+from uuid import UUID
+
+from hermes.protocol.kafka_primitives import encode_length, encode_text, encode_topic
 from hermes.protocol.record_batches import HEADER_BYTES, BatchHeader, decode_header, with_crc
 from hermes.protocol.record_compression import RecordCodec, compress_records
+from hermes.protocol.wire import frame
 
-__all__ = ["GZIP", "NOW_MS", "PLAIN", "holding", "resealed"]
+__all__ = ["GZIP", "NOW_MS", "PLAIN", "holding", "plain_request", "resealed"]
 
 #: Two messages, plain: b"hello" with a key and a header, b"world" 7 ms later.
 PLAIN = bytes.fromhex(
@@ -35,3 +40,33 @@ def holding(
         0, HEADER_BYTES + len(body), -1, 0, codec, count - 1, NOW_MS, NOW_MS, -1, -1, -1, count
     )
     return with_crc(header._replace(**more), body) + body
+
+
+def plain_request(
+    version: int,
+    batch: bytes,
+    *,
+    topic: str | UUID = "new",
+    partition: int = 0,
+    acks: int = 1,
+    timeout_ms: int = 30_000,
+    correlation_id: int = 7,
+    client_id: str | None = "a test",
+    transactional_id: str | None = None,
+) -> bytes:
+    """A Produce request of one batch, with its size."""
+    is_flexible = version >= 9
+    tags = b"\0" if is_flexible else b""
+    return frame(
+        pack(">hhi", 0, version, correlation_id),
+        encode_text(client_id, False) + tags,
+        encode_text(transactional_id, is_flexible),
+        pack(">hi", acks, timeout_ms),
+        encode_length(1, is_flexible),
+        encode_topic(topic, is_flexible),
+        encode_length(1, is_flexible),
+        pack(">i", partition),
+        encode_length(len(batch), is_flexible),
+        batch,
+        3 * tags,
+    )

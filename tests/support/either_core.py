@@ -11,6 +11,7 @@ import pytest
 
 from hermes.errors import HermesError
 from hermes.protocol import MessageSet, check_message_set, core, encode_message_set, loops
+from hermes.protocol.record_batches import BatchHeader
 
 __all__ = [
     "either_core",
@@ -20,6 +21,7 @@ __all__ = [
     "what_a_consumer_sees_in_rows",
     "what_is_counted",
     "what_is_encoded",
+    "what_is_plain",
     "what_is_produced",
     "what_records_are",
 ]
@@ -121,6 +123,12 @@ def what_is_produced(
 def what_records_are(data: bytes, start: int, end: int, count: int, base_ms: int) -> object:
     """What is wrong with the records of a batch, and what is known of them."""
     return core.check_records(data, start, end, count, base_ms)
+
+
+def what_is_plain(data: Any, position: int, most: int) -> object:
+    """The plain Produce request of Kafka's at a position."""
+    found = core.plain_produce(BatchHeader, data, position, most)
+    return found and (type(found), type(found[-1]), found)
 
 
 def what_is_encoded(payloads: list[Any]) -> object:

@@ -14,7 +14,9 @@ from importlib.machinery import ExtensionFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 from types import ModuleType
 from typing import Any
+from uuid import UUID
 
+from batches import plain_request, resealed
 from either_core import (
     using,
     what_a_broker_sees,
@@ -22,14 +24,19 @@ from either_core import (
     what_a_consumer_sees_in_rows,
     what_is_counted,
     what_is_encoded,
+    what_is_plain,
     what_is_produced,
     what_records_are,
 )
 
 from hermes.protocol import Codec, Message, core, encode_message, encode_message_set, frame, loops
-from hermes.protocol.records import Record, encode_records
+from hermes.protocol.record_batches import BatchHeader
+from hermes.protocol.record_compression import RecordCodec
+from hermes.protocol.records import Record, encode_batch, encode_records
 
 LENGTHS = [0, 1, 4, 5, 6, 7, 0x7F, 0x100, 0x7FFFFFFF, 0x80000000, 0xFFFFFFF6, 0xFFFFFFFF]
+CODECS = [RecordCodec.NONE, RecordCodec.NONE, RecordCodec.GZIP]
+VERSIONS = [3, 6, 8, 9, 12, 13, 13, 14]
 POSITIONS = [-(1 << 63), -1, (1 << 63) - 1, (1 << 63) - 10]
 
 
@@ -62,12 +69,27 @@ def whole_set(rng: random.Random) -> bytes:
 
 def records(rng: random.Random) -> bytes:
     """Records of all kinds."""
+    return encode_records(made_records(rng), 0, 0)
+
+
+def made_records(rng: random.Random) -> list[Record]:
+    """The same before they are encoded."""
     made = []
     for number in range(rng.randrange(120)):
         key, value = (rng.choice([None, b"", rng.randbytes(70)]) for _ in range(2))
         headers = tuple(("h", rng.choice([None, b"x"])) for _ in range(rng.choice([0, 0, 3])))
         made.append(Record(number, rng.choice([0, 300, 1 << 61]), key, value, headers))
-    return encode_records(made, 0, 0)
+    return made
+
+
+def kafka_produce(rng: random.Random) -> bytes:
+    """A Produce request of Kafka's, whose batch has a CRC that fits, whatever it holds."""
+    batch = encode_batch(made_records(rng) or [Record(0, 0, b"", None)], rng.choice(CODECS))
+    if rng.random() < 0.3:
+        batch = resealed(batch[:61] + damaged(rng, batch[61:]))
+    version = rng.choice(VERSIONS)
+    topic = UUID(int=rng.getrandbits(128)) if version >= 13 else "t" * rng.randrange(200)
+    return plain_request(version, batch, topic=topic, acks=rng.choice([-1, 0, 1]))
 
 
 def damaged(rng: random.Random, data: bytes) -> bytes:
@@ -122,6 +144,7 @@ def attack(compiled: ModuleType, rng: random.Random, data: bytes) -> None:
     places = [*POSITIONS, len(data), len(data) + 1, rng.randrange(-5, len(data) + 5)]
     base = rng.choice([0, (1 << 63) - 1, 1 << 70])
     for start in places:
+        compiled.plain_produce(BatchHeader, exact, start, rng.choice(places))
         compiled.pack_plain(exact, start, -1)
         compiled.collect_produces(exact, start, rng.choice(places), b"\0", 1 << 62, [])
         list(compiled.Rows(Message, exact, start, base, ("t", 1, 2), 9))
@@ -173,6 +196,9 @@ def main(path: str, seed: str, count: str) -> None:
         agree(compiled, what_is_encoded, [whole, data, rng.choice([b"", None, bytearray(3)])])
         requests = damaged(rng, produced(rng, [whole, data, encode_message(b"x" * 70)]))
         agree(compiled, what_is_produced, requests, 0, len(requests), b"", rng.choice([99, 9999]))
+        requests = rng.choice([damaged, lambda _, each: each])(rng, kafka_produce(rng))
+        agree(compiled, what_is_plain, requests, 0, rng.choice([99, 99_999]))
+        attack(compiled, rng, requests)
         held = records(rng)
         held = rng.choice([held, damaged(rng, held)])
         attack(compiled, rng, rng.choice([data, held[:500]]))

@@ -5,6 +5,7 @@ from importlib import import_module
 from typing import Any
 
 import pytest
+from batches import plain_request, resealed
 from either_core import (
     using,
     what_a_broker_sees,
@@ -12,6 +13,7 @@ from either_core import (
     what_a_consumer_sees_in_rows,
     what_is_counted,
     what_is_encoded,
+    what_is_plain,
     what_is_produced,
     what_records_are,
 )
@@ -31,7 +33,9 @@ from hermes.protocol import (
     frame,
     loops,
 )
-from hermes.protocol.records import Record, encode_records
+from hermes.protocol.record_batches import BatchHeader, BatchRules, check_batches
+from hermes.protocol.record_compression import RecordCodec
+from hermes.protocol.records import Record, encode_batch, encode_records
 from hermes.protocol.stamps import Stamper
 
 payloads = st.binary(max_size=30) | st.integers(0, 400).map(bytes)
@@ -207,6 +211,78 @@ def test_records_are_what_they_are(
     assert (fault, number) == (0, count)
     assert listed == [each.offset for each in records if each.key is None]
     assert unkeyed == len(listed)
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> bytes:
+    """Batches of all kinds, whose headers may lie, with CRCs that fit."""
+    contents = draw(st.lists(st.tuples(st.integers(-1, 300), parts, parts), min_size=1, max_size=4))
+    made = [Record(n, *each) for n, each in enumerate(contents)]
+    batch = encode_batch(made, draw(st.sampled_from(RecordCodec)))
+    numbers = st.sampled_from([-(2**31), -1, 0, 1, 2, 3, 2**30 - 1, 2**30, 2**31 - 1])
+    changes = {
+        "base_offset": st.sampled_from([0, 1, 2**63 - 1]),
+        "leader_epoch": numbers,
+        "attributes": st.integers(0, 9) | st.sampled_from([0x10, 0x20, 0x40, 0x80, -(2**15)]),
+        "last_offset_delta": st.integers(0, 3),
+        "base_timestamp_ms": times,
+        "max_timestamp_ms": times,
+        "producer_id": st.sampled_from([-1, 0, 4711, 2**63 - 1]),
+        "producer_epoch": st.integers(-1, 2**15 - 1),
+        "base_sequence": numbers,
+        "record_count": st.integers(0, 4),
+    }
+    chosen = draw(st.lists(st.sampled_from(sorted(changes)), max_size=2))
+    return resealed(batch, **{name: draw(changes[name]) for name in chosen})
+
+
+@st.composite
+def kafka_produces(draw: st.DrawFn) -> bytes:
+    """Requests of Kafka's, most of them plain until some bytes are exchanged."""
+    version = draw(st.integers(3, 13) | st.integers(0, 20))
+    return plain_request(
+        version,
+        draw(batches()),
+        topic=draw(st.uuids()) if version >= 13 else draw(st.text(max_size=3)) * 60,
+        acks=draw(st.sampled_from([-1, 0, 1, 1, 2])),
+        partition=draw(st.integers(-(2**31), 2**31 - 1)),
+        timeout_ms=draw(st.integers(-(2**31), 2**31 - 1)),
+        client_id=draw(st.none() | st.text(max_size=5)),
+        transactional_id=draw(st.sampled_from([None, None, None, "", "x"])),
+    )
+
+
+@settings(max_examples=examples(200))
+@given(
+    kafka_produces(),
+    st.lists(st.tuples(st.floats(0, 1), st.binary(min_size=1, max_size=3)), max_size=2),
+    st.sampled_from([0, 0, 0, 1, 5]),
+    st.sampled_from([b"", b"", b"\0", b"\0\0\0\x09more"]),
+    st.integers(-2, 40),
+)
+def test_plain_produces_are_found_alike(
+    request: bytes, damage: list[tuple[float, bytes]], before: int, after: bytes, cut: int
+) -> None:
+    changed = bytearray(request)
+    for place, what in damage:
+        at = int(place * len(changed))
+        changed[at : at + len(what)] = what
+    for each in (request, bytes(changed), bytes(changed[: len(changed) - cut // 3])):
+        data = bytes(before) + each + after
+        for kind in (bytes, memoryview):
+            with_each(what_is_plain, kind(data), before, 1 << 20)
+        with_each(what_is_plain, data, before, len(each) - 4 - cut % 2)
+        with_each(what_is_plain, data, cut, 1 << 20)
+
+
+@given(kafka_produces())
+def test_what_is_plain_is_what_is_checked_by_hand(request: bytes) -> None:
+    found = core.plain_produce(BatchHeader, request, 0, len(request))
+    if found is not None:
+        (end, *_, start, header) = found
+        assert end == len(request)
+        batch = request[start : start + header.size_bytes]
+        assert check_batches(batch, BatchRules(1 << 20)) == [header]
 
 
 @given(

@@ -12,10 +12,14 @@ import tracemalloc
 import weakref
 from functools import partial
 from itertools import chain, repeat
+from uuid import UUID
 
 import pytest
+from batches import GZIP, PLAIN, plain_request, resealed
 
 from hermes.protocol import Codec, Message, MessageSet, core, encode_message_set
+from hermes.protocol.record_batches import BatchHeader, decode_header
+from hermes.protocol.record_compression import RecordCodec
 
 HELLO = bytes.fromhex("0000000b01003610a68668656c6c6f")
 WORLD = bytes.fromhex("0000000c0100718498e8776f726c6421")
@@ -474,3 +478,70 @@ def test_every_length_has_its_crc(size):
     assert encoded[:10] + payload == Message.of(payload).encode() == encoded
     assert core.count_plain(encoded, 0, len(encoded)) == 1
     assert list(MessageSet(encoded)) == [(Message.of(payload), len(encoded))]
+
+
+def plain(data, position=0, most=1000):
+    return core.plain_produce(BatchHeader, data, position, most)
+
+
+@pytest.mark.parametrize("batch", [PLAIN, GZIP])
+@pytest.mark.parametrize("version", range(3, 14))
+def test_a_plain_produce_of_kafka_is_found_at_once(version, batch):
+    topic = UUID(int=5) if version == 13 else "a topic"
+    request = plain_request(version, batch, topic=topic, partition=3, acks=-1, timeout_ms=9)
+    end, *about, partition, place, start, header = plain(b"before" + request + b"after", 6)
+    name = topic.bytes if version == 13 else topic
+    assert (end, *about, partition) == (6 + len(request), version, 7, -1, 9, name, 3)
+    assert request[start - 6 :].startswith(batch)
+    assert place in request
+    assert place.endswith(b"\0\0\0\3")
+    assert (type(header), header) == (BatchHeader, decode_header(batch))
+
+
+ZSTD = resealed(GZIP, attributes=RecordCodec.ZSTD)
+NEARLY = {
+    "of another type": b"\0\0\0\x10\0\1" + plain_request(9, PLAIN)[6:],
+    "longer than it says": b"\0\0\0\x09" + plain_request(9, PLAIN)[4:],
+    "of an older version": plain_request(2, PLAIN),
+    "of a later version": plain_request(14, PLAIN),
+    "of a transaction": plain_request(9, PLAIN, transactional_id=""),
+    "of unknown acks": plain_request(9, PLAIN, acks=2),
+    "with a broken name": plain_request(9, PLAIN).replace(b"\4new", b"\4n\xffw"),
+    "with another spelling": plain_request(9, PLAIN).replace(b"\4new", b"\x84\0new"),
+    "with a tag": plain_request(9, PLAIN)[:-1] + b"\1\5\0",
+    "of two partitions": plain_request(3, PLAIN).replace(b"new\0\0\0\1", b"new\0\0\0\2"),
+    "without a batch": plain_request(9, b""),
+    "of two batches": plain_request(9, PLAIN + PLAIN),
+    "with a CRC that is wrong": plain_request(9, PLAIN[:-1] + b"\1"),
+    "with bytes after its messages": plain_request(9, resealed(PLAIN + b"\0", size_bytes=91)),
+    "with another largest time": plain_request(9, resealed(PLAIN, max_timestamp_ms=5)),
+    "with the broker's time": plain_request(9, resealed(PLAIN, attributes=8)),
+    "transactional": plain_request(9, resealed(PLAIN, attributes=16)),
+    "a marker": plain_request(9, resealed(PLAIN, attributes=32)),
+    "with a codec of later": plain_request(6, ZSTD),
+    "with an unknown codec": plain_request(9, resealed(PLAIN, attributes=5)),
+    "at an offset": plain_request(9, resealed(PLAIN, base_offset=1)),
+    "with gaps": plain_request(9, resealed(GZIP, last_offset_delta=3)),
+    "of no sequence": plain_request(9, resealed(GZIP, base_sequence=-1)),
+}
+
+
+@pytest.mark.parametrize("request_bytes", NEARLY.values(), ids=NEARLY)
+def test_what_is_not_plain_is_left_to_the_general_way(request_bytes):
+    assert plain(request_bytes) is None
+    assert plain(request_bytes + plain_request(9, PLAIN)) is None
+
+
+def test_what_is_plain_is_whole_and_within_the_limit():
+    request = plain_request(7, ZSTD)
+    size = len(request) - 4
+    assert plain(request, most=size) is not None
+    assert plain(request, most=size - 1) is None
+    assert plain(request, -1) is plain(request, len(request)) is plain(request, 1) is None
+    assert all(plain(request[:end]) is None for end in range(len(request)))
+
+
+def test_the_type_of_a_header_is_checked():
+    for wrong in (list, 5):
+        with pytest.raises(TypeError):
+            core.plain_produce(wrong, plain_request(9, PLAIN), 0, 1000)
