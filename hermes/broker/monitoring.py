@@ -233,11 +233,11 @@ class Monitoring:
             "hermes_request_memory_limit_bytes",
             [((use,), memory.limit_bytes) for use, memory in memories.items()],
         )
-        pools = {str(pool.name).removeprefix("hermes-"): pool for pool in run.pools}
-        yield "hermes_threads_busy", [((name,), len(pool.working)) for name, pool in pools.items()]
+        io, flush = run.io_threads, run.flush_threads
+        yield "hermes_threads_busy", [(("io",), len(io.working)), (("flush",), flush.busy)]
         yield (
             "hermes_threads_waiting_calls",
-            [((name,), pool._queue.qsize()) for name, pool in pools.items()],
+            [(("io",), io._queue.qsize()), (("flush",), flush.waiting)],
         )
         damaged = sorted(by_topic(run.damage.damaged()).items())[:_MOST_DAMAGED_TOPICS]
         yield "hermes_topic_damaged_segments", [((topic,), count) for topic, count in damaged]

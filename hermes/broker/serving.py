@@ -50,6 +50,7 @@ from hermes.logs import ModuleLogger, RecentLines
 from hermes.metrics import Series
 from hermes.partition.damage_check import DamageCheck
 from hermes.partition.flush_queue import FlushPolicy
+from hermes.partition.flush_threads import FlushThreads
 from hermes.partition.flushing import FlushScheduler
 from hermes.server.authentication import Authentication
 from hermes.server.authorization import Authorization
@@ -174,14 +175,18 @@ class ServingBroker:
         self.own = OwnAccess.make() if config.is_guarded else None
         self.reactor = reactor
         self.now_ms = now_ms
-        self.pools: list[ThreadPool] = []
+        self.io_threads = _Threads(0, config.io_threads, name="hermes-io")
+        self.flush_threads = FlushThreads(config.flush_threads, reactor.callFromThread)
         self._waits = ShutdownWaits(reactor)
         self._policies: dict[str, IRetentionPolicy] = {}
         self._on_settings = on_settings
         with ExitStack() as undo:
-            undo.callback(self._stop_pools)
-            in_thread = self.in_thread = self._threads("io", config.io_threads)
-            flush_in_thread = self._threads("flush", config.flush_threads)
+            self.io_threads.start()
+            undo.callback(self._stop_threads)
+            in_thread: Callable[..., Deferred[Any]] = partial(
+                deferToThreadPool, reactor, self.io_threads
+            )
+            self.in_thread = in_thread
             self.authentication = Authentication(authenticator(config), reactor, in_thread)
             self.authorization.groups_of = self.authentication.groups_of
             self.directory = DataDirectory(
@@ -209,9 +214,7 @@ class ServingBroker:
                 rules=self.authorization,
             )
             undo.callback(self.coordination.stop)
-            self.flusher = FlushScheduler(
-                reactor, flush_in_thread, self._flush_policy, config.flush_threads
-            )
+            self.flusher = FlushScheduler(reactor, self.flush_threads, self._flush_policy)
             topics = TopicRegistry(
                 self.directory,
                 self.settings,
@@ -416,8 +419,7 @@ class ServingBroker:
 
     def _settings_changed(self) -> None:
         config = self.config
-        for pool, count in zip(self.pools, (config.io_threads, config.flush_threads), strict=False):
-            pool.adjustPoolsize(0, count)
+        self.io_threads.adjustPoolsize(0, config.io_threads)
         self.flusher.use_threads(config.flush_threads)
         self.directory.limit_open_segments(config.max_open_segments)
         if self.web is not None:
@@ -468,6 +470,7 @@ class ServingBroker:
             yield port.stopListening()
         self.broker.topics.stopping = True
         yield self._drain()
+        self.shared.acknowledgements.stop()
         if self.web is not None:  # which has told until now that the broker stops
             yield self.web.stop()
         if (yield self._waits.for_disk(damage_stopped, lambda: None)):
@@ -476,8 +479,7 @@ class ServingBroker:
         yield self._waits.for_disk(self.coordination.stop(), lambda: None)
         if not clean:
             self._log.critical("some logs were not closed cleanly; the next start recovers them")
-        if not (is_registered or self._waits.is_exhausted):  # else a thread may never end
-            self._stop_pools()
+        self._stop_threads(waits=not (is_registered or self._waits.is_exhausted))
 
     def hurry(self) -> None:
         """Stop waiting for clients, when a stop is under way."""
@@ -525,19 +527,12 @@ class ServingBroker:
 
         return called.addBoth(ended)
 
-    def _stop_pools(self) -> None:
-        for pool in self.pools:
-            pool.stop()
-        self.pools.clear()
+    def _stop_threads(self, waits: bool = True) -> None:
+        self.flush_threads.stop(waits)
+        if waits:  # else one of them may never end
+            self.io_threads.stop()
 
     # -- parts ----------------------------------------------------------------------------------
-
-    def _threads(self, name: str, count: int) -> Callable[..., "Deferred[Any]"]:
-        """Make a pool of threads; returns what calls a function in one of them."""
-        pool = _Threads(0, count, name=f"hermes-{name}")
-        pool.start()
-        self.pools.append(pool)
-        return partial(deferToThreadPool, self.reactor, pool)
 
     def _serve_http(
         self,

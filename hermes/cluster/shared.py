@@ -76,6 +76,7 @@ class Shared:
         self.large_responses = LargeResponses(0, self.clock)
         self.acknowledgements = Acknowledgements(self.clock, self.scheduler, self.flusher)
         self.waiting = WaitingFetches(self.clock, self.scheduler)
+        self.flusher.together = self.scheduler.together
         self.flusher.on_committed(lambda log: self.waiting.changed(log.topic, log.partition))
         self.reader = Reader(self.scheduler, self.in_thread)
         self.partitions = Partitions(self.directory, self.metrics, self.flusher, self.now_ms)

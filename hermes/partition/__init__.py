@@ -1,8 +1,8 @@
 """A partition decides what becomes of appends and reads, for callers of either protocol.
 
 partition         appends, once, and reads; counts them
-flushing, flush_queue
-                  when logs are flushed, and which of them first
+flushing, flush_queue, flush_threads
+                  when logs are flushed, which of them first, and by whom
 acknowledgements  waits until what was appended is on disk
 log_reader        reads of many partitions for one response; waiting: until there is enough
 """

@@ -3,15 +3,21 @@
 Each log that was appended to is asked for a group commit; the wait is over when all of them are
 committed, have failed, or the time is up. After a failed flush the bytes may still be kept by
 re-opening, so nothing that was appended is ever said not to be.
+
+Almost every wait is over in milliseconds, long before its time is up. So one timer serves them all,
+and isn't set anew for each.
 """
 
 from collections.abc import Callable, Sequence
 from enum import Enum
+from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
+from hermes.errors import StorageError
+from hermes.logs import ModuleLogger
 from hermes.partition.flushing import FlushScheduler
 from hermes.server.fairness import QUANTUM_ENTRIES, FairScheduler, cooperatively, in_slices
 from hermes.server.outcomes import then
@@ -19,6 +25,12 @@ from hermes.storage import Log
 
 #: What is in no more logs than this is flushed before the logs that are due.
 _FEW_LOGS = 16
+
+#: How late a wait may hear that its time is up, so that many don't set the timer for each of them.
+_LATE_SECONDS = 0.01
+
+#: What a sum of times may lack of them.
+_ROUNDING_SECONDS = 1e-6
 
 
 class Appended(Protocol):
@@ -54,15 +66,99 @@ class Safety(Enum):
     LATE = "late"
 
 
+class _Timed(Protocol):
+    """A wait whose time may be up, at `deadline`."""
+
+    deadline: float
+
+    def late(self) -> None: ...
+
+
+class _Deadlines:
+    """Tells waits that their time is up: those in `waits` that are still there then.
+
+    The timer may outlive the waits that it was set for.
+    """
+
+    _log = ModuleLogger()
+
+    def __init__(self, clock: IReactorTime, scheduler: FairScheduler) -> None:
+        self.waits: dict[_Timed, None] = {}  # in the order in which they began
+        self.seconds = clock.seconds
+        self._clock = clock
+        self._scheduler = scheduler
+        self._timer: Any = None
+        self._fires = float("inf")
+
+    def add(self, wait: _Timed, timeout_seconds: float) -> None:
+        wait.deadline = self.seconds() + timeout_seconds
+        self.waits[wait] = None
+        if wait.deadline < self._fires:
+            self._set(wait.deadline)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer, self._fires = None, float("inf")
+
+    def _set(self, fires: float) -> None:
+        self.stop()
+        self._fires = fires
+        self._timer = self._clock.callLater(max(fires - self.seconds(), 0), self._fired)
+
+    def _fired(self) -> None:
+        self._timer, self._fires = None, float("inf")
+        now = self.seconds()
+        late = [wait for wait in self.waits if wait.deadline <= now + _ROUNDING_SECONDS]
+        for wait in late:
+            del self.waits[wait]
+        self._scheduler.together(self._tell, late)
+        if self.waits:
+            first = min(wait.deadline for wait in self.waits)
+            if first < self._fires:
+                self._set(max(first, now + _LATE_SECONDS))
+
+    def _tell(self, late: Sequence[_Timed]) -> None:
+        for wait in late:
+            try:
+                wait.late()
+            except Exception:
+                self._log.failure("telling who waits failed")
+
+
 class Acknowledgements:
     """Waits for flushes. Lives in the reactor's thread."""
 
     def __init__(
         self, clock: IReactorTime, scheduler: FairScheduler, flusher: FlushScheduler
     ) -> None:
-        self._clock = clock
         self._scheduler = scheduler
         self._flusher = flusher
+        self._deadlines = _Deadlines(clock, scheduler)
+
+    def wait(
+        self,
+        each: _Appended,
+        timeout_seconds: float | None,
+        done: Callable[[_Appended, Safety], None],
+        on_unknown: Callable[[_Appended], None] | None = None,
+    ) -> None:
+        """Wait for the flush of one thing that was appended, which has a log.
+
+        Args:
+            timeout_seconds: how long to wait; None for as long as the disk takes.
+            done: called once with how safe it is, perhaps before this returns.
+            on_unknown: called when it comes to be `UNKNOWN`, also after the time was up.
+        """
+        log = each.log
+        assert log is not None
+        wait = _LogWait(self._deadlines, each, done, on_unknown)
+        if timeout_seconds is not None:
+            self._deadlines.add(wait, timeout_seconds)
+        if each.opening == log.openings:
+            self._flusher.when_committed(log, wait.settle)
+        else:
+            wait.settle(None)
 
     def flushed(
         self,
@@ -72,43 +168,90 @@ class Acknowledgements:
     ) -> "Deferred[Callable[[_Appended], Safety]]":
         """Wait for the flush of everything that was appended.
 
-        Args:
-            timeout_seconds: how long to wait; None for as long as the disk takes.
-            on_unknown: called with each that comes to be `UNKNOWN`, also after the time was up.
-
         Returns:
             A Deferred of what says of each how safe it is. It never fails.
         """
-        return _FlushWait(
-            self._clock, self._scheduler, self._flusher, appended, timeout_seconds, on_unknown
-        ).over
+        wait = _LogsWait(self._deadlines, self._scheduler, self._flusher, on_unknown)
+        if timeout_seconds is not None:
+            self._deadlines.add(wait, timeout_seconds)
+        wait.begin(appended)
+        return wait.over
+
+    def stop(self) -> None:
+        """Tell nobody any more that the time is up."""
+        self._deadlines.stop()
 
 
-class _FlushWait(Generic[_Appended]):
+class _LogWait(Generic[_Appended]):
+    """For one thing in one log."""
+
+    __slots__ = ("_deadlines", "_done", "_each", "_on_unknown", "deadline")
+
     def __init__(
         self,
-        clock: IReactorTime,
+        deadlines: _Deadlines,
+        each: _Appended,
+        done: Callable[[_Appended, Safety], None],
+        on_unknown: Callable[[_Appended], None] | None,
+    ) -> None:
+        self.deadline = 0.0
+        self._deadlines = deadlines
+        self._each = each
+        self._done: Callable[[_Appended, Safety], None] | None = done
+        self._on_unknown = on_unknown
+
+    def settle(self, error: StorageError | None) -> None:
+        each, done = self._each, self._done
+        safety = Safety.FLUSHED
+        if error is not None or each.opening != each.log.openings:  # type: ignore[union-attr]
+            safety = Safety.UNKNOWN
+            if self._on_unknown is not None:
+                self._on_unknown(each)
+        if done is not None:
+            self._done = None
+            self._deadlines.waits.pop(self, None)
+            done(each, safety)
+
+    def late(self) -> None:
+        done, self._done = self._done, None
+        if done is not None:
+            done(self._each, Safety.FLUSHED if _is_there(self._each) else Safety.LATE)
+
+
+def _is_there(each: Appended) -> bool:
+    """Whether it is committed. Of another opening there may be other messages at these offsets."""
+    log = each.log
+    assert log is not None
+    return each.opening == log.openings and log.high_watermark >= each.end_offset
+
+
+class _LogsWait(Generic[_Appended]):
+    """For any number of things in any number of logs."""
+
+    deadline = 0.0
+
+    def __init__(
+        self,
+        deadlines: _Deadlines,
         scheduler: FairScheduler,
         flusher: FlushScheduler,
-        appended: Sequence[_Appended],
-        timeout_seconds: float | None,
         on_unknown: Callable[[_Appended], None],
     ) -> None:
         self.over: Deferred[Callable[[_Appended], Safety]] = Deferred()
+        self._deadlines = deadlines
         self._scheduler = scheduler
         self._flusher = flusher
         self._on_unknown = on_unknown
         self._by_log: dict[Log, list[_Appended]] = {}
         # Of each log that is settled the opening that was flushed; -1 if that failed.
         self._openings: dict[Log, int] = {}
-        self._timer: Any = None
-        if timeout_seconds is not None:
-            self._timer = clock.callLater(timeout_seconds, self._end)
+
+    def begin(self, appended: Sequence[_Appended]) -> None:
         if len(appended) <= QUANTUM_ENTRIES:
             self._note(appended)
             self._flush_all()
         else:
-            then(cooperatively(scheduler, in_slices(appended), self._note), self._flush_all)
+            then(cooperatively(self._scheduler, in_slices(appended), self._note), self._flush_all)
 
     def _note(self, some: Sequence[_Appended]) -> None:
         for each in some:
@@ -118,7 +261,7 @@ class _FlushWait(Generic[_Appended]):
     def _flush_all(self, _: object = None) -> None:
         logs = list(self._by_log)
         if not logs:
-            self._end()
+            self.late()
         elif len(logs) <= _FEW_LOGS:
             for log in logs:
                 self._flush(log, is_urgent=True)
@@ -129,10 +272,11 @@ class _FlushWait(Generic[_Appended]):
         # Much is appended and noted in several quanta: the log may fail and come back between.
         if self._by_log[log][-1].opening != log.openings:
             self._settle(log, -1)
-            return
-        self._flusher.commit_now(log, is_urgent).addCallbacks(
-            lambda _: self._settle(log, log.openings), lambda _: self._settle(log, -1)
-        )
+        else:
+            self._flusher.when_committed(log, partial(self._flushed, log), is_urgent)
+
+    def _flushed(self, log: Log, error: StorageError | None) -> None:
+        self._settle(log, log.openings if error is None else -1)
 
     def _settle(self, log: Log, opening: int) -> None:
         self._openings[log] = opening
@@ -140,11 +284,11 @@ class _FlushWait(Generic[_Appended]):
             if each.opening != opening:
                 self._on_unknown(each)
         if len(self._openings) == len(self._by_log):
-            self._end()
+            self.late()
 
-    def _end(self) -> None:
-        if self._timer is not None and self._timer.active():
-            self._timer.cancel()
+    def late(self) -> None:
+        """It is over: all is settled, or the time is up."""
+        self._deadlines.waits.pop(self, None)
         if not self.over.called:
             self.over.callback(self._safety_of)
 
@@ -154,6 +298,4 @@ class _FlushWait(Generic[_Appended]):
         opening = self._openings.get(log)
         if opening is not None:
             return Safety.FLUSHED if opening == each.opening else Safety.UNKNOWN
-        # Of another opening there may be other messages at these offsets.
-        is_there = each.opening == log.openings and log.high_watermark >= each.end_offset
-        return Safety.FLUSHED if is_there else Safety.LATE
+        return Safety.FLUSHED if _is_there(each) else Safety.LATE

@@ -6,15 +6,19 @@ which gets every fourth place, so that neither can hold up the other.
 """
 
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
-from twisted.internet.defer import Deferred
-
-from hermes.storage import FlushedEnd, HighWatermark, Log
+from hermes.errors import StorageError
+from hermes.storage import Log
 
 #: While both queues wait, one place in so many is for what nobody in particular waits for.
 _PLACES = 4
+
+#: Who waits until a log is committed up to an offset, or only flushed; told None, or why it won't
+#: be.
+FlushWaiter: TypeAlias = tuple[int, Callable[[StorageError | None], None], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +40,8 @@ class FlushState:
         again: whether something was appended since its flush began.
         oldest: when the first append was made that no flush has begun to cover.
         covered: the same of the flush that runs, which was due at `last_start`.
-        waiting: the offsets that are waited for.
-        uncommitted: those that are flushed, and waited for until they are committed.
+        waiting: who waits, in the order of the offsets.
+        uncommitted: for whom it is flushed, and not committed.
     """
 
     log: Log
@@ -52,8 +56,8 @@ class FlushState:
     last_start: float = float("-inf")
     timer: Any = None
     timer_due: float = 0.0
-    waiting: "list[tuple[int, Deferred[FlushedEnd]]]" = field(default_factory=list)
-    uncommitted: "list[tuple[int, Deferred[HighWatermark]]]" = field(default_factory=list)
+    waiting: list[FlushWaiter] = field(default_factory=list)
+    uncommitted: list[FlushWaiter] = field(default_factory=list)
 
 
 class FlushQueue:
@@ -64,28 +68,34 @@ class FlushQueue:
         self.running = 0
         # In the order in which they came. No log is in twice, so that one which goes before others,
         # or to another queue, leaves nothing behind here.
-        self._urgent: OrderedDict[FlushState, None] = OrderedDict()
-        self._others: OrderedDict[FlushState, None] = OrderedDict()
+        self.urgent: OrderedDict[FlushState, None] = OrderedDict()
+        self.others: OrderedDict[FlushState, None] = OrderedDict()
         self._place = 0
 
     def __len__(self) -> int:
-        return len(self._urgent) + len(self._others)
+        return len(self.urgent) + len(self.others)
 
-    def add(self, state: FlushState) -> None:
-        state.queue, state.queued = self, True
-        (self._urgent if state.urgent else self._others)[state] = None
+    def add(self, state: FlushState) -> bool:
+        """Whether it may be flushed now; otherwise it waits."""
+        state.queue = self
+        if self.running < self.most and not self.urgent and not self.others:
+            self.running += 1
+            return True
+        state.queued = True
+        (self.urgent if state.urgent else self.others)[state] = None
+        return False
 
     def promote(self, state: FlushState) -> None:
         """A small request waits for a log that is in, and has not been urgent."""
         state.urgent = True
-        del self._others[state]
-        self._urgent[state] = None
+        del self.others[state]
+        self.urgent[state] = None
 
     def take(self) -> FlushState | None:
         """What is to be flushed next; None when nothing is, or enough are."""
-        if not len(self) or self.running >= self.most:
+        first, second = self.urgent, self.others
+        if not (first or second) or self.running >= self.most:
             return None
-        first, second = self._urgent, self._others
         self._place = (self._place + 1) % _PLACES
         if not self._place:
             first, second = second, first

@@ -1,4 +1,4 @@
-"""When logs are flushed and committed, and who is notified: group commit over worker threads.
+"""When logs are flushed and committed, and who is notified: group commit over threads of its own.
 
 A log's flush is due after `flush_messages` messages or `flush_interval_ms`, or at once when an
 acknowledgement waits for it. At most one flush of a log runs at a time: what is appended
@@ -19,19 +19,18 @@ Invariant: observers and acknowledgements hear of an offset only once the log's 
 or above it.
 """
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
-from twisted.python.failure import Failure
 
 from hermes.errors import LogOfflineError, StorageError
 from hermes.logs import ModuleLogger
 from hermes.metrics import Histogram
-from hermes.partition.flush_queue import FlushPolicy, FlushQueue, FlushState
+from hermes.partition.flush_queue import FlushPolicy, FlushQueue, FlushState, FlushWaiter
+from hermes.partition.flush_threads import Flushing, FlushOutcome
 from hermes.rate_limit import RateLimit
-from hermes.storage import FlushedEnd, HighWatermark, Log
+from hermes.storage import FlushedEnd, Log
 
 #: The least time between the starts of two flushes of one log that nobody waits for.
 GROUP_WINDOW_SECONDS = 0.003
@@ -46,10 +45,6 @@ RETRY_SECONDS = 0.2
 class FlushScheduler:
     """Schedules the flushes of all logs of one broker; lives in the reactor's thread.
 
-    Args:
-        in_thread: calls a function in a flush thread and returns its Deferred.
-        threads: how many there are.
-
     Attributes:
         failures: how many flushes failed, and took their log offline.
         seconds: how long each took, from being due on, so waiting for a thread counts.
@@ -62,20 +57,22 @@ class FlushScheduler:
     def __init__(
         self,
         clock: IReactorTime,
-        in_thread: Callable[..., "Deferred[Any]"],
+        threads: Flushing,
         policy_for: Callable[[str], FlushPolicy],
-        threads: int = 1,
     ) -> None:
         self._clock = clock
-        self._in_thread = in_thread
+        self._threads = threads
+        threads.report = self.report
         self._policy_for = policy_for
         self._states: dict[Log, FlushState] = {}
         self._committed: list[Callable[[Log], None]] = []
         self._running: set[FlushState] = set()
-        self._queue = FlushQueue(_AHEAD * threads)
+        self._queue = FlushQueue(_AHEAD * threads.count)
         self._first = FlushQueue(1)
         self._rate = RateLimit(clock.seconds, allowed=1, period=60.0)
         self._idle: list[Deferred[None]] = []
+        #: Calls what settles the outcomes of one report; see `FairScheduler.together`.
+        self.together: Callable[..., None] = lambda settle, *args: settle(*args)
         self.flushes = self.failures = 0
         self.seconds = Histogram()
         self.visible_seconds = Histogram()
@@ -94,8 +91,9 @@ class FlushScheduler:
         state = self._states.get(log)
         return state is not None and (state.running or bool(state.waiting))
 
-    def use_threads(self, threads: int) -> None:
-        self._queue.most = _AHEAD * threads
+    def use_threads(self, count: int) -> None:
+        self._threads.use(count)
+        self._queue.most = _AHEAD * count
 
     @property
     def queued(self) -> int:
@@ -128,45 +126,55 @@ class FlushScheduler:
         elif state.timer is None:
             self._start_at(state, self._clock.seconds() + state.policy.interval_ms / 1000)
 
-    def flush_now(self, log: Log, urgent: bool = True) -> "Deferred[FlushedEnd]":
+    def when_committed(
+        self,
+        log: Log,
+        notify: Callable[[StorageError | None], None],
+        urgent: bool = True,
+        is_flush_enough: bool = False,
+    ) -> None:
         """Start a group commit of all that was appended; an urgent one before those due by policy.
 
-        Returns a Deferred of the flushed end once all of it is on disk. Fails with StorageError
-        when the flush does; the log is then offline.
+        Args:
+            notify: called once, perhaps at once: with None when all of it is committed, or with
+                why its flush failed; the log is then offline.
+            is_flush_enough: whether to call it already when all is on this disk.
         """
-        flushed: Deferred[FlushedEnd] = Deferred()
-        if log.flushed_end >= log.end_offset:
-            flushed.callback(log.flushed_end)
-            return flushed
+        end = log.end_offset
+        if log.flushed_end >= end:
+            if is_flush_enough or log.is_sole_copy or log.high_watermark >= end:
+                notify(None)
+            else:
+                state = self._states.get(log) or self._state(log)
+                state.uncommitted.append((end, notify, False))
+            return
         if log.is_offline:
-            flushed.errback(LogOfflineError(f"{log.topic}-{log.partition} is offline"))
-            return flushed
+            notify(LogOfflineError(f"{log.topic}-{log.partition} is offline"))
+            return
         state = self._states.get(log) or self._state(log)
-        state.waiting.append((log.end_offset, flushed))
+        state.waiting.append((end, notify, is_flush_enough))
         if not state.running:
             self._start(state, urgent)
         elif not state.queued:
-            state.again, state.urgent = True, state.urgent or urgent
+            state.urgent = state.urgent or urgent
         elif urgent and not state.urgent and state.queue is not None:
             state.queue.promote(state)
-        return flushed
 
-    def commit_now(self, log: Log, urgent: bool = True) -> "Deferred[Any]":
-        """Do as `flush_now` does; fires once all that was appended is committed."""
-        flushed: Deferred[Any] = self.flush_now(log, urgent)
-        if not log.is_sole_copy:
-            flushed.addCallback(self._until_committed, log, log.end_offset)
-        return flushed
+    def flush_now(self, log: Log, urgent: bool = True) -> "Deferred[FlushedEnd]":
+        """Do as `when_committed` does; fires with the flushed end once all is on this disk.
 
-    def _until_committed(
-        self, _: FlushedEnd, log: Log, offset: int
-    ) -> "HighWatermark | Deferred[HighWatermark]":
-        if log.high_watermark >= offset:
-            return log.high_watermark
-        state = self._states.get(log) or self._state(log)
-        committed: Deferred[HighWatermark] = Deferred()
-        state.uncommitted.append((offset, committed))
-        return committed
+        Fails with StorageError when the flush does.
+        """
+        flushed: Deferred[FlushedEnd] = Deferred()
+
+        def notify(error: StorageError | None) -> None:
+            if error is None:
+                flushed.callback(log.flushed_end)
+            else:
+                flushed.errback(error)
+
+        self.when_committed(log, notify, urgent, is_flush_enough=True)
+        return flushed
 
     def policy_changed(self, log: Log) -> None:
         state = self._states.get(log)
@@ -211,59 +219,94 @@ class FlushScheduler:
         state.timer = self._clock.callLater(delay, self._start, state)
 
     def _start(self, state: FlushState, urgent: bool = False) -> None:
-        self._cancel_timer(state)
+        if state.timer is not None:
+            self._cancel_timer(state)
         state.running, state.urgent = True, urgent
         state.last_start = self._clock.seconds()
+        state.oldest = state.oldest or state.last_start
         self._running.add(state)
-        queue = self._queue if state.log.flushed_end else self._first
-        queue.add(state)
-        self._run_next(queue)
-
-    def _run_next(self, queue: FlushQueue) -> None:
-        while (state := queue.take()) is not None:
+        has_been = state.queue is self._queue or state.log.flushed_end
+        if (self._queue if has_been else self._first).add(state):
             self._run(state)
 
     def _run(self, state: FlushState) -> None:
         state.again = state.urgent = False
         state.covered, state.oldest = state.covered or state.oldest, 0.0
         self.flushes += 1
-        self._in_thread(state.log.flush).addCallbacks(
-            self._done, self._failed, callbackArgs=(state,), errbackArgs=(state,)
-        )
+        self._threads.submit(state)
 
-    def _ended(self, state: FlushState) -> None:
-        state.running = False
-        self._running.discard(state)
-        queue = state.queue
-        assert queue is not None
-        queue.running -= 1
-        self._run_next(queue)
+    def _run_next(self, queue: FlushQueue) -> None:
+        while (state := queue.take()) is not None:
+            self._run(state)
 
-    def _done(self, flushed_end: FlushedEnd, state: FlushState) -> None:
-        self._ended(state)
-        now = self._clock.seconds()
+    # -- what threads report ----------------------------------------------------------------------
+
+    def report(self, outcomes: Sequence[FlushOutcome]) -> None:
+        """Flushes have ended: let the next ones begin, then tell everybody."""
+        for state, _, _ in outcomes:
+            queue = state.queue
+            assert queue is not None
+            queue.running -= 1
+            if queue.urgent or queue.others:
+                self._run_next(queue)
+        self.together(self._settle, outcomes)
+
+    def _settle(self, outcomes: Sequence[FlushOutcome]) -> None:
+        for state, flushed_end, error in outcomes:
+            state.running = False
+            self._running.discard(state)
+            try:
+                if flushed_end is not None:
+                    self._done(state, flushed_end)
+                elif error is not None and self._states.get(state.log) is state:  # else deleted
+                    self._failed(state, error)
+            except Exception:
+                self._log.failure("telling who waits failed")
+        self._tell_idle()
+
+    def _done(self, state: FlushState, flushed_end: FlushedEnd) -> None:
+        log, now = state.log, self._clock.seconds()
         self.seconds.observe(now - state.last_start)
-        is_committed = state.log.is_sole_copy
+        mark = log.high_watermark
         if state.covered:
-            if is_committed:
+            if mark >= flushed_end:
                 self.visible_seconds.observe(now - state.covered)
             state.covered = 0.0
-        if flushed_end >= state.log.end_offset:
+        if state.oldest and flushed_end >= log.end_offset:
             state.oldest = 0.0  # it had been appended before the flush looked what there is
-        if is_committed:
-            self._tell_committed(state.log)
-        ready = [entry for entry in state.waiting if entry[0] <= flushed_end]
-        if ready:
-            state.waiting = [entry for entry in state.waiting if entry[0] > flushed_end]
-            for _, flushed in ready:
-                flushed.callback(flushed_end)
-        if not state.running and self._states.get(state.log) is state:
-            if state.waiting:
-                self._start(state, state.urgent)
-            elif state.again and not self._idle:
-                state.again = False
-                self.appended(state.log)
-        self._tell_idle()
+            state.again = False
+        if mark >= flushed_end:
+            self._tell_committed(log)
+        if state.waiting:
+            self._answer(state, flushed_end, mark)
+        if state.running or self._states.get(log) is not state:
+            return
+        if state.waiting:
+            self._start(state, state.urgent)
+        elif state.again and not self._idle:
+            state.again = False
+            self.appended(log)
+
+    def _answer(self, state: FlushState, flushed_end: int, mark: int) -> None:
+        """Tell those who wait for what was flushed now, or let them wait for the commit."""
+        ready = state.waiting
+        if ready[-1][0] <= flushed_end:
+            state.waiting = []
+        else:
+            state.waiting = [waiter for waiter in ready if waiter[0] > flushed_end]
+            ready = [waiter for waiter in ready if waiter[0] <= flushed_end]
+        if mark < flushed_end:
+            told = [waiter for waiter in ready if waiter[2] or waiter[0] <= mark]
+            state.uncommitted += [waiter for waiter in ready if not waiter[2] and waiter[0] > mark]
+            ready = told
+        self._notify(ready, None)
+
+    def _notify(self, waiters: Sequence[FlushWaiter], error: StorageError | None) -> None:
+        for _, notify, _ in waiters:
+            try:
+                notify(error)
+            except Exception:
+                self._log.failure("telling who waits failed")
 
     def _tell_committed(self, log: Log) -> None:
         for observer in self._committed:
@@ -272,20 +315,14 @@ class FlushScheduler:
         if state is None or not state.uncommitted:
             return
         mark, waiting = log.high_watermark, state.uncommitted
-        state.uncommitted = [entry for entry in waiting if entry[0] > mark]
-        for offset, committed in waiting:
-            if offset <= mark:
-                committed.callback(mark)
+        state.uncommitted = [waiter for waiter in waiting if waiter[0] > mark]
+        self._notify([waiter for waiter in waiting if waiter[0] <= mark], None)
 
-    def _failed(self, failure: Failure, state: FlushState) -> None:
-        self._ended(state)
-        if self._states.get(state.log) is state:  # else it was deleted meanwhile
-            error = failure.value
-            if isinstance(error, StorageError) and not isinstance(error, LogOfflineError):
-                self._retry(error, state)
-            else:
-                self._give_up(failure, state)
-        self._tell_idle()
+    def _failed(self, state: FlushState, error: BaseException) -> None:
+        if isinstance(error, StorageError) and not isinstance(error, LogOfflineError):
+            self._retry(error, state)
+        else:
+            self._give_up(error, state)
 
     def _retry(self, error: StorageError, state: FlushState) -> None:
         """Nothing failed but the attempt: retry it, unless the broker stops."""
@@ -300,7 +337,7 @@ class FlushScheduler:
             )
         self._start_at(state, self._clock.seconds() + RETRY_SECONDS)
 
-    def _give_up(self, failure: Failure, state: FlushState) -> None:
+    def _give_up(self, error: BaseException, state: FlushState) -> None:
         self._cancel_timer(state)
         state.again = False
         state.oldest = state.covered = 0.0
@@ -310,19 +347,16 @@ class FlushScheduler:
                 "flushing {partition} failed: {error}; it takes no more messages until it has been "
                 "re-opened and recovered",
                 partition=state.log.name,
-                error=failure.getErrorMessage(),
+                error=error,
             )
-        error = failure.value
         if not isinstance(error, StorageError):
-            error = LogOfflineError(f"{state.log.name}: {failure.getErrorMessage()}")
+            error = LogOfflineError(f"{state.log.name}: {error}")
         self._fail_waiting(state, error)
 
-    @staticmethod
-    def _fail_waiting(state: FlushState, error: Exception) -> None:
-        waiting: list[tuple[int, Deferred[Any]]] = [*state.waiting, *state.uncommitted]
+    def _fail_waiting(self, state: FlushState, error: StorageError) -> None:
+        waiting = [*state.waiting, *state.uncommitted]
         state.waiting, state.uncommitted = [], []
-        for _, waited in waiting:
-            waited.errback(error)
+        self._notify(waiting, error)
 
     @staticmethod
     def _cancel_timer(state: FlushState) -> None:

@@ -93,10 +93,19 @@ class Partition:
         self._flusher = flusher
         self._now_ms = now_ms
 
-    def append(self, buffers: Sequence[Buffer], byte_count: int, message_count: int) -> int:
-        """Append messages of Kafka 0.7; the offset of the first one. Raises as `Log.append`."""
+    def append(
+        self,
+        buffers: Sequence[Buffer],
+        byte_count: int,
+        message_count: int,
+        is_awaited: bool = False,
+    ) -> int:
+        """Append messages of Kafka 0.7; the offset of the first one. Raises as `Log.append`.
+
+        `is_awaited`: the caller waits for the flush at once, and that starts it.
+        """
         offset = self.log.append(buffers, byte_count, message_count, self._now_ms())
-        self._appended(byte_count, message_count)
+        self._appended(byte_count, message_count, is_awaited)
         return offset
 
     def append_range(
@@ -115,20 +124,25 @@ class Partition:
         return offset
 
     def append_batches(
-        self, headers: Sequence[BatchHeader], data: Buffer, rules: BatchRules
+        self,
+        headers: Sequence[BatchHeader],
+        data: Buffer,
+        rules: BatchRules,
+        is_awaited: bool = False,
     ) -> AppendedBatches:
-        """Append what was checked by these rules. Raises as `check_and_append`."""
+        """Append what was checked by these rules, as `append`. Raises as `check_and_append`."""
         now_ms = self._now_ms()
         append_time_ms = now_ms if rules.is_log_append_time else None
         done = check_and_append(self.log, headers, data, now_ms, append_time_ms=append_time_ms)
         if not done.is_duplicate:
-            self._appended(len(data), done.end_offset - done.base_offset)
+            self._appended(len(data), done.end_offset - done.base_offset, is_awaited)
         return done
 
-    def _appended(self, byte_count: int, message_count: int) -> None:
+    def _appended(self, byte_count: int, message_count: int, is_awaited: bool = False) -> None:
         self.counts.bytes_in += byte_count
         self.counts.messages_in += message_count
-        self._flusher.appended(self.log)
+        if not is_awaited:
+            self._flusher.appended(self.log)
 
 
 class Partitions:

@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
+from hermes.logs import ModuleLogger
+
 #: The quantum in bytes: what one connection may send before others are served.
 QUANTUM_BYTES = 2 * 1024 * 1024
 
@@ -46,12 +48,15 @@ class FairScheduler:
     request or one entry of it: those with much to do soon wait too, and those with little are done.
     """
 
+    _log = ModuleLogger()
+
     def __init__(self, clock: IReactorTime) -> None:
         self._clock = clock
         self._waiting: deque[Callable[[], None]] = deque()
         self._scheduled = False
         self._running = False
         self._used_seconds = 0.0  # since a round was last known to be over
+        self._after: dict[Callable[[], None], None] | None = None  # in the order of the first
         self.now = clock.seconds
 
     @property
@@ -76,6 +81,29 @@ class FairScheduler:
         self._used_seconds += self.now() - began
         if self._used_seconds >= _SHARED_SECONDS:
             self._schedule()  # where this round ends
+
+    def together(self, call: Callable[..., None], *args: Any) -> None:
+        """Call what has many results, then each of what `after_this` was given meanwhile once."""
+        if self._after is not None:
+            call(*args)
+            return
+        after = self._after = {}
+        try:
+            call(*args)
+        finally:
+            self._after = None
+            for each in after:
+                try:
+                    each()
+                except Exception:
+                    self._log.failure("telling who waits failed")
+
+    def after_this(self, call: Callable[[], None]) -> None:
+        """Call at the end of the call of `together` that is under way; at once without one."""
+        if self._after is None:
+            call()
+        else:
+            self._after[call] = None
 
     def resume_later(self, resume: Callable[[], None]) -> None:
         """Queue `resume` for the next quantum."""

@@ -56,7 +56,7 @@ def test_ten_thousand_partitions_are_scraped_in_short_turns(tmp_path: Path, form
         texts.append(piece)
     monitoring.stop()
     run.directory.close()
-    run._stop_pools()
+    run._stop_threads()
     if format_ == TEXT:
         found = Scrape(b"".join(texts).decode())
         assert found("hermes_logs") == _PARTITIONS

@@ -86,7 +86,9 @@ class BrokerBench:
         )
         self.directory = DataDirectory(directory, self._log_settings, files)
         self.directory.open(0)
-        self.flusher = FlushScheduler(self.clock, maybeDeferred, lambda topic: FlushPolicy(1, 1000))
+        self.flusher = FlushScheduler(
+            self.clock, DeferredFlushes(maybeDeferred), lambda topic: FlushPolicy(1, 1000)
+        )
         self.shared = Shared(
             self.settings,
             self.directory,
@@ -137,6 +139,35 @@ class BrokerBench:
         """Release the files."""
         self.flusher.stop()
         self.directory.close()
+
+
+class DeferredFlushes:
+    """Flushes in what a test has for a thread.
+
+    Args:
+        in_thread: calls a function and returns its Deferred.
+    """
+
+    count = 1
+
+    def __init__(self, in_thread: "Callable[..., Deferred[Any]]") -> None:
+        self.report: Callable[[Any], None] = lambda outcomes: None
+        self._in_thread = in_thread
+
+    def submit(self, state: Any) -> None:
+        self._in_thread(state.log.flush).addCallbacks(
+            lambda end: self.report([(state, end, None)]),
+            lambda failure: self.report([(state, None, failure.value)]),
+        )
+
+    def use(self, count: int) -> None:
+        self.count = count
+
+
+def flush_in(flusher: FlushScheduler, in_thread: "Callable[..., Deferred[Any]]") -> None:
+    """Let flushes from now on run in something else."""
+    flusher._threads = DeferredFlushes(in_thread)
+    flusher._threads.report = flusher.report
 
 
 def answers(transport: Any) -> list[bytes]:

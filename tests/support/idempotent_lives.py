@@ -14,7 +14,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from broker_bench import answers
+from broker_bench import answers, flush_in
 from kafka_bench import KafkaBench
 from kafka_failing_lives import FAULTS as DISK_FAULTS
 from kafka_logs import read_records
@@ -123,7 +123,7 @@ class _Life:
             topics={_TOPIC: {"format": "kafka", "partitions": _PARTITIONS}},
             segment_bytes=1024,
         )
-        bench.flusher._in_thread = self._in_thread
+        flush_in(bench.flusher, self._in_thread)
         bench.flusher._log = ModuleLogger(observer=_nowhere)
         self._maintenance = Maintenance(
             bench.directory,

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import storage_fakes
-from broker_bench import log_lines
+from broker_bench import DeferredFlushes, flush_in, log_lines
 from hermes_testkit import message
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.task import Clock
@@ -92,7 +92,9 @@ class Bench:
             str(directory), lambda topic: LogSettings(segment_bytes, 10**9), self.files
         )
         self.directory.open(self.now_ms())
-        self.flusher = FlushScheduler(self.clock, maybeDeferred, lambda topic: FlushPolicy(1, 1000))
+        self.flusher = FlushScheduler(
+            self.clock, DeferredFlushes(maybeDeferred), lambda topic: FlushPolicy(1, 1000)
+        )
         shared = Shared(
             settings,
             self.directory,
@@ -155,7 +157,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 def test_nobody_waits_any_more_for_a_flush_of_a_log_that_comes_back(bench: Bench) -> None:
     """What was appended before may be gone then, and others may have appended in its place."""
     threads: list[Deferred[int]] = [Deferred()]
-    bench.flusher._in_thread = lambda function: threads[0]
+    flush_in(bench.flusher, lambda function: threads[0])
     assert bench.acknowledged("t", Acks.WRITTEN) == (0, 0)
     log = bench.directory.logs["t", 0]
     told: list[Failure] = []

@@ -131,12 +131,14 @@ def test_what_arrived_behind_a_drain_is_not_taken(bench: Stoppable) -> None:
 
 def test_an_answer_that_waits_for_its_flush_leaves_before_a_stop(bench: Stoppable) -> None:
     connection, transport = bench.connect()
-    flushed: Deferred[int] = Deferred()
-    bench.flusher.flush_now = lambda log, urgent: flushed  # type: ignore[method-assign]
+    flushed: list[Any] = []
+    bench.flusher.when_committed = (  # type: ignore[method-assign]
+        lambda log, notify, urgent: flushed.append(notify)
+    )
     connection.dataReceived(produce_acknowledged(("t", 0, SMALL)))
     bench.drain()
     assert not transport.disconnecting
-    flushed.callback(len(SMALL))
+    flushed[0](None)
     assert len(answers(transport)) == 1
     assert transport.disconnecting
 

@@ -96,8 +96,8 @@ MADE: dict[str, tuple[Any, Callable[[ServingBroker], object], object]] = {
     "flush_messages": (9, lambda run: run.flusher._states[log_of(run)].policy.messages, 9),
     "flush_interval": ("9s", lambda run: run.flusher._states[log_of(run)].policy.interval_ms, 9000),
     "flush_check_interval": ("8s", lambda run: run.config.flush_check_interval_ms, 8000),
-    "flush_threads": (3, lambda run: run.pools[1].max, 3),
-    "io_threads": (5, lambda run: run.pools[0].max, 5),
+    "flush_threads": (3, lambda run: run.flush_threads.count, 3),
+    "io_threads": (5, lambda run: run.io_threads.max, 5),
     "metrics_interval": ("79s", lambda run: run._tasks[run._log_metrics][0], 79.0),
     "http_hosts": (
         "b.example",

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from broker_bench import answers
+from broker_bench import answers, flush_in
 from kafka_bench import KafkaBench, decode_answer
 from twisted.internet.defer import Deferred, ensureDeferred
 
@@ -88,7 +88,7 @@ def test_a_disk_that_stands_still_holds_up_no_large_request_that_needs_none(
     topic = {"name": "new", "partition_data": [{"index": 0, "records": part}] * 1500}
     values = {"acks": -1, "timeout": 5000, "topic_data": [topic]}
     frame = _encoded("Produce", 9, 7, values)[0]
-    bench.flusher._in_thread = lambda function, *arguments: Deferred()
+    flush_in(bench.flusher, lambda function, *arguments: Deferred())
     producers = []
     for _ in range(LIMIT_BYTES // len(frame) + 1):  # one of them has to wait for its turn
         connection, transport = bench.connect_kafka()

@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import pytest
 from batches import holding, resealed
-from broker_bench import answers
+from broker_bench import answers, flush_in
 from kafka_bench import KafkaBench, decode_answer, encode_request, messages
 from kafka_logs import read_records
 from pipelining_producer import decode_codes, encode_produce
@@ -186,7 +186,7 @@ def test_produces_are_taken_while_others_wait_for_their_flush(tmp_path: Path) ->
         waiting.append(held)
         return held.addCallback(lambda _: maybeDeferred(function, *args))
 
-    bench.flusher._in_thread = later
+    flush_in(bench.flusher, later)
     connection, transport = bench.connect_kafka()
     for _ in range(3):
         connection.dataReceived(request(bench, 9, BATCH))
@@ -205,7 +205,7 @@ def awaiting_a_flush(tmp_path: Path) -> tuple[KafkaBench, Any]:
     bench = KafkaBench(tmp_path, topics={"new": {"format": "kafka"}})
     bench.shared.topics.create_declared("new")
     produce(bench, 9, BATCH)
-    bench.flusher._in_thread = lambda function, *args: Deferred()
+    flush_in(bench.flusher, lambda function, *args: Deferred())
     connection, transport = bench.connect_kafka()
     connection.dataReceived(request(bench, 9, BATCH, timeout=timedelta(seconds=5)))
     return bench, transport
@@ -467,7 +467,7 @@ def test_what_was_acknowledged_meanwhile_is_not_awaited(pipeline: Pipeline) -> N
         flushes.append(Deferred())
         return flushes[-1]
 
-    pipeline.bench.flusher._in_thread = in_thread
+    flush_in(pipeline.bench.flusher, in_thread)
     pipeline.send(0)
     log = log_of(pipeline.bench)
     log.flush()

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from broker_bench import log_lines
+from broker_bench import DeferredFlushes, log_lines
 from hypothesis import given
 from hypothesis import strategies as st
 from twisted.internet.defer import Deferred
@@ -78,7 +78,9 @@ class Bench:
         self.threads = FakeThreads()
         self.log: Any = FakeLog()
         self.scheduler = FlushScheduler(
-            self.clock, self.threads, lambda topic: FlushPolicy(messages, interval_ms)
+            self.clock,
+            DeferredFlushes(self.threads),
+            lambda topic: FlushPolicy(messages, interval_ms),
         )
         self.seen: list[int] = []
         self.scheduler.on_committed(lambda log: self.seen.append(log.high_watermark))

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from broker_bench import BrokerBench, log_lines
+from broker_bench import BrokerBench, flush_in, log_lines
 from hermes_testkit import message
 from twisted.internet.defer import Deferred, maybeDeferred
 
@@ -144,7 +144,7 @@ def test_a_delete_under_a_flush_logs_no_failure(bench: BrokerBench, threads: Hel
         held.append((function, args, result))
         return result
 
-    bench.flusher._in_thread = hold
+    flush_in(bench.flusher, hold)
     answers = produce(bench, "t")
     with log_lines() as lines:
         outcome_of(bench, DeleteTopicRequest("t"))

@@ -338,13 +338,16 @@ def long_produce(topic: str, count: int = 65) -> AcknowledgedProduceRequest:
 def test_a_disk_that_hangs_holds_up_no_long_request_but_its_own(
     bench: BrokerBench, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
-    hung: Deferred[int] = Deferred()
-    flush_now = bench.flusher.flush_now
+    hung: list[Any] = []
+    when_committed = bench.flusher.when_committed
 
-    def flush(log: Any, urgent: bool) -> "Deferred[int]":
-        return hung if log.topic == "hangs" else flush_now(log, urgent)
+    def flush(log: Any, notify: Any, urgent: bool) -> None:
+        if log.topic == "hangs":
+            hung.append(notify)
+        else:
+            when_committed(log, notify, urgent)
 
-    monkeypatch.setattr(bench.flusher, "flush_now", flush)
+    monkeypatch.setattr(bench.flusher, "when_committed", flush)
     waiting, transport = bench.connect()
     waiting.dataReceived(long_produce("hangs", count).encode())
     bench.turns(transport)
@@ -353,7 +356,8 @@ def test_a_disk_that_hangs_holds_up_no_long_request_but_its_own(
     (answer,), _ = ask(bench, MetadataRequest(tuple(str(n) for n in range(100))))
     assert len(decode_metadata_response(answer).topics) == 100
     assert answers(transport) == []
-    hung.callback(1)
+    (notify,) = hung
+    notify(None)
     bench.turns(transport)
     (answer,) = answers(transport)
     assert len(decode_acknowledged_produce_response(answer)) == count
