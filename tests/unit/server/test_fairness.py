@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from broker_bench import CountingClock
+from broker_bench import CountingClock, log_lines
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
 
@@ -171,3 +171,30 @@ def test_a_turn_that_fails_keeps_no_other_from_its_own() -> None:
         clock.advance(0)
     clock.advance(0)
     assert served == [1]
+
+
+def test_what_several_results_ask_for_is_called_once_after_them() -> None:
+    scheduler, called = FairScheduler(Clock()), []
+
+    def settle(*results: str) -> None:
+        for each in results:
+            called.append(each)
+            scheduler.after_this(later)
+            scheduler.together(scheduler.after_this, broken)
+
+    def later() -> None:
+        called.append("later")
+        scheduler.after_this(at_once)
+        assert called[-1] == "at once"
+
+    def at_once() -> None:
+        called.append("at once")
+
+    def broken() -> None:
+        raise ValueError("a fault")
+
+    with log_lines() as lines:
+        scheduler.together(settle, "a", "b")
+        scheduler.after_this(at_once)
+    assert called == ["a", "b", "later", "at once", "at once"]
+    assert sum("a fault" in line for line in lines) == 1
