@@ -89,7 +89,7 @@ class ClusterTopics:
         self._listeners = listeners
         self._cluster_id = cluster_id
         self._topics: dict[str, ClusterTopic] = {}
-        self._by_id: dict[UUID, ClusterTopic] = {}
+        self._by_id: dict[bytes, ClusterTopic] = {}
         self._brokers: Mapping[int, BrokerListeners] = {}
         self._nodes: Mapping[str, TopicNode] = {}
         self.revision = 0
@@ -142,6 +142,9 @@ class ClusterTopics:
         return self._topics.get(name)
 
     def by_id(self, topic_id: UUID) -> ClusterTopic | None:
+        return self._by_id.get(topic_id.bytes)
+
+    def by_id_bytes(self, topic_id: bytes) -> ClusterTopic | None:
         return self._by_id.get(topic_id)
 
     def owns(self, topic: str, partition: int) -> bool:
@@ -280,13 +283,13 @@ class ClusterTopics:
 
     def _know(self, topic: ClusterTopic) -> None:
         self._forget(topic.name)
-        self._topics[topic.name] = self._by_id[topic.id] = topic
+        self._topics[topic.name] = self._by_id[topic.id.bytes] = topic
         self.revision += 1
 
     def _forget(self, name: str) -> None:
         before = self._topics.pop(name, None)
         if before is not None:
-            del self._by_id[before.id]
+            del self._by_id[before.id.bytes]
             self.revision += 1
 
     def _look_at(self, name: str) -> None:

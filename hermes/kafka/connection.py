@@ -14,9 +14,11 @@ from hermes.broker.connections import Connections
 from hermes.errors import RemoteProtocolError
 from hermes.kafka.apis import PRODUCE
 from hermes.kafka.authenticating import KafkaGate
-from hermes.kafka.dispatching import Dispatcher, Frame
+from hermes.kafka.dispatching import Dispatcher, Frame, ProduceFrame
+from hermes.protocol import core
 from hermes.protocol.framing import Frames
 from hermes.protocol.messages import SIZE
+from hermes.protocol.record_batches import BatchHeader
 from hermes.protocol.wire import Buffer
 from hermes.server.policies import ListenerPolicy
 
@@ -30,26 +32,25 @@ _PRODUCE_KEY: Final = PRODUCE.to_bytes(2)
 _KEY_END: Final = SIZE.size + len(_PRODUCE_KEY)
 
 
-class ProduceFrame(Frame):
-    """A Produce request: taken while those before it wait for their flush."""
-
-    __slots__ = ()
-
-
 class FrameReceiver(Frames):
-    """The receiving half, as 0.7's `RequestReceiver`; only requests of Produce may be large."""
+    """The receiving half, as 0.7's `RequestReceiver`; only requests of Produce may be large.
 
-    __slots__ = ("_error",)
+    Those that are plain, as nearly all of a producer with little to send, are checked on the way.
+    """
+
+    __slots__ = ("_error", "_largest")
 
     receive_data = Frames.feed
 
     def __init__(self, max_request_bytes: int) -> None:
         super().__init__(max_request_bytes, "a request")
         self._error: str | None = None
+        self.limit(max_request_bytes, 0)
 
     def limit(self, max_request_bytes: int, max_message_bytes: int) -> None:
         """Change the limit of requests; that of messages is checked where they are appended."""
         self.max_bytes = max_request_bytes
+        self._largest = min(max_request_bytes, _COPY_BYTES)  # of plain ones
 
     def next_request(self) -> Frame | None:
         """Take the next request; None when more bytes must arrive first.
@@ -60,16 +61,25 @@ class FrameReceiver(Frames):
         if self._error is not None:
             raise RemoteProtocolError(self._error)
         try:
-            end = self.frame_end()
+            while True:
+                used = self.data
+                plain = core.plain_produce(BatchHeader, used, self.position, self._largest)
+                if plain is not None:
+                    start, stop = self.position + SIZE.size, plain[0]
+                    self.data, self.position = (used, stop) if stop < len(used) else (b"", 0)
+                    return ProduceFrame(bytes(used[start:stop]), plain)
+                end = self.frame_end()
+                if end is None:
+                    return None
+                if self.data is used:
+                    break
         except RemoteProtocolError as refusal:
             self._error = str(refusal)
             raise
-        if end is None:
-            return None
         data: Buffer = self.take(end)
         if len(data) <= _COPY_BYTES:
             data = bytes(data)
-        return ProduceFrame(data) if data[:2] == _PRODUCE_KEY else Frame(data)
+        return ProduceFrame(data, None) if data[:2] == _PRODUCE_KEY else Frame(data)
 
     def _frame_bytes(self, data: Buffer, position: int) -> int:
         needed = super()._frame_bytes(data, position)

@@ -18,7 +18,7 @@ import struct
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from importlib import import_module
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from twisted.internet.defer import Deferred, DeferredSemaphore
 from twisted.python.failure import Failure
@@ -29,7 +29,7 @@ from hermes.errors import CoordinationError, RemoteProtocolError
 from hermes.groups.coordinator import GroupCoordinator
 from hermes.kafka import versions
 from hermes.kafka.admission import Admission
-from hermes.kafka.apis import API_VERSIONS, APIS, Api
+from hermes.kafka.apis import API_VERSIONS, APIS, PRODUCE, Api
 from hermes.kafka.matched_topics import MatchedTopics
 from hermes.kafka.schemas import Schema, load_schema
 from hermes.partition.awaited_batches import AwaitedBatches
@@ -37,6 +37,7 @@ from hermes.partition.log_reader import CONCURRENT_LOOKUPS
 from hermes.protocol.decoding import other_protocol_hint
 from hermes.protocol.kafka_errors import KafkaError
 from hermes.protocol.kafka_primitives import after_tags
+from hermes.protocol.record_batches import BatchHeader
 from hermes.protocol.wire import Buffer
 from hermes.security import Operation, Resource
 from hermes.server.clients import Client
@@ -98,6 +99,24 @@ class Frame:
         self.client_id = bytes(data[_HEAD.size : self.body]).decode(errors="replace")
 
 
+#: What `core.plain_produce` finds.
+PlainProduce: TypeAlias = tuple[int, int, int, int, int, str | bytes, int, bytes, int, BatchHeader]
+
+
+class ProduceFrame(Frame):
+    """A Produce request: taken while those before it wait for their flush.
+
+    `plain` says what it is; None where it has to be decoded.
+    """
+
+    __slots__ = ("plain",)
+
+    def __init__(self, data: Buffer, plain: PlainProduce | None) -> None:
+        self.data = data
+        self.key = PRODUCE
+        self.plain = plain
+
+
 class KafkaServer:
     """What handlers of requests work with. Lives in the reactor's thread.
 
@@ -106,6 +125,7 @@ class KafkaServer:
         awaited: the batches that producers were told to send again.
         admission: the large requests that are carried out.
         large_produces: those of Produce, until they are answered.
+        produces: appends for requests of Produce; set before there are any.
         in_thread: calls a function in a worker thread and returns its Deferred.
     """
 
@@ -124,6 +144,7 @@ class KafkaServer:
         self.awaited = AwaitedBatches(shared.clock.seconds)
         self.admission = Admission()
         self.large_produces = Admission()
+        self.produces: Any = None  # made of this
         self.in_thread: Callable[..., Deferred[Any]] = shared.in_thread
         self._looking_up = DeferredSemaphore(CONCURRENT_LOOKUPS)
         self._expanding = DeferredSemaphore(1)
@@ -271,6 +292,10 @@ class Dispatcher:
             CloseConnection: close the connection without a response; nothing more was done.
             RemoteProtocolError: the same: it has no valid header.
         """
+        if isinstance(frame, ProduceFrame) and frame.plain is not None and self._around is None:
+            outcome: Outcome = self._server.produces.carry_out(frame.plain, frame.data, client)
+            if outcome is not NotImplemented:
+                return outcome
         try:
             frame.read_header()
         except RemoteProtocolError as error:

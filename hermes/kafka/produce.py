@@ -33,10 +33,11 @@ from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from hermes.cluster.cluster_topics import ClusterTopic
+from hermes.config.kinds import FORMAT_KAFKA
 from hermes.errors import (
     HermesError,
     InvalidBatchError,
@@ -44,7 +45,7 @@ from hermes.errors import (
     RemoteProtocolError,
     UnknownTopicError,
 )
-from hermes.kafka.dispatching import Call, Frame
+from hermes.kafka.dispatching import Call, Frame, KafkaServer, PlainProduce
 from hermes.kafka.legacy import message_set_of
 from hermes.partition.acknowledgements import Safety
 from hermes.partition.partition import AppendedBatches, batch_rules
@@ -58,8 +59,10 @@ from hermes.protocol.record_batches import (
     expands,
 )
 from hermes.protocol.record_compression import RecordCodec
+from hermes.protocol.wire import Buffer
 from hermes.quoting import quoted
 from hermes.security import Operation
+from hermes.server.clients import Client
 from hermes.server.fairness import cooperatively
 from hermes.server.outcomes import CloseConnection, settled
 from hermes.storage import Log
@@ -100,10 +103,19 @@ _DISK_FAILED: Final = (Code.KAFKA_STORAGE_ERROR, MAY_BE_STORED, Code.UNKNOWN_SER
 
 _NONE, _ALL = 0, -1
 
+#: Of so many topics it is remembered what they take.
+_MOST_RULES: Final = 10_000
+
 _HEADER: Final = Struct(">hi")
 _PARTITION: Final = Struct(">ihqq")
 _INT64: Final = Struct(">q")
 _INT32: Final = Struct(">i")
+_START: Final = Struct(">ii")
+_RESULT: Final = Struct(">hqqq")
+# What follows these numbers where nothing is wrong: no reasons, in flexible versions tags, and the
+# throttle time.
+_NO_REASONS: Final = bytes(4) + b"\xff\xff"
+_FLEXIBLE_END: Final = b"\1\0" + bytes(2) + bytes(4) + b"\0"
 
 
 class TooManyPartitionsError(RemoteProtocolError):
@@ -212,13 +224,143 @@ async def _large(call: Call, began: float) -> bytes | None:
         call.server.large_produces.leave(size_bytes)
 
 
+class Produces:
+    """What becomes of each entry of a request; and the requests that are plain, which have but one.
+
+    Lives in the reactor's thread.
+    """
+
+    def __init__(self, server: KafkaServer) -> None:
+        self._shared = server.shared
+        self._topics = server.topics
+        self._awaited = server.awaited
+        self._refusals = server.shared.refusals
+        self._rules: dict[str, BatchRules] = {}
+        server.shared.settings.on_change(self._rules.clear)
+
+    # -- plain ones -----------------------------------------------------------------------------
+
+    def carry_out(self, plain: PlainProduce, data: Buffer, client: Client) -> Any:
+        """Append what a plain request has; the response, None where there is none.
+
+        NotImplemented: it has to be decoded, since there is more to be done, or something wrong.
+        """
+        _, version, correlation_id, acks, _, asked, number, place, start, header = plain
+        if acks == _ALL:
+            return NotImplemented
+        topics = self._topics
+        found = topics.get(asked) if isinstance(asked, str) else topics.by_id_bytes(asked)
+        if found is None or found.format != FORMAT_KAFKA:
+            return NotImplemented
+        name = found.name
+        rules = self.rules_of(name)
+        if header.size_bytes > rules.max_batch_bytes or rules.needs_keys:
+            return NotImplemented
+        if self._refusals.is_on and not self._refusals.permits_topic(
+            client, Operation.PRODUCE, name
+        ):
+            return NotImplemented
+        records = memoryview(data)[start : start + header.size_bytes]
+        entry = Entry(asked if isinstance(asked, str) else found.id, number, records)
+        entry.found, entry.rules, entry.headers = found, rules, (header,)
+        self.append(entry)
+        if acks == _NONE:
+            _close_if_refused((entry,))
+            return None
+        if entry.code:
+            return encode_produced(version, correlation_id, (entry,))
+        return _encode_plain(version, correlation_id, place, entry)
+
+    # -- one entry ------------------------------------------------------------------------------
+
+    def rules_of(self, topic: str) -> BatchRules:
+        rules = self._rules.get(topic)
+        if rules is None:
+            if len(self._rules) >= _MOST_RULES:
+                self._rules.clear()
+            rules = self._rules[topic] = batch_rules(self._shared.config, topic)
+        return rules
+
+    def topic(self, asked: str | UUID, call: Call) -> ClusterTopic | HermesError:
+        """The topic that a client asks for, or what is wrong."""
+        topics = self._topics
+        if isinstance(asked, str):
+            if not call.permits_topic(Operation.PRODUCE, asked):
+                return KafkaError(Code.TOPIC_AUTHORIZATION_FAILED)
+            return topics.get(asked) or UnknownTopicError(f"there is no topic {quoted(asked)}")
+        found = topics.by_id(asked)
+        if found is None:
+            return KafkaError(Code.UNKNOWN_TOPIC_ID)
+        if not call.permits_topic(Operation.PRODUCE, found.name):
+            return KafkaError(Code.TOPIC_AUTHORIZATION_FAILED)
+        return found
+
+    def append(self, entry: Entry) -> None:
+        """Append what there is for one partition, or note why not."""
+        error, entry.error = entry.error, None
+        if error is not None:  # not raised: it would keep frames, and there may be thousands
+            self._refuse(entry, error)
+            return
+        assert entry.found is not None
+        log = None
+        try:
+            partition = self._topics.partition(entry.found.name, entry.partition)
+            log = partition.log
+            if entry.message_set is None:
+                assert entry.records is not None
+                assert entry.rules is not None
+                if self._awaited.batches:
+                    self._awaited.check(entry.topic, entry.partition, entry.headers)
+                done = partition.append_batches(entry.headers, entry.records, entry.rules)
+                if self._awaited.batches:
+                    self._awaited.arrived(entry.topic, entry.partition, entry.headers)
+            else:
+                data, count = entry.message_set
+                base = partition.append((data,), len(data), count)
+                done = AppendedBatches(base, self._shared.now_ms(), False, base + len(data))
+        except HermesError as refusal:
+            self._refuse(entry, refusal, log)
+            return
+        entry.log, entry.opening, entry.end_offset = log, log.openings, done.end_offset
+        entry.base_offset, entry.append_time_ms = done.base_offset, done.append_time_ms
+        entry.start_offset = log.earliest
+
+    def _refuse(self, entry: Entry, error: HermesError, log: Log | None = None) -> None:
+        code = entry.code = code_of(error)
+        self._shared.metrics.refuse("kafka_produce", code.name.lower())
+        if code in _SENT_AGAIN:
+            self._expect(entry, entry.headers or _header_of(entry), log)
+        if code in _DISK_FAILED and not isinstance(error, ProducerStateError):
+            self._shared.lines.error(
+                "storage",
+                "could not append to {topic}-{partition}: {error}",
+                topic=str(entry.topic),
+                partition=entry.partition,
+                error=error,
+            )
+        entry.message = str(error)[:1000]
+        if isinstance(error, InvalidBatchError):
+            entry.refused = error.records
+
+    def _expect(self, entry: Entry, headers: Sequence[BatchHeader], log: Log | None) -> None:
+        """Let nothing later go before what is to come again; it may have come meanwhile."""
+        if log is not None and log.producers is not None:
+            states, end = log.producers, log.high_watermark
+            headers = [each for each in headers if not states.has_flushed(each, end)]
+        self._awaited.expect(entry.topic, entry.partition, headers)
+
+    def unknown(self, entry: Entry) -> None:
+        """Also when the client's time is up: it sends that again, and perhaps more already."""
+        self._expect(entry, entry.headers, entry.log)
+
+
 class _Run:
     def __init__(self, call: Call, request: ProduceRequest) -> None:
         self._call = call
         self._server = call.server
+        self._produces: Produces = call.server.produces
         self._request = request
         self._shared = call.server.shared
-        self._awaited = call.server.awaited
         self._expands = False  # whether checking a batch takes so long that a thread should do it
         self._unnamed = MAX_RECORD_ERRORS  # how many more refused messages may be named
 
@@ -262,31 +404,18 @@ class _Run:
         else:
             await settled(cooperatively(scheduler, entries, check))
         for each in entries:
-            if each.headers and each.found is not None and each.found.format != "kafka":
+            if each.headers and each.found is not None and each.found.format != FORMAT_KAFKA:
                 await self._translate(each)
 
     def _find(self, entry: Entry) -> None:
-        found = self._topic(entry.topic)
+        found = self._produces.topic(entry.topic, self._call)
         if isinstance(found, HermesError):
             entry.error = found
             return
         entry.found = found
-        rules = entry.rules = batch_rules(self._shared.config, found.name)
+        rules = entry.rules = self._produces.rules_of(found.name)
         if rules.needs_keys and entry.records is not None and expands(entry.records, rules):
             self._expands = True
-
-    def _topic(self, asked: str | UUID) -> ClusterTopic | HermesError:
-        topics = self._server.topics
-        if isinstance(asked, str):
-            if not self._call.permits_topic(Operation.PRODUCE, asked):
-                return KafkaError(Code.TOPIC_AUTHORIZATION_FAILED)
-            return topics.get(asked) or UnknownTopicError(f"there is no topic {quoted(asked)}")
-        found = topics.by_id(asked)
-        if found is None:
-            return KafkaError(Code.UNKNOWN_TOPIC_ID)
-        if not self._call.permits_topic(Operation.PRODUCE, found.name):
-            return KafkaError(Code.TOPIC_AUTHORIZATION_FAILED)
-        return found
 
     async def _translate(self, entry: Entry) -> None:
         config = self._shared.config
@@ -306,69 +435,16 @@ class _Run:
         except HermesError as error:
             entry.error = error
 
-    # -- the append -----------------------------------------------------------------------------
-
     def _append(self, entry: Entry) -> None:
-        """Append what there is for one partition, or note why not."""
-        error, entry.error = entry.error, None
-        if error is not None:  # not raised: it would keep frames, and there may be thousands
-            self._refuse(entry, error)
-            return
-        assert entry.found is not None
-        log = None
-        try:
-            partition = self._server.topics.partition(entry.found.name, entry.partition)
-            log = partition.log
-            if entry.message_set is None:
-                assert entry.records is not None
-                assert entry.rules is not None
-                if self._awaited.batches:
-                    self._awaited.check(entry.topic, entry.partition, entry.headers)
-                done = partition.append_batches(entry.headers, entry.records, entry.rules)
-                if self._awaited.batches:
-                    self._awaited.arrived(entry.topic, entry.partition, entry.headers)
-            else:
-                data, count = entry.message_set
-                base = partition.append((data,), len(data), count)
-                done = AppendedBatches(base, self._shared.now_ms(), False, base + len(data))
-        except HermesError as refusal:
-            self._refuse(entry, refusal, log)
-            return
-        entry.log, entry.opening, entry.end_offset = log, log.openings, done.end_offset
-        entry.base_offset, entry.append_time_ms = done.base_offset, done.append_time_ms
-        entry.start_offset = log.earliest
-
-    def _refuse(self, entry: Entry, error: HermesError, log: Log | None = None) -> None:
-        code = entry.code = code_of(error)
-        self._shared.metrics.refuse("kafka_produce", code.name.lower())
-        if code in _SENT_AGAIN:
-            self._expect(entry, entry.headers or _header_of(entry), log)
-        if code in _DISK_FAILED and not isinstance(error, ProducerStateError):
-            self._shared.lines.error(
-                "storage",
-                "could not append to {topic}-{partition}: {error}",
-                topic=str(entry.topic),
-                partition=entry.partition,
-                error=error,
-            )
-        entry.message = str(error)[:1000]
-        if isinstance(error, InvalidBatchError):
-            entry.refused = error.records[: self._unnamed]
+        self._produces.append(entry)
+        if entry.refused:
+            entry.refused = entry.refused[: self._unnamed]
             self._unnamed -= len(entry.refused)
-
-    def _expect(self, entry: Entry, headers: Sequence[BatchHeader], log: Log | None) -> None:
-        """Let nothing later go before what is to come again; it may have come meanwhile."""
-        if log is not None and log.producers is not None:
-            states, end = log.producers, log.high_watermark
-            headers = [each for each in headers if not states.has_flushed(each, end)]
-        self._awaited.expect(entry.topic, entry.partition, headers)
-
-    # -- acks=all -------------------------------------------------------------------------------
 
     async def _flush(self, appended: Sequence[Entry]) -> None:
         """Wait until all is on disk, or the client's time is up; what isn't gets an error."""
         safety_of = await self._shared.acknowledgements.flushed(
-            appended, max(self._request.timeout_ms, 0) / 1000, self._unknown
+            appended, max(self._request.timeout_ms, 0) / 1000, self._produces.unknown
         )
         for each in appended:
             safety = safety_of(each)
@@ -376,10 +452,6 @@ class _Run:
                 is_unknown = safety is Safety.UNKNOWN
                 each.code = MAY_BE_STORED if is_unknown else Code.REQUEST_TIMED_OUT
                 each.base_offset = each.append_time_ms = each.start_offset = -1
-
-    def _unknown(self, entry: Entry) -> None:
-        """Also when the client's time is up: it sends that again, and perhaps more already."""
-        self._expect(entry, entry.headers, entry.log)
 
 
 def _refusal_of(request: ProduceRequest) -> Code | None:
@@ -477,6 +549,19 @@ def encode_produced(version: int, correlation_id: int, entries: Sequence[Entry])
     parts.append(bytes(4) + tags)
     body = b"".join(parts)
     return len(body).to_bytes(4) + body
+
+
+def _encode_plain(version: int, correlation_id: int, place: bytes, entry: Entry) -> bytes:
+    """The same for one partition, as `place` names it and its topic, without a message."""
+    numbers = entry.code, entry.base_offset, entry.append_time_ms, entry.start_offset
+    result = _RESULT.pack(*numbers)
+    if version >= _FLEXIBLE:
+        body = b"\0" + place + result + _FLEXIBLE_END
+    elif version >= 8:
+        body = place + result + _NO_REASONS + bytes(4)
+    else:
+        body = place + result[: None if version >= 5 else -8] + bytes(4)
+    return _START.pack(4 + len(body), correlation_id) + body
 
 
 def _reasons(entry: Entry, is_flexible: bool) -> list[bytes]:

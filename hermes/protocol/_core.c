@@ -924,8 +924,9 @@ batch_header(PyTypeObject *make, const uint8_t *batch)
 
 /* What loops.py says of a request; NULL, perhaps without an error, where its topic has no name. */
 static PyObject *
-described(PyTypeObject *make, const uint8_t *data, const Produce *of)
+described(PyTypeObject *make, const uint8_t *data, Py_ssize_t position, const Produce *of)
 {
+    const uint8_t *request = data + position + 4;
     const char *name = (const char *)of->topic;
     PyObject *topic = of->version == BY_ID ? PyBytes_FromStringAndSize(name, of->topic_bytes)
                                            : PyUnicode_DecodeUTF8(name, of->topic_bytes, "strict");
@@ -943,7 +944,7 @@ described(PyTypeObject *make, const uint8_t *data, const Produce *of)
     return Py_BuildValue("niiiiNiy#nN", (Py_ssize_t)(of->end - data), of->version,
                          of->correlation_id, of->acks, of->timeout_ms, topic, of->partition,
                          (const char *)of->place, of->place_bytes,
-                         (Py_ssize_t)(of->batch - data), header);
+                         (Py_ssize_t)(of->batch - request), header);
 }
 
 static PyObject *
@@ -965,7 +966,7 @@ plain_produce(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nar
     if (position >= 0 && position <= view.len
         && find_produce(data + position, view.len - position, most, &produce)
         && is_plain_batch(&produce)) {
-        found = described((PyTypeObject *)args[0], data, &produce);
+        found = described((PyTypeObject *)args[0], data, position, &produce);
     }
     PyBuffer_Release(&view);
     return found != NULL || PyErr_Occurred() ? found : Py_NewRef(Py_None);

@@ -54,7 +54,9 @@ class Frames:
 
     def feed(self, data: Buffer) -> None:
         """Add received bytes; they must not change afterwards."""
-        if data:
+        if self.position == len(self.data) and not self._chunks and not self._partial:
+            self.data, self.position = data, 0
+        elif data:
             self._chunks.append((data, 0))
             self._waiting_bytes += len(data)
 
@@ -96,8 +98,10 @@ class Frames:
                 return None
 
     def take(self, end: int) -> memoryview:
-        start, self.position = self.position + SIZE.size, end
-        return memoryview(self.data)[start:end]
+        data, start, self.position = self.data, self.position + SIZE.size, end
+        if end == len(data):  # let it go soon
+            self.data, self.position = b"", 0
+        return memoryview(data)[start:end]
 
     def _frame_bytes(self, data: Buffer, position: int) -> int:
         size: int = SIZE.unpack_from(data, position)[0]

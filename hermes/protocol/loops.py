@@ -388,7 +388,8 @@ def plain_produce(
     Returns:
         Where it ends; its version, correlation id, acks (one that there is) and timeout in ms; the
         topic's name, or from version 13 on the bytes of its id; the partition; the bytes that name
-        both, in the response as in the request; where the batch begins; and the batch's header.
+        both, in the response as in the request; where the batch begins, from behind the request's
+        size on; and its header.
         None where there is no such request: anything may be there.
     """
     if not 0 <= position <= len(data) - _PRODUCE.size:
@@ -412,7 +413,7 @@ def plain_produce(
         (partition,) = _SIZE.unpack(parts.take(_SIZE.size))
         places = bytes(data[place : parts.position])
         batch_bytes = parts.length(4)
-        start = parts.position
+        start = parts.position - position - _SIZE.size
         batch = parts.take(batch_bytes)
         for _ in range(3):
             parts.expect_no_tags()

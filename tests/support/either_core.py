@@ -1,5 +1,7 @@
 """The compiled loops and those in Python: tests that run with both, and what both must agree on.
 
+And the two ways that a Produce request of Kafka's goes: by a loop that knows it, or decoded.
+
 A directory whose conftest imports the fixture has every test run twice.
 """
 
@@ -15,6 +17,7 @@ from hermes.protocol.record_batches import BatchHeader
 
 __all__ = [
     "either_core",
+    "either_produce",
     "using",
     "what_a_broker_sees",
     "what_a_consumer_sees",
@@ -44,6 +47,15 @@ def either_core(request: pytest.FixtureRequest) -> Iterator[None]:
         chosen = pytest.importorskip("hermes.protocol._core", reason="there was no compiler")
     with using(chosen):
         yield
+
+
+@pytest.fixture(params=["plain", "decoded"], autouse=True)
+def either_produce(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Have plain Produce requests of Kafka's found, or none of them; which way that is."""
+    way: str = request.param
+    if way == "decoded":
+        monkeypatch.setattr(core, "plain_produce", lambda *_: None)
+    return way
 
 
 def _told(error: Exception) -> tuple[Any, ...]:

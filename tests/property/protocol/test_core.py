@@ -281,7 +281,7 @@ def test_what_is_plain_is_what_is_checked_by_hand(request: bytes) -> None:
     if found is not None:
         (end, *_, start, header) = found
         assert end == len(request)
-        batch = request[start : start + header.size_bytes]
+        batch = request[4 + start :][: header.size_bytes]
         assert check_batches(batch, BatchRules(1 << 20)) == [header]
 
 

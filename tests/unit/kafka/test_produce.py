@@ -10,22 +10,27 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from batches import holding, resealed
-from broker_bench import answers, flush_in
+from batches import NOW_MS, holding, resealed
+from broker_bench import answers, flush_in, log_lines
+from either_core import either_produce
 from kafka_bench import KafkaBench, decode_answer, encode_request, messages
 from kafka_logs import read_records
 from pipelining_producer import decode_codes, encode_produce
 from storage_fakes import UnsyncedFiles
 from twisted.internet.defer import Deferred, maybeDeferred
 
+from hermes.kafka import dispatching
 from hermes.kafka.apis import APIS
 from hermes.protocol import Acks, ProduceRequest
+from hermes.protocol.kafka_errors import Code
 from hermes.protocol.record_batches import LOG_APPEND_TIME_BIT
 from hermes.protocol.record_compression import RecordCodec
 from hermes.protocol.record_requests import RecordProduceRequest
-from hermes.protocol.records import Record, encode_batch
+from hermes.protocol.records import Record, encode_batch, encode_records
 from hermes.protocol.responses import decode_acknowledged_produce_response
-from hermes.storage import Log
+from hermes.storage import FileLayer, Log
+
+__all__ = ["either_produce"]
 
 VERSIONS = range(APIS[0].lowest, APIS[0].highest + 1)
 #: What a bench's clock says.
@@ -108,8 +113,8 @@ def test_each_version_is_told_what_is_wrong(bench: KafkaBench, version: int) -> 
 def test_what_is_not_there_is_an_error_of_its_partition(
     bench: KafkaBench, code: int, fields: dict[str, Any]
 ) -> None:
-    version = fields.pop("version", 9)
-    assert produce(bench, version, BATCH, **fields).error_code == code
+    others = {name: each for name, each in fields.items() if name != "version"}
+    assert produce(bench, fields.get("version", 9), BATCH, **others).error_code == code
 
 
 @pytest.mark.parametrize(
@@ -314,11 +319,118 @@ def test_a_topic_has_a_limit_of_its_own(tmp_path: Path) -> None:
 
 
 @contextmanager
-def serving(tmp_path: Path, **settings: Any) -> Iterator[KafkaBench]:
-    bench = KafkaBench(tmp_path, topics={"new": {"format": "kafka", **settings}})
+def serving(
+    tmp_path: Path, files: FileLayer | None = None, **settings: Any
+) -> Iterator[KafkaBench]:
+    bench = KafkaBench(tmp_path, files=files, topics={"new": {"format": "kafka", **settings}})
     bench.shared.topics.create_declared("new")
     yield bench
     bench.close()
+
+
+# -- plain ones ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("acks", [0, 1])
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_plain_request_takes_no_more_than_it_must(
+    bench: KafkaBench, monkeypatch: pytest.MonkeyPatch, either_produce: str, version: int, acks: int
+) -> None:
+    calls: list[object] = []
+
+    class Call(dispatching.Call):
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            calls.append(self)
+
+    monkeypatch.setattr(dispatching, "Call", Call)
+    connection, transport = bench.connect_kafka()
+    sent = request(bench, version, BATCH, acks=acks)
+    for place in (0, 9, len(sent) - 1):
+        connection.dataReceived(sent + sent[:place])
+        connection.dataReceived(sent[place:])
+    assert log_of(bench).end_offset == 12
+    assert len(answers(transport)) == 6 * acks
+    assert bool(calls) == (either_produce == "decoded")
+
+
+FIRST = resealed(BATCH, producer_id=5, producer_epoch=1, base_sequence=0)
+UNKEYED = encode_records([Record(0, NOW_MS, None, b"one")], 0, NOW_MS)
+#: What a plain request may meet after `FIRST`: of the topic, of its own, and the error.
+MET: dict[str, tuple[dict[str, Any], dict[str, Any], Code]] = {
+    "nothing": ({}, {}, Code.NONE),
+    "a topic of 0.7": ({"format": "0.7"}, {"batch": holding(UNKEYED)}, Code.NONE),
+    "a compacted topic": ({"cleanup_policy": "compact"}, {}, Code.INVALID_RECORD),
+    "a topic of small batches": ({"max_batch_bytes": 80}, {}, Code.MESSAGE_TOO_LARGE),
+    "a topic with times": ({"message_timestamp_type": "LogAppendTime"}, {}, Code.NONE),
+    "no topic": ({}, {"named": {"name": "gone"}}, Code.UNKNOWN_TOPIC_OR_PARTITION),
+    "no partition": ({}, {"partition": 1}, Code.UNKNOWN_TOPIC_OR_PARTITION),
+    "no id": ({}, {"version": 13, "named": {"topic_id": uuid4()}}, Code.UNKNOWN_TOPIC_ID),
+    "a later epoch": (
+        {},
+        {"batch": resealed(FIRST, producer_epoch=0)},
+        Code.INVALID_PRODUCER_EPOCH,
+    ),
+    "a gap": (
+        {},
+        {"batch": resealed(FIRST, base_sequence=9)},
+        Code.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    ),
+    "itself": ({}, {"batch": FIRST}, Code.NONE),
+}
+
+
+@pytest.mark.parametrize("acks", [0, 1, -1])
+@pytest.mark.parametrize("met", MET)
+def test_what_a_plain_request_meets_is_told(tmp_path: Path, met: str, acks: int) -> None:
+    topic, fields, code = MET[met]
+    version, batch = fields.get("version", 9), fields.get("batch", BATCH)
+    named = {name: each for name, each in fields.items() if name in ("named", "partition")}
+    with serving(tmp_path, **topic) as bench:
+        bench.connect_kafka()[0].dataReceived(request(bench, 9, FIRST, acks=0))
+        assert_told(bench, request(bench, version, batch, acks=acks, **named), version, code, acks)
+
+
+def assert_told(bench: KafkaBench, sent: bytes, version: int, code: Code, acks: int) -> None:
+    """That a request is answered with an error or appended, and either counted once."""
+    bench.shared.metrics.refusals.clear()
+    connection, transport = bench.connect_kafka()
+    connection.dataReceived(sent)
+    bench.turns(transport)
+    assert transport.disconnecting == (acks == 0 and code is not Code.NONE)
+    if acks:
+        (answer,) = answers(transport)
+        (topic,) = decode_answer("Produce", version, answer).responses
+        assert topic.partition_responses[0].error_code == code
+    refusals = {} if code is Code.NONE else {("kafka_produce", code.name.lower()): 1}
+    if transport.disconnecting:
+        refusals["kafka", code.name.lower()] = 1
+    assert bench.shared.metrics.refusals == refusals
+    assert bench.dispatcher.kinds["Produce"].taken == 2
+
+
+def test_who_may_not_produce_is_told_and_counted_once(tmp_path: Path) -> None:
+    rules = [{"principal": "alice", "operations": ["produce"], "topic": "new"}]
+    topics = {"new": {"format": "kafka"}}
+    bench = KafkaBench(tmp_path, access=rules, topics=topics)
+    bench.shared.topics.create_declared("new")
+    for acks in (1, -1):
+        refusal = produce(bench, 9, BATCH, acks=acks)
+        assert refusal.error_code == Code.TOPIC_AUTHORIZATION_FAILED
+    refusals = {("kafka_produce", "topic_authorization_failed"): 2, ("kafka", "not_authorized"): 2}
+    assert bench.shared.metrics.refusals == refusals
+    assert log_of(bench).end_offset == 0
+    bench.close()
+
+
+def test_a_disk_that_is_full_is_told_in_the_log(tmp_path: Path) -> None:
+    files = FailingFiles()
+    with serving(tmp_path, files=files) as bench:
+        assert produce(bench, 9, BATCH, acks=1).error_code == 0
+        files.is_full = True
+        with log_lines() as lines:
+            assert produce(bench, 9, BATCH, acks=1).error_code == Code.KAFKA_STORAGE_ERROR
+        assert any("could not append to new-0: " in each for each in lines)
 
 
 # -- by a request of our own --------------------------------------------------------------------
