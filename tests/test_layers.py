@@ -53,7 +53,7 @@ ROOMS = {
     "v0_7": "_version cluster config coordination errors partition protocol quoting security "
     "server storage",
     "broker": "_version backoff cluster config coordination errors interfaces limited_log "
-    "listening logs metrics partition protocol quoting security server storage v0_7 web",
+    "listening logs metrics partition protocol quoting reactors security server storage v0_7 web",
     "kafka": "broker cluster config coordination errors groups listening logs metrics partition "
     "protocol quoting regex security server storage v0_7",
     "client": "backoff config coordination errors extras forks interfaces keywords metrics plugins "

@@ -52,6 +52,7 @@ from hermes.partition.damage_check import DamageCheck
 from hermes.partition.flush_queue import FlushPolicy
 from hermes.partition.flush_threads import FlushThreads
 from hermes.partition.flushing import FlushScheduler
+from hermes.reactors import Bell
 from hermes.server.authentication import Authentication
 from hermes.server.authorization import Authorization
 from hermes.server.checks import authenticator, retention_policy
@@ -176,7 +177,7 @@ class ServingBroker:
         self.reactor = reactor
         self.now_ms = now_ms
         self.io_threads = _Threads(0, config.io_threads, name="hermes-io")
-        self.flush_threads = FlushThreads(config.flush_threads, reactor.callFromThread)
+        self.flush_threads = FlushThreads(config.flush_threads, partial(Bell, reactor))
         self._waits = ShutdownWaits(reactor)
         self._policies: dict[str, IRetentionPolicy] = {}
         self._on_settings = on_settings

@@ -77,7 +77,7 @@ class Shared:
         self.acknowledgements = Acknowledgements(self.clock, self.scheduler, self.flusher)
         self.waiting = WaitingFetches(self.clock, self.scheduler)
         self.flusher.together = self.scheduler.together
-        self.flusher.on_committed(lambda log: self.waiting.changed(log.topic, log.partition))
+        self.flusher.on_committed(self.waiting.committed)
         self.reader = Reader(self.scheduler, self.in_thread)
         self.partitions = Partitions(self.directory, self.metrics, self.flusher, self.now_ms)
         self._settings_changed()

@@ -34,19 +34,27 @@ class Flushing(Protocol):
         """Flush so many at a time."""
 
 
+class WakesReactor(Protocol):
+    """See `hermes.reactors.Bell`."""
+
+    def ring(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
 class FlushThreads:
     """At most `count` threads, made when they are needed; to be called in the reactor's thread.
 
     They never keep a process alive: one may hang in a system call.
 
     Args:
-        wake: has a function called in the reactor's thread; called in any.
+        bell: makes what has a function called in the reactor's thread.
     """
 
-    def __init__(self, count: int, wake: Callable[[Callable[[], None]], object]) -> None:
+    def __init__(self, count: int, bell: Callable[[Callable[[], None]], WakesReactor]) -> None:
         self.count = count
         self.report: Callable[[Sequence[FlushOutcome]], None] = lambda outcomes: None
-        self._wake = wake
+        self._bell = bell(self._report)
         self._due: SimpleQueue[FlushState | None] = SimpleQueue()  # None ends a thread
         self._outcomes: list[FlushOutcome] = []
         self._is_woken = False
@@ -76,11 +84,15 @@ class FlushThreads:
             self._due.put(None)
 
     def stop(self, waits: bool = True) -> None:
-        """End the threads once they have flushed what they were given; wait for that or not."""
+        """End the threads once they have flushed what they were given; wait for that or not.
+
+        Nothing is reported any more.
+        """
         self.use(0)
         for thread in self._ending if waits else ():
             thread.join()
         self._ending.clear()
+        self._bell.close()
 
     def _add_thread(self) -> None:
         name = f"hermes-flush-{len(self._threads)}"
@@ -100,9 +112,10 @@ class FlushThreads:
             # forgets the wake-up first, and takes the outcomes then.
             if not self._is_woken:
                 self._is_woken = True
-                self._wake(self._report)
+                self._bell.ring()
 
     def _report(self) -> None:
+        """In the reactor's thread."""
         self._is_woken = False
         count = len(self._outcomes)
         outcomes = self._outcomes[:count]

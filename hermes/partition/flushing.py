@@ -262,7 +262,8 @@ class FlushScheduler:
                     self._failed(state, error)
             except Exception:
                 self._log.failure("telling who waits failed")
-        self._tell_idle()
+        if self._idle:
+            self._tell_idle()
 
     def _done(self, state: FlushState, flushed_end: FlushedEnd) -> None:
         log, now = state.log, self._clock.seconds()

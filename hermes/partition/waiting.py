@@ -23,6 +23,7 @@ from twisted.internet.interfaces import IReactorTime
 from hermes.protocol import FetchRequest, decode_request
 from hermes.server.fairness import QUANTUM_ENTRIES, FairScheduler, cooperatively
 from hermes.server.outcomes import then
+from hermes.storage import Log
 
 #: A fetch waits no longer than this: a peer that has gone may only be noticed afterwards.
 MAX_WAIT_MS = 5 * 60 * 1000
@@ -208,6 +209,10 @@ class WaitingFetches:
 
     def __len__(self) -> int:
         return len(self._narrow) + len(self._wide)
+
+    def committed(self, log: Log) -> None:
+        if self._by_key:
+            self.changed(log.topic, log.partition)
 
     def changed(self, topic: str, partition: int) -> None:
         """A partition was committed, created or deleted: wake those that it satisfies."""

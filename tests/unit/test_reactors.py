@@ -2,7 +2,7 @@ import os
 import threading
 from typing import Any
 
-from hermes.reactors import make_reactor, release_reactor
+from hermes.reactors import Bell, make_reactor, release_reactor
 
 
 def _let_wake_ups_be_late(reactor: Any, begun: threading.Event, go: threading.Event) -> None:
@@ -63,4 +63,27 @@ def test_a_signal_may_come_while_a_reactor_is_woken() -> None:
     reactor.waker.wakeUp = interrupted
     threading.Thread(target=call, daemon=True).start()
     assert done.wait(60)
+    release_reactor(reactor)
+
+
+def test_a_bell_is_heard_in_its_reactor_and_not_once_it_is_closed() -> None:
+    reactor = make_reactor()
+    heard: list[int] = []
+
+    def hear() -> None:
+        heard.append(threading.get_ident())
+        bell.close()
+        reactor.callLater(0, reactor.stop)
+
+    bell = Bell(reactor, hear)
+    ringing = [threading.Thread(target=bell.ring) for _ in range(10)]
+    for thread in ringing:
+        thread.start()
+    reactor.run(installSignalHandlers=False)
+    for thread in ringing:
+        thread.join()
+    bell.ring()
+    bell.close()
+    assert heard == [threading.get_ident()]
+    assert bell not in reactor.getReaders()
     release_reactor(reactor)

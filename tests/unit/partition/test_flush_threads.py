@@ -1,6 +1,7 @@
 """Threads that flush what they are given, and one report of what several of them did."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from queue import Queue
 from threading import Event
 from threading import enumerate as threads
@@ -30,11 +31,24 @@ class HeldLog:
         return self.end
 
 
+class QueuedBell:
+    """Rings come to a queue."""
+
+    def __init__(self, rung: "Queue[Any]", call: Callable[[], None]) -> None:
+        self.rung, self.call = rung, call
+
+    def ring(self) -> None:
+        self.rung.put(self.call)
+
+    def close(self) -> None:
+        self.rung.put(None)
+
+
 class Bench:
     def __init__(self, count: int = 2) -> None:
         self.woken: Queue[Any] = Queue()
         self.reports: list[Any] = []
-        self.threads = FlushThreads(count, self.woken.put)
+        self.threads = FlushThreads(count, partial(QueuedBell, self.woken))
         self.threads.report = self.reports.append
         self.logs: list[HeldLog] = []
 
