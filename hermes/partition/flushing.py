@@ -210,13 +210,18 @@ class FlushScheduler:
         return state
 
     def _start_at(self, state: FlushState, due: float) -> None:
-        self._cancel_timer(state)
+        if state.timer is not None:
+            self._cancel_timer(state)
         delay = due - self._clock.seconds()
         if delay <= 0:
             self._start(state)
             return
         state.timer_due = due
-        state.timer = self._clock.callLater(delay, self._start, state)
+        state.timer = self._clock.callLater(delay, self._start_due, state)
+
+    def _start_due(self, state: FlushState) -> None:
+        state.timer = None
+        self._start(state)
 
     def _start(self, state: FlushState, urgent: bool = False) -> None:
         if state.timer is not None:
@@ -362,7 +367,7 @@ class FlushScheduler:
     @staticmethod
     def _cancel_timer(state: FlushState) -> None:
         timer, state.timer = state.timer, None
-        if timer is not None and timer.active():
+        if timer is not None:
             timer.cancel()
 
     def _tell_idle(self) -> None:
