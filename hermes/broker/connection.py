@@ -54,13 +54,14 @@ from hermes.protocol import (
 )
 from hermes.server.carriers import Carrier, SendfileCarrier, carrier_for
 from hermes.server.clients import UNKNOWN_CLIENT, Client
+from hermes.server.fairness import CROWDED_BYTES
 from hermes.server.gates import MAX_FRAME_BYTES, Gate
 from hermes.server.limits import READ_BYTES
 from hermes.server.metrics import RequestKind
-from hermes.server.outcomes import CloseConnection, DeferredResponse, Response
+from hermes.server.outcomes import CloseConnection, DeferredResponse
 from hermes.server.policies import ListenerPolicy
 from hermes.server.quotas import Throttle
-from hermes.server.responses import Responses, Slot
+from hermes.server.responses import Responses
 from hermes.server.sockets import Lingering, has_input, has_left, set_options, tcp_connection
 
 #: How much of further requests is read while a response is outstanding.
@@ -121,6 +122,7 @@ class BrokerConnection(Protocol):
         self._admitted: Any = self._broker if served_by is None else served_by
         self._server = self._admitted  # what carries requests out: that, or the gate
         self._client = UNKNOWN_CLIENT
+        self._produces: RequestKind = self._broker.metrics.requests["produce"]
         self._state = _SERVING
         self._carrier: Carrier | None = None
         # Input.
@@ -138,6 +140,7 @@ class BrokerConnection(Protocol):
         self._has_left = False  # whether the peer's end was found behind what wasn't read yet
         # Whether the socket is read, and whether the peer is idle.
         self._reading = True
+        self._is_counted = False  # whether the budget knows of something that is held
         self._paused_by_budget = False
         self._throttle: Throttle | None = None  # where a quota applies
         self._active = True  # whether something arrived or left since the last sweep
@@ -190,7 +193,7 @@ class BrokerConnection(Protocol):
         elif self._policy.authentication != "none":
             self._connections.authentication.disconnected(self, self._client.principal)
         if self._ordered is not None and self._ordered.cancellable:
-            self._ordered.response.cancel()
+            self._ordered.cancel()
         self._advance()
 
     # -- events: authentication -------------------------------------------------------------------
@@ -256,7 +259,7 @@ class BrokerConnection(Protocol):
         """Drain: what changes something is still carried out and answered."""
         self._refuse(reason)
         if self._ordered is not None and self._ordered.cancellable:  # a fetch that waits
-            self._ordered.response.cancel()
+            self._ordered.cancel()
         if self._responses.sending is not None:
             self._abort()
         self._advance()
@@ -321,30 +324,26 @@ class BrokerConnection(Protocol):
 
     # -- events: outcomes and responses -----------------------------------------------------------
 
-    def _appended(self, _: object, deferred: DeferredResponse) -> None:
-        """What follows an outcome needn't wait for it any longer."""
-        if deferred is self._ordered:
+    def response_passed(self, awaited: DeferredResponse) -> None:
+        if awaited is self._ordered:
             self._ordered = None
             self._advance()
 
-    def _released(self, _: object, deferred: DeferredResponse) -> None:
-        """An outcome holds no memory of its request any more."""
-        deferred.request_bytes = 0
-        if deferred is self._ordered and not self._advancing:
+    def request_released(self, awaited: DeferredResponse) -> None:
+        if awaited is self._ordered and not self._advancing:
             self._update_reading()
 
-    def _resolved(self, response: Response, slot: Slot, deferred: DeferredResponse) -> None:
-        if deferred is self._ordered:
+    def response_known(self, awaited: DeferredResponse) -> None:
+        if awaited is self._ordered:
             self._ordered = None
-        if slot.kind is not None:
-            slot.kind.seconds.observe(self._broker.scheduler.now() - slot.began)
-        slot.fill(response)
+        if awaited.kind is not None:
+            awaited.kind.seconds.observe(self._broker.scheduler.now() - awaited.began)
         self._advance()
 
-    def _failed(self, failure: Failure, slot: Slot, deferred: DeferredResponse) -> None:
-        if deferred is self._ordered:
+    def response_failed(self, awaited: DeferredResponse, failure: Failure) -> None:
+        if awaited is self._ordered:
             self._ordered = None
-        self._responses.slots.remove(slot)
+        self._responses.awaited.remove(awaited)
         if not isinstance(failure.value, CancelledError):
             if not isinstance(failure.value, (CloseConnection, HermesError)):
                 self._report_fault(failure)
@@ -378,8 +377,9 @@ class BrokerConnection(Protocol):
         self._advancing = True
         scheduler = self._broker.scheduler
         began = scheduler.now()
+        took_all = False
         try:
-            self._take_requests(began + scheduler.quantum_seconds)
+            took_all = self._take_requests(began)
         except (HermesError, CloseConnection) as refusal:
             self._refuse(str(refusal), refusal)
         except Exception as fault:
@@ -391,54 +391,63 @@ class BrokerConnection(Protocol):
         if self._throttle is not None:
             self._throttle.charge(self._responses.started_bytes)
         scheduler.count_used(began)
-        self._update_reading()
-        if self._state is _DRAINING and self._responses.is_empty:
-            self._close()
-        if self._state is _LOST and self._responses.is_empty and not self._yielded:
-            self._connections.finished(self)
+        if not (
+            took_all
+            and self._state is _SERVING
+            and self._reading
+            and not self._is_counted
+            and self._ordered is None
+            and self._throttle is None
+        ):  # else nothing is held, as before, and the socket is read
+            self._update_reading()
+        if self._state is not _SERVING and self._responses.is_empty:
+            if self._state is _DRAINING:
+                self._close()
+            elif self._state is _LOST and not self._yielded:
+                self._connections.finished(self)
 
-    def _take_requests(self, ends: float) -> None:
-        receiver, append_run = self._receiver, self._server.append_run
-        next_request = receiver.next_request
-        responses, seconds = self._responses, self._broker.scheduler.now
-        produces = self._broker.metrics.requests["produce"]
-        throttle = self._throttle
-        done: RequestKind | None = None  # what was carried out since `began`, and how many of it
-        began, count = 0.0, 1
+    def _take_requests(self, now: float) -> bool:
+        """Take what may be taken, for one quantum from `now` on; whether that was all there is."""
+        receiver, responses = self._receiver, self._responses
+        awaited, scheduler = responses.awaited, self._broker.scheduler
+        began, ends = now, 0.0
         while True:
-            if responses.slots:
+            if awaited:
                 responses.send_ready()
-            now = seconds()
-            if done is not None:
-                done.seconds.observe(now - began, count)
-                done = None
+            if self._waiting_request is None and not receiver.buffered_bytes:
+                return True
             if not self._may_take():
-                return
-            if now >= ends and (self._waiting_request is not None or receiver.buffered_bytes):
-                self._yield()
-                return
+                return False
+            if now > began:
+                ends = ends or began + scheduler.quantum_seconds
+                if now >= ends:
+                    self._yield()
+                    return False
             request, self._waiting_request = self._waiting_request, None
             if request is None:
-                request = next_request()
-            began = now
+                request = receiver.next_request()
+            done: RequestKind | None = None  # what was carried out, and how many of it
+            count = 1
             if type(request) is ProduceRun:
-                count = request.request_count
-                produces.taken += count
-                if throttle is not None:
-                    throttle.took(count)
-                append_run(request, self._client)
-                done = produces
+                done, count = self._produces, request.request_count
+                done.taken += count
+                if self._throttle is not None:
+                    self._throttle.took(count)
+                self._server.append_run(request, self._client)
             elif request is None:
-                return
+                return False
             elif isinstance(request, self._pipelined):
-                done, count = self._take(request, now), 1
-            elif responses.slots:
+                done = self._take(request, now)
+            elif awaited:
                 self._waiting_request = request
             elif self._state is not _LOST and not self._has_left:
-                done, count = self._take(request, now), 1
+                done = self._take(request, now)
+            taken, now = now, scheduler.now()
+            if done is not None:
+                done.seconds.observe(now - taken, count)
 
     def _may_take(self) -> bool:
-        slots = self._responses.slots
+        awaited = self._responses.awaited
         return not (
             self._responses.sending is not None
             or self._ordered is not None
@@ -446,7 +455,7 @@ class BrokerConnection(Protocol):
             or self._state is _DRAINING
             or self._state is _LINGERING
             or (self._throttle is not None and self._throttle.is_delayed)
-            or (slots and (self._waiting_request is not None or len(slots) >= MAX_UNANSWERED))
+            or (awaited and (self._waiting_request is not None or len(awaited) >= MAX_UNANSWERED))
         )
 
     def _take(self, request: Any, now: float) -> RequestKind | None:
@@ -456,25 +465,20 @@ class BrokerConnection(Protocol):
             self._throttle.took(1)
         outcome = self._server.serve(request, self._client)
         if isinstance(outcome, DeferredResponse):
-            slot = self._responses.reserve()
-            slot.kind, slot.began = kind, now
+            outcome.kind, outcome.began = kind, now
+            self._responses.awaited.append(outcome)
             if outcome.ordered:
                 self._ordered = outcome
-                if outcome.appended is not None:
-                    outcome.appended.addCallback(self._appended, outcome)
-                if outcome.released is not None:
-                    outcome.released.addCallback(self._released, outcome)
-            outcome.response.addCallbacks(
-                self._resolved,
-                self._failed,
-                callbackArgs=(slot, outcome),
-                errbackArgs=(slot, outcome),
-            )
+            outcome.watch(self)
             return None
         if outcome is not None:
             self._responses.add(outcome)
             moved = self._responses.moved_bytes
-            if moved >= self._broker.scheduler.quantum_bytes and self._receiver.buffered_bytes:
+            if (
+                moved >= CROWDED_BYTES  # the least that a quantum is
+                and moved >= self._broker.scheduler.quantum_bytes
+                and self._receiver.buffered_bytes
+            ):
                 self._yield()
         return kind
 
@@ -559,7 +563,9 @@ class BrokerConnection(Protocol):
         receiver = self._receiver
         checking = self._ordered.request_bytes if self._ordered is not None else 0
         missing = receiver.missing_bytes if self._state is _SERVING else 0
-        self._connections.memory.update(self, receiver.buffered_bytes + checking, missing, checking)
+        held = receiver.buffered_bytes + checking
+        self._connections.memory.update(self, held, missing, checking)
+        self._is_counted = held > 0
         self._apply_reading()
 
     def _apply_reading(self) -> None:
@@ -589,7 +595,7 @@ class BrokerConnection(Protocol):
             return
         if ordered.cancellable and has_left(self.transport):
             self._has_left = True
-            ordered.response.cancel()
+            ordered.cancel()
         else:
             self._watch_for_end()
 

@@ -4,24 +4,26 @@
     v2   ... | tags | body
 
     serve       the header names an `Api`; ApiVersions is a constant, and done
-    _carry_out  the schema and the handler are there, or a thread loads them
-                a large request waits for its turn
+    _carry_out  a large request waits for its turn
+                the schema and the handler are there, or a thread loads them
                 a small body is decoded here, a large one in a thread, one at a time
-                the handler makes the response
-                a small one is encoded here, a large one in a thread
+    _handle     the handler makes the response
+    _finish     a small one is encoded here, a large one in a thread
+
+`_carry_out` is a coroutine, and made only where it has something to wait for; so is `_finish`.
 
 What can't be read, and what isn't in the table, closes the connection, as Kafka does. A handler
 works with a `Call`, and through it with the broker as Kafka's requests see it: `KafkaServer`.
 """
 
 import struct
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from importlib import import_module
+from types import CoroutineType
 from typing import Any, Final, TypeAlias
 
 from twisted.internet.defer import Deferred, DeferredSemaphore
-from twisted.python.failure import Failure
 
 from hermes.cluster.cluster import Cluster
 from hermes.cluster.shared import Shared
@@ -42,7 +44,13 @@ from hermes.protocol.wire import Buffer
 from hermes.security import Operation, Resource
 from hermes.server.clients import Client
 from hermes.server.metrics import RequestKind
-from hermes.server.outcomes import CloseConnection, DeferredResponse, Outcome, Response
+from hermes.server.outcomes import (
+    CloseConnection,
+    DeferredResponse,
+    Outcome,
+    Response,
+    carry_out,
+)
 from hermes.server.sends import FileSend
 
 #: A larger body is decoded in a thread: some ms of work.
@@ -58,6 +66,9 @@ NOT_ASKED: Final = -(2**31)
 _ENTRIES_AT_A_TIME: Final = 16
 
 _HEAD: Final = struct.Struct(">hhih")
+
+#: What a handler may raise to have the connection closed.
+_REFUSALS: Final = (RemoteProtocolError, CoordinationError, KafkaError)
 
 
 class _UnreadableError(Exception):
@@ -174,15 +185,15 @@ class Call:
         make: makes the parts of the response: `call.make.MetadataResponse(...)`; a `Schema`, set
             before the handler is called.
         is_large: a handler sets it if its response has more than `LARGE_ENTRIES` entries.
-        passed: fires when requests after it may be taken.
-        has_passed: whether they may.
-        released: fires when the request's bytes are of no more use.
+        has_passed: whether requests after it may be taken.
+        awaited: the response, once something is waited for.
         admitted_bytes: what it holds of the server's `admission`; 0 for most.
     """
 
     __slots__ = (
         "admitted_bytes",
         "api",
+        "awaited",
         "client",
         "client_id",
         "correlation_id",
@@ -190,8 +201,6 @@ class Call:
         "has_passed",
         "is_large",
         "make",
-        "passed",
-        "released",
         "server",
         "version",
     )
@@ -206,9 +215,8 @@ class Call:
         self.server = server
         self.make: Any = None
         self.is_large = False
-        self.passed: Deferred[None] = Deferred()
         self.has_passed = False
-        self.released: Deferred[None] = Deferred()
+        self.awaited: DeferredResponse | None = None
         self.admitted_bytes = 0
 
     def permits(self, operation: Operation, resource: Resource) -> bool:
@@ -249,7 +257,14 @@ class Call:
         """All that changes something is done: Produce requests after this one may be taken."""
         if not self.has_passed:
             self.has_passed = True
-            self.passed.callback(None)
+            if self.awaited is not None:
+                self.awaited.let_pass()
+
+    def release(self) -> None:
+        """The request's bytes are of no more use."""
+        self.frame.data = b""
+        if self.awaited is not None:
+            self.awaited.release()
 
 
 Handler = Callable[[Any, Call], Any]
@@ -311,22 +326,31 @@ class Dispatcher:
             )
             raise CloseConnection(text, "kafka", "unknown_request")
         call = Call(api, frame, client, self._server)
-        response: Deferred[Response] = Deferred.fromCoroutine(self._carry_out(call))
-        if response.called:
-            result: Any = response.result
-            if isinstance(result, Failure):
-                response.addErrback(lambda _: None)
-                result.raiseException()
-            done: Response = result
-            return done
-        return DeferredResponse(
-            response,
-            ordered=not call.has_passed,
-            appended=call.passed,
-            cancellable=api.is_cancelled,
-            request_bytes=len(frame.data),
-            released=call.released,
-        )
+        outcome = self._begin(call)
+        if isinstance(outcome, DeferredResponse):
+            call.awaited = outcome
+            outcome.ordered = not call.has_passed
+            outcome.cancellable = api.is_cancelled
+            outcome.request_bytes = len(frame.data)
+        return outcome
+
+    def _begin(self, call: Call) -> Outcome:
+        """Carry a request out, to where it first waits."""
+        api, server = call.api, self._server
+        found = self._loaded.get((api.key, call.version))
+        is_large = len(call.frame.data) > LARGE_BYTES and not api.is_raw
+        if found is None or is_large or server.topic_changes.known() is not None:
+            return carry_out(self._carry_out(call))
+        schema, handler = found
+        call.make = schema
+        answer = self._handle(handler, None if api.is_raw else _decode_small(call, schema), call)
+        if isinstance(answer, DeferredResponse) and answer.is_known:
+            return answer.response
+        if answer is None or isinstance(answer, bytes | FileSend | DeferredResponse):
+            return answer
+        if call.is_large or isinstance(answer, CoroutineType):
+            return carry_out(self._finish(call, answer))
+        return schema.response_to(call.correlation_id, answer)
 
     async def _carry_out(self, call: Call) -> Response:
         size_bytes = len(call.frame.data)
@@ -346,49 +370,57 @@ class Dispatcher:
             self._loaded[api.key, version] = found
         schema, handler = found
         call.make = schema
+        request = await self._decoded(call, schema)
         try:
-            request = await self._decoded(call, schema)
             known = self._server.topic_changes.known()
             if known is not None:
                 await known
+        except _REFUSALS as error:
+            raise _closing(api, error) from None
+        answer = self._handle(handler, request, call)
+        del request  # what waits for long keeps no more of it than it needs
+        return await self._finish(call, answer)
+
+    def _handle(self, handler: Handler, request: Any, call: Call) -> Any:
+        try:
             if self._around is None:
-                answer = handler(request, call)
-            else:
-                decoded = partial(_decoded_now, request, call.frame, schema)
-                answer = self._around(partial(handler, request, call), decoded, call)
-            del request  # what waits for long keeps no more of it than it needs
-            if isinstance(answer, Awaitable):
+                return handler(request, call)
+            decoded = partial(_decoded_now, request, call.frame, call.make)
+            return self._around(partial(handler, request, call), decoded, call)
+        except _REFUSALS as error:
+            raise _closing(call.api, error) from None
+
+    async def _finish(self, call: Call, answer: Any) -> Response:
+        if isinstance(answer, CoroutineType):
+            try:
                 answer = await answer
-        except RemoteProtocolError as error:
-            raise CloseConnection(f"{api.name}: {error}", "kafka", "unreadable") from None
-        except CoordinationError as error:
-            raise CloseConnection(f"{api.name}: {error}", "kafka", "coordination") from None
-        except KafkaError as error:
-            text, reason = f"{api.name}: {error}", error.code.name.lower()
-            raise CloseConnection(text, "kafka", reason) from None
+            except _REFUSALS as error:
+                raise _closing(call.api, error) from None
+        elif isinstance(answer, DeferredResponse):
+            answer = await answer.to_deferred()
         if answer is None or isinstance(answer, bytes | FileSend):
             return answer
+        response_to = call.make.response_to
         if call.is_large:
             encode = self._server.shared.large_responses.make
             large: bytes = await encode(
-                self._server.in_thread, schema.response_to, call.correlation_id, answer
+                self._server.in_thread, response_to, call.correlation_id, answer
             )
             return large
-        return schema.response_to(call.correlation_id, answer)
+        response: bytes = response_to(call.correlation_id, answer)
+        return response
 
     async def _decoded(self, call: Call, schema: Schema) -> Any:
         if call.api.is_raw:
             return None
+        if len(call.frame.data) <= LARGE_BYTES:
+            return _decode_small(call, schema)
+        make = self._server.shared.large_responses.make
         try:
-            if len(call.frame.data) <= LARGE_BYTES:
-                return _decode(call.frame, schema)
-            make = self._server.shared.large_responses.make
             decoded = await make(self._server.in_thread, _decode, call.frame, schema)
         except _UnreadableError as error:
-            text = f"{call.api.name} in version {call.version} can't be read: {error}"
-            raise CloseConnection(text, "kafka", "unreadable") from None
-        call.frame.data = b""
-        call.released.callback(None)
+            raise _unreadable(call, error) from None
+        call.release()
         return decoded
 
 
@@ -417,6 +449,28 @@ def _decoded_now(request: Any, frame: Frame, schema: Schema) -> Any:
     whole = Frame(bytes(frame.data))  # the records, too, want what can't change
     whole.read_header()
     return _decode(whole, schema)
+
+
+def _closing(api: Api, error: Exception) -> CloseConnection:
+    """What closes the connection of a request that was refused."""
+    reason = "unreadable"
+    if isinstance(error, CoordinationError):
+        reason = "coordination"
+    elif isinstance(error, KafkaError):
+        reason = error.code.name.lower()
+    return CloseConnection(f"{api.name}: {error}", "kafka", reason)
+
+
+def _unreadable(call: Call, error: _UnreadableError) -> CloseConnection:
+    text = f"{call.api.name} in version {call.version} can't be read: {error}"
+    return CloseConnection(text, "kafka", "unreadable")
+
+
+def _decode_small(call: Call, schema: Schema) -> Any:
+    try:
+        return _decode(call.frame, schema)
+    except _UnreadableError as error:
+        raise _unreadable(call, error) from None
 
 
 def _decode(frame: Frame, schema: Schema) -> Any:

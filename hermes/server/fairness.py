@@ -34,7 +34,7 @@ _CROWDED_SECONDS = 0.001
 _ALL_SECONDS = 0.250
 
 #: The quantum in bytes while others wait.
-_CROWDED_BYTES = 256 * 1024
+CROWDED_BYTES = 256 * 1024
 
 #: The smallest quantum in time: one request, or one entry of it.
 _LEAST_SECONDS = 0.000_02
@@ -70,7 +70,7 @@ class FairScheduler:
 
     @property
     def quantum_bytes(self) -> int:
-        return _CROWDED_BYTES if self.is_crowded else QUANTUM_BYTES
+        return CROWDED_BYTES if self.is_crowded else QUANTUM_BYTES
 
     @property
     def is_crowded(self) -> bool:

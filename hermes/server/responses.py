@@ -1,8 +1,8 @@
 """The responses of one connection on their way out: in the order of the requests, one at a time.
 
-A response that isn't known yet has a `Slot`; those after it wait until it is filled. Small ones
-are collected, so that many leave with one system call. What the socket can't take at once is the
-transport's producer until it has left, and nothing else is sent meanwhile.
+Those after one that isn't known yet wait until it is. Small ones are collected, so that many leave
+with one system call. What the socket can't take at once is the transport's producer until it has
+left, and nothing else is sent meanwhile.
 
 Knows nothing of requests and decides nothing; the connection that adds responses calls `send_ready`
 and `send_small` when its quantum is over.
@@ -10,13 +10,12 @@ and `send_small` when its quantum is over.
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from hermes.server.carriers import Carrier
 from hermes.server.fairness import FairScheduler
 from hermes.server.large_responses import LargeResponses, ResponseReader
-from hermes.server.metrics import RequestKind
+from hermes.server.outcomes import DeferredResponse
 from hermes.server.pages import PageCache
 from hermes.server.sends import FileSend
 
@@ -24,28 +23,11 @@ from hermes.server.sends import FileSend
 _COLLECT_BYTES = 32 * 1024
 
 
-@dataclass(slots=True, eq=False)
-class Slot:
-    """The place of one response in their order.
-
-    The time it takes is counted in `kind`, from `began` on. `response` None: nothing to send.
-    """
-
-    kind: RequestKind | None = None
-    began: float = 0.0
-    is_ready: bool = False
-    response: bytes | FileSend | None = None
-
-    def fill(self, response: bytes | FileSend | None) -> None:
-        """The response is known; the slot owns it from now on."""
-        self.response, self.is_ready = response, True
-
-
 class Responses:
     """The responses of a connection that have not left yet; call `open` first.
 
     Attributes:
-        slots: of responses that are unknown, or wait for an unknown one; in order.
+        awaited: those that are unknown, or wait for an unknown one; in order.
         sending: what is the transport's producer now.
         moved_bytes: given to the kernel since the connection's quantum began; the connection
             resets it.
@@ -58,7 +40,7 @@ class Responses:
         scheduler: FairScheduler,
         large_responses: LargeResponses,
     ) -> None:
-        self.slots: deque[Slot] = deque()
+        self.awaited: deque[DeferredResponse] = deque()
         self.sending: FileSend | None = None
         self.moved_bytes = 0
         self.started_bytes = 0
@@ -98,30 +80,36 @@ class Responses:
 
     @property
     def is_empty(self) -> bool:
-        return not self.slots and self.sending is None and not self._small
-
-    def reserve(self) -> Slot:
-        """Keep the next place in the order for a response that comes later."""
-        place = Slot()
-        self.slots.append(place)
-        return place
+        return not self.awaited and self.sending is None and not self._small
 
     def add(self, response: bytes | FileSend) -> None:
-        if self.slots:
-            self.reserve().fill(response)
+        if self.awaited:
+            self.awaited.append(DeferredResponse.known(response))
         else:
             self._send(response)
 
     def send_ready(self) -> None:
-        slots = self.slots
-        while slots and slots[0].is_ready and self.sending is None:
-            response = slots.popleft().response
+        awaited = self.awaited
+        while awaited and awaited[0].is_known and self.sending is None:
+            response = awaited.popleft().response
             if response is not None:
                 self._send(response)
 
     def send_small(self) -> None:
-        if self._small and self.sending is None:
-            self._start(FileSend((self._take_small(),)))
+        """Send what was collected; what the socket doesn't take becomes the producer."""
+        if not self._small or self.sending is not None:
+            return
+        data, carrier = self._take_small(), self._carrier
+        if carrier is None or not data:
+            return
+        self._count(len(data))
+        try:
+            sent = carrier.send_bytes(data, False)
+        except OSError as error:
+            self._sent(error)
+            return
+        if sent < len(data):
+            self._begin(FileSend((data,), sent), carrier)
 
     def _send(self, response: bytes | FileSend) -> None:
         if isinstance(response, bytes):
@@ -135,7 +123,7 @@ class Responses:
         self._start(response)
 
     def _take_small(self) -> bytes:
-        data = b"".join(self._small)
+        data = self._small[0] if len(self._small) == 1 else b"".join(self._small)
         self._small.clear()
         self._small_bytes = 0
         return data
@@ -144,11 +132,17 @@ class Responses:
         if self._carrier is None:
             send.release()
             return
-        self.moved_bytes += send.size_bytes
-        self.started_bytes += send.size_bytes
+        self._count(send.size_bytes)
+        self._begin(send, self._carrier)
+
+    def _count(self, size_bytes: int) -> None:
+        self.moved_bytes += size_bytes
+        self.started_bytes += size_bytes
+
+    def _begin(self, send: FileSend, carrier: Carrier) -> None:
         try:
             if not send.start(
-                self._transport, self._carrier, self._pages, self._scheduler, self._through
+                self._transport, carrier, self._pages, self._scheduler, self._through
             ):
                 self.sending = send
                 if self._reader is not None:

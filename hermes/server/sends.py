@@ -41,7 +41,12 @@ _SLICE_BYTES = 256
 class FileSend:
     """One response: parts that leave in the order of the wire. It owns the slices among them.
 
-    `size_bytes` is the whole response's; `sent_bytes` have left.
+    Args:
+        sent_bytes: how much of the first part has left already, where that is bytes.
+
+    Attributes:
+        size_bytes: the whole response's.
+        sent_bytes: how much has left.
     """
 
     __slots__ = (
@@ -61,16 +66,16 @@ class FileSend:
         "size_bytes",
     )
 
-    def __init__(self, parts: Iterable[bytes | LogSlice]) -> None:
+    def __init__(self, parts: Iterable[bytes | LogSlice], sent_bytes: int = 0) -> None:
         self._parts: list[bytes | LogSlice] = []
         self.size_bytes = 0
         for part in parts:
             if size := _size(part):
                 self._parts.append(part)
                 self.size_bytes += size
-        self.sent_bytes = 0
+        self.sent_bytes = sent_bytes
         self._index = 0
-        self._position = 0  # within the current part
+        self._position = sent_bytes  # within the current part
         self._resident_until = 0  # within the current part, when it is a slice
         self._warming = False
         self._waiting = False

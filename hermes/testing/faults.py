@@ -14,7 +14,7 @@ from twisted.internet.task import deferLater
 from hermes.errors import ConfigError
 from hermes.kafka.apis import API_VERSIONS, APIS
 from hermes.kafka.dispatching import Call
-from hermes.server.outcomes import CloseConnection
+from hermes.server.outcomes import CloseConnection, DeferredResponse
 from hermes.testing.error_responses import error_response
 
 __all__ = ["Faults"]
@@ -184,6 +184,8 @@ def _code(error: str | int) -> Any:
 
 
 async def _awaited(answer: Any) -> Any:
+    if isinstance(answer, DeferredResponse):
+        return await answer.to_deferred()
     return await answer if isinstance(answer, Awaitable) else answer
 
 

@@ -205,7 +205,7 @@ class Broker:
             return self.serve(decoded, client)  # a fetch that waits does not keep others waiting
 
         def response_of(outcome: Any) -> Any:
-            return outcome.response if isinstance(outcome, DeferredResponse) else outcome
+            return outcome.to_deferred() if isinstance(outcome, DeferredResponse) else outcome
 
         served = self.large_responses.make(
             lambda: self._shared.in_thread(request.decode).addCallback(serve)

@@ -80,17 +80,21 @@ class Mirroring:
         append = partial(self._judge_and_append, request.sets, client)
         produces = self._produces
         appended = append() if deleted is None else produces.after_deletion(deleted, append)
-        is_appended: Deferred[None] = Deferred()
-
-        def acknowledge(entries: list[AppendedEntry[MirroredEntry]]) -> "bytes | Deferred[bytes]":
-            # Sets that are checked in threads would wait for a flush each.
-            self._scheduler.resume_later(lambda: is_appended.callback(None))
-            return produces.acknowledge(request.acks, request.timeout_ms, began, MIRRORED, entries)
-
         if isinstance(appended, Deferred):
             held_bytes = size_of([each.produce for each in request.sets])
-            answered = appended.addCallback(acknowledge)
-            return DeferredResponse(answered, appended=is_appended, request_bytes=held_bytes)
+            awaited = DeferredResponse(request_bytes=held_bytes)
+
+            def acknowledge(
+                entries: list[AppendedEntry[MirroredEntry]],
+            ) -> "bytes | Deferred[bytes]":
+                # Sets that are checked in threads would wait for a flush each.
+                self._scheduler.resume_later(awaited.let_pass)
+                return produces.acknowledge(
+                    request.acks, request.timeout_ms, began, MIRRORED, entries
+                )
+
+            awaited.follow(appended.addCallback(acknowledge))
+            return awaited
         response: bytes | Deferred[bytes] = produces.acknowledge(
             request.acks, request.timeout_ms, began, MIRRORED, appended
         )

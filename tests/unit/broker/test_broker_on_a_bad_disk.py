@@ -125,7 +125,7 @@ class Bench:
         outcome = self.broker.serve(request)
         answers: list[bytes] = []
         if isinstance(outcome, DeferredResponse):
-            outcome.response.addCallback(answers.append)
+            outcome.to_deferred().addCallback(answers.append)
         else:
             answers.append(outcome)
         _, _, _, _, code, offset = struct.unpack_from(">ihhihq", answers[0])
@@ -135,7 +135,7 @@ class Bench:
         send = self.broker.serve(FetchRequest(topic, 0, offset, 1 << 20))
         if isinstance(send, DeferredResponse):  # the segment wasn't open
             sends: list[Any] = []
-            send.response.addCallback(sends.append)
+            send.to_deferred().addCallback(sends.append)
             (send,) = sends
         assert isinstance(send, MessageSetSend)
         assert send.error is ErrorCode.NONE
@@ -199,7 +199,7 @@ def test_which_of_the_entries_the_disk_refuses_and_why_is_told(bench: Bench) -> 
     outcome = bench.broker.serve(AcknowledgedProduceRequest(Acks.FLUSHED, 0, tuple(produces)))
     assert isinstance(outcome, DeferredResponse)
     answered: list[bytes] = []
-    outcome.response.addCallback(answered.append)
+    outcome.to_deferred().addCallback(answered.append)
     bench.clock.pump([0] * 9)
     *stored, refused = decode_acknowledged_produce_response(answered[0][4:])
     assert {(each.error, each.reason) for each in stored} == {(ErrorCode.NONE, "")}
@@ -241,7 +241,7 @@ def test_a_waiting_fetch_hears_of_what_reopening_has_kept(bench: Bench) -> None:
     outcome = bench.broker.serve(WaitingFetchRequest(60_000, 1, (FetchRequest("t", 0, 0, 100),)))
     assert isinstance(outcome, DeferredResponse)
     answered: list[Any] = []
-    outcome.response.addCallback(answered.append)
+    outcome.to_deferred().addCallback(answered.append)
     bench.files.sync_error = None
     assert answered == []
     bench.maintenance.reopen_offline()
@@ -328,7 +328,7 @@ def test_without_a_descriptor_a_partition_stays_in_service_and_refusals_are_retr
     files.fail_at = files.counted + 1  # the segment is opened, its directory can't be
     answered: list[bytes] = []
     request = AcknowledgedProduceRequest(Acks.FLUSHED, 0, (ProduceRequest("new", 0, HELLO),))
-    bench.broker.serve(request).response.addCallback(answered.append)
+    bench.broker.serve(request).to_deferred().addCallback(answered.append)
     bench.clock.pump([RETRY_SECONDS] * 3)
     assert answered == []
     assert not bench.directory.logs["new", 0].is_offline
@@ -405,7 +405,7 @@ def test_what_recovery_dropped_meanwhile_is_never_acknowledged(bench: Bench) -> 
     outcome = bench.broker.serve(request)
     assert isinstance(outcome, DeferredResponse)
     answered: list[bytes] = []
-    outcome.response.addCallback(answered.append)
+    outcome.to_deferred().addCallback(answered.append)
     log = bench.directory.get("t", 0)
     assert log is not None
     assert 0 < log.end_offset < len(request.produces) * len(HELLO)

@@ -37,7 +37,7 @@ def told(outcome: Any) -> list[ClusterBroker]:
     if isinstance(outcome, DeferredResponse):
         assert outcome.cancellable
         found: list[Any] = []
-        outcome.response.addCallback(found.append)
+        outcome.to_deferred().addCallback(found.append)
         (outcome,) = found
     return decode_cluster_brokers_response(outcome[4:])
 
@@ -91,8 +91,8 @@ def test_a_client_that_goes_takes_nothing_from_others() -> None:
     registered = Registered()
     gone, stays = registered.ask(), registered.ask()
     failures: list[Any] = []
-    gone.response.addErrback(failures.append)
-    gone.response.cancel()
+    gone.to_deferred().addErrback(failures.append)
+    gone.cancel()
     assert failures[0].check(CancelledError)
     registered.reads[0].callback({})
     assert told(stays) == [(3, "here", 9092)]

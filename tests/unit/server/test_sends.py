@@ -16,7 +16,10 @@ from twisted.internet.testing import StringTransport
 from hermes.protocol import ErrorCode
 from hermes.server.carriers import CopyingCarrier, SendfileCarrier, carrier_for
 from hermes.server.fairness import QUANTUM_BYTES, FairScheduler
+from hermes.server.large_responses import LargeResponses
+from hermes.server.outcomes import DeferredResponse
 from hermes.server.pages import PageCache
+from hermes.server.responses import Responses
 from hermes.server.sends import (
     FileSend,
     MessageSetSend,
@@ -471,3 +474,47 @@ def test_many_who_read_as_fast_as_they_can_take_turns(big: Path) -> None:
     for transport in transports:
         transport.producer.stopProducing()
     assert clock.seconds() < 10
+
+
+def responses_of(pair: Pair) -> tuple[Responses, list[Exception | None]]:
+    sent: list[Exception | None] = []
+    made = Responses(HotPages(at_once), TURNS, LargeResponses(1 << 20, Clock()))
+    reader: Any = object()
+    made.open(pair.transport, pair.carrier, reader, sent.append)
+    return made, sent
+
+
+def test_known_answers_wait_for_an_unknown_one_before_them(pair: Pair) -> None:
+    responses, _ = responses_of(pair)
+    first = DeferredResponse()
+    responses.add(b"0")
+    responses.awaited.append(first)
+    responses.add(b"2")
+    responses.send_ready()
+    responses.send_small()
+    assert pair.read_all() == b"0"
+    first.resolve(b"1")
+    responses.send_ready()
+    responses.send_small()
+    assert pair.read_all() == b"12"
+    assert responses.is_empty
+
+
+def test_what_the_socket_does_not_take_of_small_answers_follows(pair: Pair) -> None:
+    responses, sent = responses_of(pair)
+    data = os.urandom(3_000_000)
+    responses.add(data)
+    responses.send_small()
+    sending = responses.sending
+    assert sending is not None
+    assert sending.size_bytes == len(data)
+    assert 0 < sending.sent_bytes < len(data)
+    responses.add(b"next")
+    responses.send_small()
+    assert responses.sending is sending, "one at a time"
+    assert pair.read_all() == data
+    assert sent == [None]
+    assert not responses.is_empty
+    responses.send_small()
+    assert pair.read_all() == b"next"
+    assert responses.is_empty

@@ -60,7 +60,7 @@ def outcome_of(bench: BrokerBench, request: Any) -> list[Any]:
     if not isinstance(outcome, DeferredResponse):
         return [outcome]
     answers: list[Any] = []
-    outcome.response.addBoth(answers.append)
+    outcome.to_deferred().addBoth(answers.append)
     return answers
 
 
