@@ -336,9 +336,10 @@ class BrokerConnection(Protocol):
     def response_known(self, awaited: DeferredResponse) -> None:
         if awaited is self._ordered:
             self._ordered = None
+        scheduler = self._broker.scheduler
         if awaited.kind is not None:
-            awaited.kind.seconds.observe(self._broker.scheduler.now() - awaited.began)
-        self._advance()
+            awaited.kind.seconds.observe(scheduler.now() - awaited.began)
+        scheduler.after_this(self._advance)  # what else becomes known now may leave with it
 
     def response_failed(self, awaited: DeferredResponse, failure: Failure) -> None:
         if awaited is self._ordered:
