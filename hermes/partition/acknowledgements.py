@@ -11,7 +11,7 @@ and isn't set anew for each.
 from collections.abc import Callable, Sequence
 from enum import Enum
 from functools import partial
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
@@ -66,14 +66,6 @@ class Safety(Enum):
     LATE = "late"
 
 
-class _Timed(Protocol):
-    """A wait whose time may be up, at `deadline`."""
-
-    deadline: float
-
-    def late(self) -> None: ...
-
-
 class _Deadlines:
     """Tells waits that their time is up: those in `waits` that are still there then.
 
@@ -83,14 +75,14 @@ class _Deadlines:
     _log = ModuleLogger()
 
     def __init__(self, clock: IReactorTime, scheduler: FairScheduler) -> None:
-        self.waits: dict[_Timed, None] = {}  # in the order in which they began
+        self.waits: dict[_Wait, None] = {}  # in the order in which they began
         self.seconds = clock.seconds
         self._clock = clock
         self._scheduler = scheduler
         self._timer: Any = None
         self._fires = float("inf")
 
-    def add(self, wait: _Timed, timeout_seconds: float) -> None:
+    def add(self, wait: "_Wait", timeout_seconds: float) -> None:
         wait.deadline = self.seconds() + timeout_seconds
         self.waits[wait] = None
         if wait.deadline < self._fires:
@@ -118,7 +110,7 @@ class _Deadlines:
             if first < self._fires:
                 self._set(max(first, now + _LATE_SECONDS))
 
-    def _tell(self, late: Sequence[_Timed]) -> None:
+    def _tell(self, late: "Sequence[_Wait]") -> None:
         for wait in late:
             try:
                 wait.late()
@@ -178,13 +170,10 @@ class Acknowledgements:
         return wait.over
 
     def stop(self) -> None:
-        """Tell nobody any more that the time is up."""
         self._deadlines.stop()
 
 
 class _LogWait(Generic[_Appended]):
-    """For one thing in one log."""
-
     __slots__ = ("_deadlines", "_done", "_each", "_on_unknown", "deadline")
 
     def __init__(
@@ -226,8 +215,6 @@ def _is_there(each: Appended) -> bool:
 
 
 class _LogsWait(Generic[_Appended]):
-    """For any number of things in any number of logs."""
-
     deadline = 0.0
 
     def __init__(
@@ -299,3 +286,6 @@ class _LogsWait(Generic[_Appended]):
         if opening is not None:
             return Safety.FLUSHED if opening == each.opening else Safety.UNKNOWN
         return Safety.FLUSHED if _is_there(each) else Safety.LATE
+
+
+_Wait: TypeAlias = _LogWait[Any] | _LogsWait[Any]

@@ -7,7 +7,7 @@ its way: one report has all that ended until the reactor came to it.
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from threading import Thread
-from typing import Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from hermes.partition.flush_queue import FlushState
 from hermes.storage import FlushedEnd
@@ -16,42 +16,14 @@ from hermes.storage import FlushedEnd
 FlushOutcome: TypeAlias = "tuple[FlushState, FlushedEnd | None, BaseException | None]"
 
 
-class Flushing(Protocol):
-    """What flushes logs beside the reactor.
-
-    Attributes:
-        count: how many it flushes at a time.
-        report: to be called in the reactor with the outcomes.
-    """
-
-    count: int
-    report: Callable[[Sequence[FlushOutcome]], None]
-
-    def submit(self, state: FlushState) -> None:
-        """Have a log flushed, and its outcome reported."""
-
-    def use(self, count: int) -> None:
-        """Flush so many at a time."""
-
-
-class WakesReactor(Protocol):
-    """See `hermes.reactors.Bell`."""
-
-    def ring(self) -> None: ...
-
-    def close(self) -> None: ...
-
-
 class FlushThreads:
     """At most `count` threads, made when they are needed; to be called in the reactor's thread.
 
-    They never keep a process alive: one may hang in a system call.
-
-    Args:
-        bell: makes what has a function called in the reactor's thread.
+    They never keep a process alive: one may hang in a system call. `report` gets the outcomes;
+    `bell` makes a `Bell` for what it is given.
     """
 
-    def __init__(self, count: int, bell: Callable[[Callable[[], None]], WakesReactor]) -> None:
+    def __init__(self, count: int, bell: Callable[[Callable[[], None]], Any]) -> None:
         self.count = count
         self.report: Callable[[Sequence[FlushOutcome]], None] = lambda outcomes: None
         self._bell = bell(self._report)
@@ -68,7 +40,6 @@ class FlushThreads:
 
     @property
     def busy(self) -> int:
-        """How many threads flush now."""
         return max(self._unreported - len(self._outcomes) - self.waiting, 0)
 
     def submit(self, state: FlushState) -> None:
@@ -84,10 +55,7 @@ class FlushThreads:
             self._due.put(None)
 
     def stop(self, waits: bool = True) -> None:
-        """End the threads once they have flushed what they were given; wait for that or not.
-
-        Nothing is reported any more.
-        """
+        """End the threads, with what they were given; nothing is reported any more."""
         self.use(0)
         for thread in self._ending if waits else ():
             thread.join()
@@ -101,7 +69,6 @@ class FlushThreads:
         thread.start()
 
     def _work(self) -> None:
-        """Flush what comes; in each of the threads."""
         while (state := self._due.get()) is not None:
             try:
                 self._outcomes.append((state, state.log.flush(), None))
@@ -115,7 +82,6 @@ class FlushThreads:
                 self._bell.ring()
 
     def _report(self) -> None:
-        """In the reactor's thread."""
         self._is_woken = False
         count = len(self._outcomes)
         outcomes = self._outcomes[:count]

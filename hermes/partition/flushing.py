@@ -28,7 +28,7 @@ from hermes.errors import LogOfflineError, StorageError
 from hermes.logs import ModuleLogger
 from hermes.metrics import Histogram
 from hermes.partition.flush_queue import FlushPolicy, FlushQueue, FlushState, FlushWaiter
-from hermes.partition.flush_threads import Flushing, FlushOutcome
+from hermes.partition.flush_threads import FlushOutcome, FlushThreads
 from hermes.rate_limit import RateLimit
 from hermes.storage import FlushedEnd, Log
 
@@ -57,7 +57,7 @@ class FlushScheduler:
     def __init__(
         self,
         clock: IReactorTime,
-        threads: Flushing,
+        threads: FlushThreads,
         policy_for: Callable[[str], FlushPolicy],
     ) -> None:
         self._clock = clock

@@ -21,6 +21,7 @@ from hermes.config import parse_broker_config
 from hermes.coordination.listeners import BrokerListeners, ListenerNode
 from hermes.interfaces import IAuthenticator
 from hermes.partition.flush_queue import FlushPolicy
+from hermes.partition.flush_threads import FlushThreads
 from hermes.partition.flushing import FlushScheduler
 from hermes.server.authentication import Authentication
 from hermes.server.pages import PageCache
@@ -141,7 +142,7 @@ class BrokerBench:
         self.directory.close()
 
 
-class DeferredFlushes:
+class DeferredFlushes(FlushThreads):
     """Flushes in what a test has for a thread.
 
     Args:
