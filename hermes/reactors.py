@@ -77,10 +77,9 @@ class _WakeUp:
 
 @implementer(IReadDescriptor)
 class Bell:
-    """Has one function called in a reactor's thread when another thread rings.
+    """Has one function called in a reactor's thread when any thread rings, at next to no cost.
 
-    It does what `callFromThread` does with a fifth of the calls. Several rings may be one call. To
-    be made and closed in the reactor's thread; to ring a closed one has no effect.
+    Several rings may be one call; to ring a closed one has no effect.
     """
 
     def __init__(self, reactor: Any, call: Callable[[], None]) -> None:
@@ -96,7 +95,6 @@ class Bell:
         reactor.addReader(self)
 
     def ring(self) -> None:
-        """In any thread."""
         with self._lock:
             if self._writer >= 0:
                 os.write(self._writer, b"!")

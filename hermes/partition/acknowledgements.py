@@ -158,11 +158,7 @@ class Acknowledgements:
         timeout_seconds: float | None,
         on_unknown: Callable[[_Appended], None] = lambda each: None,
     ) -> "Deferred[Callable[[_Appended], Safety]]":
-        """Wait for the flush of everything that was appended.
-
-        Returns:
-            A Deferred of what says of each how safe it is. It never fails.
-        """
+        """Wait for all that was appended; fires with what says of each how safe it is."""
         wait = _LogsWait(self._deadlines, self._scheduler, self._flusher, on_unknown)
         if timeout_seconds is not None:
             self._deadlines.add(wait, timeout_seconds)

@@ -216,7 +216,6 @@ class DamageCheck:
 
     @inlineCallbacks
     def _known_before(self) -> "Any":
-        """Look at what was damaged when the broker ran the last time."""
         noted = yield self._in_thread(read_damaged, self._directory.path, self._files)
         for topic, partition, base in noted:
             log = self._directory.get(topic, partition)

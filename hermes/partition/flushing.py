@@ -97,7 +97,7 @@ class FlushScheduler:
 
     @property
     def queued(self) -> int:
-        """How many logs wait for their first flush, which comes one at a time."""
+        """How many logs wait for their first flush."""
         return len(self._first)
 
     def on_committed(self, observer: Callable[[Log], None]) -> None:
@@ -135,10 +135,8 @@ class FlushScheduler:
     ) -> None:
         """Start a group commit of all that was appended; an urgent one before those due by policy.
 
-        Args:
-            notify: called once, perhaps at once: with None when all of it is committed, or with
-                why its flush failed; the log is then offline.
-            is_flush_enough: whether to call it already when all is on this disk.
+        `notify` is called once, perhaps at once: with None when all of it is committed, or is on
+        this disk where that is enough; or with why its flush failed, and the log is offline.
         """
         end = log.end_offset
         if log.flushed_end >= end:
@@ -161,10 +159,7 @@ class FlushScheduler:
             state.queue.promote(state)
 
     def flush_now(self, log: Log, urgent: bool = True) -> "Deferred[FlushedEnd]":
-        """Do as `when_committed` does; fires with the flushed end once all is on this disk.
-
-        Fails with StorageError when the flush does.
-        """
+        """Flush all that was appended: the flushed end, or the StorageError of its flush."""
         flushed: Deferred[FlushedEnd] = Deferred()
 
         def notify(error: StorageError | None) -> None:
@@ -294,7 +289,6 @@ class FlushScheduler:
             self.appended(log)
 
     def _answer(self, state: FlushState, flushed_end: int, mark: int) -> None:
-        """Tell those who wait for what was flushed now, or let them wait for the commit."""
         ready = state.waiting
         if ready[-1][0] <= flushed_end:
             state.waiting = []
@@ -331,7 +325,6 @@ class FlushScheduler:
             self._give_up(error, state)
 
     def _retry(self, error: StorageError, state: FlushState) -> None:
-        """Nothing failed but the attempt: retry it, unless the broker stops."""
         if self._idle:
             self._fail_waiting(state, error)
             return

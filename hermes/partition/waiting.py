@@ -101,7 +101,6 @@ class _Waiter:
         self.timer: Any = None
 
     def add(self, key: int, fetch: FetchRequest, available: int) -> None:
-        """Add a fetch behind those with smaller keys."""
         self.keys.append(key)
         self.offsets.append(fetch.offset)
         self.max_sizes.append(fetch.max_size)
@@ -232,7 +231,6 @@ class WaitingFetches:
             recounted.addCallback(lambda _: self._recounted(topic, partition))
 
     def wake_all(self) -> None:
-        """Respond to all with whatever there is; for a broker that stops."""
         self._stopping = True
         for waiter in [*self._narrow, *self._wide]:
             self._wake(waiter)
