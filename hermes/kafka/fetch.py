@@ -17,28 +17,30 @@ Strings, bytes and arrays as `hermes.protocol.kafka_primitives` has them, flexib
 Source: Kafka 4's FetchResponse.json.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Sequence
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from struct import Struct
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 from uuid import UUID
+
+from twisted.internet.defer import Deferred
 
 from hermes.cluster.cluster_topics import ClusterTopic
 from hermes.cluster.shared import Shared
 from hermes.errors import HermesError
 from hermes.kafka.dispatching import Call
-from hermes.kafka.epochs import check_epoch
+from hermes.kafka.epochs import FIRST_EPOCH, check_epoch
 from hermes.kafka.legacy import LegacyRange, batch_of, range_of
 from hermes.partition.log_reader import LogRead
 from hermes.partition.waiting import MAX_WAIT_MS
-from hermes.protocol import FetchRequest
+from hermes.protocol import FetchRequest, core
 from hermes.protocol.kafka_errors import Code, KafkaError, code_of
 from hermes.protocol.kafka_primitives import encode_length, encode_topic
+from hermes.protocol.wire import Buffer
 from hermes.security import Operation
-from hermes.server.fairness import cooperatively
+from hermes.server.fairness import QUANTUM_ENTRIES, cooperatively
 from hermes.server.outcomes import settled
 from hermes.server.sends import FileSend
 from hermes.storage import Log, LogSlice, NotInMemoryError
@@ -62,25 +64,29 @@ _PARTITION: Final = Struct(">ihqqq")
 _OLD_PARTITION: Final = Struct(">ihqq")
 _SESSION: Final = Struct(">ihi")
 _NO_REPLICA: Final = b"\xff\xff\xff\xff"
+_NO_SIZE: Final = bytes(4)
 
 
 class Fetched(NamedTuple):
     """What there is of one partition.
 
     Attributes:
+        topic: its name, or the bytes of its id.
         high_watermark: up to where it can be read; -1 with an error.
         start_offset: the log's first offset; -1 with an error.
         records: batches: a slice of a segment, bytes, or None for none; or a range of a log of
             0.7, as long as batches are still to be made of it. A slice belongs to the response
             from then on.
+        log: where they are; None with an error.
     """
 
-    topic: str | UUID
+    topic: str | bytes
     partition: int
     code: Code
     high_watermark: int = -1
     start_offset: int = -1
     records: LogSlice | LegacyRange | bytes | None = None
+    log: Log | None = None
 
     @property
     def size_bytes(self) -> int:
@@ -95,21 +101,21 @@ class Fetched(NamedTuple):
             self.records.release()
 
 
-class _Wanted(NamedTuple):
+class Wanted(NamedTuple):
     """What a request wants of one partition, by Kafka's number.
 
-    `epoch` is the leader's that the client knows; -1 if it doesn't say.
+    `topic` is its name, or the bytes of its id; `epoch` is the leader's that the client knows; -1
+    if it doesn't say.
     """
 
-    topic: str | UUID
+    topic: str | bytes
     number: int
     offset: int
     max_bytes: int
     epoch: int
 
 
-@dataclass(slots=True)
-class _Wait:
+class _Wait(NamedTuple):
     """What a fetch waits for, as `WaitingFetches` wants it; partitions by the logs' own numbers."""
 
     fetches: list[FetchRequest]
@@ -121,38 +127,240 @@ class _Wait:
         return b""
 
 
-async def fetch(request: Any, call: Call) -> FileSend:
-    version, number = call.version, call.correlation_id
-    if getattr(request, "session_epoch", 0) not in _FULL:
+#: A response, or an Awaitable of it where something is waited for.
+_Answer: TypeAlias = bytes | FileSend | Awaitable[bytes | FileSend]
+
+
+def read_plain(data: Buffer, position: int, version: int) -> tuple[Any, ...] | None:
+    """Read a request's body; None where that is left to its schema."""
+    return core.plain_fetch(Wanted, data, position, version)
+
+
+def fetch(request: Any, call: Call) -> _Answer:
+    fields = request if type(request) is tuple else _fields_of(request, call.version)
+    wait_ms, min_bytes, max_bytes, level, session_epoch, wanted = fields
+    if session_epoch not in _FULL:
         code = Code.FETCH_SESSION_ID_NOT_FOUND
-        return FileSend(response_parts(version, number, (), code=code))
-    wanted, min_bytes = _wanted(request, version), request.min_bytes
-    max_bytes = min(max(request.max_bytes, 0), MAX_RESPONSE_BYTES)
-    wait_ms = min(round(request.max_wait.total_seconds() * 1000), MAX_WAIT_MS)
-    is_committed = request.isolation_level == _READ_COMMITTED
-    del request  # what waits keeps no more than is counted
-    fetched = await _read_all(call, wanted, max_bytes)
-    if wait_ms > 0 and not _is_enough(fetched, min_bytes):
-        _release_all(fetched)
-        del fetched
-        wait = await _wait_of(call, wanted, min_bytes, wait_ms)
-        waited = None
-        if wait is not None:
-            shared = call.server.shared
-            waited = shared.waiting.wait(wait, partial(_count, shared), lambda data: None)
-        del wait
-        if waited is not None:
-            call.step_aside()
-            await waited
-        fetched = await _read_all(call, wanted, max_bytes)
-    return FileSend(response_parts(version, number, fetched, is_committed=is_committed))
+        return FileSend(response_parts(call.version, call.correlation_id, (), code=code))
+    if len(wanted) > 1:
+        wanted = _once_each(wanted)
+    is_committed = level == _READ_COMMITTED
+    return _Fetch(call, wanted, wait_ms, min_bytes, max_bytes, is_committed).answer()
 
 
-def _is_enough(fetched: list[Fetched], min_bytes: int) -> bool:
-    """Whether a response can leave: there is enough, or an error, or nothing was asked for."""
-    if not fetched or any(each.code for each in fetched):
-        return True
-    return sum(each.size_bytes for each in fetched) >= min_bytes
+def _fields_of(request: Any, version: int) -> tuple[Any, ...]:
+    """What `read_plain` says of a plain request, of one that the schema has read."""
+    wanted = [
+        Wanted(
+            (each.topic_id or UUID(int=0)).bytes if version >= _BY_ID else each.topic,
+            part.partition,
+            part.fetch_offset,
+            max(part.partition_max_bytes, 0),
+            getattr(part, "current_leader_epoch", -1),
+        )
+        for each in request.topics
+        for part in each.partitions
+    ]
+    wait_ms = round(request.max_wait.total_seconds() * 1000)
+    epoch = getattr(request, "session_epoch", 0)
+    return wait_ms, request.min_bytes, request.max_bytes, request.isolation_level, epoch, wanted
+
+
+def _once_each(wanted: Sequence[Wanted]) -> list[Wanted]:
+    """Answer a partition that is named several times once, by what is said of it last, as Kafka."""
+    asked: dict[str | bytes, dict[int, Wanted]] = {}
+    for each in wanted:
+        asked.setdefault(each.topic, {})[each.number] = each
+    return [each for parts in asked.values() for each in parts.values()]
+
+
+class _Fetch:
+    """One request: it is read, perhaps waits and is read again, and is answered."""
+
+    __slots__ = (
+        "_call",
+        "_is_committed",
+        "_is_first",
+        "_is_made",
+        "_left",
+        "_max_bytes",
+        "_min_bytes",
+        "_shared",
+        "_topics",
+        "_wait_ms",
+        "_wanted",
+    )
+
+    def __init__(
+        self,
+        call: Call,
+        wanted: Sequence[Wanted],
+        wait_ms: int,
+        min_bytes: int,
+        max_bytes: int,
+        is_committed: bool,
+    ) -> None:
+        self._call = call
+        self._shared = call.server.shared
+        self._wanted = wanted
+        self._wait_ms = wait_ms
+        self._min_bytes = min_bytes
+        self._max_bytes = min(max(max_bytes, 0), MAX_RESPONSE_BYTES)
+        self._is_committed = is_committed
+
+    def answer(self) -> _Answer:
+        found = self._read_all()
+        return self._judged(found) if isinstance(found, list) else self._judged_later(found)
+
+    async def _judged_later(self, reading: Awaitable[list[Fetched]]) -> bytes | FileSend:
+        answer = self._judged(await reading)
+        return await answer if isinstance(answer, Awaitable) else answer
+
+    def _judged(self, found: list[Fetched]) -> _Answer:
+        if self._wait_ms <= 0 or self._is_enough(found):
+            return self._response(found)
+        if len(found) > QUANTUM_ENTRIES:
+            return self._wait_for_many(found)
+        return self._wait(found)
+
+    def _is_enough(self, found: list[Fetched]) -> bool:
+        """Whether a response can leave: there is enough, or an error, or nothing was asked for."""
+        size_bytes = 0
+        for each in found:
+            if each.code:
+                return True
+            if each.records is not None:
+                size_bytes += each.size_bytes
+        return size_bytes >= self._min_bytes or not found
+
+    def _response(self, found: list[Fetched]) -> bytes | FileSend:
+        call = self._call
+        parts = response_parts(
+            call.version, call.correlation_id, found, is_committed=self._is_committed
+        )
+        only = parts[0]
+        return only if len(parts) == 1 and isinstance(only, bytes) else FileSend(parts)
+
+    # -- waiting --------------------------------------------------------------------------------
+
+    def _wait(self, found: list[Fetched]) -> _Answer:
+        return self._wait_for([_fetch_of(*each) for each in zip(self._wanted, found, strict=True)])
+
+    async def _wait_for_many(self, found: list[Fetched]) -> bytes | FileSend:
+        pairs = list(zip(self._wanted, found, strict=True))
+        fetches = cooperatively(self._shared.scheduler, pairs, lambda pair: _fetch_of(*pair))
+        del found
+        answer = self._wait_for(await settled(fetches))
+        return await answer if isinstance(answer, Awaitable) else answer
+
+    def _wait_for(self, fetches: list[FetchRequest]) -> _Answer:
+        shared, wait_ms = self._shared, min(self._wait_ms, MAX_WAIT_MS)
+        wait = _Wait(fetches, self._min_bytes, wait_ms)
+        waited = shared.waiting.wait(wait, partial(_count, shared), _nothing)
+        if waited is None:
+            return self._read_again(None)
+        self._call.step_aside()
+        answered: Deferred[bytes | FileSend] = waited.addCallback(self._read_again)
+        return answered
+
+    def _read_again(self, _: object) -> "bytes | FileSend | Deferred[bytes | FileSend]":
+        """Answer with whatever there is by now."""
+        found = self._read_all()
+        if isinstance(found, list):
+            return self._response(found)
+        return Deferred.fromCoroutine(self._response_later(found))
+
+    async def _response_later(self, reading: Awaitable[list[Fetched]]) -> bytes | FileSend:
+        return self._response(await reading)
+
+    # -- reading --------------------------------------------------------------------------------
+
+    def _read_all(self) -> "list[Fetched] | Awaitable[list[Fetched]]":
+        self._left, self._is_first, self._is_made = self._max_bytes, True, True
+        # The topics as they are now; an error for one that isn't there, or not for this client.
+        self._topics: dict[str | bytes, ClusterTopic | KafkaError] = {}
+        found = self._shared.reader.read_all(len(self._wanted), self._read, self._cold)
+        return found if isinstance(found, list) and self._is_made else self._made(found)
+
+    async def _made(self, reading: "list[Fetched] | Deferred[list[Fetched]]") -> list[Fetched]:
+        """Make batches of what logs of 0.7 hold."""
+        found: list[Fetched] = await settled(reading)
+        for place, fetched in enumerate(found):
+            if isinstance(fetched.records, LegacyRange):
+                found[place] = await self._batch(fetched, fetched.records, found)
+        return found
+
+    async def _batch(self, fetched: Fetched, wanted: LegacyRange, others: list[Fetched]) -> Fetched:
+        """Make a batch: one client's at a time, and when there is room."""
+        shared = self._shared
+        limit, make = shared.config.max_expanded_bytes, shared.large_responses.make
+        try:
+            batch: bytes = await make(shared.in_thread, batch_of, wanted, limit)
+        except HermesError as error:
+            number = fetched.partition
+            return Fetched(fetched.topic, number, refusal_of(shared, fetched.topic, number, error))
+        except BaseException:  # the client has left
+            _release_all(others)
+            raise
+        return fetched._replace(records=batch)
+
+    def _cold(self, place: int) -> LogRead:
+        topic, number, offset, max_bytes, _ = self._wanted[place]
+        found = self._topics[topic]
+        assert isinstance(found, ClusterTopic)
+        return LogRead(self._call.server.topics.log(found.name, number), offset, max_bytes, True)
+
+    def _read(self, place: int, resident: bool) -> Fetched:
+        """Read one partition; the first one that has something returns at least one batch.
+
+        Raises NotInMemoryError if it is to be `resident`, and something had to be read from a disk.
+        """
+        topic, number, offset, max_bytes, epoch = self._wanted[place]
+        shared, max_bytes = self._shared, min(max_bytes, self._left)
+        try:
+            found = self._topics.get(topic)
+            if found is None:
+                found = self._topics[topic] = self._topic(topic)
+            if not isinstance(found, ClusterTopic):
+                raise found.with_traceback(None)  # else it would keep a frame for each partition
+            partition = self._call.server.topics.partition(found.name, number)
+            log = partition.log
+            if epoch > FIRST_EPOCH:
+                check_epoch(log, epoch)
+            records: LogSlice | LegacyRange | None = None
+            if log.counts_messages:
+                records = slice_of(log, offset, max_bytes, self._is_first, resident=resident)
+            elif max_bytes or self._is_first:
+                records = range_of(log, offset, max_bytes)
+                self._is_made &= records is None
+        except HermesError as error:
+            shared.metrics.fetches += 1
+            return Fetched(topic, number, refusal_of(shared, topic, number, error))
+        shared.metrics.fetches += 1
+        if records is not None:
+            length = records.length
+            partition.counts.bytes_out += length
+            self._left, self._is_first = max(self._left - length - _PARTITION_BYTES, 0), False
+        return Fetched(topic, number, Code.NONE, log.high_watermark, log.earliest, records, log)
+
+    def _topic(self, asked: str | bytes) -> ClusterTopic | KafkaError:
+        topics = self._call.server.topics
+        if isinstance(asked, bytes):
+            found, code = topics.by_id(UUID(bytes=asked)), Code.UNKNOWN_TOPIC_ID
+            if found is None:
+                return KafkaError(code)
+            asked = found.name
+        if not self._call.permits_topic(Operation.CONSUME, asked):
+            return KafkaError(Code.TOPIC_AUTHORIZATION_FAILED)
+        return topics.get(asked) or KafkaError(Code.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+def _fetch_of(wanted: Wanted, fetched: Fetched) -> FetchRequest:
+    """What to wait for; what was read of it is of no use any more."""
+    log = fetched.log
+    assert log is not None  # where there is an error nothing is waited for
+    fetched.release()
+    return FetchRequest(log.topic, log.partition, wanted.offset, wanted.max_bytes)
 
 
 def _release_all(fetched: list[Fetched]) -> None:
@@ -160,159 +368,11 @@ def _release_all(fetched: list[Fetched]) -> None:
         each.release()
 
 
-async def _wait_of(
-    call: Call, wanted: Sequence[_Wanted], min_bytes: int, wait_ms: int
-) -> _Wait | None:
-    """What to wait for; None where a topic has been deleted, say, since all was read."""
-    topics = _topics_of(call, wanted)
-
-    def fetch_of(each: _Wanted) -> FetchRequest | None:
-        topic = topics[each.topic]
-        if not isinstance(topic, ClusterTopic):
-            return None
-        log = call.server.topics.log(topic.name, each.number)
-        return FetchRequest(log.topic, log.partition, each.offset, each.max_bytes)
-
-    try:
-        found = await settled(cooperatively(call.server.shared.scheduler, wanted, fetch_of))
-    except HermesError:
-        return None
-    return _Wait([each for each in found if each is not None], min_bytes, wait_ms)
+def _nothing(kept: bytes) -> None:
+    """Nothing is kept of the request, encoded."""
 
 
-def _wanted(request: Any, version: int) -> list[_Wanted]:
-    """What is wanted of each partition, in the request's order.
-
-    One that is named several times is answered once, by what is said of it last, as Kafka does.
-    """
-    asked: dict[str | UUID, dict[int, Any]] = {}
-    for each in request.topics:
-        topic = (each.topic_id or UUID(int=0)) if version >= _BY_ID else each.topic
-        asked.setdefault(topic, {}).update({part.partition: part for part in each.partitions})
-    return [
-        _Wanted(
-            topic,
-            number,
-            part.fetch_offset,
-            max(part.partition_max_bytes, 0),
-            getattr(part, "current_leader_epoch", -1),
-        )
-        for topic, parts in asked.items()
-        for number, part in parts.items()
-    ]
-
-
-def _topics_of(
-    call: Call, wanted: Iterable[_Wanted]
-) -> dict[str | UUID, ClusterTopic | KafkaError]:
-    """The topics as they are now; an error for one that isn't there, or not for this client."""
-    return {
-        topic: _topic_by_id(call, topic) if isinstance(topic, UUID) else _topic(call, topic)
-        for topic in {each.topic: None for each in wanted}
-    }
-
-
-def _topic(call: Call, name: str) -> ClusterTopic | KafkaError:
-    if not call.permits_topic(Operation.CONSUME, name):
-        return KafkaError(Code.TOPIC_AUTHORIZATION_FAILED)
-    return call.server.topics.get(name) or KafkaError(Code.UNKNOWN_TOPIC_OR_PARTITION)
-
-
-def _topic_by_id(call: Call, topic_id: UUID) -> ClusterTopic | KafkaError:
-    found = call.server.topics.by_id(topic_id)
-    if found is None:
-        return KafkaError(Code.UNKNOWN_TOPIC_ID)
-    return _topic(call, found.name)
-
-
-# -- reading ------------------------------------------------------------------------------------
-
-
-async def _read_all(call: Call, wanted: Sequence[_Wanted], max_bytes: int) -> list[Fetched]:
-    left, is_first = max_bytes, True
-    topics = _topics_of(call, wanted)
-
-    def read(place: int, resident: bool) -> Fetched:
-        nonlocal left, is_first
-        each = wanted[place]
-        fetched = _read(
-            call, each, topics[each.topic], min(each.max_bytes, left), is_first, resident
-        )
-        if size := fetched.size_bytes:
-            left, is_first = max(left - size - _PARTITION_BYTES, 0), False
-        return fetched
-
-    def cold(place: int) -> LogRead:
-        each = wanted[place]
-        topic = topics[each.topic]
-        assert isinstance(topic, ClusterTopic)
-        log = call.server.topics.log(topic.name, each.number)
-        return LogRead(log, each.offset, each.max_bytes, True)
-
-    found: list[Fetched] = await settled(
-        call.server.shared.reader.read_all(len(wanted), read, cold)
-    )
-    for place, fetched in enumerate(found):
-        if isinstance(fetched.records, LegacyRange):
-            found[place] = await _made(call, fetched, fetched.records, found)
-    return found
-
-
-async def _made(
-    call: Call, fetched: Fetched, wanted: LegacyRange, others: list[Fetched]
-) -> Fetched:
-    """Make batches of what a log of 0.7 holds: one client's at a time, and when there is room."""
-    shared = call.server.shared
-    limit, make = shared.config.max_expanded_bytes, shared.large_responses.make
-    try:
-        batch: bytes = await make(shared.in_thread, batch_of, wanted, limit)
-    except HermesError as error:
-        number = fetched.partition
-        return Fetched(fetched.topic, number, refusal_of(shared, fetched.topic, number, error))
-    except BaseException:  # the client has left
-        _release_all(others)
-        raise
-    return fetched._replace(records=batch)
-
-
-def _read(
-    call: Call,
-    wanted: _Wanted,
-    topic: ClusterTopic | KafkaError,
-    max_bytes: int,
-    is_first: bool,
-    resident: bool,
-) -> Fetched:
-    """Read one partition; the first one that has something returns at least one batch.
-
-    Raises NotInMemoryError if it is to be `resident`, and something had to be read from a disk.
-    """
-    shared = call.server.shared
-    try:
-        if not isinstance(topic, ClusterTopic):
-            raise topic.with_traceback(None)  # else it would keep a frame for each partition
-        partition = call.server.topics.partition(topic.name, wanted.number)
-        log = partition.log
-        check_epoch(log, wanted.epoch)
-        records: LogSlice | LegacyRange | None
-        if log.counts_messages:
-            records = slice_of(log, wanted.offset, max_bytes, is_first, resident=resident)
-        else:
-            records = range_of(log, wanted.offset, max_bytes) if max_bytes or is_first else None
-    except HermesError as error:
-        shared.metrics.fetches += 1
-        return Fetched(
-            wanted.topic, wanted.number, refusal_of(shared, wanted.topic, wanted.number, error)
-        )
-    shared.metrics.fetches += 1
-    if records is not None:
-        partition.counts.bytes_out += records.length
-    return Fetched(
-        wanted.topic, wanted.number, Code.NONE, log.high_watermark, log.earliest, records
-    )
-
-
-def refusal_of(shared: Shared, topic: str | UUID, number: int, error: HermesError) -> Code:
+def refusal_of(shared: Shared, topic: str | bytes, number: int, error: HermesError) -> Code:
     """Kafka's code for what can't be read; what is our fault is logged as well."""
     code = code_of(error)
     shared.metrics.refuse("kafka_fetch", code.name.lower())
@@ -320,7 +380,7 @@ def refusal_of(shared: Shared, topic: str | UUID, number: int, error: HermesErro
         shared.lines.error(
             "fetch",
             "could not read {topic}-{partition}: {error}",
-            topic=str(topic),
+            topic=topic if isinstance(topic, str) else str(UUID(bytes=topic)),
             partition=number,
             error=error,
         )
@@ -383,46 +443,44 @@ def response_parts(
         is_committed: whether only what transactions have committed was asked for.
         code: the error of the response as a whole.
     """
-    head = bytearray(bytes(4) + correlation_id.to_bytes(4, signed=True))
-    if version >= _FLEXIBLE:
-        head += b"\0"
-    head += _SESSION.pack(0, code, 0) if version >= 7 else bytes(4)
-    parts = list(_topics(version, head, fetched, is_committed))
-    size = sum(len(each) if isinstance(each, bytes) else each.length for each in parts) - 4
-    first = parts[0]
-    assert isinstance(first, bytes)
-    parts[0] = size.to_bytes(4) + first[4:]
-    return parts
-
-
-def _topics(
-    version: int, begun: bytearray, fetched: Iterable[Fetched], is_committed: bool
-) -> Iterator[bytes | LogSlice]:
-    """The parts, of which the first begins with what is there already."""
     is_flexible = version >= _FLEXIBLE
     tags = b"\0" if is_flexible else b""
     # No transaction was ever aborted: an empty array, or null where that isn't asked for.
-    aborted = encode_length(0 if is_committed else -1, is_flexible)
-    between = aborted + (_NO_REPLICA if version >= 11 else b"")
-    topics = [(topic, list(found)) for topic, found in groupby(fetched, attrgetter("topic"))]
-    begun += encode_length(len(topics), is_flexible)
+    between = encode_length(0 if is_committed else -1, is_flexible)
+    if version >= 11:
+        between += _NO_REPLICA
+    if len(fetched) == 1:
+        topics = [(fetched[0].topic, fetched)]
+    else:
+        topics = [(topic, list(found)) for topic, found in groupby(fetched, attrgetter("topic"))]
+    session = _SESSION.pack(0, code, 0) if version >= 7 else bytes(4)
+    number = correlation_id.to_bytes(4, signed=True)
+    parts: list[bytes | LogSlice] = []
+    begun = [_NO_SIZE, number, tags, session, encode_length(len(topics), is_flexible)]
     for topic, found in topics:
-        begun += encode_topic(topic, is_flexible) + encode_length(len(found), is_flexible)
-        for _, number, code, end, start, records in found:
+        begun += encode_topic(topic, is_flexible), encode_length(len(found), is_flexible)
+        for _, partition, error, end, start, records, _ in found:
             if version >= 5:
-                begun += _PARTITION.pack(number, code, end, end, start)
+                begun += _PARTITION.pack(partition, error, end, end, start), between
             else:
-                begun += _OLD_PARTITION.pack(number, code, end, end)
-            begun += between
-            if records is None:
-                begun += encode_length(0, is_flexible)
-            elif isinstance(records, bytes):
-                begun += encode_length(len(records), is_flexible) + records
+                begun += _OLD_PARTITION.pack(partition, error, end, end), between
+            if isinstance(records, LogSlice):
+                begun.append(encode_length(records.length, is_flexible))
+                parts += b"".join(begun), records
+                begun = [tags]
+            elif records:
+                assert isinstance(records, bytes)
+                begun += encode_length(len(records), is_flexible), records, tags
             else:
-                assert isinstance(records, LogSlice)
-                yield bytes(begun + encode_length(records.length, is_flexible))
-                yield records
-                begun = bytearray()
-            begun += tags
-        begun += tags
-    yield bytes(begun + tags)
+                begun += encode_length(0, is_flexible), tags
+        begun.append(tags)
+    begun.append(tags)
+    if not parts:
+        begun[0] = (sum(map(len, begun)) - len(_NO_SIZE)).to_bytes(4)
+        return [b"".join(begun)]
+    parts.append(b"".join(begun))
+    size = sum(len(each) if isinstance(each, bytes) else each.length for each in parts)
+    first = parts[0]
+    assert isinstance(first, bytes)
+    parts[0] = (size - len(_NO_SIZE)).to_bytes(4) + first[len(_NO_SIZE) :]
+    return parts

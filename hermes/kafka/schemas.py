@@ -7,6 +7,7 @@ in a worker thread; `kio` itself with the first one.
 from collections.abc import Callable
 from dataclasses import MISSING, fields
 from datetime import timedelta
+from importlib import import_module
 from io import BytesIO
 from typing import Any, Final
 
@@ -25,16 +26,25 @@ class Schema:
     version doesn't have is dropped, so that a handler names all that any version has. What isn't
     given is the schema's default; 0 for `throttle_time`; None where that is allowed.
 
+    Args:
+        is_exact: whether requests are read as the schema has them, also where the API has a
+            `reader`.
+
     Attributes:
         is_flexible: whether the version has tags, in the request's header, too.
     """
 
-    def __init__(self, api: Api, version: int) -> None:
+    def __init__(self, api: Api, version: int, *, is_exact: bool = False) -> None:
         from kio.serial import entity_reader, entity_writer
 
         requests, self._module = import_messages(api.name, version)
         request = getattr(requests, f"{api.name}Request")
         response = getattr(self._module, f"{api.name}Response")
+        self._version = version
+        self._read_plain: Callable[[Buffer, int, int], Any] | None = None
+        if api.reader and not is_exact:
+            module, _, function = api.reader.partition(":")
+            self._read_plain = getattr(import_module(module), function)
         self._bounds = ArrayBounds(request)
         self._read: Callable[[Buffer, int], tuple[Any, int]] = entity_reader(request)
         self._write: Callable[[Any, Any], None] = entity_writer(response)
@@ -49,12 +59,16 @@ class Schema:
         return maker
 
     def read(self, data: Buffer, position: int) -> Any:
-        """Decode a request, whose body begins at `position`.
+        """Decode a request, whose body begins at `position`, by the API's `reader` or the schema.
 
         Raises:
             RemoteProtocolError: an array declares more than there is.
             Exception: it can't be read; `kio` has many.
         """
+        if self._read_plain is not None:
+            found = self._read_plain(data, position, self._version)
+            if found is not None:
+                return found
         data = self._bounds.check(data, position)
         if isinstance(data, memoryview):
             data = data.toreadonly()  # `kio` takes nothing else
@@ -70,10 +84,10 @@ class Schema:
         return len(body).to_bytes(4) + body
 
 
-def load_schema(api: Api, version: int) -> Schema:
+def load_schema(api: Api, version: int, *, is_exact: bool = False) -> Schema:
     """Load the messages of a request; blocks, the first time for a tenth of a second."""
     with without_hypothesis():
-        return Schema(api, version)
+        return Schema(api, version, is_exact=is_exact)
 
 
 def _maker(kind: Any) -> Callable[..., Any]:

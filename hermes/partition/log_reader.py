@@ -71,28 +71,40 @@ class Reader:
                 places.append(place)
                 return _NOTHING
 
-        async def read_cold(found: list[Any]) -> list[Any]:
+        def go_on(found: list[Any]) -> "Deferred[list[_Held]]":
+            return Deferred.fromCoroutine(self._read_cold(found, places, read, cold))
+
+        if count == 1:  # nearly always
             try:
-                await self.warm([cold(place) for place in places])
-                rest = await settled(
-                    cooperatively(
-                        self._scheduler, places, lambda place: read(place, False), _release
-                    )
-                )
-            except BaseException:  # the client has left, or its connection is closed
-                for each in found:
-                    each.release()
-                raise
-            for place, each in zip(places, rest, strict=True):
-                found[place] = each
-            return found
-
-        def go_on(found: list[Any]) -> Any:
-            return Deferred.fromCoroutine(read_cold(found)) if places else found
-
+                return [read(0, True)]
+            except NotInMemoryError:
+                places.append(0)
+            return go_on([_NOTHING])
         found = cooperatively(self._scheduler, range(count), read_resident, _release)
-        result: list[_Held] | Deferred[list[_Held]] = then(found, go_on)
+        result: list[_Held] | Deferred[list[_Held]] = then(
+            found, lambda found: go_on(found) if places else found
+        )
         return result
+
+    async def _read_cold(
+        self,
+        found: list[Any],
+        places: list[int],
+        read: Callable[[int, bool], Any],
+        cold: Callable[[int], LogRead],
+    ) -> list[Any]:
+        try:
+            await self.warm([cold(place) for place in places])
+            rest = await settled(
+                cooperatively(self._scheduler, places, lambda place: read(place, False), _release)
+            )
+        except BaseException:  # the client has left, or its connection is closed
+            for each in found:
+                each.release()
+            raise
+        for place, each in zip(places, rest, strict=True):
+            found[place] = each
+        return found
 
 
 class _Nothing:

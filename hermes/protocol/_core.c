@@ -972,6 +972,210 @@ plain_produce(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nar
     return found != NULL || PyErr_Occurred() ? found : Py_NewRef(Py_None);
 }
 
+/* -- Kafka's fetches -------------------------------------------------------------------------- */
+
+/* The first versions with sessions, the earliest offset, the leader's epoch, a rack, lengths of any
+ * size and tags, topics' ids, and without a replica's number; the first and the last one. */
+enum {
+    FETCH_LOWEST = 4,
+    FETCH_START = 5,
+    FETCH_SESSION = 7,
+    FETCH_EPOCH = 9,
+    FETCH_RACK = 11,
+    FETCH_FLEXIBLE = 12,
+    FETCH_BY_ID = 13,
+    FETCH_NO_REPLICA = 15,
+    FETCH_HIGHEST = 18,
+};
+
+/* Read a string that isn't null; NULL, perhaps without an error, where there is none. */
+static PyObject *
+read_text(const uint8_t **at, const uint8_t *end, int is_flexible)
+{
+    int64_t length = read_length(at, end, is_flexible, 2);
+    const char *name = (const char *)take(at, end, length);
+    PyObject *text = name == NULL ? NULL : PyUnicode_DecodeUTF8(name, (Py_ssize_t)length, "strict");
+    if (name != NULL && text == NULL && PyErr_ExceptionMatches(PyExc_UnicodeDecodeError)) {
+        PyErr_Clear();
+    }
+    return text;
+}
+
+/* Read a partition of a topic and append it to a list. */
+static int
+read_wanted(PyTypeObject *make, PyObject *wanted, PyObject *topic, int version, const uint8_t **at,
+            const uint8_t *end)
+{
+    int32_t epoch = -1;
+    const uint8_t *read = take(at, end, 4);
+    if (read == NULL) {
+        return 0;
+    }
+    int32_t partition = read_int32(read);
+    if (version >= FETCH_EPOCH) {
+        if ((read = take(at, end, 4)) == NULL) {
+            return 0;
+        }
+        epoch = read_int32(read);
+    }
+    if ((read = take(at, end, 8)) == NULL) {
+        return 0;
+    }
+    int64_t offset = (int64_t)read_uint64(read);
+    int skipped = (version >= FETCH_FLEXIBLE ? 4 : 0) + (version >= FETCH_START ? 8 : 0);
+    if ((read = take(at, end, skipped + 4)) == NULL
+        || !skip_no_tags(at, end, version >= FETCH_FLEXIBLE)) {
+        return 0;
+    }
+    int32_t max_bytes = read_int32(read + skipped);
+    PyObject *each = NULL, *fields = Py_BuildValue("((OiLii))", topic, partition, (long long)offset,
+                                                   max_bytes < 0 ? 0 : max_bytes, epoch);
+    if (fields != NULL) {
+        each = make_tuple(make, fields, NULL);
+        Py_DECREF(fields);
+    }
+    int is_done = each != NULL && PyList_Append(wanted, each) == 0;
+    Py_XDECREF(each);
+    return is_done;
+}
+
+static int
+read_topics(PyTypeObject *make, PyObject *wanted, int version, const uint8_t **at,
+            const uint8_t *end)
+{
+    int is_flexible = version >= FETCH_FLEXIBLE;
+    int64_t topics = read_length(at, end, is_flexible, 4);
+    for (int64_t topic = 0; topic < topics; topic++) {
+        PyObject *name = NULL;
+        if (version < FETCH_BY_ID) {
+            name = read_text(at, end, is_flexible);
+        } else {
+            const uint8_t *id = take(at, end, 16);
+            name = id == NULL ? NULL : PyBytes_FromStringAndSize((const char *)id, 16);
+        }
+        if (name == NULL) {
+            return 0;
+        }
+        int64_t left = read_length(at, end, is_flexible, 4);
+        int is_read = left >= 0;
+        while (is_read && left-- > 0) {
+            is_read = read_wanted(make, wanted, name, version, at, end);
+        }
+        Py_DECREF(name);
+        if (!is_read || !skip_no_tags(at, end, is_flexible)) {
+            return 0;
+        }
+    }
+    return topics >= 0;
+}
+
+/* Read what follows the topics: no topic is forgotten, and of a rack only where it ends counts. */
+static int
+is_end_of_fetch(int version, const uint8_t *at, const uint8_t *end)
+{
+    int is_flexible = version >= FETCH_FLEXIBLE;
+    if (version >= FETCH_SESSION && read_length(&at, end, is_flexible, 4) != 0) {
+        return 0;
+    }
+    if (version >= FETCH_RACK) {
+        PyObject *rack = read_text(&at, end, is_flexible);
+        Py_XDECREF(rack);
+        if (rack == NULL) {
+            return 0;
+        }
+    }
+    return skip_no_tags(&at, end, is_flexible) && at == end;
+}
+
+/* What loops.py says of a request; NULL, perhaps without an error, where it isn't plain. */
+static PyObject *
+find_fetch(PyTypeObject *make, const uint8_t *at, const uint8_t *end, int version)
+{
+    int replica_bytes = version < FETCH_NO_REPLICA ? 4 : 0;
+    const uint8_t *numbers = take(&at, end, replica_bytes + 13), *session = NULL;
+    if (version < FETCH_LOWEST || version > FETCH_HIGHEST || numbers == NULL
+        || (version >= FETCH_SESSION && (session = take(&at, end, 8)) == NULL)) {
+        return NULL;
+    }
+    numbers += replica_bytes;
+    PyObject *wanted = PyList_New(0);
+    if (wanted == NULL || !read_topics(make, wanted, version, &at, end)
+        || !is_end_of_fetch(version, at, end)) {
+        Py_XDECREF(wanted);
+        return NULL;
+    }
+    return Py_BuildValue("iiiiiN", read_int32(numbers), read_int32(numbers + 4),
+                         read_int32(numbers + 8), (int)(int8_t)numbers[12],
+                         session == NULL ? 0 : read_int32(session + 4), wanted);
+}
+
+static PyObject *
+plain_fetch(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
+{
+    Py_buffer view;
+    PyObject *found = NULL;
+    if (nargs != 4) {
+        PyErr_SetString(PyExc_TypeError, "expected make, data, position and version");
+        return NULL;
+    }
+    Py_ssize_t position = PyLong_AsSsize_t(args[2]), version = PyLong_AsSsize_t(args[3]);
+    if (PyErr_Occurred() || !is_tuple_type(args[0])
+        || PyObject_GetBuffer(args[1], &view, PyBUF_SIMPLE) < 0) {
+        return NULL;
+    }
+    const uint8_t *data = view.buf;
+    if (position >= 0 && position <= view.len && version >= 0 && version <= FETCH_HIGHEST) {
+        found = find_fetch((PyTypeObject *)args[0], data + position, data + view.len, (int)version);
+    }
+    PyBuffer_Release(&view);
+    return found != NULL || PyErr_Occurred() ? found : Py_NewRef(Py_None);
+}
+
+/* Of a batch's header as much as says how long it is and where the next one begins; and why
+ * stepping over batches ends. */
+#define BATCH_STEP_BYTES 27
+enum { BATCHES_CUT, BATCHES_LIMIT, BATCHES_NONE };
+
+static PyObject *
+whole_batches(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
+{
+    Py_buffer view;
+    if (nargs != 6) {
+        PyErr_SetString(PyExc_TypeError,
+                        "expected data, position, limit, offset, end_offset and most");
+        return NULL;
+    }
+    Py_ssize_t position = PyLong_AsSsize_t(args[1]), limit = PyLong_AsSsize_t(args[2]);
+    int64_t offset = PyLong_AsLongLong(args[3]), end_offset = PyLong_AsLongLong(args[4]);
+    Py_ssize_t left = PyLong_AsSsize_t(args[5]);
+    if (PyErr_Occurred() || PyObject_GetBuffer(args[0], &view, PyBUF_SIMPLE) < 0) {
+        return NULL;
+    }
+    int stop = BATCHES_CUT;
+    limit = limit < 0 ? 0 : limit;
+    while (position >= 0 && view.len - position >= BATCH_STEP_BYTES) {
+        const uint8_t *batch = (const uint8_t *)view.buf + position;
+        int64_t base = (int64_t)read_uint64(batch);
+        int32_t length = read_int32(batch + 8), last = read_int32(batch + 23);
+        if (batch[16] != 2 || base < offset || length <= 0 || last < 0
+            || base > INT64_MAX - last - 1) {
+            stop = BATCHES_NONE;
+            break;
+        }
+        if (base >= end_offset || LENGTH_END + (int64_t)length > limit - position) {
+            stop = BATCHES_LIMIT;
+            break;
+        }
+        if (left-- <= 0) {
+            break;
+        }
+        position += LENGTH_END + length;
+        offset = base + last + 1;
+    }
+    PyBuffer_Release(&view);
+    return Py_BuildValue("niL", position, stop, (long long)offset);
+}
+
 /* -- payloads --------------------------------------------------------------------------------- */
 
 /* Copy the payloads of `count` messages, one after the other. There is room for those that were
@@ -1921,8 +2125,10 @@ static PyMethodDef functions[] = {
     {"iterate", iterate, METH_VARARGS, NULL},
     {"java_partitions", java_partitions, METH_VARARGS, NULL},
     {"pack_plain", pack_plain, METH_VARARGS, NULL},
+    {"plain_fetch", (PyCFunction)(void (*)(void))plain_fetch, METH_FASTCALL, NULL},
     {"plain_produce", (PyCFunction)(void (*)(void))plain_produce, METH_FASTCALL, NULL},
     {"tally", tally, METH_VARARGS, NULL},
+    {"whole_batches", (PyCFunction)(void (*)(void))whole_batches, METH_FASTCALL, NULL},
     {"whole_bytes", whole_bytes, METH_O, NULL},
     {NULL, NULL, 0, NULL},
 };

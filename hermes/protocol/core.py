@@ -24,8 +24,10 @@ __all__ = [
     "iterate",
     "java_partitions",
     "pack_plain",
+    "plain_fetch",
     "plain_produce",
     "tally",
+    "whole_batches",
     "whole_bytes",
 ]
 
@@ -61,8 +63,10 @@ if TYPE_CHECKING:
         iterate,
         java_partitions,
         pack_plain,
+        plain_fetch,
         plain_produce,
         tally,
+        whole_batches,
         whole_bytes,
     )
 else:
@@ -78,6 +82,8 @@ else:
     iterate = _loops.iterate
     java_partitions = _loops.java_partitions
     pack_plain = _loops.pack_plain
+    plain_fetch = _loops.plain_fetch
     plain_produce = _loops.plain_produce
     tally = _loops.tally
+    whole_batches = _loops.whole_batches
     whole_bytes = _loops.whole_bytes

@@ -111,6 +111,8 @@ def encode_text(text: str | None, is_flexible: bool) -> bytes:
     return varint(len(encoded) + 1) + encoded
 
 
-def encode_topic(topic: str | UUID, is_flexible: bool) -> bytes:
-    """Encode what a response calls a topic: as its request did."""
+def encode_topic(topic: str | UUID | bytes, is_flexible: bool) -> bytes:
+    """Encode what a response calls a topic: as its request did. Bytes are those of its id."""
+    if isinstance(topic, bytes):
+        return topic
     return topic.bytes if isinstance(topic, UUID) else encode_text(topic, is_flexible)

@@ -47,6 +47,18 @@ _LOWEST, _ZSTD, _FLEXIBLE, _BY_ID = 3, 7, 9, 13
 _WITHOUT_ZSTD, _WITH_ZSTD = range(4), range(5)
 _MAX_OFFSETS: Final = 1 << 30
 
+# Of Kafka's Fetch: the numbers that it begins with, and those of its session. Its versions; the
+# first ones with the earliest offset, sessions, the leader's epoch, a rack, lengths of any size and
+# tags, topics' ids, and without a replica's number.
+_FETCH: Final = struct.Struct(">iiib")
+_SESSION: Final = struct.Struct(">ii")
+_FETCH_VERSIONS: Final = range(4, 19)
+_FETCH_START, _FETCH_SESSION, _FETCH_EPOCH, _FETCH_RACK = 5, 7, 9, 11
+_FETCH_FLEXIBLE, _FETCH_BY_ID, _FETCH_NO_REPLICA = 12, 13, 15
+
+# Of a batch's header: base offset, length, magic, last offset delta.
+_BATCH_STEP: Final = struct.Struct(">qi4xb6xi")
+
 _M = TypeVar("_M")
 _I = TypeVar("_I")
 _R = TypeVar("_R", bound=tuple[Any, ...])
@@ -432,6 +444,106 @@ def plain_produce(
     return end, *about, start, tuple.__new__(make, header)
 
 
+def plain_fetch(
+    make: type[_R], data: Buffer, position: int, version: int
+) -> tuple[int, int, int, int, int, list[_R]] | None:
+    """Read the body of a Fetch request of Kafka's, up to the end of the data, if it is plain.
+
+    It has no tags, forgets no topic, and nothing in it is written in another way than Kafka's
+    clients write it.
+
+    Args:
+        make: the type of what says what is wanted of a partition: its topic's name, or from version
+            13 on the bytes of its id; its number; the offset; how many bytes at most, 0 or more;
+            the leader's epoch that the client knows, or -1.
+
+    Returns:
+        How long to wait, in ms; how many bytes at least and at most; the isolation level; the
+        epoch of the session, 0 where there are none; and of each partition what is wanted.
+        None where the request isn't plain, or isn't one at all.
+    """
+    if not (0 <= position <= len(data) and _FETCH_VERSIONS[0] <= version <= _FETCH_VERSIONS[-1]):
+        return None
+    is_flexible = version >= _FETCH_FLEXIBLE
+    parts = _Parts(data, position, len(data), is_flexible)
+    wanted: list[_R] = []
+    try:
+        if version < _FETCH_NO_REPLICA:
+            parts.take(4)
+        wait_ms, min_bytes, max_bytes, level = _FETCH.unpack(parts.take(_FETCH.size))
+        epoch = _SESSION.unpack(parts.take(_SESSION.size))[1] if version >= _FETCH_SESSION else 0
+        for _ in range(parts.count()):
+            topic = parts.take(16) if version >= _FETCH_BY_ID else parts.text()
+            for _ in range(parts.count()):
+                wanted.append(tuple.__new__(make, (topic, *_wanted_of(parts, version))))
+                parts.expect_no_tags()
+            parts.expect_no_tags()
+        if version >= _FETCH_SESSION and parts.count():
+            return None
+        if version >= _FETCH_RACK:
+            parts.text()
+        parts.expect_no_tags()
+    except (_FaultError, UnicodeDecodeError):
+        return None
+    if parts.position != len(data):
+        return None
+    return wait_ms, min_bytes, max_bytes, level, epoch, wanted
+
+
+def _wanted_of(parts: "_Parts", version: int) -> tuple[int, int, int, int]:
+    number = parts.int32()
+    epoch = parts.int32() if version >= _FETCH_EPOCH else -1
+    offset = int.from_bytes(parts.take(8), signed=True)
+    if version >= _FETCH_FLEXIBLE:
+        parts.take(4)  # the epoch of the last message that a replica has
+    if version >= _FETCH_START:
+        parts.take(8)  # where its log begins
+    return number, offset, max(parts.int32(), 0), epoch
+
+
+def whole_batches(
+    data: Buffer, position: int, limit: int, offset: int, end_offset: int, most: int
+) -> "tuple[int, BatchesEnd, int]":
+    """Step over batches of Kafka's, by what their headers say.
+
+    Args:
+        position: where the first one begins in the data.
+        limit: the position where the last one must have ended; it may be behind the data.
+        offset: the smallest offset that the first one may have.
+        end_offset: none may begin there, or after it.
+        most: how many to step over at most.
+
+    Returns:
+        The position where the last one ends, why that is all, and the offset after it.
+    """
+    stop = BatchesEnd.CUT
+    while 0 <= position <= len(data) - _BATCH_STEP.size:
+        base, length, magic, last = _BATCH_STEP.unpack_from(data, position)
+        if magic != 2 or base < offset or length <= 0 or last < 0 or base + last >= _MASK_64 >> 1:
+            stop = BatchesEnd.NONE
+            break
+        if base >= end_offset or position + 12 + length > limit:
+            stop = BatchesEnd.LIMIT
+            break
+        if most <= 0:
+            break
+        most -= 1
+        position += 12 + length
+        offset = base + last + 1
+    return position, stop, offset
+
+
+class BatchesEnd(IntEnum):
+    """Why `whole_batches` has ended; `_core.c` has the same numbers."""
+
+    #: More bytes must be read to step on, or these were as many batches as it might.
+    CUT = 0
+    #: The next batch begins too late or ends too late.
+    LIMIT = 1
+    #: There is none.
+    NONE = 2
+
+
 class _Parts:
     """Reads a request's parts; `_FaultError` where one is missing, or written in an unusual way."""
 
@@ -461,6 +573,19 @@ class _Parts:
             if byte < 0x80:
                 return value - 1
         raise _FaultError(RecordFault.NUMBER)
+
+    def count(self) -> int:
+        """Read the length of an array that isn't null."""
+        count = self.length(4)
+        if count < 0:
+            raise _FaultError(RecordFault.NUMBER)
+        return count
+
+    def text(self) -> str:
+        return str(self.take(self.length(2)), "utf-8")
+
+    def int32(self) -> int:
+        return int.from_bytes(self.take(4), signed=True)
 
     def expect_no_tags(self) -> None:
         if self._is_flexible and self.take(1) != b"\0":

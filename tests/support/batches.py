@@ -8,7 +8,7 @@ from hermes.protocol.record_batches import HEADER_BYTES, BatchHeader, decode_hea
 from hermes.protocol.record_compression import RecordCodec, compress_records
 from hermes.protocol.wire import frame
 
-__all__ = ["GZIP", "NOW_MS", "PLAIN", "holding", "plain_request", "resealed"]
+__all__ = ["GZIP", "NOW_MS", "PLAIN", "fetch_body", "holding", "plain_request", "resealed"]
 
 #: Two messages, plain: b"hello" with a key and a header, b"world" 7 ms later.
 PLAIN = bytes.fromhex(
@@ -70,3 +70,20 @@ def plain_request(
         batch,
         3 * tags,
     )
+
+
+def fetch_body(version: int, *places: tuple[int, int, int], topic: str | UUID = "new") -> bytes:
+    """The body of a plain Fetch request: of each partition the offset, and how many bytes."""
+    is_flexible = version >= 12
+    tags = b"\0" if is_flexible else b""
+    parts = [b"" if version >= 15 else bytes(4), pack(">iiib", 500, 1, 1 << 20, 0)]
+    parts += [pack(">ii", 0, -1) if version >= 7 else b"", encode_length(1, is_flexible)]
+    parts += encode_topic(topic, is_flexible), encode_length(len(places), is_flexible)
+    for partition, offset, max_bytes in places:
+        epoch = pack(">i", 3) if version >= 9 else b""
+        unused = bytes((4 if is_flexible else 0) + (8 if version >= 5 else 0))
+        parts += pack(">i", partition), epoch, pack(">q", offset), unused
+        parts += pack(">i", max_bytes), tags
+    parts += tags, encode_length(0, is_flexible) if version >= 7 else b""
+    parts += encode_text("rack", is_flexible) if version >= 11 else b"", tags
+    return b"".join(parts)

@@ -22,8 +22,10 @@ __all__ = [
     "what_a_broker_sees",
     "what_a_consumer_sees",
     "what_a_consumer_sees_in_rows",
+    "what_batches_are",
     "what_is_counted",
     "what_is_encoded",
+    "what_is_fetched",
     "what_is_plain",
     "what_is_produced",
     "what_records_are",
@@ -141,6 +143,19 @@ def what_is_plain(data: Any, position: int, most: int) -> object:
     """The plain Produce request of Kafka's at a position."""
     found = core.plain_produce(BatchHeader, data, position, most)
     return found and (type(found), type(found[-1]), found)
+
+
+def what_is_fetched(data: Any, position: int, version: int) -> object:
+    """The plain body of a Fetch request of Kafka's at a position."""
+    found = core.plain_fetch(_Row, data, position, version)
+    return found and (type(found), [type(each) for each in found[-1]], found)
+
+
+def what_batches_are(
+    data: Any, position: int, limit: int, offset: int, end_offset: int, most: int
+) -> tuple[int, int, int]:
+    """Where the batches of a range of a segment end."""
+    return core.whole_batches(data, position, limit, offset, end_offset, most)
 
 
 def what_is_encoded(payloads: list[Any]) -> object:

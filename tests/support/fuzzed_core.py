@@ -16,14 +16,16 @@ from types import ModuleType
 from typing import Any
 from uuid import UUID
 
-from batches import plain_request, resealed
+from batches import fetch_body, plain_request, resealed
 from either_core import (
     using,
     what_a_broker_sees,
     what_a_consumer_sees,
     what_a_consumer_sees_in_rows,
+    what_batches_are,
     what_is_counted,
     what_is_encoded,
+    what_is_fetched,
     what_is_plain,
     what_is_produced,
     what_records_are,
@@ -37,6 +39,8 @@ from hermes.protocol.records import Record, encode_batch, encode_records
 LENGTHS = [0, 1, 4, 5, 6, 7, 0x7F, 0x100, 0x7FFFFFFF, 0x80000000, 0xFFFFFFF6, 0xFFFFFFFF]
 CODECS = [RecordCodec.NONE, RecordCodec.NONE, RecordCodec.GZIP]
 VERSIONS = [3, 6, 8, 9, 12, 13, 13, 14]
+FETCH_VERSIONS = [3, 4, 6, 8, 11, 12, 13, 15, 18, 19]
+LIMITS = [-1, 0, 1, 100, 1000, (1 << 63) - 1]
 POSITIONS = [-(1 << 63), -1, (1 << 63) - 1, (1 << 63) - 10]
 
 
@@ -92,6 +96,13 @@ def kafka_produce(rng: random.Random) -> bytes:
     return plain_request(version, batch, topic=topic, acks=rng.choice([-1, 0, 1]))
 
 
+def kafka_fetch(rng: random.Random, version: int) -> bytes:
+    """The body of a Fetch request of Kafka's."""
+    places = [(1, rng.getrandbits(63), rng.getrandbits(31)) for _ in range(rng.randrange(4))]
+    topic = UUID(int=rng.getrandbits(128)) if version >= 13 else "t" * rng.randrange(200)
+    return fetch_body(version, *places, topic=topic)
+
+
 def damaged(rng: random.Random, data: bytes) -> bytes:
     """The same with some bits, lengths or ends that are wrong."""
     changed = bytearray(data)
@@ -145,6 +156,8 @@ def attack(compiled: ModuleType, rng: random.Random, data: bytes) -> None:
     base = rng.choice([0, (1 << 63) - 1, 1 << 70])
     for start in places:
         compiled.plain_produce(BatchHeader, exact, start, rng.choice(places))
+        compiled.plain_fetch(BatchHeader, exact, start, rng.choice([*VERSIONS, 18, -1]))
+        compiled.whole_batches(exact, start, *(rng.choice(places) for _ in range(4)))
         compiled.pack_plain(exact, start, -1)
         compiled.collect_produces(exact, start, rng.choice(places), b"\0", 1 << 62, [])
         list(compiled.Rows(Message, exact, start, base, ("t", 1, 2), 9))
@@ -198,6 +211,11 @@ def main(path: str, seed: str, count: str) -> None:
         agree(compiled, what_is_produced, requests, 0, len(requests), b"", rng.choice([99, 9999]))
         requests = rng.choice([damaged, lambda _, each: each])(rng, kafka_produce(rng))
         agree(compiled, what_is_plain, requests, 0, rng.choice([99, 99_999]))
+        attack(compiled, rng, requests)
+        agree(compiled, what_batches_are, requests, rng.randrange(99), *rng.choices(LIMITS, k=4))
+        version = rng.choice(FETCH_VERSIONS)
+        requests = rng.choice([damaged, lambda _, each: each])(rng, kafka_fetch(rng, version))
+        agree(compiled, what_is_fetched, requests, 0, version)
         attack(compiled, rng, requests)
         held = records(rng)
         held = rng.choice([held, damaged(rng, held)])

@@ -3,16 +3,19 @@
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
+from uuid import UUID
 
 import pytest
-from batches import plain_request, resealed
+from batches import fetch_body, plain_request, resealed
 from either_core import (
     using,
     what_a_broker_sees,
     what_a_consumer_sees,
     what_a_consumer_sees_in_rows,
+    what_batches_are,
     what_is_counted,
     what_is_encoded,
+    what_is_fetched,
     what_is_plain,
     what_is_produced,
     what_records_are,
@@ -273,6 +276,47 @@ def test_plain_produces_are_found_alike(
             with_each(what_is_plain, kind(data), before, 1 << 20)
         with_each(what_is_plain, data, before, len(each) - 4 - cut % 2)
         with_each(what_is_plain, data, cut, 1 << 20)
+
+
+int32 = st.integers(-(2**31), 2**31 - 1)
+
+
+@given(
+    st.integers(3, 19),
+    st.lists(st.tuples(int32, st.integers(-(2**63), 2**63 - 1), int32), max_size=3),
+    st.lists(st.tuples(st.floats(0, 1), st.binary(min_size=1, max_size=3)), max_size=2),
+    st.integers(0, 40),
+)
+def test_plain_fetches_are_found_alike(
+    version: int,
+    places: list[tuple[int, int, int]],
+    damage: list[tuple[float, bytes]],
+    cut: int,
+) -> None:
+    body = fetch_body(version, *places, topic=UUID(int=cut) if version >= 13 else "t" * cut)
+    changed = bytearray(body)
+    for place, what in damage:
+        at = int(place * len(changed))
+        changed[at : at + len(what)] = what
+    for data in (body, bytes(changed), bytes(changed[: len(changed) - cut])):
+        for kind in (bytes, memoryview):
+            with_each(what_is_fetched, kind(b"\0" * cut + data), cut, version)
+    with_each(what_is_fetched, body, -1, version)
+    with_each(what_is_fetched, body, len(body) + cut, version)
+
+
+@given(
+    st.lists(batches(), max_size=4).map(b"".join),
+    st.integers(-2, 90),
+    st.tuples(*(st.sampled_from([-1, 0, 1, 3, 90, 200, 2**31, 2**63 - 1]) for _ in range(4))),
+)
+def test_batches_are_stepped_over_alike(
+    data: bytes, position: int, numbers: tuple[int, int, int, int]
+) -> None:
+    for kind in (bytes, memoryview):
+        with_each(what_batches_are, kind(data), position, *numbers)
+        with_each(what_batches_are, kind(data), 0, *numbers)
+        with_each(what_batches_are, kind(data), 0, 1 << 40, 0, 1 << 40, numbers[3])
 
 
 @given(kafka_produces())
