@@ -21,6 +21,7 @@ from bench.measurements import (
     latency,
     mirror,
     registry,
+    requests,
     security,
     settle,
     spark,
@@ -29,6 +30,7 @@ from bench.measurements import (
     through,
     tls,
 )
+from bench.peers.system import NotInstalled
 from bench.support.processes import ProgramFailed
 from bench.support.report import Row, rows_as_json, table
 from bench.support.settings import Settings
@@ -52,6 +54,9 @@ _MEASUREMENTS = {
         tls.measure, "the same over TLS, against plain and a bare Twisted TLS sink"
     ),
     "latency": _Measurement(latency.measure, "produce to a waiting consumer at 100 messages/s"),
+    "requests": _Measurement(
+        requests.measure, "where a small request's instructions go; needs valgrind", in_all=False
+    ),
     "mirror": _Measurement(mirror.measure, "a mirror beside a consumer and a producer"),
     "through": _Measurement(through.measure, "resident memory while gigabytes go in and out"),
     "connections": _Measurement(connections.measure, "resident memory of idle connections"),
@@ -92,7 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"measuring {name} ...", file=sys.stderr, flush=True)
         try:
             new = _MEASUREMENTS[name].measure(settings)
-        except (ProgramFailed, OSError, RuntimeError) as error:
+        except (ProgramFailed, NotInstalled, OSError, RuntimeError) as error:
             print(f"{name}: {error}", file=sys.stderr)
             return 2
         if not options.json:
@@ -116,11 +121,15 @@ def _parser() -> argparse.ArgumentParser:
     common.add_argument("--json", action="store_true", help="print JSON, with every single run")
     for name, hint in get_type_hints(Settings, include_extras=True).items():
         kind, doc = get_args(hint)
+        option = "--" + name.replace("_", "-")
+        if kind is bool:
+            common.add_argument(option, action="store_true", help=doc)
+            continue
         common.add_argument(
-            "--" + name.replace("_", "-"),
+            option,
             type=kind,
             default=getattr(Settings(), name),
-            metavar="PATH" if kind is Path else "N",
+            metavar={Path: "PATH", str: "NAMES"}.get(kind, "N"),
             help=f"{doc} (default: %(default)s)",
         )
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)

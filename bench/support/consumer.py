@@ -21,10 +21,13 @@ class WaitingConsumer:
         offset: where the next request starts.
     """
 
-    def __init__(self, connection: socket.socket, topic: str) -> None:
-        """Args: connection: its own; topic: what it reads."""
+    def __init__(
+        self, connection: socket.socket, topic: str, *, max_wait_ms: int = _MAX_WAIT_MS
+    ) -> None:
+        """Args: connection: its own; topic: what it reads; max_wait_ms: how long fetches wait."""
         self._connection = connection
         self._topic = topic
+        self._max_wait_ms = max_wait_ms
         self.offset = 0
 
     def seek_to_end(self) -> None:
@@ -32,9 +35,9 @@ class WaitingConsumer:
         self.offset = latest_offset(self._connection, self._topic)
 
     def request(self) -> None:
-        """Ask for more; the answer comes when there is some, or after a second."""
+        """Ask for more; the answer comes when there is some, or after the wait."""
         fetch = FetchRequest(self._topic, 0, self.offset, _MAX_BYTES)
-        self._connection.sendall(WaitingFetchRequest(_MAX_WAIT_MS, 1, (fetch,)).encode())
+        self._connection.sendall(WaitingFetchRequest(self._max_wait_ms, 1, (fetch,)).encode())
 
     def payloads(self) -> list[bytes]:
         """Read the answer and move behind its last whole message."""

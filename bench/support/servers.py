@@ -6,7 +6,7 @@ import shutil
 import socket
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,11 +38,22 @@ class HermesBroker(Program):
         start_seconds: from the start of the process until all ports were open.
     """
 
-    def __init__(self, directory: Path, **settings: Any) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        program: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+        start_timeout_seconds: float = 120,
+        **settings: Any,
+    ) -> None:
         """Start it and wait until its ports are open.
 
         Args:
             directory: its own; the configuration and the data directory go there.
+            program: what takes the arguments of `twistd` in its place.
+            environment: variables beside those of this process.
+            start_timeout_seconds: how long it may take until its ports are open.
             settings: keys of broker.yaml.
         """
         directory.mkdir(parents=True, exist_ok=True)
@@ -57,11 +68,18 @@ class HermesBroker(Program):
         config, ready = directory / "broker.yaml", directory / "ready.json"
         config.write_text(yaml.safe_dump(configuration))
         ready.unlink(missing_ok=True)
-        twistd = str(Path(sys.executable).with_name("twistd"))
-        command = [twistd, "--nodaemon", "--pidfile=", "hermes", "--config", str(config)]
-        super().__init__("hermes", [*command, "--ready-file", str(ready)], directory=directory)
+        twistd = program or (str(Path(sys.executable).with_name("twistd")),)
+        command = [*twistd, "--nodaemon", "--pidfile=", "hermes", "--config", str(config)]
+        super().__init__(
+            "hermes",
+            [*command, "--ready-file", str(ready)],
+            directory=directory,
+            environment=environment,
+        )
         try:
-            self.wait_until(ready.exists, timeout_seconds=120, what="opening its ports")
+            self.wait_until(
+                ready.exists, timeout_seconds=start_timeout_seconds, what="opening its ports"
+            )
         except BaseException:
             self.stop()
             raise

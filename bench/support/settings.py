@@ -39,6 +39,12 @@ class Settings:
     spark_messages: Annotated[float, "read by Spark per run, in millions"] = 5.0
     spark_gigabytes: Annotated[float, "what Spark's query reads while the memory is watched"] = 10.0
 
+    requests: Annotated[int, "how many requests of a kind `requests` counts, beside a hundred"] = (
+        400
+    )
+    only: Annotated[str, "the kinds that `requests` counts, with commas; all if empty"] = ""
+    totals: Annotated[bool, "`requests` leaves out layers and system calls"] = False
+
     @contextmanager
     def workspace(self) -> Iterator[Path]:
         """Give an empty directory that is removed with all its data when the block ends."""

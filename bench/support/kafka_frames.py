@@ -1,0 +1,172 @@
+"""Requests of Kafka's protocol as bytes, made beforehand with `kio`."""
+
+import socket
+from datetime import timedelta
+from io import BytesIO
+from typing import Any
+
+from hermes.protocol.kio_messages import import_messages
+from hermes.protocol.records import Record, encode_batch
+
+__all__ = [
+    "ask",
+    "commit_frame",
+    "exchange",
+    "fetch_frame",
+    "heartbeat_frame",
+    "join",
+    "metadata_frame",
+    "produce_frame",
+    "receive",
+]
+
+_CLIENT = "bench"
+_CORRELATION = 7
+_TIMEOUT_MS = 30_000
+
+
+def _milliseconds(value: int) -> Any:
+    from kio.static.primitive import i32Timedelta
+
+    return i32Timedelta.parse(timedelta(milliseconds=value))
+
+
+def _encode(message: Any, *, kind: Any) -> bytes:
+    from kio.serial import entity_writer
+
+    buffer, header = BytesIO(), kind.__header_schema__
+    values = {
+        "request_api_key": kind.__api_key__,
+        "request_api_version": kind.__version__,
+        "correlation_id": _CORRELATION,
+        "client_id": _CLIENT,
+    }
+    entity_writer(header)(buffer, header(**values))
+    entity_writer(kind)(buffer, message)
+    body = buffer.getvalue()
+    return len(body).to_bytes(4) + body
+
+
+def produce_frame(topic: str, values: list[bytes], *, acks: int) -> bytes:
+    """Produce, version 9: one batch for partition 0."""
+    made, _ = import_messages("Produce", 9)
+    records = [Record(number, 0, None, value) for number, value in enumerate(values)]
+    data = made.PartitionProduceData(index=0, records=encode_batch(records))
+    request = made.ProduceRequest(
+        acks=acks,
+        timeout=_milliseconds(_TIMEOUT_MS),
+        transactional_id=None,
+        topic_data=(made.TopicProduceData(name=topic, partition_data=(data,)),),
+    )
+    return _encode(request, kind=made.ProduceRequest)
+
+
+def fetch_frame(topic: str, offset: int, *, max_wait_ms: int) -> bytes:
+    """Fetch, version 12, without a session: partition 0, up to a megabyte, at least one byte."""
+    made, _ = import_messages("Fetch", 12)
+    partition = made.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
+    request = made.FetchRequest(
+        max_wait=_milliseconds(max_wait_ms),
+        min_bytes=1,
+        topics=(made.FetchTopic(topic=topic, partitions=(partition,)),),
+        forgotten_topics_data=(),
+    )
+    return _encode(request, kind=made.FetchRequest)
+
+
+def metadata_frame(topic: str) -> bytes:
+    """Metadata, version 12, of one topic."""
+    made, _ = import_messages("Metadata", 12)
+    request = made.MetadataRequest(
+        topics=(made.MetadataRequestTopic(name=topic, topic_id=None),),
+        allow_auto_topic_creation=False,
+        include_topic_authorized_operations=False,
+    )
+    return _encode(request, kind=made.MetadataRequest)
+
+
+def join(connection: socket.socket, group: str) -> tuple[str, int]:
+    """Become the one member of a classic group.
+
+    Returns:
+        The member's id, and the group's generation.
+    """
+    made, _ = import_messages("JoinGroup", 5)
+    asked = {
+        "group_id": group,
+        "session_timeout": _milliseconds(1_800_000),
+        "rebalance_timeout": _milliseconds(60_000),
+        "protocol_type": "consumer",
+        "protocols": (made.JoinGroupRequestProtocol(name="range", metadata=b""),),
+    }
+    member = ask(connection, made.JoinGroupRequest(member_id="", **asked)).member_id
+    joined = ask(connection, made.JoinGroupRequest(member_id=member, **asked))
+    sync, _ = import_messages("SyncGroup", 5)
+    share = sync.SyncGroupRequestAssignment(member_id=member, assignment=b"")
+    answer = ask(
+        connection,
+        sync.SyncGroupRequest(
+            group_id=group,
+            generation_id=joined.generation_id,
+            member_id=member,
+            protocol_type="consumer",
+            protocol_name="range",
+            assignments=(share,),
+        ),
+    )
+    if answer.error_code:
+        raise ConnectionError(f"the broker answered SyncGroup with {answer.error_code!r}")
+    return member, joined.generation_id
+
+
+def heartbeat_frame(group: str, member: str, generation: int) -> bytes:
+    """Heartbeat, version 4."""
+    made, _ = import_messages("Heartbeat", 4)
+    request = made.HeartbeatRequest(group_id=group, generation_id=generation, member_id=member)
+    return _encode(request, kind=made.HeartbeatRequest)
+
+
+def commit_frame(topic: str, member: str, generation: int) -> bytes:
+    """OffsetCommit, version 8, of partition 0, for the group with the topic's name."""
+    made, _ = import_messages("OffsetCommit", 8)
+    partition = made.OffsetCommitRequestPartition(
+        partition_index=0, committed_offset=1, committed_metadata=""
+    )
+    request = made.OffsetCommitRequest(
+        group_id=topic,
+        generation_id_or_member_epoch=generation,
+        member_id=member,
+        topics=(made.OffsetCommitRequestTopic(name=topic, partitions=(partition,)),),
+    )
+    return _encode(request, kind=made.OffsetCommitRequest)
+
+
+def ask(connection: socket.socket, message: Any) -> Any:
+    """Send a request of kio's, and decode the response."""
+    from kio.serial import entity_reader
+
+    kind = type(message)
+    name = kind.__name__.removesuffix("Request")
+    _, made = import_messages(name, kind.__version__)
+    response = getattr(made, f"{name}Response")
+    answer = exchange(connection, _encode(message, kind=kind))
+    _, position = entity_reader(response.__header_schema__)(answer, 0)
+    entity, _ = entity_reader(response)(answer, position)
+    return entity
+
+
+def exchange(connection: socket.socket, frame: bytes) -> bytes:
+    """Send a request, and wait for its response, without its size."""
+    connection.sendall(frame)
+    return receive(connection)
+
+
+def receive(connection: socket.socket) -> bytes:
+    """Wait for a response; without its size."""
+    data = bytearray()
+    while len(data) < 4 or len(data) < 4 + int.from_bytes(data[:4]):
+        received = connection.recv(1 << 16)
+        if not received:
+            raise ConnectionError("the server closed the connection")
+        data += received
+    return bytes(data[4:])
