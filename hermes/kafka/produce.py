@@ -64,7 +64,7 @@ from hermes.quoting import quoted
 from hermes.security import Operation
 from hermes.server.clients import Client
 from hermes.server.fairness import cooperatively
-from hermes.server.outcomes import CloseConnection, settled
+from hermes.server.outcomes import CloseConnection, DeferredResponse, settled
 from hermes.storage import Log
 from hermes.v0_7.record_produces import INLINE_BATCH_BYTES
 
@@ -182,6 +182,22 @@ class Entry:
         self.refused: Sequence[int] = ()
 
 
+class _PlainEntry(Entry):
+    """That of a plain request.
+
+    Attributes:
+        plain: what was found of it.
+        began: when it was taken.
+        answer: its response, where that waits for the flush.
+    """
+
+    __slots__ = ("answer", "began", "plain")
+
+    answer: DeferredResponse
+    began: float
+    plain: PlainProduce
+
+
 class ProduceRequest(NamedTuple):
     """A request, its topics flattened.
 
@@ -235,6 +251,8 @@ class Produces:
         self._topics = server.topics
         self._awaited = server.awaited
         self._refusals = server.shared.refusals
+        self._acknowledgements = server.shared.acknowledgements
+        self._now = server.shared.scheduler.now
         self._rules: dict[str, BatchRules] = {}
         server.shared.settings.on_change(self._rules.clear)
 
@@ -245,31 +263,38 @@ class Produces:
 
         NotImplemented: it has to be decoded, since there is more to be done, or something wrong.
         """
-        _, version, correlation_id, acks, _, asked, number, place, start, header = plain
-        if acks == _ALL:
-            return NotImplemented
+        _, version, correlation_id, acks, timeout_ms, asked, number, _, start, header = plain
         topics = self._topics
         found = topics.get(asked) if isinstance(asked, str) else topics.by_id_bytes(asked)
         if found is None or found.format != FORMAT_KAFKA:
             return NotImplemented
-        name = found.name
-        rules = self.rules_of(name)
+        rules = self.rules_of(found.name)
         if header.size_bytes > rules.max_batch_bytes or rules.needs_keys:
             return NotImplemented
-        if self._refusals.is_on and not self._refusals.permits_topic(
-            client, Operation.PRODUCE, name
-        ):
+        refusals = self._refusals
+        if refusals.is_on and not refusals.permits_topic(client, Operation.PRODUCE, found.name):
             return NotImplemented
         records = memoryview(data)[start : start + header.size_bytes]
-        entry = Entry(asked if isinstance(asked, str) else found.id, number, records)
+        entry = _PlainEntry(asked if isinstance(asked, str) else found.id, number, records)
+        entry.plain, entry.began = plain, self._now()
         entry.found, entry.rules, entry.headers = found, rules, (header,)
-        self.append(entry)
+        self.append(entry, is_awaited=acks == _ALL)
         if acks == _NONE:
             _close_if_refused((entry,))
             return None
         if entry.code:
             return encode_produced(version, correlation_id, (entry,))
-        return _encode_plain(version, correlation_id, place, entry)
+        if acks != _ALL:
+            return _encode_plain(entry)
+        entry.answer = DeferredResponse(ordered=False)
+        timeout_seconds = max(timeout_ms, 0) / 1000
+        self._acknowledgements.wait(entry, timeout_seconds, self._acknowledge, self.unknown)
+        return entry.answer
+
+    def _acknowledge(self, entry: _PlainEntry, safety: Safety) -> None:
+        _note_safety(entry, safety)
+        self._shared.metrics.acknowledged.observe(self._now() - entry.began)
+        entry.answer.resolve(_encode_plain(entry))
 
     # -- one entry ------------------------------------------------------------------------------
 
@@ -295,8 +320,11 @@ class Produces:
             return KafkaError(Code.TOPIC_AUTHORIZATION_FAILED)
         return found
 
-    def append(self, entry: Entry) -> None:
-        """Append what there is for one partition, or note why not."""
+    def append(self, entry: Entry, is_awaited: bool = False) -> None:
+        """Append what there is for one partition, or note why not.
+
+        `is_awaited`: see `Partition.append_batches`.
+        """
         error, entry.error = entry.error, None
         if error is not None:  # not raised: it would keep frames, and there may be thousands
             self._refuse(entry, error)
@@ -311,7 +339,9 @@ class Produces:
                 assert entry.rules is not None
                 if self._awaited.batches:
                     self._awaited.check(entry.topic, entry.partition, entry.headers)
-                done = partition.append_batches(entry.headers, entry.records, entry.rules)
+                done = partition.append_batches(
+                    entry.headers, entry.records, entry.rules, is_awaited
+                )
                 if self._awaited.batches:
                     self._awaited.arrived(entry.topic, entry.partition, entry.headers)
             else:
@@ -447,11 +477,7 @@ class _Run:
             appended, max(self._request.timeout_ms, 0) / 1000, self._produces.unknown
         )
         for each in appended:
-            safety = safety_of(each)
-            if safety is not Safety.FLUSHED:
-                is_unknown = safety is Safety.UNKNOWN
-                each.code = MAY_BE_STORED if is_unknown else Code.REQUEST_TIMED_OUT
-                each.base_offset = each.append_time_ms = each.start_offset = -1
+            _note_safety(each, safety_of(each))
 
 
 def _refusal_of(request: ProduceRequest) -> Code | None:
@@ -469,6 +495,14 @@ def _close_if_refused(entries: Sequence[Entry]) -> None:
         if each.code:
             text = f"produce with acks=0 to {quoted(str(each.topic))}: {each.message}"
             raise CloseConnection(text, "kafka", each.code.name.lower())
+
+
+def _note_safety(entry: Entry, safety: Safety) -> None:
+    """Answer with an error what isn't known to be on disk."""
+    if safety is not Safety.FLUSHED:
+        is_unknown = safety is Safety.UNKNOWN
+        entry.code = MAY_BE_STORED if is_unknown else Code.REQUEST_TIMED_OUT
+        entry.base_offset = entry.append_time_ms = entry.start_offset = -1
 
 
 def _check(version: int, entry: Entry) -> None:
@@ -551,10 +585,10 @@ def encode_produced(version: int, correlation_id: int, entries: Sequence[Entry])
     return len(body).to_bytes(4) + body
 
 
-def _encode_plain(version: int, correlation_id: int, place: bytes, entry: Entry) -> bytes:
-    """The same for one partition, as `place` names it and its topic, without a message."""
-    numbers = entry.code, entry.base_offset, entry.append_time_ms, entry.start_offset
-    result = _RESULT.pack(*numbers)
+def _encode_plain(entry: _PlainEntry) -> bytes:
+    """The same for a plain request, where no message says what is wrong."""
+    _, version, correlation_id, _, _, _, _, place, _, _ = entry.plain
+    result = _RESULT.pack(entry.code, entry.base_offset, entry.append_time_ms, entry.start_offset)
     if version >= _FLEXIBLE:
         body = b"\0" + place + result + _FLEXIBLE_END
     elif version >= 8:

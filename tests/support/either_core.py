@@ -51,10 +51,12 @@ def either_core(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
-@pytest.fixture(params=["plain", "decoded"], autouse=True)
+@pytest.fixture(params=["plain", "pure", "decoded"], autouse=True)
 def either_produce(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Have plain Produce requests of Kafka's found, or none of them; which way that is."""
+    """Have plain Produce requests of Kafka's found, or none of them; says which."""
     way: str = request.param
+    if way == "pure":
+        monkeypatch.setattr(core, "plain_produce", loops.plain_produce)
     if way == "decoded":
         monkeypatch.setattr(core, "plain_produce", lambda *_: None)
     return way

@@ -12,8 +12,9 @@ import pytest
 from kafka_4 import KafkaProcess
 from kafka_clients import CLIENTS, KafkaClient
 
-from hermes.testing import running_kafka
+from hermes.testing import running_broker
 
+SETTINGS = {"kafka_listen": "tcp:0:interface=127.0.0.1", "group_initial_rebalance_delay": "0s"}
 ON_KAFKA = os.environ.get("HERMES_TESTS_ON") == "kafka"
 
 
@@ -26,7 +27,9 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield kafka.address
         kafka.kill()
     else:
-        with running_kafka() as running:
+        # Not `running_kafka`, whose requests may have to fail, and so are all decoded.
+        with running_broker(settings=SETTINGS) as running:
+            assert running.bootstrap_servers is not None
             yield running.bootstrap_servers
 
 
