@@ -109,7 +109,12 @@ from hermes.protocol.own_requests import (
     UnsupportedRequest,
     WaitingFetchRequest,
 )
-from hermes.protocol.receiver import ProduceRun, RequestReceiver, ResponseReceiver
+from hermes.protocol.receiver import (
+    PlainAcknowledgedProduce,
+    ProduceRun,
+    RequestReceiver,
+    ResponseReceiver,
+)
 from hermes.protocol.record_requests import (
     MAX_RECORD_PRODUCES,
     ContentFormat,
@@ -161,6 +166,7 @@ from hermes.protocol.responses import (
     encode_offsets_response,
     encode_partitions_metadata,
     encode_produced_entries,
+    encode_produced_entry,
     encode_reasons,
     encode_topic_metadata,
     fetch_response_header,
@@ -234,6 +240,7 @@ __all__ = [
     "PartitionDescriptions",
     "PartitionMetadata",
     "PartitionPositions",
+    "PlainAcknowledgedProduce",
     "ProduceRequest",
     "ProduceRun",
     "ProducedEntry",
@@ -309,6 +316,7 @@ __all__ = [
     "encode_partitions_metadata",
     "encode_partitions_response",
     "encode_produced_entries",
+    "encode_produced_entry",
     "encode_reasons",
     "encode_record_fetch_response",
     "encode_refusal",

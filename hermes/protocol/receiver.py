@@ -22,11 +22,20 @@ from hermes.protocol.decoding import (
 )
 from hermes.protocol.framing import Frames, refused_size
 from hermes.protocol.messages import SIZE
+from hermes.protocol.own_requests import AcknowledgedProduceRequest
 from hermes.protocol.requests import ProduceRequest
 from hermes.protocol.wire import Buffer, ByteReader
 
+#: Type (and version) of what is recognized, and where its topic is.
 _PRODUCE_TYPE: Final = bytes(2)
+_PRODUCE_TOPIC_AT: Final = 2
+_ACKNOWLEDGED_TYPE: Final = AcknowledgedProduceRequest.TYPE.to_bytes(2) + bytes(2)
+_ACKNOWLEDGED_TOPIC_AT: Final = 12
+_ONE: Final = b"\0\1"
 _TOPIC_LENGTH: Final = struct.Struct(">h")
+
+#: Larger acknowledged produces aren't checked on the way.
+_LARGEST_ACKNOWLEDGED: Final = 64 * 1024
 
 
 class ProduceRun:
@@ -57,6 +66,30 @@ class ProduceRun:
             f"ProduceRun({self.topic!r}, {self.partition}, {self.request_count} requests, "
             f"{self.message_count} messages, {self.byte_count} bytes)"
         )
+
+
+class PlainAcknowledgedProduce:
+    """An acknowledged produce (type 64) of one set, which was checked as those of a `ProduceRun`.
+
+    Attributes:
+        acks: an `Acks`, or a number that is not assigned yet.
+        timeout_ms: as of an `AcknowledgedProduceRequest`.
+        message_set: a copy if it is of one message, otherwise a view of what was received.
+    """
+
+    __slots__ = ("acks", "message_count", "message_set", "partition", "timeout_ms", "topic")
+
+    def __init__(self, known: "_ProducePrefix", message_set: Buffer, message_count: int) -> None:
+        self.topic = known.topic
+        self.partition = known.partition
+        self.acks = known.acks
+        self.timeout_ms = known.timeout_ms
+        self.message_set = message_set
+        self.message_count = message_count
+
+    def decoded(self) -> AcknowledgedProduceRequest:
+        produce = ProduceRequest(self.topic, self.partition, self.message_set)
+        return AcknowledgedProduceRequest(self.acks, self.timeout_ms, (produce,))
 
 
 class RequestReceiver:
@@ -103,13 +136,16 @@ class RequestReceiver:
         """How many bytes the incomplete request still needs, by its declared size; 0 if none."""
         return self._frames.missing_bytes
 
-    def next_request(self) -> Request | ProduceRun | LongRequest | LongProduce | None:
+    def next_request(
+        self,
+    ) -> Request | ProduceRun | PlainAcknowledgedProduce | LongRequest | LongProduce | None:
         """Take what is next in the stream.
 
         Returns:
-            A run of checked produce requests, or any other request as `decode_request` makes it
-            (one with very many entries as a `LongRequest` or `LongProduce`, not yet decoded), or
-            None when more bytes must arrive first. Views in it keep the received bytes alive.
+            A run of checked produce requests, one that is to be acknowledged, or any other as
+            `decode_request` makes it (one with very many entries as a `LongRequest` or
+            `LongProduce`, not yet decoded), or None when more bytes must arrive first. Views in it
+            keep the received bytes alive.
 
         Raises:
             RemoteProtocolError: the peer broke the protocol; close the connection, as 0.7 does.
@@ -123,6 +159,11 @@ class RequestReceiver:
                 known = self._recognize(end, run)
                 if known is None:
                     break
+                if known.is_acknowledged:
+                    plain = self._acknowledged(known, end)
+                    if plain is None:
+                        break
+                    return plain
                 extended = self._extend(run, known, end)
                 if extended is None:
                     break
@@ -149,15 +190,36 @@ class RequestReceiver:
         known = self._produce
         if known is not None and data[start : start + known.length] == known.prefix:
             return known
-        if run is not None or data[start : start + 2] != _PRODUCE_TYPE:
+        if run is not None:
             return None
-        if start + 4 > end:
+        if data[start : start + 2] == _PRODUCE_TYPE:
+            topic_at = start + _PRODUCE_TOPIC_AT
+        elif (
+            data[start : start + 4] == _ACKNOWLEDGED_TYPE
+            and data[start + _ACKNOWLEDGED_TOPIC_AT - 2 : start + _ACKNOWLEDGED_TOPIC_AT] == _ONE
+        ):
+            topic_at = start + _ACKNOWLEDGED_TOPIC_AT
+        else:
             return None
-        stop = start + 4 + int(_TOPIC_LENGTH.unpack_from(data, start + 2)[0]) + 4
-        if not start + 8 <= stop <= end:
+        if topic_at + 2 > end:
+            return None
+        stop = topic_at + 2 + int(_TOPIC_LENGTH.unpack_from(data, topic_at)[0]) + 4
+        if not topic_at + 6 <= stop <= end:
             return None
         self._produce = _ProducePrefix(bytes(data[start:stop]))
         return self._produce
+
+    def _acknowledged(self, known: "_ProducePrefix", end: int) -> PlainAcknowledgedProduce | None:
+        """Take a plain acknowledged produce; None when it isn't, and was left in place."""
+        frames, buffers = self._frames, list[Buffer]()
+        if known.partition < 0 or end - frames.position > _LARGEST_ACKNOWLEDGED:
+            return None
+        frames.position, _, message_count = core.collect_produces(
+            frames.data, frames.position, end, known.prefix, self._largest, buffers
+        )
+        if not buffers:
+            return None
+        return PlainAcknowledgedProduce(known, buffers[0], message_count)
 
     def _extend(
         self, run: ProduceRun | None, known: "_ProducePrefix", end: int
@@ -223,11 +285,28 @@ class ResponseReceiver:
 class _ProducePrefix:
     """The first bytes of a produce request, up to the partition, and their meaning."""
 
-    __slots__ = ("length", "partition", "prefix", "topic")
+    __slots__ = (
+        "acks",
+        "is_acknowledged",
+        "length",
+        "partition",
+        "prefix",
+        "timeout_ms",
+        "topic",
+    )
 
     def __init__(self, prefix: bytes) -> None:
         self.prefix = prefix
         self.length = len(prefix)
-        produce = ProduceRequest.decode(ByteReader(prefix[2:] + bytes(4)))
+        self.is_acknowledged = not prefix.startswith(_PRODUCE_TYPE)
+        self.acks = self.timeout_ms = 0
+        reader = ByteReader(prefix + bytes(4))
+        if self.is_acknowledged:
+            reader.position = len(_ACKNOWLEDGED_TYPE)
+            self.acks, self.timeout_ms = reader.int16(), reader.int32()
+            reader.position = _ACKNOWLEDGED_TOPIC_AT
+        else:
+            reader.position = _PRODUCE_TOPIC_AT
+        produce = ProduceRequest.decode(reader)
         self.topic = produce.topic
         self.partition = produce.partition

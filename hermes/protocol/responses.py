@@ -19,6 +19,8 @@ _UNKNOWN_TIME = -1
 
 #: Of an entry of an acknowledged produce: partition, error, offset.
 _PRODUCED = struct.Struct(">ihq")
+#: All of a response with one of these, its size included.
+_ONE_PRODUCED = struct.Struct(">ihhihq")
 
 #: Of a topic's metadata, after its name: error, partitions, those that were written to.
 _TOPIC = struct.Struct(">hii")
@@ -236,6 +238,16 @@ def encode_acknowledged_produce_response(entries: Sequence[ProducedEntry]) -> by
 def encode_produced_entries(entries: Iterable[ProducedEntry]) -> bytes:
     encode = _PRODUCED.pack
     return b"".join([encode(each.partition, each.error, each.offset) for each in entries])
+
+
+def encode_produced_entry(partition: int, error: int, offset: int, reason: str = "") -> bytes:
+    """Encode the response to an acknowledged produce of one entry."""
+    if reason:
+        entry = ProducedEntry(partition, error, offset)
+        return join_produced_entries(
+            1, (encode_produced_entries((entry,)), encode_reasons((reason,)))
+        )
+    return _ONE_PRODUCED.pack(_ONE_PRODUCED.size - 4, ErrorCode.NONE, 1, partition, error, offset)
 
 
 def encode_reasons(reasons: Iterable[str]) -> bytes:

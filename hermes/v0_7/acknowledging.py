@@ -17,11 +17,12 @@ from hermes.protocol import (
     ProducedEntry,
     encode_mirrored_entries,
     encode_produced_entries,
+    encode_produced_entry,
     encode_reasons,
     join_produced_entries,
 )
 from hermes.server.fairness import FairScheduler, cooperatively, in_slices
-from hermes.server.outcomes import then
+from hermes.server.outcomes import DeferredResponse, then
 from hermes.storage import Log
 
 _Entry = TypeVar("_Entry")
@@ -66,6 +67,34 @@ class AppendedEntry(Generic[_Entry]):
     @classmethod
     def to(cls, log: Log, entry: _Entry) -> "AppendedEntry[_Entry]":
         return cls(entry, log, log.openings, log.end_offset)
+
+
+class PlainFlush:
+    """What was appended for one plain request, and waits for its flush.
+
+    Attributes:
+        answer: the response to it.
+        began: when it was taken.
+    """
+
+    __slots__ = ("answer", "began", "end_offset", "log", "offset", "opening", "partition")
+
+    def __init__(
+        self, partition: int, offset: int, log: Log, end_offset: int, began: float
+    ) -> None:
+        self.answer = DeferredResponse(ordered=False)
+        self.began = began
+        self.partition = partition
+        self.offset = offset
+        self.log = log
+        self.opening = log.openings
+        self.end_offset = end_offset
+
+    def resolve(self, safety: Safety) -> None:
+        entry = self.partition, ErrorCode.NONE, self.offset
+        if safety is not Safety.FLUSHED:
+            entry = self.partition, ErrorCode.OUTCOME_UNKNOWN, -1
+        self.answer.resolve(encode_produced_entry(*entry))
 
 
 def respond_when_flushed(

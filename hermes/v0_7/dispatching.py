@@ -38,6 +38,7 @@ from hermes.protocol import (
     MultiFetchRequest,
     MultiProduceRequest,
     OffsetsRequest,
+    PlainAcknowledgedProduce,
     ProduceRequest,
     ProduceRun,
     RecentLogLinesRequest,
@@ -69,6 +70,7 @@ _KINDS: dict[type, str] = {
     MultiProduceRequest: "multiproduce",
     LongProduce: "multiproduce",
     AcknowledgedProduceRequest: "acknowledged_produce",
+    PlainAcknowledgedProduce: "acknowledged_produce",
     MirroredProduceRequest: "mirrored_produce",
     FetchRequest: "fetch",
     MultiFetchRequest: "multifetch",
@@ -126,6 +128,7 @@ class Broker:
                 request.produces, who
             ),
             AcknowledgedProduceRequest: produces.acknowledged,
+            PlainAcknowledgedProduce: produces.plain,
             LongProduce: produces.long,
             MirroredProduceRequest: self.mirroring.produce,
             CreateTopicRequest: changes.create,

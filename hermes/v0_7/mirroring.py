@@ -173,7 +173,8 @@ class Mirroring:
         self, client: Client, wanted: MirroredSet, log: Log | None, error: HermesError
     ) -> MirroredEntry:
         if isinstance(error, MessageTooLargeError):
-            self._produces.drop_oversized(wanted.produce, error, client)
+            produce = wanted.produce
+            self._produces.drop_oversized(produce.topic, produce.partition, error, client)
         else:
             self._produces.refusal(wanted.topic, wanted.partition, error, client)
         self._produces.count_refusal("mirrored_produce", error, client)

@@ -26,6 +26,7 @@ from hermes.errors import (
     StorageError,
     TooManyTopicsError,
 )
+from hermes.partition.acknowledgements import Safety
 from hermes.partition.partition import Partition
 from hermes.protocol import (
     RANDOM_PARTITION,
@@ -33,12 +34,14 @@ from hermes.protocol import (
     Acks,
     ErrorCode,
     LongProduce,
+    PlainAcknowledgedProduce,
     ProducedEntry,
     ProduceRequest,
     ProduceRun,
     SetCheck,
     code_for,
     encode_error_response,
+    encode_produced_entry,
 )
 from hermes.quoting import printable, quoted
 from hermes.server.clients import Client
@@ -51,6 +54,7 @@ from hermes.v0_7.acknowledging import (
     PRODUCED,
     AppendedEntry,
     Encoding,
+    PlainFlush,
     respond_when_flushed,
     respond_when_written,
 )
@@ -137,7 +141,7 @@ class Produces:
             self._append(produce, check, client)
             return
         except MessageTooLargeError as error:
-            self.drop_oversized(produce, error, client)
+            self.drop_oversized(produce.topic, produce.partition, error, client)
             return
         except HermesError as error:
             refusal = self.refusal(produce.topic, produce.partition, error, client)
@@ -149,6 +153,42 @@ class Produces:
             del refusal
 
     # -- acknowledged ---------------------------------------------------------------------------
+
+    def plain(self, request: PlainAcknowledgedProduce, client: Client) -> Outcome:
+        """Append one set that the receiver has checked, and acknowledge it."""
+        topic, number = request.topic, request.partition
+        partition = self._find(topic, number)
+        if (
+            partition is None
+            or partition.log.counts_messages
+            or not is_known(request.acks)
+            or self._topics.deletion((topic,)) is not None
+            or (
+                self._refusals.is_on
+                and self._refusals.produce_error(client, topic, exists=True) is not None
+            )
+        ):
+            return self.acknowledged(request.decoded(), client)
+        began = self._scheduler.now()
+        log, size_bytes = partition.log, len(request.message_set)
+        is_flushed = request.acks == Acks.FLUSHED
+        try:
+            offset = partition.append(
+                (request.message_set,), size_bytes, request.message_count, is_flushed
+            )
+        except HermesError as error:
+            refused = self._refused_entry(topic, number, error, client)
+            return encode_produced_entry(number, refused.entry.error, -1, refused.reason)
+        if not is_flushed:
+            return encode_produced_entry(number, ErrorCode.NONE, offset)
+        flushed = PlainFlush(number, offset, log, offset + size_bytes, began)
+        timeout_seconds = request.timeout_ms / 1000 if request.timeout_ms > 0 else None
+        self._shared.acknowledgements.wait(flushed, timeout_seconds, self._flushed)
+        return flushed.answer
+
+    def _flushed(self, flushed: PlainFlush, safety: Safety) -> None:
+        self._metrics.acknowledged.observe(self._scheduler.now() - flushed.began)
+        flushed.resolve(safety)
 
     def acknowledged(self, request: AcknowledgedProduceRequest, client: Client) -> Outcome:
         """Append and acknowledge; whatever is wrong is answered with a code, per entry."""
@@ -194,17 +234,20 @@ class Produces:
                 raise check
             log, offset = self._append(produce, check, client)
         except HermesError as error:
-            if isinstance(error, MessageTooLargeError):
-                self.drop_oversized(produce, error, client)
-            else:
-                self.refusal(produce.topic, produce.partition, error, client)
-            self.count_refusal("acknowledged_produce", error, client)
-            entry = ProducedEntry(produce.partition, code_for(error), -1)
-            is_ours = isinstance(error, StorageError)
-            return AppendedEntry(
-                entry, reason=printable(str(error), _MAX_REASON) if is_ours else ""
-            )
+            return self._refused_entry(produce.topic, produce.partition, error, client)
         return AppendedEntry.to(log, ProducedEntry(log.partition, ErrorCode.NONE, offset))
+
+    def _refused_entry(
+        self, topic: str, partition: int, error: HermesError, client: Client
+    ) -> AppendedEntry[ProducedEntry]:
+        if isinstance(error, MessageTooLargeError):
+            self.drop_oversized(topic, partition, error, client)
+        else:
+            self.refusal(topic, partition, error, client)
+        self.count_refusal("acknowledged_produce", error, client)
+        entry = ProducedEntry(partition, code_for(error), -1)
+        is_ours = isinstance(error, StorageError)
+        return AppendedEntry(entry, reason=printable(str(error), _MAX_REASON) if is_ours else "")
 
     def acknowledge(
         self,
@@ -396,16 +439,16 @@ class Produces:
         return self._partitions.of(log)
 
     def drop_oversized(
-        self, produce: ProduceRequest, error: MessageTooLargeError, client: Client
+        self, topic: str, partition: int, error: MessageTooLargeError, client: Client
     ) -> None:
         self._metrics.oversized_sets += 1
         self._log.warn(
             "oversized",
             "dropped a message set of {client} for {place}: {error}",
             client=client,
-            place=_place(produce.topic, produce.partition),
-            topic=produce.topic,
-            partition=produce.partition,
+            place=_place(topic, partition),
+            topic=topic,
+            partition=partition,
             error=error,
         )
 

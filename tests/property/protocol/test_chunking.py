@@ -8,9 +8,11 @@ from hypothesis import strategies as st
 
 from hermes.errors import RemoteProtocolError
 from hermes.protocol import (
+    AcknowledgedProduceRequest,
     Codec,
     FetchRequest,
     MultiProduceRequest,
+    PlainAcknowledgedProduce,
     ProduceRequest,
     ProduceRun,
     RequestReceiver,
@@ -42,6 +44,14 @@ message_sets = st.one_of(
 produces = st.builds(ProduceRequest, topics, partitions, message_sets)
 
 
+acknowledged = st.builds(
+    AcknowledgedProduceRequest,
+    st.integers(1, 3),
+    st.sampled_from([-1, 1500]),
+    st.lists(produces, min_size=1, max_size=2).map(tuple),
+)
+
+
 def with_junk(request, junk):
     encoded = request.encode()
     return (len(encoded) - 4 + len(junk)).to_bytes(4, "big") + encoded[4:] + junk
@@ -51,7 +61,8 @@ requests = st.one_of(
     produces.map(ProduceRequest.encode),
     produces.map(ProduceRequest.encode),
     produces.map(ProduceRequest.encode),
-    st.builds(with_junk, produces, st.binary(max_size=5)),
+    st.builds(with_junk, produces | acknowledged, st.binary(max_size=5)),
+    acknowledged.map(AcknowledgedProduceRequest.encode),
     st.builds(FetchRequest, topics, partitions, st.just(0), st.just(100)).map(FetchRequest.encode),
     st.builds(MultiProduceRequest, st.lists(produces, max_size=2).map(tuple)).map(
         MultiProduceRequest.encode
@@ -80,6 +91,12 @@ def as_requests(taken):
         return [
             ProduceRequest(taken.topic, taken.partition, bytes(buffer)) for buffer in taken.buffers
         ]
+    if isinstance(taken, PlainAcknowledgedProduce):
+        check = check_message_set(taken.message_set, max_message_bytes=MAX_MESSAGE_BYTES)
+        assert check.valid_bytes == len(taken.message_set)
+        assert check.message_count == taken.message_count > 0
+        assert taken.partition >= 0
+        return [taken.decoded()]
     return [taken]
 
 

@@ -4,14 +4,17 @@ import pytest
 
 from hermes.errors import RemoteProtocolError
 from hermes.protocol import (
+    AcknowledgedProduceRequest,
     Codec,
     FetchRequest,
     MultiProduceRequest,
     OffsetsRequest,
+    PlainAcknowledgedProduce,
     ProduceRequest,
     ProduceRun,
     RequestReceiver,
     ResponseReceiver,
+    UnsupportedRequest,
     encode_message,
     encode_message_set,
 )
@@ -336,3 +339,60 @@ def test_a_browser_is_recognized():
 def test_a_client_that_begins_with_tls_is_recognized():
     with pytest.raises(RemoteProtocolError, match="it is TLS, which this listener does not have"):
         receive(bytes.fromhex("16 03 01 02 00 01 00 01 fc"))
+
+
+# -- acknowledged ones --------------------------------------------------------------------------
+
+
+def acknowledged(*produces, acks=2, timeout_ms=1500):
+    return AcknowledgedProduceRequest(acks, timeout_ms, produces)
+
+
+@pytest.mark.parametrize("cut", [1, 5, 30, 60])
+def test_a_plain_acknowledged_produce_is_checked_on_the_way(cut):
+    wanted = [
+        acknowledged(produce(payloads=(b"one",))),
+        acknowledged(produce(payloads=(b"two", b"three"))),
+        acknowledged(produce("t2", 3), acks=1, timeout_ms=-1),
+        acknowledged(produce("t2", 3), acks=9),
+    ]
+    run = produce("t2", 3)
+    data = b"".join(each.encode() for each in (*wanted[:2], run, run, *wanted[2:]))
+    receiver = new_receiver()
+    receiver.receive_data(data[:cut])
+    taken = take_all(receiver)
+    receiver.receive_data(data[cut:])
+    taken += take_all(receiver)
+    assert [type(each) for each in taken] == [
+        PlainAcknowledgedProduce,
+        PlainAcknowledgedProduce,
+        ProduceRun,
+        PlainAcknowledgedProduce,
+        PlainAcknowledgedProduce,
+    ]
+    assert taken.pop(2).request_count == 2
+    assert [each.decoded() for each in taken] == wanted
+    assert [each.message_count for each in taken] == [1, 2, 1, 1]
+
+
+def test_what_is_not_plain_is_decoded():
+    compressed = encode_message_set([b"x"], Codec.GZIP)
+    old = encode_message(b"x", magic=0)
+    damaged = encode_message_set([b"x"])[:-1] + b"y"
+    wanted = [
+        acknowledged(),
+        acknowledged(produce(), produce()),
+        acknowledged(produce(partition=-1)),
+        acknowledged(produce(payloads=(bytes(70_000),))),
+        *(acknowledged(ProduceRequest("t1", 0, each)) for each in (b"", compressed, old, damaged)),
+    ]
+    received = receive(b"".join(each.encode() for each in wanted))
+    assert received == wanted
+    too_large = acknowledged(produce(payloads=(bytes(200),)))
+    assert receive(too_large.encode(), max_message_bytes=100) == [too_large]
+
+
+def test_another_version_is_another_request():
+    encoded = bytearray(acknowledged(produce()).encode())
+    encoded[7] = 1
+    assert receive(bytes(encoded)) == [UnsupportedRequest(64, 1)]
