@@ -1,4 +1,4 @@
-"""Private reactors, and how threads ring a reactor's bell.
+"""Private reactors, what all reactors are spared, and how threads ring a reactor's bell.
 
 Only the composition root imports Twisted's global reactor.
 """
@@ -7,10 +7,12 @@ import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from io import FileIO
 from typing import Any
 
 from twisted.internet.interfaces import IReadDescriptor
+from twisted.python import log
 from zope.interface import implementer
 
 
@@ -25,7 +27,32 @@ def make_reactor() -> Any:
     else:
         reactor = EPollReactor()  # type: ignore[no-untyped-call]
     reactor.wakeUp = _WakeUp(reactor.waker)
+    spare_contexts(reactor)
     return reactor
+
+
+def spare_contexts(reactor: Any) -> None:
+    """Let an epoll reactor serve events without a log context for each, which nobody here reads.
+
+    Setting it costs nine calls of Python's.
+    """
+    if hasattr(reactor, "_poller") and hasattr(reactor, "_selectables"):
+        reactor.doIteration = partial(_serve_events, reactor)
+
+
+def _serve_events(reactor: Any, timeout: float | None) -> None:
+    try:
+        events = reactor._poller.poll(timeout, len(reactor._selectables))
+    except InterruptedError:
+        return
+    selectables, serve = reactor._selectables, reactor._doReadOrWrite
+    for descriptor, event in events:
+        selectable = selectables.get(descriptor)
+        if selectable is not None:  # nobody closed it meanwhile
+            try:
+                serve(selectable, descriptor, event)
+            except Exception:
+                log.err()  # type: ignore[no-untyped-call]
 
 
 def release_reactor(reactor: Any) -> None:

@@ -69,7 +69,7 @@ ROOMS = {
     "protocol quoting security web",
     "registry": "_version avro backoff client config coordination errors limited_log listening "
     "logs metrics protocol quoting security web",
-    "tap": "broker cluster config console errors kafka logs registry security web",
+    "tap": "broker cluster config console errors kafka logs reactors registry security web",
     "twistd": "config errors extras mirror tap",
     "testing": "broker config errors kafka keywords reactors security server tap",
     "cli": "__init__ audit avro backoff client config console coordination errors "

@@ -2,6 +2,9 @@ import os
 import threading
 from typing import Any
 
+from broker_bench import log_lines
+from twisted.python.failure import Failure
+
 from hermes.reactors import Bell, make_reactor, release_reactor
 
 
@@ -86,4 +89,57 @@ def test_a_bell_is_heard_in_its_reactor_and_not_once_it_is_closed() -> None:
     bell.close()
     assert heard == [threading.get_ident()]
     assert bell not in reactor.getReaders()
+    release_reactor(reactor)
+
+
+class Pipe:
+    """What a reactor reads from; it may close others when it does."""
+
+    def __init__(self, reactor: Any, *others: "Pipe") -> None:
+        self.reader, self.writer = os.pipe()
+        self.reactor, self.others = reactor, others
+        self.heard: list[object] = []
+        reactor.addReader(self)
+
+    def doRead(self) -> None:
+        os.read(self.reader, 1)
+        self.heard.append("read")
+        for each in self.others:
+            self.reactor.removeReader(each)
+        if self.others:
+            raise ValueError("a fault")
+
+    def connectionLost(self, reason: Failure) -> None:
+        self.heard.append(reason.type)
+        raise KeyError("a second fault")
+
+    def fileno(self) -> int:
+        return self.reader
+
+    def logPrefix(self) -> str:
+        return "-"
+
+    def close(self) -> None:
+        os.close(self.reader)
+        os.close(self.writer)
+
+
+def test_what_fails_in_an_event_ends_its_own_source_alone() -> None:
+    reactor = make_reactor()
+    removed, well = Pipe(reactor), Pipe(reactor)
+    failing = Pipe(reactor, removed)
+    for each in (failing, removed, well):
+        os.write(each.writer, b"!")
+    with log_lines() as lines:
+        reactor.doIteration(0)
+    assert failing.heard == ["read", ValueError]
+    assert (removed.heard, well.heard) == ([], ["read"])
+    assert failing not in reactor.getReaders()
+    assert well in reactor.getReaders()
+    text = "\n".join(lines)
+    assert "a fault" in text
+    assert "a second fault" in text
+    reactor.removeReader(well)
+    for each in (removed, failing, well):
+        each.close()
     release_reactor(reactor)
