@@ -11,7 +11,12 @@ from typing import Any, NamedTuple
 from hermes.config import BrokerConfig
 from hermes.errors import InvalidTransactionStateError
 from hermes.partition.flushing import FlushScheduler
-from hermes.protocol.record_batches import BatchHeader, BatchRules, placed
+from hermes.protocol.record_batches import (
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    BatchRules,
+    placed,
+)
 from hermes.protocol.wire import Buffer
 from hermes.server.metrics import Metrics
 from hermes.storage import DataDirectory, Log, SourceRange
@@ -53,27 +58,31 @@ def check_and_append(
         InvalidTransactionStateError: a batch is part of a transaction; there are none here.
         StorageError: as for `Log.append`.
     """
-    if any(header.is_transactional for header in headers):
-        raise InvalidTransactionStateError("the batch is part of no transaction that there is")
+    for header in headers:
+        if header.attributes & TRANSACTIONAL_BIT:
+            raise InvalidTransactionStateError("the batch is part of no transaction that there is")
     # Before anything is said about order: what is known of producers is being read again, perhaps.
-    log.check_online()
-    producers, base = log.producers, log.end_offset
+    base, leader_epoch = log.next_place()
+    producers = log.producers
     if producers is not None:
-        producers.expire(now_ms)
+        if now_ms >= producers.look_ms:
+            producers.expire(now_ms)
         known = producers.check(headers, base)
         if known is not None:
             end = known.last_offset + 1
             return AppendedBatches(known.base_offset, known.timestamp_ms, True, end)
-    count = sum(header.last_offset_delta + 1 for header in headers)
-    buffers = placed(buffer, headers, base, log.leader_epoch, append_time_ms)
-    log.append(buffers, len(buffer), count, now_ms)
+    end, batches = base, []
+    for header in headers:
+        end += header.last_offset_delta + 1
+        newest_ms = header.max_timestamp_ms if append_time_ms is None else append_time_ms
+        batches.append((header.size_bytes, end - 1, newest_ms))
+    buffers = placed(buffer, headers, base, leader_epoch, append_time_ms)
+    log.append(buffers, len(buffer), end - base, now_ms, batches)
     if producers is not None:
         if append_time_ms is not None:
             headers = [each._replace(max_timestamp_ms=append_time_ms) for each in headers]
         producers.note(headers, base, now_ms)
-    return AppendedBatches(
-        base, -1 if append_time_ms is None else append_time_ms, False, base + count
-    )
+    return AppendedBatches(base, -1 if append_time_ms is None else append_time_ms, False, end)
 
 
 class Partition:

@@ -103,17 +103,18 @@ class LeaderEpochs:
     Hermes appends in the latest epoch that it finds, 0 in a new log; Kafka, when it takes over, in
     a later one. The latest one never goes back.
 
-    Args:
+    Attributes:
         entries: (epoch, its first offset), both ascending.
+        latest: the last of these epochs, or 0.
     """
 
     def __init__(self, path: str, entries: Iterable[tuple[int, int]]) -> None:
         self._path = path
-        self._entries = list(entries)
+        self._set(entries)
 
-    @property
-    def entries(self) -> tuple[tuple[int, int], ...]:
-        return tuple(self._entries)
+    def _set(self, entries: Iterable[tuple[int, int]]) -> None:
+        self.entries = tuple(entries)
+        self.latest = self.entries[-1][0] if self.entries else 0
 
     def with_entries(self, entries: Iterable[tuple[int, int]]) -> "LeaderEpochs":
         return LeaderEpochs(self._path, entries)
@@ -132,13 +133,9 @@ class LeaderEpochs:
         return cls(path, entries)
 
     @property
-    def latest(self) -> int:
-        return self._entries[-1][0] if self._entries else 0
-
-    @property
     def last_known(self) -> int:
         """The latest epoch that the file names; -1 when it names none."""
-        return self._entries[-1][0] if self._entries else -1
+        return self.entries[-1][0] if self.entries else -1
 
     def settle(self, found: Iterable[tuple[int, int]], start: int, end: int) -> bool:
         """Take over what the log's batches say, and forget what lies outside of the log.
@@ -150,7 +147,7 @@ class LeaderEpochs:
         Returns:
             Whether that changed something, so that `write` is due.
         """
-        before = self._entries
+        before = list(self.entries)
         kept = [each for each in before if each[1] <= end]
         if len(kept) < len(before):
             # Clients have been told of the last one, although what was written in it is lost.
@@ -161,21 +158,21 @@ class LeaderEpochs:
         # What was appended next to the start is in the last epoch that began before it.
         first = max(0, bisect_right(kept, start, key=lambda each: each[1]) - 1)
         kept = [(epoch, max(offset, start)) for epoch, offset in kept[first:]] or [(0, start)]
-        self._entries = kept
+        self._set(kept)
         return kept != before
 
     def before(self, offset: int) -> int:
         """The epoch of what comes before an offset; -1 when it isn't known."""
-        return next((epoch for epoch, first in reversed(self._entries) if first < offset), -1)
+        return next((epoch for epoch, first in reversed(self.entries) if first < offset), -1)
 
     def begin(self, epoch: int, offset: int) -> bool:
         """An epoch begins where the log ends; whether that changed something, as for `settle`."""
-        before = self._entries
+        before = self.entries
         if before and before[-1][0] == epoch:
             return False
         # What was to begin there, or in a later epoch, has come to nothing.
         kept = [each for each in before if each[0] < epoch and each[1] < offset]
-        self._entries = [*kept, (epoch, offset)]
+        self._set([*kept, (epoch, offset)])
         return True
 
     def end_of(self, epoch: int, log_end: int) -> tuple[int, int]:
@@ -186,13 +183,13 @@ class LeaderEpochs:
         """
         if epoch == self.latest:
             return epoch, log_end
-        place = bisect_right(self._entries, epoch, key=lambda each: each[0])
-        if not place or place == len(self._entries):
+        place = bisect_right(self.entries, epoch, key=lambda each: each[0])
+        if not place or place == len(self.entries):
             return -1, -1
-        return self._entries[place - 1][0], self._entries[place][1]
+        return self.entries[place - 1][0], self.entries[place][1]
 
     def write(self, files: FileLayer) -> None:
-        replace_whole(self._path, _text(self._entries), files)
+        replace_whole(self._path, _text(self.entries), files)
 
 
 class Checkpoints:

@@ -8,6 +8,8 @@ the flush). So what is in use at once may exceed the bound.
 
 A file that was opened once is the same when it is opened again: another in its place is refused.
 
+What is written beside a file as often as the file itself (a segment's index) is open as long as it.
+
 The file of a segment that retention deletes is *retired*: it has no name any more, but its
 descriptor lives until the last `LogSlice` of it is released.
 
@@ -18,6 +20,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from errno import ESTALE
+from functools import partial
 from typing import TypeVar
 
 from hermes.errors import StorageError
@@ -42,15 +45,18 @@ class CachedFile:
     Attributes:
         path: where the file is. Whoever renames it changes this afterwards.
         identity: what file it is; None before it was opened for the first time.
+        beside: the descriptor of the file beside it; -1 while that isn't open.
+        beside_ms: when that was opened, by the appends' clock.
     """
 
-    __slots__ = ("descriptor", "identity", "is_retired", "path", "users")
+    __slots__ = ("beside", "beside_ms", "descriptor", "identity", "is_retired", "path", "users")
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.identity: Identity | None = None
         # These are the cache's, under its lock.
-        self.descriptor = -1
+        self.descriptor = self.beside = -1
+        self.beside_ms = 0
         self.users = 0
         self.is_retired = False
 
@@ -129,11 +135,31 @@ class DescriptorCache:
             if file.users:
                 return
             if file.is_retired:
-                surplus = [self._detach(file)]
+                surplus = self._detach(file)
             else:
                 self._idle[file] = None
+                if self.open_count <= self.max_open:
+                    return
                 surplus = self._evict()
         self._close(surplus)
+
+    def open_beside(self, file: CachedFile, path: str, now_ms: int) -> int:
+        """Open, or create, the file beside one that the caller uses, by its name, also again."""
+        self.close_beside(file)
+        descriptor = self.opening(partial(self._files.open_append, create=True), path)
+        with self._lock:
+            file.beside, file.beside_ms = descriptor, now_ms
+            self.open_count += 1
+            surplus = self._evict()
+        self._close(surplus)
+        return descriptor
+
+    def close_beside(self, file: CachedFile) -> None:
+        if file.beside >= 0:
+            with self._lock:
+                surplus, file.beside = [file.beside], -1
+                self.open_count -= 1
+            self._close(surplus)
 
     def retire(self, file: CachedFile) -> None:
         """Let nobody acquire a file again: close it now, or at its last release. Idempotent."""
@@ -142,7 +168,7 @@ class DescriptorCache:
             if file not in self._idle:
                 return
             del self._idle[file]
-            surplus = [self._detach(file)]
+            surplus = self._detach(file)
         self._close(surplus)
 
     def opening(self, call: Callable[[str], _Result], path: str) -> _Result:
@@ -157,7 +183,7 @@ class DescriptorCache:
 
     def close_idle(self) -> None:
         with self._lock:
-            surplus = [self._detach(file) for file in self._idle]
+            surplus = [each for file in self._idle for each in self._detach(file)]
             self._idle.clear()
         self._close(surplus)
 
@@ -179,14 +205,15 @@ class DescriptorCache:
         while self.open_count > self.max_open and self._idle:
             file = next(iter(self._idle))
             del self._idle[file]
-            surplus.append(self._detach(file))
+            surplus += self._detach(file)
         return surplus
 
-    def _detach(self, file: CachedFile) -> int:
-        """Under the lock: forget a file's descriptor, which the caller closes."""
-        descriptor, file.descriptor = file.descriptor, -1
-        self.open_count -= 1
-        return descriptor
+    def _detach(self, file: CachedFile) -> list[int]:
+        """Under the lock: forget the descriptors of a file, which the caller closes."""
+        found = [each for each in (file.descriptor, file.beside) if each >= 0]
+        file.descriptor = file.beside = -1
+        self.open_count -= len(found)
+        return found
 
     def _close(self, descriptors: list[int]) -> None:
         # A close that fails has closed nevertheless, and nothing depends on what it says: what

@@ -8,12 +8,12 @@
     <base>.appends    our own: when the segment ended where, and up to where it is on disk, as
                       `hermes.storage.time_index` has it of 0.7's segments
 
-All are big-endian. Kafka's are written after the fdatasync that covers the batches, like ours, from
-the batches' own headers. Nothing depends on their being right: an entry is believed when the batch
+All are big-endian. Kafka's are written after the fdatasync that covers the batches, like ours, some
+entries at a time, and say what the batches' own headers do. Nothing depends on their being right: an entry is believed when the batch
 that it leads to ends with its offset, and what is missing is walked. So they cost nothing but time
 when they are lost.
 
-Of Kafka's entries only the last few are in memory, for those who read what was just written.
+Of Kafka's entries the last few are in memory, for those who read what was just written.
 
 Formats: Kafka 4 (`OffsetIndex`, `TimeIndex`, `LogSegment`).
 """
@@ -22,8 +22,9 @@ import os
 import threading
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import takewhile
 from struct import Struct
 from typing import Final
 from zlib import crc32
@@ -33,7 +34,7 @@ from hermes.storage.batch_walk import BatchReader, Place, walk
 from hermes.storage.files import FileLayer, NotInMemoryError, ResidentFiles, read_exactly
 from hermes.storage.index_entries import unreadable_is_empty
 from hermes.storage.sorted_file import SortedFile
-from hermes.storage.time_index import SYNC_EVERY_BYTES, TAIL_BYTES, TimeIndex
+from hermes.storage.time_index import NO_CRCS, SYNC_EVERY_BYTES, TAIL_BYTES, TimeIndex
 
 APPENDS_SUFFIX: Final = ".appends"
 OFFSETS_SUFFIX: Final = ".index"
@@ -50,6 +51,9 @@ NO_TIME_MS: Final = -(2**63)
 
 #: So many entries of `.index`, at least, are in memory once they were written.
 _RECENT: Final = 256
+
+#: So many entries of `.index` wait in memory at most, to be written together.
+_MOST_PENDING: Final = 64
 
 #: Of so many offsets where readers went on, or soon will, the place is remembered.
 _REMEMBERED: Final = 32
@@ -81,6 +85,9 @@ class KafkaIndex(TimeIndex):
         "_told_ms",
         "_walked",
     )
+
+    # Together with Kafka's.
+    _sync_every = 2**63
 
     def __init__(self, files: FileLayer, path: str, base_offset: int) -> None:
         super().__init__(files, path, base_offset)
@@ -117,10 +124,7 @@ class KafkaIndex(TimeIndex):
 
     @property
     def newest(self) -> tuple[int, int]:
-        """(the largest timestamp, the last offset of its batch) of what was walked so far.
-
-        The timestamp is `NO_TIME_MS` when no message has one.
-        """
+        """(the largest timestamp or `NO_TIME_MS`, its batch's last offset) of what was walked."""
         return self._newest
 
     @property
@@ -159,8 +163,10 @@ class KafkaIndex(TimeIndex):
             self._times.keep_ordered()
             self._keep_until(log_descriptor, known)
             self._walk(log_descriptor, end_offset)
-            is_sync_due = self._write_kafkas(is_complete=complete)
-        self._sync_kafkas(is_sync_due)
+            is_sync_due = complete or self._walked[1] - self._synced_position >= SYNC_EVERY_BYTES
+            self._write_kafkas(is_complete=complete, is_sync_due=is_sync_due)
+        if is_sync_due:
+            self._sync_kafkas()
 
     def _keep_until(self, log_descriptor: int, limit: int | None) -> None:
         """Let only entries count that lead to batches, and only to those before an offset."""
@@ -206,42 +212,69 @@ class KafkaIndex(TimeIndex):
         *,
         start: int | None = None,
         complete: bool = False,
+        descriptor: int | None = None,
+        crcs: Mapping[int, int] = NO_CRCS,
+        batches: Sequence[tuple[int, int, int, int]] = (),
     ) -> None:
-        end = entries[-1][1] if entries else None if self._last is None else self._last.end_offset
+        end = entries[-1][1] if entries else None if self.last is None else self.last.end_offset
+        is_sync_due = False
         if end is not None:
             with self._indexing:
-                self._walk(log_descriptor, end)
-                is_sync_due = self._write_kafkas(is_complete=complete)
-            self._sync_kafkas(is_sync_due)
-        super().append(entries, log_descriptor, start=start, complete=complete)
+                if batches and batches[0][0] == self._walked[1]:
+                    self._advance(batches)
+                if self._walked[0] < end:
+                    self._walk(log_descriptor, end)
+                written = self._walked[1] - self._synced_position
+                is_sync_due = complete or written >= SYNC_EVERY_BYTES
+                if is_sync_due or len(self._pending) >= _MOST_PENDING:
+                    self._write_kafkas(is_complete=complete, is_sync_due=is_sync_due)
+        if is_sync_due:
+            self._sync_kafkas()
+        super().append(
+            entries,
+            log_descriptor,
+            start=start,
+            complete=complete or is_sync_due,
+            descriptor=descriptor,
+            crcs=crcs,
+        )
 
     def close(self) -> None:
         """The last timestamp is written, which a roll would write."""
         # Kafka looks for all of them, also of an empty segment.
         self.ensure_file()
-        is_sync_due = False
         with self._indexing:
-            if self._newest[0] > self._told_ms or self._pending:
-                is_sync_due = self._write_kafkas(is_complete=True)
-        self._sync_kafkas(is_sync_due)
+            is_due = self._newest[0] > self._told_ms or bool(self._pending)
+            if is_due:
+                self._write_kafkas(is_complete=True, is_sync_due=True)
+        if is_due:
+            self._sync_kafkas()
 
     def _walk(self, log_descriptor: int, end_offset: int) -> None:
         offset, position = self._walked
         if offset >= end_offset:
             return
-        base = self._base_offset
-        for place in walk(self._reader(log_descriptor), position, offset, over_damage=True):
-            header = place.header
-            if header.next_offset > end_offset:
-                break
-            if header.max_timestamp_ms > self._newest[0]:
-                self._newest = header.max_timestamp_ms, header.last_offset
-            if place.position - self._entry_position > INTERVAL_BYTES:
-                self._entry_position = place.position
-                self._note(header.last_offset - base, place.position)
-            offset, position = header.next_offset, place.end_position
+        places = walk(self._reader(log_descriptor), position, offset, over_damage=True)
+        self._advance(
+            (position, header.size_bytes, header.last_offset, header.max_timestamp_ms)
+            for position, header in takewhile(
+                lambda place: place.header.next_offset <= end_offset, places
+            )
+        )
         # What compaction has left out at the end has no batch.
-        self._walked = max(offset, end_offset), position
+        self._walked = max(self._walked[0], end_offset), self._walked[1]
+
+    def _advance(self, batches: Iterable[tuple[int, int, int, int]]) -> None:
+        """Go over batches: (position, size in bytes, last offset, largest timestamp) of each."""
+        walked = self._walked
+        for position, size, last_offset, newest_ms in batches:
+            if newest_ms > self._newest[0]:
+                self._newest = newest_ms, last_offset
+            if position - self._entry_position > INTERVAL_BYTES:
+                self._entry_position = position
+                self._note(last_offset - self._base_offset, position)
+            walked = last_offset + 1, position + size
+        self._walked = walked
 
     def _note(self, relative: int, position: int) -> None:
         self._pending.append((relative, position))
@@ -253,28 +286,21 @@ class KafkaIndex(TimeIndex):
         if len(self._recent_offsets) >= 2 * _RECENT and len(self._pending) < _RECENT:
             del self._recent_offsets[:_RECENT], self._recent_positions[:_RECENT]
 
-    def _write_kafkas(self, *, is_complete: bool) -> bool:
-        """Write what is pending; whether Kafka's indexes are to be synced now."""
+    def _write_kafkas(self, *, is_complete: bool, is_sync_due: bool) -> None:
         if is_complete and self._newest[0] > self._told_ms:
             self._told_ms = self._newest[0]
             self._pending_times.append((self._told_ms, self._newest[1] - self._base_offset))
-        sync = is_complete or self._walked[1] - self._synced_position >= SYNC_EVERY_BYTES
-        self._offsets.append(self._pending, is_complete=sync)
+        self._offsets.append(self._pending, is_complete=is_sync_due)
         self._pending = []
-        self._times.append(self._pending_times, is_complete=sync)
+        self._times.append(self._pending_times, is_complete=is_sync_due)
         self._pending_times = []
-        if sync:
+        if is_sync_due:
             self._synced_position = self._walked[1]
-        return sync
 
-    def _sync_kafkas(self, is_due: bool) -> None:
+    def _sync_kafkas(self) -> None:
         """Without the lock: readers, also in the reactor's thread, don't wait for a disk."""
-        if is_due:
-            self._offsets.sync()
-            self._times.sync()
-
-    def _is_sync_due(self, end_offset: int) -> bool:
-        return self._walked[1] == self._synced_position
+        self._offsets.sync()
+        self._times.sync()
 
     # -- asking ---------------------------------------------------------------------------------
 
@@ -308,10 +334,7 @@ class KafkaIndex(TimeIndex):
 
     @contextmanager
     def _guarded(self, files: FileLayer | None) -> Iterator[None]:
-        """Hold the lock; who must not wait for a disk doesn't wait for who reads from one, either.
-
-        Raises NotInMemoryError: another thread has the lock now.
-        """
+        """Hold the lock; who must not wait for a disk doesn't wait for it: NotInMemoryError."""
         if not self._indexing.acquire(blocking=not isinstance(files, ResidentFiles)):
             raise NotInMemoryError
         try:
@@ -357,10 +380,8 @@ class KafkaIndex(TimeIndex):
     def _step(
         self, files: FileLayer, log_descriptor: int, position: int, limit: int, steps: int
     ) -> tuple[int, bool]:
-        """Step over batches: (where the last one ends that is whole, whether the next isn't).
-
-        Like `walk`, but nothing is made of a header: this runs for most fetches.
-        """
+        """Step over batches: (where the last one ends that is whole, whether the next isn't)."""
+        # Like `walk`, but nothing is made of a header: this runs for most fetches.
         end, offset, least = position, -1, self._base_offset
         data, data_at = b"", position
         for _ in range(steps):

@@ -296,8 +296,16 @@ class KafkaPartition(FormatSidecar):
         self.producers.capture(end)
 
     def flushed(self, lock: AbstractContextManager[object], view_of: Callable[[], LogView]) -> None:
-        self._snapshots.write(self.producers.take_captures(view_of().flushed_end))
-        self.record(view_of)
+        view, seen = view_of(), self._seen
+        if self.producers.captures:
+            self._snapshots.write(self.producers.take_captures(view.flushed_end))
+        # Said here, too: most flushes change nothing of it.
+        if (
+            not seen
+            or view.segments is not seen[0]
+            or (view.bases[0], self._epochs.entries) != seen[1:]
+        ):
+            self.record(view_of)
         if self._unwritten_epochs is not None:
             raise self._unwritten_epochs
 

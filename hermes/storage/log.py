@@ -274,8 +274,20 @@ class Log:
 
     # -- append and flush -----------------------------------------------------------------------
 
+    def next_place(self) -> tuple[int, int]:
+        """Where the next append goes: (its offset, its leader epoch). Raises LogOfflineError."""
+        state = self._state
+        if state.offline_reason is not None:
+            raise state.offline_error()
+        return state.tail.end, self.sidecar.leader_epoch
+
     def append(
-        self, buffers: Sequence[Buffer], byte_count: int, message_count: int, now_ms: int
+        self,
+        buffers: Sequence[Buffer],
+        byte_count: int,
+        message_count: int,
+        now_ms: int,
+        batches: Sequence[tuple[int, int, int]] = (),
     ) -> int:
         """Append whole messages at the end of the log. Fast: one write into the page cache.
 
@@ -285,6 +297,8 @@ class Log:
             buffers: the bytes, in order: whole, valid messages. Not kept.
             byte_count: the sum of their lengths, > 0.
             message_count: how many messages they hold (inner ones of compressed sets counted).
+            batches: in Kafka's format, of each batch its size in bytes, its last offset and its
+                largest timestamp. A flush reads back what it isn't told of.
 
         Returns:
             The offset of the first message.
@@ -306,7 +320,7 @@ class Log:
                 state.prepare(now_ms)
             state.last_append_ms = now_ms
             try:
-                return tail.append(buffers, byte_count, message_count, now_ms)
+                return tail.append(buffers, byte_count, message_count, now_ms, batches)
             except OSError as error:
                 raise state.undo_append(error) from error
 

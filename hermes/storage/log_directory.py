@@ -62,7 +62,8 @@ class LogDirectory:
         try:
             is_same = bool(segments) or self.current_identity() == self.identity
             for segment in segments:
-                is_same &= identity(self._files.lstat(segment.path)) == segment.file.identity
+                status = self._files.lstat(segment.file.path)
+                is_same &= (status.st_dev, status.st_ino) == segment.file.identity
         except (FileNotFoundError, NotADirectoryError):
             is_same = False
         if not is_same:

@@ -21,7 +21,8 @@ def flush(state: LogState) -> FlushedEnd:
         LogOfflineError, StorageError: as for `Log.flush`.
     """
     with state.lock:
-        state.check_online()
+        if state.offline_reason is not None:
+            raise state.offline_error()
         tail = state.tail
         try:
             for each in state.accounted:

@@ -84,9 +84,12 @@ class LogReplica:
             state.prepare(now_ms)
             tail = state.tail
             size_bytes = sum(each.size_bytes for each in headers)
+            batches = [
+                (each.size_bytes, each.last_offset, each.max_timestamp_ms) for each in headers
+            ]
             state.last_append_ms = now_ms
             try:
-                tail.append(buffers, size_bytes, end - tail.end, now_ms)
+                tail.append(buffers, size_bytes, end - tail.end, now_ms, batches)
             except OSError as error:
                 raise state.undo_append(error) from error
             self._sidecar.placed(headers, now_ms)

@@ -107,10 +107,7 @@ class LogState:
         self.tail.stop()
 
     def refused(self, what: str, error: OSError) -> StorageError:
-        """Under the lock: go offline, unless the disk was only short of something; what to raise.
-
-        What was not done has left nothing behind.
-        """
+        """Under the lock: go offline, unless the disk was only short of something; what to raise."""
         failure = storage_error(f"{self.name}: {what}", error)
         if isinstance(failure, DiskFullError) or is_no_descriptor(error):
             return failure
@@ -122,7 +119,8 @@ class LogState:
         return storage_error(f"{self.name}: read {error.filename or 'a segment'}", error)
 
     def prepare(self, now_ms: int) -> None:
-        self.check_online()
+        if self.offline_reason is not None:
+            raise self.offline_error()
         view = self.view
         try:
             for each in self.prepared:
@@ -153,10 +151,7 @@ class LogState:
         return failure(reason)
 
     def check_directory(self) -> None:
-        """Under the flush lock: go offline when the directory isn't the one that was opened.
-
-        Raises LogOfflineError: it isn't.
-        """
+        """Under the flush lock: go offline (LogOfflineError) if the directory is another one."""
         try:
             self.directory.check()
         except OSError as error:

@@ -23,7 +23,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from hermes.errors import InvalidProducerEpochError, OutOfOrderSequenceError
-from hermes.protocol.record_batches import BatchHeader
+from hermes.protocol.record_batches import CONTROL_BIT, BatchHeader
 
 #: How many batches of a producer are remembered: as many as Kafka's clients have under way.
 REMEMBERED_BATCHES: Final = 5
@@ -114,15 +114,19 @@ class ProducerStates:
     Args:
         name: the partition's, for errors.
         most: how many producers it knows at most.
+
+    Attributes:
+        captures: what `take_captures` may take.
+        look_ms: from when on `expire` has something to look for.
     """
 
     def __init__(self, name: str, most: int = MOST_PRODUCERS) -> None:
         self._name = name
         self._most = most
         self._states: dict[int, ProducerState] = {}
-        self._captures: list[Capture] = []
+        self.captures: list[Capture] = []
         self._uncaptured_bytes = 0
-        self._look_ms = 0
+        self.look_ms = 0
 
     def __len__(self) -> int:
         return len(self._states)
@@ -144,22 +148,25 @@ class ProducerStates:
         """
         pending: dict[int, ProducerState] = {}
         for header in headers:
-            if not header.has_producer:
+            if header.producer_id < 0:
                 continue
             known = self._states.get(header.producer_id)
             if known is not None:
                 duplicate = known.duplicate_of(header)
                 if duplicate is not None:
                     return duplicate
-                self._check_follows(header, known, pending.get(header.producer_id, known), offset)
+                last = pending.get(header.producer_id, known) if pending else known
+                follows = (
+                    last.batches and header.base_sequence - last.batches[-1].last_sequence == 1
+                )
+                if not follows or header.producer_epoch != last.epoch:
+                    self._check_follows(header, last, offset)
             if len(headers) > 1:
                 before = pending.get(header.producer_id, known)
                 pending[header.producer_id] = _with(before, header, offset)
         return None
 
-    def _check_follows(
-        self, header: BatchHeader, known: ProducerState, last: ProducerState, offset: int
-    ) -> None:
+    def _check_follows(self, header: BatchHeader, last: ProducerState, offset: int) -> None:
         producer, epoch, first = header.producer_id, header.producer_epoch, header.base_sequence
         who = f"producer {producer} at offset {offset} of {self._name}"
         if epoch < last.epoch:
@@ -206,10 +213,7 @@ class ProducerStates:
             if producer >= 0:
                 # What is put back in goes to the end: the longest silent are the first.
                 state = states.pop(producer, None)
-                noted = _with(state, header, base_offset)
-                if heard_ms is not None and heard_ms > noted.last_timestamp_ms:
-                    noted = noted._replace(last_timestamp_ms=heard_ms)
-                states[producer] = noted
+                states[producer] = _with(state, header, base_offset, heard_ms)
                 if len(states) > self._most:
                     del states[next(iter(states))]
             base_offset += header.last_offset_delta + 1
@@ -218,8 +222,8 @@ class ProducerStates:
             self.capture(base_offset)
 
     def expire(self, now_ms: int) -> None:
-        if now_ms >= self._look_ms:
-            self._look_ms = now_ms + _LOOK_EVERY_MS
+        if now_ms >= self.look_ms:
+            self.look_ms = now_ms + _LOOK_EVERY_MS
             self._states = unexpired(self._states, now_ms)
 
     def keep(self, most: int) -> None:
@@ -245,20 +249,20 @@ class ProducerStates:
     def replace(self, states: Mapping[int, ProducerState]) -> None:
         """Know this from now on, and nothing else: the log was opened, or cut."""
         self._states = dict(states)
-        self._captures = []
+        self.captures = []
 
     # -- captures -------------------------------------------------------------------------------
 
     def capture(self, offset: int) -> None:
         """Remember the states of now, where the log ends at `offset`, for a snapshot."""
-        if not self._captures or self._captures[-1].offset < offset:
-            self._captures.append(Capture(offset, dict(self._states)))
+        if not self.captures or self.captures[-1].offset < offset:
+            self.captures.append(Capture(offset, dict(self._states)))
         self._uncaptured_bytes = 0
 
     def take_captures(self, end: int) -> list[Capture]:
         """Take what was captured up to an offset, oldest first."""
-        taken = [each for each in self._captures if each.offset <= end]
-        del self._captures[: len(taken)]
+        taken = [each for each in self.captures if each.offset <= end]
+        del self.captures[: len(taken)]
         return taken
 
 
@@ -287,14 +291,16 @@ def _follows(last_sequence: int, sequence: int) -> bool:
     return sequence == last_sequence + 1 or (sequence == 0 and last_sequence == _LAST_SEQUENCE)
 
 
-def _with(state: ProducerState | None, header: BatchHeader, base_offset: int) -> ProducerState:
+def _with(
+    state: ProducerState | None,
+    header: BatchHeader,
+    base_offset: int,
+    heard_ms: int | None = None,
+) -> ProducerState:
     delta, time_ms, epoch = header.last_offset_delta, header.max_timestamp_ms, header.producer_epoch
-    if header.is_control:  # what Kafka's transactions have left
-        if state is not None and state.epoch == epoch:
-            return state._replace(last_timestamp_ms=time_ms)
-        return ProducerState(epoch, (), time_ms)
+    last_ms = time_ms if heard_ms is None or heard_ms < time_ms else heard_ms
+    kept = () if state is None or state.epoch != epoch else state.batches
+    if header.attributes & CONTROL_BIT:  # what Kafka's transactions have left
+        return ProducerState(epoch, kept, last_ms)
     batch = StoredBatch(header.last_sequence, base_offset + delta, delta, time_ms)
-    if state is None or state.epoch != epoch:
-        return ProducerState(epoch, (batch,), time_ms)
-    kept = state.batches[1 - REMEMBERED_BATCHES :]
-    return ProducerState(epoch, (*kept, batch), time_ms)
+    return ProducerState(epoch, (*kept[1 - REMEMBERED_BATCHES :], batch), last_ms)

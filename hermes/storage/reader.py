@@ -173,10 +173,8 @@ class LogReader:
     def offsets_before(
         self, view: LogView, time_ms: int, max_offsets: int, now_ms: int
     ) -> list[int]:
-        """List offsets up to a time, newest first; see the module for what is exact.
-
-        Negative times other than `LATEST_TIME` and `EARLIEST_TIME` are simply before everything.
-        """
+        """List offsets up to a time, newest first; see the module for what is exact."""
+        # Negative times other than `LATEST_TIME` and `EARLIEST_TIME` are before everything.
         if max_offsets <= 0:
             return []
         if time_ms == EARLIEST_TIME:

@@ -35,10 +35,7 @@ class AppendAges:
         self._seen: dict[int, tuple[int, int]] = {}  # base -> (end, when it was first seen so), ms
 
     def look(self, infos: Sequence[SegmentInfo], monotonic_ms: int, log_end: int) -> None:
-        """Note where the log's segments end now, by a clock that can't be set.
-
-        `log_end`: where the log ends, or ended shortly before.
-        """
+        """Note where its segments end now, by a clock that can't be set; the log at `log_end`."""
         seen: dict[int, tuple[int, int]] = {}
         ends = [*(info.base_offset for info in infos[1:]), log_end]
         for info, end in zip(infos, ends, strict=True):

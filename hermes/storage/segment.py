@@ -105,6 +105,7 @@ class Segment:
 
     Attributes:
         size_bytes: the size of its file, for one that isn't appended to any more.
+        is_flushed_name: whether its file is called `.kafka`, and not `.unflushed`.
         boundaries: message boundaries inside that earlier searches have found.
     """
 
@@ -116,6 +117,7 @@ class Segment:
         "file",
         "format",
         "index",
+        "is_flushed_name",
         "size_bytes",
     )
 
@@ -133,6 +135,7 @@ class Segment:
         self.base_offset = base_offset
         self.size_bytes = 0
         self.file = CachedFile(self._named(suffix or log_format.suffix))
+        self.is_flushed_name = suffix != UNFLUSHED_SUFFIX
         index_path = self._named(log_format.index_suffix)
         self.index = log_format.new_index(files, index_path, base_offset)
         self.boundaries = Boundaries()
@@ -148,10 +151,6 @@ class Segment:
     def beside(self) -> tuple[str, ...]:
         """The paths of what may lie beside it, the index first."""
         return tuple(map(self._named, BESIDE[self.format.suffix]))
-
-    @property
-    def is_flushed_name(self) -> bool:
-        return not self.file.path.endswith(UNFLUSHED_SUFFIX)
 
     def check_final_name(self) -> None:
         """Make sure that nothing else has the name that an `.unflushed` file is to get.
@@ -175,6 +174,7 @@ class Segment:
         final = self._named(self.format.suffix)
         self._files.rename(self.file.path, final)
         self.file.path = final
+        self.is_flushed_name = True
 
     def __repr__(self) -> str:
         return f"<Segment {self.path}>"

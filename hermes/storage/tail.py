@@ -9,9 +9,10 @@ flushes, so that appends continue meanwhile. A tail lives from one opening of it
 """
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Final, NamedTuple
+from zlib import crc32
 
 from hermes.storage.descriptors import DescriptorCache
 from hermes.storage.files import IOV_MAX, Buffer, FileLayer, write_all
@@ -19,6 +20,7 @@ from hermes.storage.log_directory import LogDirectory
 from hermes.storage.log_format import LogFormat
 from hermes.storage.segment import UNFLUSHED_SUFFIX, LogView, Segment
 from hermes.storage.settings import LogSettings
+from hermes.storage.time_index import TAIL_BYTES
 
 #: How many entries wait for a flush at most; beyond it every second one is dropped, which makes
 #: the index coarser and never wrong.
@@ -27,6 +29,15 @@ MAX_PENDING_ENTRIES = 4096
 #: A segment with more messages than this takes no more: Kafka's indexes have 31 bits for them, and
 #: one append may bring as many again.
 MAX_SEGMENT_OFFSETS = 2**30
+
+#: Of so many batches at most the flush knows what to index; the others it reads back.
+MOST_NOTED: Final = 256
+
+#: For how long an index stays open before it is looked for by its name again.
+_INDEX_OPEN_MS: Final = 1000
+
+#: Where no CRC is known.
+_NO_CRC: Final = -1
 
 #: Later than every time.
 _NEVER_MS = 2**63
@@ -41,6 +52,8 @@ class FlushWork(NamedTuple):
         appended_bytes: how many bytes were appended before, since the log was opened.
         dirty: the segments to sync, oldest first, with their descriptors.
         entries: (time_ms, end_offset) for the time indexes.
+        crcs: by end_offset, the CRC that the entry about it has, as far as it is known.
+        batches: of batches of the last segment: see `Tail.append`, each with its position first.
         has_new_names: whether the directory must be synced.
     """
 
@@ -49,6 +62,8 @@ class FlushWork(NamedTuple):
     appended_bytes: int
     dirty: tuple[tuple[Segment, int], ...]
     entries: list[tuple[int, int]]
+    crcs: Mapping[int, int]
+    batches: Sequence[tuple[int, int, int, int]]
     has_new_names: bool
 
 
@@ -69,7 +84,9 @@ class Tail:
     """
 
     __slots__ = (
+        "_batches",
         "_counts_messages",
+        "_crcs",
         "_descriptors",
         "_directory",
         "_dirty",
@@ -114,10 +131,12 @@ class Tail:
         # Of all that was appended: what lies in earlier segments, and what is flushed.
         self._rolled_bytes = 0
         self._flushed_bytes = size_bytes
-        # For the time index: of each ms with appends that no flush has taken yet, and where the log
-        # ended then. Arrays, since there may be thousands of logs with hundreds of them each.
-        self._times_ms = array("q")
-        self._ends = array("q")
+        # For the time index: of each ms with appends that no flush has taken yet, where the log
+        # ended then, and the CRC of its end. Arrays, since there may be thousands of logs with
+        # hundreds of them each.
+        self._times_ms, self._ends, self._crcs = array("q"), array("q"), array("q")
+        # For Kafka's indexes: of the active segment, what no flush has taken yet.
+        self._batches: list[tuple[int, int, int, int]] = []
         self.descriptor = -1
         self.roll_after_ms = _NEVER_MS
         # Beyond this offset a segment is full whatever its size; for formats that count messages.
@@ -157,7 +176,12 @@ class Tail:
     # -- append ---------------------------------------------------------------------------------
 
     def append(
-        self, buffers: Sequence[Buffer], byte_count: int, message_count: int, now_ms: int
+        self,
+        buffers: Sequence[Buffer],
+        byte_count: int,
+        message_count: int,
+        now_ms: int,
+        batches: Sequence[tuple[int, int, int]] = (),
     ) -> int:
         """Write at the end of the active segment; see `Log.append`.
 
@@ -179,10 +203,27 @@ class Tail:
         else:
             self.end = end = start + byte_count
         self.messages += message_count
+        last = buffers[-1] if buffers else b""
+        if len(last) < TAIL_BYTES:
+            last = b"".join(buffers[-2:])
+        crc = crc32(last[-TAIL_BYTES:]) if len(last) >= TAIL_BYTES else _NO_CRC
         if now_ms > self._entry_ms:
-            self._begin_entry(now_ms, end)
+            if len(self._ends) >= MAX_PENDING_ENTRIES:
+                del self._times_ms[1:-1:2], self._ends[1:-1:2], self._crcs[1:-1:2]
+            self._times_ms.append(now_ms)
+            self._ends.append(end)
+            self._crcs.append(crc)
+            self._entry_ms = now_ms
         else:
             self._ends[-1] = end
+            self._crcs[-1] = crc
+        noted = self._batches
+        if batches and len(noted) < MOST_NOTED:
+            for size, last_offset, newest_ms in batches:
+                noted.append((position, size, last_offset, newest_ms))
+                position += size
+        elif noted and not batches:
+            noted.clear()
         return start
 
     def _write_rest(self, buffers: Sequence[Buffer], byte_count: int, written: int) -> None:
@@ -197,13 +238,6 @@ class Tail:
         if rest:
             rest[0] = memoryview(rest[0])[written - skipped :]
             write_all(self._files, self.descriptor, rest, self.size_bytes + written)
-
-    def _begin_entry(self, now_ms: int, end: int) -> None:
-        if len(self._ends) >= MAX_PENDING_ENTRIES:
-            del self._times_ms[1:-1:2], self._ends[1:-1:2]
-        self._times_ms.append(now_ms)
-        self._ends.append(end)
-        self._entry_ms = now_ms
 
     def cut(self) -> None:
         """Take off what an append that failed has written: it may hold whole messages."""
@@ -252,9 +286,10 @@ class Tail:
         if not self._dirty or self._dirty[-1][0] is not active:
             descriptor = self._descriptors.acquire(active.file, writable=True)
             self._dirty.append((active, descriptor))
-            # An index that can't be read is done without.
-            with suppress(OSError):
-                active.index.load(descriptor, self.end)
+            if not active.index.is_loaded:
+                # An index that can't be read is done without.
+                with suppress(OSError):
+                    active.index.load(descriptor, self.end)
         self.descriptor = self._dirty[-1][1]
 
     def _roll(self, active: Segment, *, is_flushed: bool) -> Segment:
@@ -275,6 +310,7 @@ class Tail:
         self._dirty.append((segment, self.descriptor))
         self._has_new_names = True
         self._entry_ms = _NO_ENTRY_MS
+        self._batches = []
         self.size_bytes = 0
 
     def replace(self, segments: Sequence[Segment]) -> Segment:
@@ -312,11 +348,22 @@ class Tail:
 
     def take(self) -> FlushWork:
         """Say what must be flushed; what comes later is for the next flush."""
-        entries, dirty = self.entries, tuple(self._dirty)
-        counts = self.messages, self._appended_bytes()
-        work = FlushWork(self.end, *counts, dirty, entries, self._has_new_names)
+        times_ms, ends = self._times_ms, self._ends
+        entries = list(zip(times_ms, ends, strict=True))
+        crcs = dict(zip(ends, self._crcs, strict=True))
+        work = FlushWork(
+            self.end,
+            self.messages,
+            self._rolled_bytes + self.size_bytes,
+            tuple(self._dirty),
+            entries,
+            crcs,
+            self._batches,
+            self._has_new_names,
+        )
         self._flushing = entries
-        self._times_ms, self._ends = array("q"), array("q")
+        self._times_ms, self._ends, self._crcs = array("q"), array("q"), array("q")
+        self._batches = []
         self._entry_ms = _NO_ENTRY_MS
         self._has_new_names = False
         return work
@@ -324,6 +371,7 @@ class Tail:
     def put_back(self, work: FlushWork) -> None:
         self._times_ms[:0] = array("q", (time_ms for time_ms, _ in work.entries))
         self._ends[:0] = array("q", (end for _, end in work.entries))
+        self._crcs[:0] = array("q", (work.crcs[end] for _, end in work.entries))
         self._flushing = ()
         # It may have made and renamed files.
         self._has_new_names = True
@@ -334,40 +382,69 @@ class Tail:
         Raises:
             OSError: the disk failed, there is no descriptor, or the files aren't where they were.
         """
-        for _, descriptor in work.dirty:
+        directory = self._directory
+        segments, is_bare, drafts = [], False, []
+        for segment, descriptor in work.dirty:
             self._files.fdatasync(descriptor)
-        segments = [segment for segment, _ in work.dirty]
+            segments.append(segment)
+            is_bare |= segment.index.last is None
+            if not segment.is_flushed_name:
+                drafts.append(segment)
         # Before anything is promised, and after what takes long.
-        self._directory.check(segments)
+        directory.check(segments)
         has_new_names = work.has_new_names
-        for segment in segments:
-            if segment.index.last is None and segment.base_offset < work.end:
-                with suppress(OSError):
-                    has_new_names |= segment.index.ensure_file()
+        if is_bare:
+            has_new_names |= self._ensure_indexes(segments, work.end)
         if has_new_names:
-            self._directory.sync()
-        self._directory.sync_parent()
-        drafts = [segment for segment in segments if not segment.is_flushed_name]
+            directory.sync()
+        if directory.is_new:
+            directory.sync_parent()
         for segment in drafts:
             segment.rename_flushed()
         if drafts:
-            self._directory.sync()
+            directory.sync()
+
+    @staticmethod
+    def _ensure_indexes(segments: Sequence[Segment], end: int) -> bool:
+        """Make what is missing; whether anything was."""
+        is_made = False
+        for segment in segments:
+            if segment.index.last is None and segment.base_offset < end:
+                with suppress(OSError):
+                    is_made |= segment.index.ensure_file()
+        return is_made
 
     def write_indexes(self, work: FlushWork, start: int) -> int:
         """Write what has become true into the time indexes, from the flushed end so far on.
 
         Returns how many indexes could not be written. That costs accuracy, and no message.
         """
-        failures = 0
-        ends = [*(segment.base_offset for segment, _ in work.dirty[1:]), work.end]
-        for (segment, descriptor), end in zip(work.dirty, ends, strict=False):
-            base = segment.base_offset
-            entries = [each for each in work.entries if base < each[1] <= end]
-            is_complete = segment is not work.dirty[-1][0]
+        failures, dirty, entries = 0, work.dirty, work.entries
+        for place, (segment, descriptor) in enumerate(dirty, start=1):
+            base, end, is_complete = segment.base_offset, work.end, place < len(dirty)
+            if is_complete:
+                end = dirty[place][0].base_offset
+            if len(dirty) > 1:
+                entries = [each for each in work.entries if base < each[1] <= end]
             try:
-                segment.index.load(descriptor, end)
+                if not segment.index.is_loaded:
+                    segment.index.load(descriptor, end)
+                file, opened = segment.file, None
+                if is_complete:
+                    self._descriptors.close_beside(file)
+                elif entries:
+                    opened, now_ms = file.beside, entries[-1][0]
+                    if opened < 0 or not 0 <= now_ms - file.beside_ms < _INDEX_OPEN_MS:
+                        path = segment.index.path
+                        opened = self._descriptors.open_beside(file, path, now_ms)
                 segment.index.append(
-                    entries, descriptor, start=max(base, start), complete=is_complete
+                    entries,
+                    descriptor,
+                    start=max(base, start),
+                    complete=is_complete,
+                    descriptor=opened,
+                    crcs=work.crcs,
+                    batches=() if is_complete else work.batches,
                 )
             except OSError:
                 failures += 1
@@ -380,14 +457,14 @@ class Tail:
         # Clean is what ends where the flush did, active or not: while the last segment was being
         # synced it may have grown, and the log have rolled to another one. One that is complete
         # only since then stays for the next flush, which syncs its index.
-        ends = [*(segment.base_offset for segment, _ in self._dirty[1:]), self.end]
-        complete = len(self._dirty) - 1
-        clean = 0
-        for (segment, _), end in zip(work.dirty, ends, strict=False):
+        dirty = self._dirty
+        complete, clean = len(dirty) - 1, 0
+        for segment, _ in work.dirty:
+            end = dirty[clean + 1][0].base_offset if clean < complete else self.end
             if end > work.end or len(work.dirty) - 1 == clean < complete:
                 break
             self._descriptors.release(segment.file)
             clean += 1
-        del self._dirty[:clean]
+        del dirty[:clean]
         if not self._dirty:
             self.descriptor = -1

@@ -23,8 +23,10 @@ index; it is held over small reads and writes that usually hit the page cache, n
 """
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from types import MappingProxyType
+from typing import Final
 from zlib import crc32
 
 from hermes.storage.files import FileLayer, read_exactly, write_all
@@ -44,6 +46,9 @@ TAIL_BYTES = 64
 #: log, which bounds what a power cut adds to recovery.
 SYNC_EVERY_BYTES = 64 * 1024 * 1024
 
+#: For entries of which no CRC is known.
+NO_CRCS: Final[Mapping[int, int]] = MappingProxyType({})
+
 _ENTRIES_A_READ = 2048
 
 
@@ -52,17 +57,22 @@ class TimeIndex:
 
     Until `load` (or `begin`, for a segment just created) was called, the other methods must not be.
     `hermes.storage.log` sees to that.
+
+    Attributes:
+        last: the last entry: the recovery point and the time of the last append; None when empty.
     """
+
+    _sync_every = SYNC_EVERY_BYTES
 
     __slots__ = (
         "_base_offset",
         "_count",
         "_file_may_be_longer",
         "_files",
-        "_last",
         "_lock",
         "_synced_end",
         "is_loaded",
+        "last",
         "path",
     )
 
@@ -72,7 +82,7 @@ class TimeIndex:
         self._base_offset = base_offset
         self._lock = threading.Lock()
         self._count = 0
-        self._last: IndexEntry | None = None
+        self.last: IndexEntry | None = None
         self._file_may_be_longer = True
         self._synced_end = base_offset
         self.is_loaded = False
@@ -92,7 +102,7 @@ class TimeIndex:
         """Start empty, for a segment that was just created: a file of that name is a leftover."""
         with self._lock:
             self._count = 0
-            self._last = None
+            self.last = None
             self._file_may_be_longer = True
             self.is_loaded = True
 
@@ -127,7 +137,7 @@ class TimeIndex:
                 entry = decode_entry(data, number * ENTRY_BYTES)
                 if entry is not None and self._is_trusted(entry, log_descriptor, segment_end):
                     self._count = lower + number + 1
-                    self._last = entry
+                    self.last = entry
                     self._synced_end = entry.end_offset
                     return
             upper = lower
@@ -154,7 +164,7 @@ class TimeIndex:
             try:
                 before = holes[0]
                 self._count = first + before
-                self._last = kept[before - 1] if before else None
+                self.last = kept[before - 1] if before else None
                 self._file_may_be_longer = True
                 self._files.ftruncate(descriptor, self._count * ENTRY_BYTES)
                 again = b"".join(map(encode_entry, kept[before:]))
@@ -163,7 +173,7 @@ class TimeIndex:
             finally:
                 self._files.close(descriptor)
             self._count = first + len(kept)
-            self._last = kept[-1]
+            self.last = kept[-1]
             self._file_may_be_longer = False
 
     def _cut_rest(self) -> None:
@@ -178,9 +188,9 @@ class TimeIndex:
                 self._files.close(descriptor)
 
     def _unsynced(self) -> tuple[int, list[IndexEntry | None]]:
-        if self._last is None:
+        if self.last is None:
             return 0, []
-        known = self._last.end_offset - SYNC_EVERY_BYTES
+        known = self.last.end_offset - SYNC_EVERY_BYTES
         found: list[IndexEntry | None] = []
         first = self._count
         descriptor = self._files.open_read(self.path)
@@ -206,17 +216,12 @@ class TimeIndex:
 
     # -- asking ---------------------------------------------------------------------------------
 
-    @property
-    def last(self) -> IndexEntry | None:
-        """The last entry: the recovery point and the time of the last append; None when empty."""
-        return self._last
-
     def ends_at(self, end_offset: int) -> bool:
-        return self._last is not None and self._last.end_offset == end_offset
+        return self.last is not None and self.last.end_offset == end_offset
 
     def first(self) -> IndexEntry | None:
         """The first undamaged entry, which says about when the segment was begun, if any."""
-        if self._last is None:
+        if self.last is None:
             return None
         with suppress(OSError), self.opened() as reader:
             found = reader.good_at_or_after(0)
@@ -239,8 +244,8 @@ class TimeIndex:
 
     def _last_not_above(self, field: int, value: int) -> IndexEntry | None:
         """Bisect the file by time (field 0) or by end offset (field 1)."""
-        if self._last is None or self._last[field] <= value:
-            return self._last
+        if self.last is None or self.last[field] <= value:
+            return self.last
         with suppress(OSError), self.opened() as reader:
             found = reader.last_not_above(field, value)
             return None if found is None else found[1]
@@ -283,41 +288,48 @@ class TimeIndex:
         *,
         start: int | None = None,
         complete: bool = False,
+        descriptor: int | None = None,
+        crcs: Mapping[int, int] = NO_CRCS,
+        batches: Sequence[tuple[int, int, int, int]] = (),
     ) -> None:
         """Write entries; to be called after the fdatasync that covers them, never before.
 
         Args:
             entries: (time_ms, end_offset), both ascending and inside this segment. A time before
                 the last entry's (the clock was set back) is written as the last entry's.
-            log_descriptor: the segment's file; its bytes before each end_offset are read back.
+            log_descriptor: the segment's file; its bytes before an end_offset are read back.
             start: the offset from which on the entries are known: where it is after the last entry
                 (or the base), a gap entry is written first. Entries that don't end after it are
                 left out: start = end_offset makes a gap of all. None: there is no gap.
             complete: the segment will not grow any more: sync the index too, even without entries.
+            descriptor: the index's file, if it is open.
+            crcs: by end_offset what `tail_crc` would read; -1 (or nothing) where it isn't known.
+            batches: in Kafka's format (position, size in bytes, last offset, largest timestamp) of
+                what was appended, as far as it is known.
 
         Raises:
             OSError: nothing of it counts as written; the same entries may be appended again.
         """
-        if not entries and not (complete and self._last is not None):
+        if not entries and not (complete and self.last is not None):
             return
-        descriptor = self._files.open_append(self.path, create=True)
+        opened = None
+        if descriptor is None:
+            descriptor = opened = self._files.open_append(self.path, create=True)
         try:
             with self._lock:
                 if entries:
-                    self._write(descriptor, self._with_gap(entries, start), log_descriptor)
-                assert self._last is not None
-                end = self._last.end_offset
+                    self._write(descriptor, entries, log_descriptor, start, crcs)
+                assert self.last is not None
+                end = self.last.end_offset
             # Also when nothing is new: what is there may be another process's, and not synced.
-            if complete or self._is_sync_due(end):
+            if complete or end - self._synced_end >= self._sync_every:
                 # An entry that is lost costs recovery a longer look, no more.
                 with suppress(OSError):
                     self._files.fdatasync(descriptor)
                     self._synced_end = end
         finally:
-            self._files.close(descriptor)
-
-    def _is_sync_due(self, end_offset: int) -> bool:
-        return end_offset - self._synced_end >= SYNC_EVERY_BYTES
+            if opened is not None:
+                self._files.close(opened)
 
     def settle(
         self, log_descriptor: int, known: int, end_offset: int, *, complete: bool = False
@@ -330,32 +342,38 @@ class TimeIndex:
     def close(self) -> None:
         """Write what only waits for more, at a clean stop; here nothing does."""
 
-    def _with_gap(
-        self, entries: Sequence[tuple[int, int]], start: int | None
-    ) -> list[tuple[int, int, bool]]:
-        """The entries to write as (time_ms, end_offset, is_gap), the gap before `start` first."""
-        known = self._base_offset if self._last is None else self._last.end_offset
-        if start is None or start <= known:
-            return [(*entry, False) for entry in entries]
-        told = [(*entry, False) for entry in entries if entry[1] > start]
-        return [(entries[0][0], start, True), *told]
-
     def _write(
-        self, descriptor: int, entries: Sequence[tuple[int, int, bool]], log_descriptor: int
+        self,
+        descriptor: int,
+        entries: Sequence[tuple[int, int]],
+        log_descriptor: int,
+        start: int | None,
+        crcs: Mapping[int, int],
     ) -> None:
-        earliest = self._last.time_ms if self._last is not None else 0
-        made = [
-            IndexEntry(max(time_ms, earliest), end, self.tail_crc(log_descriptor, end), is_gap)
-            for time_ms, end, is_gap in entries
-        ]
+        last = self.last
+        earliest, known = (0, self._base_offset) if last is None else last[:2]
+        gap_end = None
+        if start is not None and start > known:
+            # The bytes before `start` may have been appended at any time until then.
+            gap_end = start
+            entries = [(entries[0][0], start), *(each for each in entries if each[1] > start)]
+        data = bytearray()
+        for time_ms, end in entries:
+            crc = crcs.get(end, -1)
+            if crc < 0:
+                crc = self.tail_crc(log_descriptor, end)
+            last = IndexEntry(max(time_ms, earliest), end, crc, end == gap_end)
+            data += encode_entry(last)
         position = self._count * ENTRY_BYTES
         if self._file_may_be_longer:
             self._files.ftruncate(descriptor, position)
         self._file_may_be_longer = True
-        write_all(self._files, descriptor, [b"".join(map(encode_entry, made))], position)
+        written = self._files.pwritev(descriptor, (data,), position)
+        if written != len(data):
+            write_all(self._files, descriptor, [data[written:]], position + written)
         self._file_may_be_longer = False
-        self._count += len(made)
-        self._last = made[-1]
+        self._count += len(entries)
+        self.last = last
 
 
 def _without_torn(found: Sequence[IndexEntry | None]) -> tuple[list[IndexEntry], list[int]]:

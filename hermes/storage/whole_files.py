@@ -80,10 +80,7 @@ def without_checksum(data: bytes) -> bytes:
 
 
 def replace_with_copy(path: str, line: bytes, files: FileLayer) -> None:
-    """Write a file of one line anew, and its copy. Blocks; both are on disk when this returns.
-
-    Raises StorageError: the disk refused; the file may be written, and its copy not.
-    """
+    """Write a file of one line anew, and its copy, to the disk. Raises as `replace_whole`."""
     replace_whole(path, line + b"\n", files)
     replace_whole(path + COPY_SUFFIX, with_checksum(line), files)
 
