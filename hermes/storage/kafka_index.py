@@ -8,10 +8,10 @@
     <base>.appends    our own: when the segment ended where, and up to where it is on disk, as
                       `hermes.storage.time_index` has it of 0.7's segments
 
-All are big-endian. Kafka's are written after the fdatasync that covers the batches, like ours, some
-entries at a time, and say what the batches' own headers do. Nothing depends on their being right: an entry is believed when the batch
-that it leads to ends with its offset, and what is missing is walked. So they cost nothing but time
-when they are lost.
+All are big-endian. Kafka's are written after the fdatasync that covers the batches, like ours, but
+some entries at a time, and say what the batches' own headers do. Nothing depends on their being
+right: an entry is believed when the batch that it leads to ends with its offset, and what is
+missing is walked. So they cost nothing but time when they are lost.
 
 Of Kafka's entries the last few are in memory, for those who read what was just written.
 

@@ -107,7 +107,7 @@ class LogState:
         self.tail.stop()
 
     def refused(self, what: str, error: OSError) -> StorageError:
-        """Under the lock: go offline, unless the disk was only short of something; what to raise."""
+        """Under the lock: go offline, unless the disk is only short of something; what to raise."""
         failure = storage_error(f"{self.name}: {what}", error)
         if isinstance(failure, DiskFullError) or is_no_descriptor(error):
             return failure
