@@ -5,26 +5,23 @@ in a worker thread; `kio` itself with the first one.
 """
 
 from collections.abc import Callable
-from dataclasses import MISSING, fields
-from datetime import timedelta
 from importlib import import_module
 from io import BytesIO
-from typing import Any, Final
+from typing import Any
 
 from hermes.kafka.apis import Api
 from hermes.kafka.array_bounds import ArrayBounds
+from hermes.kafka.compiled_messages import encoder_of, maker_of
 from hermes.protocol.kio_messages import import_messages, without_hypothesis
 from hermes.protocol.wire import Buffer
-
-_NO_TIME: Final = timedelta(0)
 
 
 class Schema:
     """The messages of one request in one version.
 
     Its other attributes make the parts of a response: `schema.MetadataResponse(...)`. What the
-    version doesn't have is dropped, so that a handler names all that any version has. What isn't
-    given is the schema's default; 0 for `throttle_time`; None where that is allowed.
+    version doesn't have is dropped, so that a handler names all that any version has: see
+    `maker_of`.
 
     Args:
         is_exact: whether requests are read as the schema has them, also where the API has a
@@ -35,7 +32,7 @@ class Schema:
     """
 
     def __init__(self, api: Api, version: int, *, is_exact: bool = False) -> None:
-        from kio.serial import entity_reader, entity_writer
+        from kio.serial import entity_reader
 
         requests, self._module = import_messages(api.name, version)
         request = getattr(requests, f"{api.name}Request")
@@ -47,14 +44,14 @@ class Schema:
             self._read_plain = getattr(import_module(module), function)
         self._bounds = ArrayBounds(request)
         self._read: Callable[[Buffer, int], tuple[Any, int]] = entity_reader(request)
-        self._write: Callable[[Any, Any], None] = entity_writer(response)
+        self._encode = encoder_of(response)
         self.is_flexible: bool = request.__flexible__
         self._has_response_tags: bool = response.__header_schema__.__version__ > 0
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name.startswith("_"):
             raise AttributeError(name)
-        maker = _maker(getattr(self._module, name, None))
+        maker = maker_of(getattr(self._module, name, None))
         setattr(self, name, maker)
         return maker
 
@@ -79,7 +76,7 @@ class Schema:
         buffer.write(correlation_id.to_bytes(4, signed=True))
         if self._has_response_tags:
             buffer.write(b"\0")
-        self._write(buffer, entity)
+        self._encode(entity, buffer.write)
         body = buffer.getvalue()
         return len(body).to_bytes(4) + body
 
@@ -88,22 +85,3 @@ def load_schema(api: Api, version: int, *, is_exact: bool = False) -> Schema:
     """Load the messages of a request; blocks, the first time for a tenth of a second."""
     with without_hypothesis():
         return Schema(api, version, is_exact=is_exact)
-
-
-def _maker(kind: Any) -> Callable[..., Any]:
-    """Make the constructor of a message's part that drops what the version doesn't have."""
-    if kind is None:  # the version has none of these
-        return lambda **values: None
-    names: set[str] = set()
-    filled: dict[str, Any] = {}
-    for each in fields(kind):
-        names.add(each.name)
-        if each.name == "throttle_time":
-            filled[each.name] = _NO_TIME
-        elif each.default is MISSING and "None" in str(each.type):
-            filled[each.name] = None
-
-    def make(**values: Any) -> Any:
-        return kind(**filled | {key: values[key] for key in values if key in names})
-
-    return make
