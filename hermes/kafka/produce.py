@@ -286,6 +286,7 @@ class Produces:
             return encode_produced(version, correlation_id, (entry,))
         if acks != _ALL:
             return _encode_plain(entry)
+        entry.records = None  # which it need not keep
         entry.answer = DeferredResponse(ordered=False)
         timeout_seconds = max(timeout_ms, 0) / 1000
         self._acknowledgements.wait(entry, timeout_seconds, self._acknowledge, self.unknown)

@@ -9,7 +9,7 @@ them again, checks plain message sets on the way, and hands out whole runs of su
 """
 
 import struct
-from typing import Final
+from typing import ClassVar, Final
 
 from hermes.errors import RemoteProtocolError
 from hermes.protocol import core
@@ -76,6 +76,8 @@ class PlainAcknowledgedProduce:
         timeout_ms: as of an `AcknowledgedProduceRequest`.
         message_set: a copy if it is of one message, otherwise a view of what was received.
     """
+
+    TYPE: ClassVar[int] = AcknowledgedProduceRequest.TYPE
 
     __slots__ = ("acks", "message_count", "message_set", "partition", "timeout_ms", "topic")
 
