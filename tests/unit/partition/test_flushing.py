@@ -165,6 +165,57 @@ def test_an_acknowledgement_during_a_flush_is_answered_by_the_next_one() -> None
     assert flushed == [20]
 
 
+def test_who_waits_has_flushed_what_was_not_announced() -> None:
+    bench = Bench()
+    bench.clock.advance(1)
+    bench.log.append(10)
+    told: list[Any] = []
+    bench.scheduler.when_committed(bench.log, told.append)
+    bench.threads.run()
+    assert (told, bench.seen) == ([None], [10])
+    assert bench.scheduler.visible_seconds.count == 1
+    assert not bench.clock.getDelayedCalls()
+
+
+def test_a_fault_in_who_is_told_keeps_nothing_from_the_others() -> None:
+    bench = Bench()
+    told: list[Any] = []
+
+    def broken(error: object) -> None:
+        raise ValueError("a fault")
+
+    bench.log.append(10)
+    for notify in (told.append, broken, told.append):
+        bench.scheduler.when_committed(bench.log, notify)
+    with log_lines() as lines:
+        bench.threads.run()
+    assert told == [None, None]
+    assert any("a fault" in line for line in lines)
+    stopped: list[None] = []
+    bench.scheduler.stop().addCallback(stopped.append)
+    assert stopped == [None]
+
+
+def test_several_outcomes_are_one_report_after_the_next_flushes_have_begun() -> None:
+    bench = Bench()
+    outcomes: list[Any] = []
+    bench.scheduler._threads.report = outcomes.extend
+    due = _flushed_logs(4)
+    steps: list[Any] = []
+    bench.scheduler.together = lambda settle, *args: (
+        steps.append(len(bench.threads.calls)),
+        settle(*args),
+        steps.append("over"),
+    )
+    for number, log in enumerate(due):
+        bench.scheduler.when_committed(log, lambda _, number=number: steps.append(f"told {number}"))
+    for _ in range(2):
+        bench.threads.run()
+    assert steps == []
+    bench.scheduler.report(outcomes)
+    assert steps == [2, "told 0", "told 1", "over"]
+
+
 def test_nothing_to_flush_is_answered_at_once() -> None:
     bench = Bench()
     flushed: list[int] = []
