@@ -348,7 +348,7 @@ class Dispatcher:
             return answer.response
         if answer is None or isinstance(answer, bytes | FileSend | DeferredResponse):
             return answer
-        if call.is_large or isinstance(answer, CoroutineType):
+        if call.is_large or isinstance(answer, CoroutineType | Deferred):
             return carry_out(self._finish(call, answer))
         return schema.response_to(call.correlation_id, answer)
 
@@ -393,7 +393,7 @@ class Dispatcher:
             raise _closing(call.api, error) from None
 
     async def _finish(self, call: Call, answer: Any) -> Response:
-        if isinstance(answer, CoroutineType):
+        if isinstance(answer, CoroutineType | Deferred):
             try:
                 answer = await answer
             except _REFUSALS as error:
