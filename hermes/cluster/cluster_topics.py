@@ -90,6 +90,7 @@ class ClusterTopics:
         self._cluster_id = cluster_id
         self._topics: dict[str, ClusterTopic] = {}
         self._by_id: dict[bytes, ClusterTopic] = {}
+        self._partitions: dict[tuple[str, int], Partition] = {}  # as long as nothing changes
         self._brokers: Mapping[int, BrokerListeners] = {}
         self._nodes: Mapping[str, TopicNode] = {}
         self.revision = 0
@@ -200,7 +201,11 @@ class ClusterTopics:
 
     def partition(self, topic: str, number: int) -> Partition:
         """The partition whose log `log` finds; raises what that raises."""
-        return self._shared.partitions.of(self.log(topic, number))
+        found = self._partitions.get((topic, number))
+        if found is None or self._directory.get(topic, found.log.partition) is not found.log:
+            found = self._shared.partitions.of(self.log(topic, number))
+            self._partitions[topic, number] = found
+        return found
 
     def _make(self, topic: ClusterTopic, partition: int) -> Log:
         if topic.format == FORMAT_KAFKA:
@@ -284,13 +289,17 @@ class ClusterTopics:
     def _know(self, topic: ClusterTopic) -> None:
         self._forget(topic.name)
         self._topics[topic.name] = self._by_id[topic.id.bytes] = topic
-        self.revision += 1
+        self._changed()
 
     def _forget(self, name: str) -> None:
         before = self._topics.pop(name, None)
         if before is not None:
             del self._by_id[before.id.bytes]
-            self.revision += 1
+            self._changed()
+
+    def _changed(self) -> None:
+        self._partitions.clear()
+        self.revision += 1
 
     def _look_at(self, name: str) -> None:
         """A topic of this broker was created, has more partitions, or is gone."""

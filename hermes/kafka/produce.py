@@ -103,9 +103,6 @@ _DISK_FAILED: Final = (Code.KAFKA_STORAGE_ERROR, MAY_BE_STORED, Code.UNKNOWN_SER
 
 _NONE, _ALL = 0, -1
 
-#: Of so many topics it is remembered what they take.
-_MOST_RULES: Final = 10_000
-
 _HEADER: Final = Struct(">hi")
 _PARTITION: Final = Struct(">ihqq")
 _INT64: Final = Struct(">q")
@@ -253,8 +250,14 @@ class Produces:
         self._refusals = server.shared.refusals
         self._acknowledgements = server.shared.acknowledgements
         self._now = server.shared.scheduler.now
-        self._rules: dict[str, BatchRules] = {}
-        server.shared.settings.on_change(self._rules.clear)
+        self._known: dict[str | bytes, tuple[ClusterTopic, BatchRules]] = {}
+        self._revision = -1  # of the topics, when those were found
+        self._settings_changed()
+        server.shared.settings.on_change(self._settings_changed)
+
+    def _settings_changed(self) -> None:
+        self._refuses = self._refusals.is_on
+        self._known.clear()
 
     # -- plain ones -----------------------------------------------------------------------------
 
@@ -264,20 +267,24 @@ class Produces:
         NotImplemented: it has to be decoded, since there is more to be done, or something wrong.
         """
         _, version, correlation_id, acks, timeout_ms, asked, number, _, start, header = plain
-        topics = self._topics
-        found = topics.get(asked) if isinstance(asked, str) else topics.by_id_bytes(asked)
-        if found is None or found.format != FORMAT_KAFKA:
+        known = self._known.get(asked)
+        if known is None or self._revision != self._topics.revision:
+            known = self._look_up(asked)
+            if known is None:
+                return NotImplemented
+        found, rules = known
+        if header.size_bytes > rules.max_batch_bytes:
             return NotImplemented
-        rules = self.rules_of(found.name)
-        if header.size_bytes > rules.max_batch_bytes or rules.needs_keys:
-            return NotImplemented
-        refusals = self._refusals
-        if refusals.is_on and not refusals.permits_topic(client, Operation.PRODUCE, found.name):
+        if self._refuses and not self._refusals.permits_topic(
+            client, Operation.PRODUCE, found.name
+        ):
             return NotImplemented
         records = memoryview(data)[start : start + header.size_bytes]
         entry = _PlainEntry(asked if isinstance(asked, str) else found.id, number, records)
-        entry.plain, entry.began = plain, self._now()
         entry.found, entry.rules, entry.headers = found, rules, (header,)
+        entry.plain = plain
+        if acks == _ALL:
+            entry.began = self._now()
         self.append(entry, is_awaited=acks == _ALL)
         if acks == _NONE:
             _close_if_refused((entry,))
@@ -297,15 +304,22 @@ class Produces:
         self._shared.metrics.acknowledged.observe(self._now() - entry.began)
         entry.answer.resolve(_encode_plain(entry))
 
-    # -- one entry ------------------------------------------------------------------------------
+    def _look_up(self, asked: str | bytes) -> tuple[ClusterTopic, BatchRules] | None:
+        """Find a topic, by its name or id, that takes batches which nobody needs to read."""
+        topics = self._topics
+        if self._revision != topics.revision:
+            self._known.clear()
+            self._revision = topics.revision
+        found = topics.get(asked) if isinstance(asked, str) else topics.by_id_bytes(asked)
+        if found is None or found.format != FORMAT_KAFKA:
+            return None
+        rules = batch_rules(self._shared.config, found.name)
+        if rules.needs_keys:
+            return None
+        self._known[asked] = found, rules
+        return found, rules
 
-    def rules_of(self, topic: str) -> BatchRules:
-        rules = self._rules.get(topic)
-        if rules is None:
-            if len(self._rules) >= _MOST_RULES:
-                self._rules.clear()
-            rules = self._rules[topic] = batch_rules(self._shared.config, topic)
-        return rules
+    # -- one entry ------------------------------------------------------------------------------
 
     def topic(self, asked: str | UUID, call: Call) -> ClusterTopic | HermesError:
         """The topic that a client asks for, or what is wrong."""
@@ -444,7 +458,7 @@ class _Run:
             entry.error = found
             return
         entry.found = found
-        rules = entry.rules = self._produces.rules_of(found.name)
+        rules = entry.rules = batch_rules(self._shared.config, found.name)
         if rules.needs_keys and entry.records is not None and expands(entry.records, rules):
             self._expands = True
 
