@@ -499,7 +499,8 @@ class BrokerConnection(Protocol):
             return
         responses, scheduler = self._responses, self._broker.scheduler
         while (
-            0 < responses.moved_bytes < scheduler.quantum_bytes
+            (moved := responses.moved_bytes) > 0
+            and (moved < CROWDED_BYTES or moved < scheduler.quantum_bytes)
             and self._reading
             and self._may_take()
         ):

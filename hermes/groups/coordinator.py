@@ -105,13 +105,22 @@ class GroupCoordinator:
         if not name:
             return Code.INVALID_GROUP_ID
         try:
-            entry = await self.local.find(name, make=False)
+            await self.local.find(name, make=False)
         except KafkaError as error:
             return error.code
-        if entry is None or isinstance(entry.group, ConsumerGroup):
+        code = self.heartbeat_now(name, member_id, instance_id, generation)
+        return Code.UNKNOWN_MEMBER_ID if code is None else code
+
+    def heartbeat_now(
+        self, name: str, member_id: str, instance_id: str | None, generation: int
+    ) -> Code | None:
+        """The same; None where the group has to be read first."""
+        entry = self.local.known(name)
+        if entry is None:
+            return None
+        if isinstance(entry.group, ConsumerGroup):
             return Code.UNKNOWN_MEMBER_ID
-        now = self._clock.seconds()
-        return entry.group.heartbeat(member_id, instance_id, generation, now)
+        return entry.group.heartbeat(member_id, instance_id, generation, self._clock.seconds())
 
     async def leave(self, name: str, leaving: Sequence[Leaving]) -> tuple[Code, list[Code]]:
         if not name:

@@ -4,7 +4,7 @@ It is persisted before any member is answered, and a large one gets its target f
 this lives in the reactor's thread.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -47,6 +47,7 @@ class GroupEntry:
         busy: how many requests and writes are under way.
         revision: that of a consumer group as it is on disk.
         awaiting_write: who waits for a consumer group to be on disk, from which revision on.
+        brokers: those among which this one coordinates it; None until that has been looked at.
     """
 
     group: Group | ConsumerGroup
@@ -59,6 +60,7 @@ class GroupEntry:
     awaiting_write: "list[tuple[int, Deferred[Code]]]" = field(default_factory=list)
     is_writing: bool = False
     awaiting_target: "list[Deferred[None]]" = field(default_factory=list)
+    brokers: Collection[int] | None = None
 
     def apply(self, offsets: "dict[TopicPartition, Committed | None]") -> None:
         for partition, committed in offsets.items():

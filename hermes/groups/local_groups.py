@@ -154,11 +154,26 @@ class LocalGroups:
 
     # -- finding a group ------------------------------------------------------------------------
 
+    def known(self, name: str) -> GroupEntry | None:
+        """A group of this broker's that has been read; None: `find` has to look."""
+        entry = self.entries.get(name)
+        if entry is None:
+            return None
+        brokers = self._brokers()
+        if entry.brokers != brokers:
+            if coordinator_for(name, brokers) != self._broker_id:
+                return None
+            entry.brokers = brokers
+        return entry
+
     async def find(self, name: str, *, make: bool) -> GroupEntry | None:
         """A group of this broker's; None where there is none, unless it is to be made.
 
         Raises KafkaError: it is another's, can't be read now, or there are too many.
         """
+        entry = self.known(name)
+        if entry is not None:
+            return entry
         self._check_coordinator(name)
         while name in self._loading:  # by somebody else
             waiter: Deferred[None] = Deferred()

@@ -6,7 +6,7 @@ from typing import Any, Final
 from hermes.groups.values import Join, JoinResponse, Leaving, Protocol, Sync, SyncResponse
 from hermes.kafka.dispatching import Call
 from hermes.protocol.kafka_errors import Code
-from hermes.security import LONGEST_NAME, Operation, Resource
+from hermes.security import LONGEST_NAME, Operation
 
 #: From this version on a member first gets an id.
 _NEEDS_ID: Final = 4
@@ -29,9 +29,9 @@ _MOST_PROTOCOLS: Final = 100
 def may_use(call: Call, group: str) -> Code:
     if len(group) > LONGEST_NAME:
         return Code.INVALID_GROUP_ID
-    if not call.permits(Operation.GROUP, Resource.group(group)):
-        return Code.GROUP_AUTHORIZATION_FAILED
-    return Code.NONE
+    if call.permits_group(Operation.GROUP, group):
+        return Code.NONE
+    return Code.GROUP_AUTHORIZATION_FAILED
 
 
 async def join_group(request: Any, call: Call) -> Any:
@@ -129,16 +129,19 @@ async def sync_group(request: Any, call: Call) -> Any:
     )
 
 
-async def heartbeat(request: Any, call: Call) -> Any:
-    code = may_use(call, request.group_id)
+def heartbeat(request: Any, call: Call) -> Any:
+    code: Code | None = may_use(call, request.group_id)
     if code is Code.NONE:
-        code = await call.server.groups.heartbeat(
-            request.group_id,
-            request.member_id,
-            getattr(request, "group_instance_id", None),
-            request.generation_id,
-        )
+        instance_id = getattr(request, "group_instance_id", None)
+        beat = (request.group_id, request.member_id, instance_id, request.generation_id)
+        code = call.server.groups.heartbeat_now(*beat)
+        if code is None:
+            return _heartbeat_of_unread(call, *beat)
     return call.make.HeartbeatResponse(error_code=code)
+
+
+async def _heartbeat_of_unread(call: Call, *beat: Any) -> Any:
+    return call.make.HeartbeatResponse(error_code=await call.server.groups.heartbeat(*beat))
 
 
 async def leave_group(request: Any, call: Call) -> Any:

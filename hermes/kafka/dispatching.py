@@ -20,7 +20,6 @@ import struct
 from collections.abc import Callable, Iterable
 from functools import partial
 from importlib import import_module
-from types import CoroutineType
 from typing import Any, Final, TypeAlias
 
 from twisted.internet.defer import Deferred, DeferredSemaphore
@@ -69,10 +68,6 @@ _HEAD: Final = struct.Struct(">hhih")
 
 #: What a handler may raise to have the connection closed.
 _REFUSALS: Final = (RemoteProtocolError, CoordinationError, KafkaError)
-
-
-class _UnreadableError(Exception):
-    """A body isn't what its schema says."""
 
 
 class Frame:
@@ -235,6 +230,12 @@ class Call:
             operation, Resource.topic(name)
         )
 
+    def permits_group(self, operation: Operation, name: str) -> bool:
+        """Likewise, of a group."""
+        return not self.server.shared.refusals.is_on or self.permits(
+            operation, Resource.group(name)
+        )
+
     async def after_entry(self, number: int) -> None:
         """Let others have their turn, now and then between entries: there may be very many."""
         if number % _ENTRIES_AT_A_TIME == _ENTRIES_AT_A_TIME - 1:
@@ -343,12 +344,13 @@ class Dispatcher:
             return carry_out(self._carry_out(call))
         schema, handler = found
         call.make = schema
-        answer = self._handle(handler, None if api.is_raw else _decode_small(call, schema), call)
+        request = None if api.is_raw else _decode(api, call.frame, schema)
+        answer = self._handle(handler, request, call)
         if isinstance(answer, DeferredResponse) and answer.is_known:
             return answer.response
         if answer is None or isinstance(answer, bytes | FileSend | DeferredResponse):
             return answer
-        if call.is_large or isinstance(answer, CoroutineType | Deferred):
+        if call.is_large or hasattr(answer, "__await__"):
             return carry_out(self._finish(call, answer))
         return schema.response_to(call.correlation_id, answer)
 
@@ -387,13 +389,13 @@ class Dispatcher:
         try:
             if self._around is None:
                 return handler(request, call)
-            decoded = partial(_decoded_now, request, call.frame, call.make)
+            decoded = partial(_decoded_now, request, call)
             return self._around(partial(handler, request, call), decoded, call)
         except _REFUSALS as error:
             raise _closing(call.api, error) from None
 
     async def _finish(self, call: Call, answer: Any) -> Response:
-        if isinstance(answer, CoroutineType | Deferred):
+        if hasattr(answer, "__await__"):
             try:
                 answer = await answer
             except _REFUSALS as error:
@@ -416,12 +418,9 @@ class Dispatcher:
         if call.api.is_raw:
             return None
         if len(call.frame.data) <= LARGE_BYTES:
-            return _decode_small(call, schema)
+            return _decode(call.api, call.frame, schema)
         make = self._server.shared.large_responses.make
-        try:
-            decoded = await make(self._server.in_thread, _decode, call.frame, schema)
-        except _UnreadableError as error:
-            raise _unreadable(call, error) from None
+        decoded = await make(self._server.in_thread, _decode, call.api, call.frame, schema)
         call.release()
         return decoded
 
@@ -446,12 +445,12 @@ def _load(api: Api, version: int, is_exact: bool) -> tuple[Schema, Handler]:
     return schema, getattr(import_module(module), function)
 
 
-def _decoded_now(request: Any, frame: Frame, schema: Schema) -> Any:
+def _decoded_now(request: Any, call: Call) -> Any:
     if request is not None:
         return request
-    whole = Frame(bytes(frame.data))  # the records, too, want what can't change
+    whole = Frame(bytes(call.frame.data))  # the records, too, want what can't change
     whole.read_header()
-    return _decode(whole, schema)
+    return _decode(call.api, whole, call.make)
 
 
 def _closing(api: Api, error: Exception) -> CloseConnection:
@@ -464,26 +463,16 @@ def _closing(api: Api, error: Exception) -> CloseConnection:
     return CloseConnection(f"{api.name}: {error}", "kafka", reason)
 
 
-def _unreadable(call: Call, error: _UnreadableError) -> CloseConnection:
-    text = f"{call.api.name} in version {call.version} can't be read: {error}"
-    return CloseConnection(text, "kafka", "unreadable")
-
-
-def _decode_small(call: Call, schema: Schema) -> Any:
-    try:
-        return _decode(call.frame, schema)
-    except _UnreadableError as error:
-        raise _unreadable(call, error) from None
-
-
-def _decode(frame: Frame, schema: Schema) -> Any:
+def _decode(api: Api, frame: Frame, schema: Schema) -> Any:
     try:
         position = frame.body
         if schema.is_flexible:
             position = after_tags(frame.data, position)
         return schema.read(frame.data, position)
     except Exception as error:  # kio has many
-        raise _UnreadableError(str(error) or type(error).__name__) from None
+        reason = str(error) or type(error).__name__
+        text = f"{api.name} in version {frame.version} can't be read: {reason}"
+        raise CloseConnection(text, "kafka", "unreadable") from None
 
 
 def operation_bits(

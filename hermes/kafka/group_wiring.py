@@ -42,7 +42,7 @@ def mount_groups(
         LocalGroups(
             _store(run, connect),
             run.config.broker_id,
-            lambda: topics.broker_ids,
+            lambda: topics.live,
             lambda: coordinator_settings(settings),
             TopicSizes(topics),
             run.reactor,

@@ -76,33 +76,45 @@ class Responses:
         self._let_go()
         # Else the connection and its responses would keep each other in memory.
         self._reader, self._sent = None, _unheard
-        self._take_small()
+        self._small, self._small_bytes = [], 0
 
     @property
     def is_empty(self) -> bool:
         return not self.awaited and self.sending is None and not self._small
 
-    def add(self, response: bytes | FileSend) -> None:
-        if self.awaited:
+    def add(self, response: bytes | FileSend, *, is_next: bool = False) -> None:
+        """Send a response, a small one by `send_small`; it waits for others unless it is next."""
+        if self.awaited and not is_next:
             self.awaited.append(DeferredResponse.known(response))
+        elif isinstance(response, bytes):
+            self._small.append(response)
+            self._small_bytes += len(response)
+            if self._small_bytes >= _COLLECT_BYTES:
+                self.send_small()
         else:
-            self._send(response)
+            if self._small:
+                response.prepend(b"".join(self._small))
+                self._small, self._small_bytes = [], 0
+            self._start(response)
 
     def send_ready(self) -> None:
         awaited = self.awaited
         while awaited and awaited[0].is_known and self.sending is None:
             response = awaited.popleft().response
             if response is not None:
-                self._send(response)
+                self.add(response, is_next=True)
 
     def send_small(self) -> None:
         """Send what was collected; what the socket doesn't take becomes the producer."""
-        if not self._small or self.sending is not None:
+        small, carrier = self._small, self._carrier
+        if not small or self.sending is not None:
             return
-        data, carrier = self._take_small(), self._carrier
+        data = small[0] if len(small) == 1 else b"".join(small)
+        self._small, self._small_bytes = [], 0
         if carrier is None or not data:
             return
-        self._count(len(data))
+        self.moved_bytes += len(data)
+        self.started_bytes += len(data)
         try:
             sent = carrier.send_bytes(data, False)
         except OSError as error:
@@ -111,33 +123,13 @@ class Responses:
         if sent < len(data):
             self._begin(FileSend((data,), sent), carrier)
 
-    def _send(self, response: bytes | FileSend) -> None:
-        if isinstance(response, bytes):
-            self._small.append(response)
-            self._small_bytes += len(response)
-            if self._small_bytes >= _COLLECT_BYTES:
-                self.send_small()
-            return
-        if self._small:
-            response.prepend(self._take_small())
-        self._start(response)
-
-    def _take_small(self) -> bytes:
-        data = self._small[0] if len(self._small) == 1 else b"".join(self._small)
-        self._small.clear()
-        self._small_bytes = 0
-        return data
-
     def _start(self, send: FileSend) -> None:
         if self._carrier is None:
             send.release()
             return
-        self._count(send.size_bytes)
+        self.moved_bytes += send.size_bytes
+        self.started_bytes += send.size_bytes
         self._begin(send, self._carrier)
-
-    def _count(self, size_bytes: int) -> None:
-        self.moved_bytes += size_bytes
-        self.started_bytes += size_bytes
 
     def _begin(self, send: FileSend, carrier: Carrier) -> None:
         try:
