@@ -327,9 +327,9 @@ class _Fetch:
             log = partition.log
             if epoch > FIRST_EPOCH:
                 check_epoch(log, epoch)
-            records: LogSlice | LegacyRange | None = None
+            records: LogSlice | LegacyRange | bytes | None = None
             if log.counts_messages:
-                records = slice_of(log, offset, max_bytes, self._is_first, resident=resident)
+                records = batches_of(log, offset, max_bytes, self._is_first, resident)
             elif max_bytes or self._is_first:
                 records = range_of(log, offset, max_bytes)
                 self._is_made &= records is None
@@ -338,17 +338,18 @@ class _Fetch:
             return Fetched(topic, number, refusal_of(shared, topic, number, error))
         shared.metrics.fetches += 1
         if records is not None:
-            length = records.length
+            length = len(records) if isinstance(records, bytes) else records.length
             partition.counts.bytes_out += length
             self._left, self._is_first = max(self._left - length - _PARTITION_BYTES, 0), False
-        return Fetched(topic, number, Code.NONE, log.high_watermark, log.earliest, records, log)
+        bases, _, _, mark = log.view
+        return Fetched(topic, number, Code.NONE, mark, bases[0] if bases else 0, records, log)
 
     def _topic(self, asked: str | bytes) -> ClusterTopic | KafkaError:
         topics = self._call.server.topics
         if isinstance(asked, bytes):
-            found, code = topics.by_id(UUID(bytes=asked)), Code.UNKNOWN_TOPIC_ID
+            found = topics.by_id_bytes(asked)
             if found is None:
-                return KafkaError(code)
+                return KafkaError(Code.UNKNOWN_TOPIC_ID)
             asked = found.name
         if not self._call.permits_topic(Operation.CONSUME, asked):
             return KafkaError(Code.TOPIC_AUTHORIZATION_FAILED)
@@ -387,16 +388,18 @@ def refusal_of(shared: Shared, topic: str | bytes, number: int, error: HermesErr
     return code
 
 
-def slice_of(
-    log: Log, offset: int, max_bytes: int, is_first: bool, *, resident: bool = False
-) -> LogSlice | None:
+def batches_of(
+    log: Log, offset: int, max_bytes: int, is_first: bool, resident: bool
+) -> LogSlice | bytes | None:
     """Batches from the one on that holds an offset; None for none. Raises as `Log.read` does."""
     # What is appended and not flushed yet isn't there, but no error either.
-    if log.high_watermark <= offset <= log.end_offset:
+    if offset >= log.view.high_watermark and offset <= log.end_offset:
         return None
     if not (max_bytes or is_first):
         return None
-    records = log.read(offset, max_bytes, whole_first=is_first, resident=resident)
+    records = log.fetch(offset, max_bytes, is_first, resident)
+    if isinstance(records, bytes):
+        return records or None
     if records.length:
         return records
     records.release()
@@ -418,9 +421,11 @@ def _available(log: Log, offset: int, max_bytes: int) -> int:
     if not log.counts_messages:
         wanted = range_of(log, offset, max_bytes)
         return 0 if wanted is None else wanted.length
-    found = slice_of(log, offset, max_bytes, True, resident=True)
+    found = batches_of(log, offset, max_bytes, True, True)
     if found is None:
         return 0
+    if isinstance(found, bytes):
+        return len(found)
     with found:
         return found.length
 

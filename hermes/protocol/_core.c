@@ -1147,11 +1147,12 @@ whole_batches(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nar
     }
     Py_ssize_t position = PyLong_AsSsize_t(args[1]), limit = PyLong_AsSsize_t(args[2]);
     int64_t offset = PyLong_AsLongLong(args[3]), end_offset = PyLong_AsLongLong(args[4]);
-    Py_ssize_t left = PyLong_AsSsize_t(args[5]);
+    Py_ssize_t most = PyLong_AsSsize_t(args[5]);
     if (PyErr_Occurred() || PyObject_GetBuffer(args[0], &view, PyBUF_SIMPLE) < 0) {
         return NULL;
     }
     int stop = BATCHES_CUT;
+    Py_ssize_t taken = 0;
     limit = limit < 0 ? 0 : limit;
     while (position >= 0 && view.len - position >= BATCH_STEP_BYTES) {
         const uint8_t *batch = (const uint8_t *)view.buf + position;
@@ -1162,18 +1163,19 @@ whole_batches(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nar
             stop = BATCHES_NONE;
             break;
         }
-        if (base >= end_offset || LENGTH_END + (int64_t)length > limit - position) {
+        if (base + last >= end_offset || LENGTH_END + (int64_t)length > limit - position) {
             stop = BATCHES_LIMIT;
             break;
         }
-        if (left-- <= 0) {
+        if (taken >= most) {
             break;
         }
+        taken++;
         position += LENGTH_END + length;
         offset = base + last + 1;
     }
     PyBuffer_Release(&view);
-    return Py_BuildValue("niL", position, stop, (long long)offset);
+    return Py_BuildValue("niLn", position, stop, (long long)offset, taken);
 }
 
 /* -- payloads --------------------------------------------------------------------------------- */

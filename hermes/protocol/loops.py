@@ -503,34 +503,34 @@ def _wanted_of(parts: "_Parts", version: int) -> tuple[int, int, int, int]:
 
 def whole_batches(
     data: Buffer, position: int, limit: int, offset: int, end_offset: int, most: int
-) -> "tuple[int, BatchesEnd, int]":
+) -> "tuple[int, BatchesEnd, int, int]":
     """Step over batches of Kafka's, by what their headers say.
 
     Args:
         position: where the first one begins in the data.
         limit: the position where the last one must have ended; it may be behind the data.
         offset: the smallest offset that the first one may have.
-        end_offset: none may begin there, or after it.
+        end_offset: none may reach beyond it.
         most: how many to step over at most.
 
     Returns:
-        The position where the last one ends, why that is all, and the offset after it.
+        The position where the last one ends, why that is all, the offset after it, and how many.
     """
-    stop = BatchesEnd.CUT
+    stop, taken = BatchesEnd.CUT, 0
     while 0 <= position <= len(data) - _BATCH_STEP.size:
         base, length, magic, last = _BATCH_STEP.unpack_from(data, position)
         if magic != 2 or base < offset or length <= 0 or last < 0 or base + last >= _MASK_64 >> 1:
             stop = BatchesEnd.NONE
             break
-        if base >= end_offset or position + 12 + length > limit:
+        if base + last >= end_offset or position + 12 + length > limit:
             stop = BatchesEnd.LIMIT
             break
-        if most <= 0:
+        if taken >= most:
             break
-        most -= 1
+        taken += 1
         position += 12 + length
         offset = base + last + 1
-    return position, stop, offset
+    return position, stop, offset, taken
 
 
 class BatchesEnd(IntEnum):

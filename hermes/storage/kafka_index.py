@@ -29,10 +29,13 @@ from struct import Struct
 from typing import Final
 from zlib import crc32
 
+from hermes.protocol import core
+from hermes.protocol.loops import BatchesEnd
 from hermes.protocol.record_batches import LENGTH_END
 from hermes.storage.batch_walk import BatchReader, Place, walk
 from hermes.storage.files import FileLayer, NotInMemoryError, ResidentFiles, read_exactly
 from hermes.storage.index_entries import unreadable_is_empty
+from hermes.storage.log_format import FEW_BYTES
 from hermes.storage.sorted_file import SortedFile
 from hermes.storage.time_index import NO_CRCS, SYNC_EVERY_BYTES, TAIL_BYTES, TimeIndex
 
@@ -62,11 +65,10 @@ _REMEMBERED: Final = 32
 #: entry stands for a tenth of that, and where there is none, less is read at a time.
 _STEPS: Final = 16
 _FURTHER_STEPS: Final = 1024
-
-# Of a batch's header: base offset, length, magic, last offset delta; and what is read at a time.
-_STEP: Final = Struct(">qi4xb6xi")
 _STEP_BYTES: Final = 4096
-_MAGIC: Final = 2
+
+# No batch begins there, and nothing has so many.
+_NO_END: Final = 2**63 - 1
 
 
 class KafkaIndex(TimeIndex):
@@ -115,7 +117,7 @@ class KafkaIndex(TimeIndex):
         self._recent_offsets, self._recent_positions = array("q"), array("q")
         self._synced_position = self._walked[1]
         # (offset, where the batch begins that it is the first of): each at its offset's remainder,
-        # so that it needs no lock.
+        # so that it needs no lock. The inverted position where only the batch before was seen.
         self._remembered: list[tuple[int, int]] = [(-1, 0)] * _REMEMBERED
 
     @property
@@ -321,13 +323,18 @@ class KafkaIndex(TimeIndex):
         if offset == walked[0]:
             return walked[1], walked[1]
         remembered, position = self._remembered[offset % _REMEMBERED]
-        if remembered == offset:
+        if remembered != offset:
+            position = self._nearest(log_descriptor, offset, files)
+        elif position >= 0:
             return position, position
-        position = self._nearest(log_descriptor, offset, files)
+        else:
+            position = ~position
         end = position
         reader = self._reader(log_descriptor, files)
         for place in walk(reader, position, self._base_offset, over_damage=True):
             if place.header.next_offset > offset:
+                if place.header.base_offset == offset and place.position == end:
+                    self._remembered[offset % _REMEMBERED] = offset, end
                 return place.position, end
             end = place.end_position
         return end, end
@@ -353,6 +360,42 @@ class KafkaIndex(TimeIndex):
                 if found is not None and self._batch(log_descriptor, found[1], files) is not None:
                     return found[1][1]
         return 0
+
+    def read_few(
+        self,
+        files: FileLayer,
+        log_descriptor: int,
+        start: int,
+        end: int,
+        max_bytes: int,
+        whole_first: bool,
+    ) -> bytes | None:
+        """As `LogFormat.read_few`; the index is loaded.
+
+        A reader will want the batch behind it next: where that will be is remembered.
+        """
+        remembered, position = self._remembered[start % _REMEMBERED]
+        least = start
+        if remembered != start:
+            (position, _), least = self.find(log_descriptor, start, files), self._base_offset
+        elif position < 0:
+            position = ~position
+        length = min(self._walked[1] - position, max(max_bytes, _STEP_BYTES))
+        if not 0 < length <= FEW_BYTES:
+            return None
+        data = files.pread(log_descriptor, length, position)
+        taken, why, following, _ = core.whole_batches(data, 0, max_bytes, least, end, _NO_END)
+        if not taken and why == BatchesEnd.LIMIT:
+            if not whole_first:
+                return None
+            first = LENGTH_END + int.from_bytes(data[8:LENGTH_END])
+            taken, why, following, _ = core.whole_batches(data, 0, first, least, end, 1)
+        if not taken or taken > len(data) or (why == BatchesEnd.NONE and following < end):
+            return None
+        if why == BatchesEnd.CUT and len(data) < length:
+            return None  # the rest isn't in memory
+        self._remembered[following % _REMEMBERED] = following, ~(position + taken)
+        return data[:taken]
 
     def end_of_whole(
         self, log_descriptor: int, position: int, limit: int, files: FileLayer | None = None
@@ -381,25 +424,20 @@ class KafkaIndex(TimeIndex):
         self, files: FileLayer, log_descriptor: int, position: int, limit: int, steps: int
     ) -> tuple[int, bool]:
         """Step over batches: (where the last one ends that is whole, whether the next isn't)."""
-        # Like `walk`, but nothing is made of a header: this runs for most fetches.
-        end, offset, least = position, -1, self._base_offset
-        data, data_at = b"", position
-        for _ in range(steps):
-            start = end - data_at
-            if start + _STEP.size > len(data):
-                data = read_exactly(files, log_descriptor, _STEP_BYTES, end)
-                data_at, start = end, 0
-                if len(data) < _STEP.size:
-                    break
-            base, length, magic, last_delta = _STEP.unpack_from(data, start)
-            if magic != _MAGIC or base < least or length <= 0 or last_delta < 0:
-                break
-            if base == offset:
-                self._remembered[offset % _REMEMBERED] = offset, end
-            if end + LENGTH_END + length > limit:
+        end, least = position, self._base_offset
+        while steps > 0:
+            data = read_exactly(files, log_descriptor, _STEP_BYTES, end)
+            taken, why, least, count = core.whole_batches(
+                data, 0, limit - end, least, _NO_END, steps
+            )
+            end, steps = end + taken, steps - count
+            if why == BatchesEnd.LIMIT:
+                base = int.from_bytes(data[taken : taken + 8])
+                if base == least and end > position:
+                    self._remembered[base % _REMEMBERED] = base, end
                 return end, True
-            end += LENGTH_END + length
-            offset = least = base + last_delta + 1
+            if not taken:
+                break
         return end, False
 
     def _nearest_position(self, log_descriptor: int, limit: int, files: FileLayer) -> int:

@@ -170,6 +170,11 @@ class Log:
         return self._state.view.flushed_end
 
     @property
+    def view(self) -> LogView:
+        """What the log shows to readers now."""
+        return self._state.view
+
+    @property
     def high_watermark(self) -> HighWatermark:
         """The offset up to which the log is committed, and therefore visible."""
         return self._state.view.high_watermark
@@ -388,11 +393,21 @@ class Log:
             NotInMemoryError: it is to be `resident` and isn't: call again in a worker thread.
             StorageError: the segment can't be opened now (no descriptor, say).
         """
+        return self._through_view(self._reader.read, offset, max_bytes, whole_first, resident)
+
+    def fetch(
+        self, offset: int, max_bytes: int, whole_first: bool, resident: bool
+    ) -> LogSlice | bytes:
+        """`read` for a response: bytes where they are few, and `resident` in memory.
+
+        The arguments are the same, and so is what is raised.
+        """
         # What `_through_view` does, written out: this runs for every fetch.
+        read = self._reader.fetch
         try:
-            return self._reader.read(self._state.view, offset, max_bytes, whole_first, resident)
+            return read(self._state.view, offset, max_bytes, whole_first, resident, resident)
         except (OffsetOutOfRangeError, SegmentRetiredError):
-            return self._through_view(self._reader.read, offset, max_bytes, whole_first, resident)
+            return self._through_view(read, offset, max_bytes, whole_first, resident, resident)
         except OSError as error:
             raise self._state.unreadable(error) from error
 

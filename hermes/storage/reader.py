@@ -41,7 +41,15 @@ class LogReader:
     `SegmentRetiredError`, and `OSError` for what can't be opened or read.
     """
 
-    __slots__ = ("_counts_messages", "_descriptors", "_files", "_format", "_locate", "_resident")
+    __slots__ = (
+        "_counts_messages",
+        "_descriptors",
+        "_files",
+        "_format",
+        "_locate",
+        "_read_few",
+        "_resident",
+    )
 
     def __init__(
         self, files: FileLayer, descriptors: DescriptorCache, log_format: LogFormat
@@ -50,7 +58,7 @@ class LogReader:
         self._resident = ResidentFiles(files)
         self._descriptors = descriptors
         self._format = log_format
-        self._locate = log_format.locate
+        self._locate, self._read_few = log_format.locate, log_format.read_few
         self._counts_messages = log_format.counts_messages
 
     # -- bytes ----------------------------------------------------------------------------------
@@ -63,7 +71,21 @@ class LogReader:
         whole_first: bool = False,
         resident: bool = False,
     ) -> LogSlice:
-        """Find visible bytes, without reading them.
+        """Find visible bytes, without reading them. Raises as `fetch`."""
+        found = self.fetch(view, offset, max_bytes, whole_first, resident, False)
+        assert isinstance(found, LogSlice)
+        return found
+
+    def fetch(
+        self,
+        view: LogView,
+        offset: int,
+        max_bytes: int,
+        whole_first: bool,
+        resident: bool,
+        few: bool,
+    ) -> LogSlice | bytes:
+        """The same; they are read if they are `few` and in memory.
 
         Raises:
             NotInMemoryError: something had to be read from a disk, or opened, and only what is
@@ -85,6 +107,13 @@ class LogReader:
         files = self._resident if resident else self._files
         descriptor = self._descriptors.acquire(file, writable=is_active, resident=resident)
         try:
+            if few:
+                found = self._read_few(
+                    segment, self._resident, descriptor, offset, end, max_bytes, whole_first
+                )
+                if found:
+                    self._descriptors.release(file)
+                    return found
             start, length = self._locate(segment, files, descriptor, offset, end)
             is_over = not (length or is_active)
             if length > max_bytes:
@@ -100,7 +129,7 @@ class LogReader:
         if is_over:
             # Nothing is left of what was at this end of the segment: go on with the next one.
             self._descriptors.release(file)
-            return self.read(view, end, max_bytes, whole_first, resident)
+            return self.fetch(view, end, max_bytes, whole_first, resident, few)
         return LogSlice(self._descriptors, file, descriptor, start, length)
 
     def boundary_before(self, view: LogView, offset: int, max_message_bytes: int) -> int:

@@ -155,7 +155,7 @@ def what_is_fetched(data: Any, position: int, version: int) -> object:
 
 def what_batches_are(
     data: Any, position: int, limit: int, offset: int, end_offset: int, most: int
-) -> tuple[int, int, int]:
+) -> tuple[int, int, int, int]:
     """Where the batches of a range of a segment end."""
     return core.whole_batches(data, position, limit, offset, end_offset, most)
 
