@@ -32,9 +32,9 @@ _UNIT = "k"
 _FIRST = 100
 _WARM_UP = 20
 #: By layer there are so many times fewer requests, for all of them are made once for each layer.
-_FEWER = 8
-#: Calls a request that a layer or a system call needs to be shown.
-_LEAST = 0.05
+_FEWER = 16
+#: Calls a request that a layer or a system call needs to be counted, and shown.
+_LEAST = 0.5
 
 _Broker = TypeVar("_Broker", bound=CountedBroker)
 
