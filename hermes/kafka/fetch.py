@@ -17,15 +17,16 @@ Strings, bytes and arrays as `hermes.protocol.kafka_primitives` has them, flexib
 Source: Kafka 4's FetchResponse.json.
 """
 
-from collections.abc import Awaitable, Sequence
-from functools import partial
+from collections.abc import Coroutine, Sequence
 from itertools import groupby
 from operator import attrgetter
 from struct import Struct
-from typing import Any, Final, NamedTuple, TypeAlias
+from types import CoroutineType
+from typing import Any, Final, NamedTuple, TypeAlias, cast
 from uuid import UUID
 
 from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
 
 from hermes.cluster.cluster_topics import ClusterTopic
 from hermes.cluster.shared import Shared
@@ -34,14 +35,15 @@ from hermes.kafka.dispatching import Call
 from hermes.kafka.epochs import FIRST_EPOCH, check_epoch
 from hermes.kafka.legacy import LegacyRange, batch_of, range_of
 from hermes.partition.log_reader import LogRead
-from hermes.partition.waiting import MAX_WAIT_MS
-from hermes.protocol import FetchRequest, core
+from hermes.partition.partition import Partition
+from hermes.partition.waiting import MAX_WAIT_MS, Waiter
+from hermes.protocol import core
 from hermes.protocol.kafka_errors import Code, KafkaError, code_of
 from hermes.protocol.kafka_primitives import encode_length, encode_topic
 from hermes.protocol.wire import Buffer
 from hermes.security import Operation
 from hermes.server.fairness import QUANTUM_ENTRIES, cooperatively
-from hermes.server.outcomes import settled
+from hermes.server.outcomes import DeferredResponse, settled
 from hermes.server.sends import FileSend
 from hermes.storage import Log, LogSlice, NotInMemoryError
 
@@ -77,7 +79,7 @@ class Fetched(NamedTuple):
         records: batches: a slice of a segment, bytes, or None for none; or a range of a log of
             0.7, as long as batches are still to be made of it. A slice belongs to the response
             from then on.
-        log: where they are; None with an error.
+        source: where they are; None with an error.
     """
 
     topic: str | bytes
@@ -86,7 +88,7 @@ class Fetched(NamedTuple):
     high_watermark: int = -1
     start_offset: int = -1
     records: LogSlice | LegacyRange | bytes | None = None
-    log: Log | None = None
+    source: Partition | None = None
 
     @property
     def size_bytes(self) -> int:
@@ -115,20 +117,17 @@ class Wanted(NamedTuple):
     epoch: int
 
 
-class _Wait(NamedTuple):
-    """What a fetch waits for, as `WaitingFetches` wants it; partitions by the logs' own numbers."""
+class _Place(NamedTuple):
+    """What is waited for of a partition, by the log's own number."""
 
-    fetches: list[FetchRequest]
-    min_bytes: int
-    max_wait_ms: int
-
-    def encode(self) -> bytes:
-        """Nothing: the request is kept anyway, as it was decoded."""
-        return b""
+    topic: str
+    partition: int
+    offset: int
+    max_size: int
 
 
-#: A response, or an Awaitable of it where something is waited for.
-_Answer: TypeAlias = bytes | FileSend | Awaitable[bytes | FileSend]
+#: A response, or what is awaited for it.
+_Answer: TypeAlias = bytes | FileSend | DeferredResponse | Coroutine[Any, Any, bytes | FileSend]
 
 
 def read_plain(data: Buffer, position: int, version: int) -> tuple[Any, ...] | None:
@@ -174,11 +173,15 @@ def _once_each(wanted: Sequence[Wanted]) -> list[Wanted]:
     return [each for parts in asked.values() for each in parts.values()]
 
 
-class _Fetch:
-    """One request: it is read, perhaps waits and is read again, and is answered."""
+class _Fetch(Waiter):
+    """One request: it is read, perhaps waits and is read again, and is answered.
+
+    While it waits, it is its response as well; only then its base is initialized.
+    """
 
     __slots__ = (
         "_call",
+        "_found",
         "_is_committed",
         "_is_first",
         "_is_made",
@@ -207,21 +210,23 @@ class _Fetch:
         self._min_bytes = min_bytes
         self._max_bytes = min(max(max_bytes, 0), MAX_RESPONSE_BYTES)
         self._is_committed = is_committed
+        self._found: list[Fetched] | None = None  # what it was woken for, if that was read
 
     def answer(self) -> _Answer:
         found = self._read_all()
         return self._judged(found) if isinstance(found, list) else self._judged_later(found)
 
-    async def _judged_later(self, reading: Awaitable[list[Fetched]]) -> bytes | FileSend:
-        answer = self._judged(await reading)
-        return await answer if isinstance(answer, Awaitable) else answer
+    async def _judged_later(self, reading: Coroutine[Any, Any, list[Fetched]]) -> Any:
+        return await _response_of(self._judged(await reading))
 
     def _judged(self, found: list[Fetched]) -> _Answer:
-        if self._wait_ms <= 0 or self._is_enough(found):
+        is_over = self._wait_ms <= 0 or self._shared.waiting.is_stopping
+        if is_over or self._is_enough(found):
             return self._response(found)
         if len(found) > QUANTUM_ENTRIES:
             return self._wait_for_many(found)
-        return self._wait(found)
+        pairs = zip(self._wanted, found, strict=True)
+        return self._wait([_place_of(*each) for each in pairs], found)
 
     def _is_enough(self, found: list[Fetched]) -> bool:
         """Whether a response can leave: there is enough, or an error, or nothing was asked for."""
@@ -243,42 +248,77 @@ class _Fetch:
 
     # -- waiting --------------------------------------------------------------------------------
 
-    def _wait(self, found: list[Fetched]) -> _Answer:
-        return self._wait_for([_fetch_of(*each) for each in zip(self._wanted, found, strict=True)])
-
-    async def _wait_for_many(self, found: list[Fetched]) -> bytes | FileSend:
-        pairs = list(zip(self._wanted, found, strict=True))
-        fetches = cooperatively(self._shared.scheduler, pairs, lambda pair: _fetch_of(*pair))
-        del found
-        answer = self._wait_for(await settled(fetches))
-        return await answer if isinstance(answer, Awaitable) else answer
-
-    def _wait_for(self, fetches: list[FetchRequest]) -> _Answer:
-        shared, wait_ms = self._shared, min(self._wait_ms, MAX_WAIT_MS)
-        wait = _Wait(fetches, self._min_bytes, wait_ms)
-        waited = shared.waiting.wait(wait, partial(_count, shared), _nothing)
-        if waited is None:
-            return self._read_again(None)
+    def _wait(self, places: Sequence[_Place | None], found: list[Fetched]) -> _Answer:
+        if None in places:
+            again = self._read_all()
+            return self._response(again) if isinstance(again, list) else self._response_later(again)
+        super().__init__(self._min_bytes, len(places))
         self._call.step_aside()
-        answered: Deferred[bytes | FileSend] = waited.addCallback(self._read_again)
-        return answered
+        available = [each.size_bytes for each in found]
+        self._shared.waiting.hold(
+            self, cast(Sequence[_Place], places), available, min(self._wait_ms, MAX_WAIT_MS)
+        )
+        return self
 
-    def _read_again(self, _: object) -> "bytes | FileSend | Deferred[bytes | FileSend]":
-        """Answer with whatever there is by now."""
-        found = self._read_all()
-        if isinstance(found, list):
-            return self._response(found)
-        return Deferred.fromCoroutine(self._response_later(found))
+    async def _wait_for_many(self, found: list[Fetched]) -> Any:
+        pairs = list(zip(self._wanted, found, strict=True))
+        places = cooperatively(self._shared.scheduler, pairs, lambda pair: _place_of(*pair))
+        answer = self._wait(await settled(places), found)
+        del places, pairs, found  # what waits for long keeps no more of it than it needs
+        return await _response_of(answer)
 
-    async def _response_later(self, reading: Awaitable[list[Fetched]]) -> bytes | FileSend:
+    def count(self, topic: str, partition: int, offset: int, max_size: int) -> int | None:
+        log = self._shared.directory.get(topic, partition)
+        if log is None:
+            return None
+        try:
+            return _available(log, offset, max_size)
+        except (HermesError, NotInMemoryError):  # which a thread looks at when it is read again
+            return None
+
+    def is_enough(self, key: int, topic: str, partition: int) -> bool:
+        """As its base says; of a single partition what was read then is its response."""
+        if len(self._wanted) > 1:
+            return super().is_enough(key, topic, partition)
+        self._begin()
+        try:
+            found = [self._look(0, True)]
+        except NotInMemoryError:
+            return True
+        if not self._is_enough(found):
+            found[0].release()
+            return False
+        if self._is_made:
+            self._found = found
+        return True
+
+    def ready(self) -> None:
+        known, self._found = self._found, None
+        try:
+            if known is not None:
+                self._account(known[0])
+            found = self._read_all() if known is None else known
+            if isinstance(found, list):
+                self.resolve(self._response(found))
+            else:
+                self.follow(Deferred.fromCoroutine(self._response_later(found)))
+        except Exception:
+            self.fail(Failure())  # type: ignore[no-untyped-call]
+
+    async def _response_later(
+        self, reading: Coroutine[Any, Any, list[Fetched]]
+    ) -> bytes | FileSend:
         return self._response(await reading)
 
     # -- reading --------------------------------------------------------------------------------
 
-    def _read_all(self) -> "list[Fetched] | Awaitable[list[Fetched]]":
+    def _begin(self) -> None:
         self._left, self._is_first, self._is_made = self._max_bytes, True, True
         # The topics as they are now; an error for one that isn't there, or not for this client.
         self._topics: dict[str | bytes, ClusterTopic | KafkaError] = {}
+
+    def _read_all(self) -> list[Fetched] | Coroutine[Any, Any, list[Fetched]]:
+        self._begin()
         found = self._shared.reader.read_all(len(self._wanted), self._read, self._cold)
         return found if isinstance(found, list) and self._is_made else self._made(found)
 
@@ -311,6 +351,16 @@ class _Fetch:
         return LogRead(self._call.server.topics.log(found.name, number), offset, max_bytes, True)
 
     def _read(self, place: int, resident: bool) -> Fetched:
+        fetched = self._look(place, resident)
+        self._account(fetched)
+        return fetched
+
+    def _account(self, fetched: Fetched) -> None:
+        self._shared.metrics.fetches += 1
+        if fetched.records is not None and fetched.source is not None:
+            fetched.source.counts.bytes_out += fetched.size_bytes
+
+    def _look(self, place: int, resident: bool) -> Fetched:
         """Read one partition; the first one that has something returns at least one batch.
 
         Raises NotInMemoryError if it is to be `resident`, and something had to be read from a disk.
@@ -334,15 +384,12 @@ class _Fetch:
                 records = range_of(log, offset, max_bytes)
                 self._is_made &= records is None
         except HermesError as error:
-            shared.metrics.fetches += 1
             return Fetched(topic, number, refusal_of(shared, topic, number, error))
-        shared.metrics.fetches += 1
         if records is not None:
             length = len(records) if isinstance(records, bytes) else records.length
-            partition.counts.bytes_out += length
             self._left, self._is_first = max(self._left - length - _PARTITION_BYTES, 0), False
         bases, _, _, mark = log.view
-        return Fetched(topic, number, Code.NONE, mark, bases[0] if bases else 0, records, log)
+        return Fetched(topic, number, Code.NONE, mark, bases[0] if bases else 0, records, partition)
 
     def _topic(self, asked: str | bytes) -> ClusterTopic | KafkaError:
         topics = self._call.server.topics
@@ -356,21 +403,28 @@ class _Fetch:
         return topics.get(asked) or KafkaError(Code.UNKNOWN_TOPIC_OR_PARTITION)
 
 
-def _fetch_of(wanted: Wanted, fetched: Fetched) -> FetchRequest:
-    """What to wait for; what was read of it is of no use any more."""
-    log = fetched.log
-    assert log is not None  # where there is an error nothing is waited for
+async def _response_of(answer: _Answer) -> Any:
+    if isinstance(answer, DeferredResponse):
+        return await answer.to_deferred()
+    return await answer if isinstance(answer, CoroutineType) else answer
+
+
+def _place_of(wanted: Wanted, fetched: Fetched) -> _Place | None:
+    """What to wait for; None where the topic has been deleted since it was read.
+
+    What was read of it is of no use any more.
+    """
     fetched.release()
-    return FetchRequest(log.topic, log.partition, wanted.offset, wanted.max_bytes)
+    assert fetched.source is not None  # where there is an error nothing is waited for
+    log = fetched.source.log
+    if log.is_closed:
+        return None
+    return _Place(log.topic, log.partition, wanted.offset, wanted.max_bytes)
 
 
 def _release_all(fetched: list[Fetched]) -> None:
     for each in fetched:
         each.release()
-
-
-def _nothing(kept: bytes) -> None:
-    """Nothing is kept of the request, encoded."""
 
 
 def refusal_of(shared: Shared, topic: str | bytes, number: int, error: HermesError) -> Code:
@@ -404,17 +458,6 @@ def batches_of(
         return records
     records.release()
     return None
-
-
-def _count(shared: Shared, fetch: FetchRequest) -> int | None:
-    """How many bytes there are for a fetch now; None when it is answered at once."""
-    log = shared.directory.get(fetch.topic, fetch.partition)
-    if log is None:
-        return None
-    try:
-        return _available(log, fetch.offset, fetch.max_size)
-    except (HermesError, NotInMemoryError):  # which a thread looks at when it is read again
-        return None
 
 
 def _available(log: Log, offset: int, max_bytes: int) -> int:

@@ -11,13 +11,13 @@ and isn't set anew for each.
 from collections.abc import Callable, Sequence
 from enum import Enum
 from functools import partial
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
 from hermes.errors import StorageError
-from hermes.logs import ModuleLogger
+from hermes.partition.deadlines import Deadlines
 from hermes.partition.flushing import FlushScheduler
 from hermes.server.fairness import QUANTUM_ENTRIES, FairScheduler, cooperatively, in_slices
 from hermes.server.outcomes import then
@@ -26,11 +26,8 @@ from hermes.storage import Log
 #: What is in no more logs than this is flushed before the logs that are due.
 _FEW_LOGS = 16
 
-#: How late a wait may hear that its time is up, so that many don't set the timer for each of them.
-_LATE_SECONDS = 0.01
-
-#: What a sum of times may lack of them.
-_ROUNDING_SECONDS = 1e-6
+# Of those that wait for as long as it takes.
+_NOWHERE: Final[dict[Any, None]] = {}
 
 
 class Appended(Protocol):
@@ -66,58 +63,6 @@ class Safety(Enum):
     LATE = "late"
 
 
-class _Deadlines:
-    """Tells waits that their time is up: those in `waits` that are still there then.
-
-    The timer may outlive the waits that it was set for.
-    """
-
-    _log = ModuleLogger()
-
-    def __init__(self, clock: IReactorTime, scheduler: FairScheduler) -> None:
-        self.waits: dict[_Wait, None] = {}  # in the order in which they began
-        self.seconds = clock.seconds
-        self._clock = clock
-        self._scheduler = scheduler
-        self._timer: Any = None
-        self._fires = float("inf")
-
-    def add(self, wait: "_Wait", timeout_seconds: float) -> None:
-        wait.deadline = self.seconds() + timeout_seconds
-        self.waits[wait] = None
-        if wait.deadline < self._fires:
-            self._set(wait.deadline)
-
-    def stop(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer, self._fires = None, float("inf")
-
-    def _set(self, fires: float) -> None:
-        self.stop()
-        self._fires = fires
-        self._timer = self._clock.callLater(max(fires - self.seconds(), 0), self._fired)
-
-    def _fired(self) -> None:
-        self._timer, self._fires = None, float("inf")
-        now = self.seconds()
-        late = [wait for wait in self.waits if wait.deadline <= now + _ROUNDING_SECONDS]
-        for wait in late:
-            del self.waits[wait]
-        self._scheduler.together(self._tell, late)
-        if self.waits:
-            first = min(wait.deadline for wait in self.waits)
-            if first < self._fires:
-                self._set(max(first, now + _LATE_SECONDS))
-
-    def _tell(self, late: "Sequence[_Wait]") -> None:
-        for wait in late:
-            try:
-                wait.late()
-            except Exception:
-                self._log.failure("telling who waits failed")
-
-
 class Acknowledgements:
     """Waits for flushes. Lives in the reactor's thread."""
 
@@ -126,7 +71,7 @@ class Acknowledgements:
     ) -> None:
         self._scheduler = scheduler
         self._flusher = flusher
-        self._deadlines = _Deadlines(clock, scheduler)
+        self._deadlines = Deadlines(clock, scheduler)
 
     def wait(
         self,
@@ -144,7 +89,7 @@ class Acknowledgements:
         """
         log = each.log
         assert log is not None
-        wait = _LogWait(self._deadlines, each, done, on_unknown)
+        wait = _LogWait(each, done, on_unknown)
         if timeout_seconds is not None:
             self._deadlines.add(wait, timeout_seconds)
         if each.opening == log.openings:
@@ -159,7 +104,7 @@ class Acknowledgements:
         on_unknown: Callable[[_Appended], None] = lambda each: None,
     ) -> "Deferred[Callable[[_Appended], Safety]]":
         """Wait for all that was appended; fires with what says of each how safe it is."""
-        wait = _LogsWait(self._deadlines, self._scheduler, self._flusher, on_unknown)
+        wait = _LogsWait(self._scheduler, self._flusher, on_unknown)
         if timeout_seconds is not None:
             self._deadlines.add(wait, timeout_seconds)
         wait.begin(appended)
@@ -170,17 +115,16 @@ class Acknowledgements:
 
 
 class _LogWait(Generic[_Appended]):
-    __slots__ = ("_deadlines", "_done", "_each", "_on_unknown", "deadline")
+    __slots__ = ("_done", "_each", "_on_unknown", "among", "deadline")
 
     def __init__(
         self,
-        deadlines: _Deadlines,
         each: _Appended,
         done: Callable[[_Appended, Safety], None],
         on_unknown: Callable[[_Appended], None] | None,
     ) -> None:
         self.deadline = 0.0
-        self._deadlines = deadlines
+        self.among = _NOWHERE
         self._each = each
         self._done: Callable[[_Appended, Safety], None] | None = done
         self._on_unknown = on_unknown
@@ -194,7 +138,7 @@ class _LogWait(Generic[_Appended]):
                 self._on_unknown(each)
         if done is not None:
             self._done = None
-            self._deadlines.waits.pop(self, None)
+            self.among.pop(self, None)
             done(each, safety)
 
     def late(self) -> None:
@@ -212,16 +156,15 @@ def _is_there(each: Appended) -> bool:
 
 class _LogsWait(Generic[_Appended]):
     deadline = 0.0
+    among = _NOWHERE
 
     def __init__(
         self,
-        deadlines: _Deadlines,
         scheduler: FairScheduler,
         flusher: FlushScheduler,
         on_unknown: Callable[[_Appended], None],
     ) -> None:
         self.over: Deferred[Callable[[_Appended], Safety]] = Deferred()
-        self._deadlines = deadlines
         self._scheduler = scheduler
         self._flusher = flusher
         self._on_unknown = on_unknown
@@ -271,7 +214,7 @@ class _LogsWait(Generic[_Appended]):
 
     def late(self) -> None:
         """It is over: all is settled, or the time is up."""
-        self._deadlines.waits.pop(self, None)
+        self.among.pop(self, None)
         if not self.over.called:
             self.over.callback(self._safety_of)
 
@@ -282,6 +225,3 @@ class _LogsWait(Generic[_Appended]):
         if opening is not None:
             return Safety.FLUSHED if opening == each.opening else Safety.UNKNOWN
         return Safety.FLUSHED if _is_there(each) else Safety.LATE
-
-
-_Wait: TypeAlias = _LogWait[Any] | _LogsWait[Any]

@@ -17,12 +17,14 @@ from functools import partial
 from itertools import chain
 from typing import Any, Protocol, TypeAlias
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IReactorTime
+from twisted.python.failure import Failure
 
-from hermes.protocol import FetchRequest, decode_request
+from hermes.partition.deadlines import Deadlines
+from hermes.protocol import FetchRequest, WaitingFetchRequest, decode_request
 from hermes.server.fairness import QUANTUM_ENTRIES, FairScheduler, cooperatively
-from hermes.server.outcomes import then
+from hermes.server.outcomes import DeferredResponse, then
 from hermes.storage import Log
 
 #: A fetch waits no longer than this: a peer that has gone may only be noticed afterwards.
@@ -43,69 +45,120 @@ _BUCKET_SHIFT = sys.hash_info.width - 10
 _SIZE_BYTES = 4
 
 
+class Place(Protocol):
+    """What is waited for of a partition: from where on, and how much at most."""
+
+    @property
+    def topic(self) -> str: ...
+
+    @property
+    def partition(self) -> int: ...
+
+    @property
+    def offset(self) -> int: ...
+
+    @property
+    def max_size(self) -> int: ...
+
+
 #: How many bytes there are for a fetch now; None when its response is an error.
 Count: TypeAlias = Callable[[FetchRequest], int | None]
 
-#: Gives back what was kept of a request encoded.
-Decode: TypeAlias = Callable[[bytes], Any]
 
-
-class Waitable(Protocol):
-    """What a fetch waits for: a `WaitingFetchRequest`, or another protocol's like it.
+class Waiter(DeferredResponse):
+    """One fetch that waits, and its response.
 
     Attributes:
-        fetches: of each partition from where on, and how much at most.
-        min_bytes: how much is enough.
+        keys: its partitions, by their hashes, in order.
+        offsets, max_sizes: from where on of each, and how much at most.
+        available: how many bytes there are of each.
+        lacking_bytes: how many more are to come.
+        size_bytes: about what it holds in memory.
+        is_waiting: whether it waits, in `waiting`.
+        deadline, among: see `Deadlines`.
     """
 
-    @property
-    def fetches(self) -> Sequence[FetchRequest]: ...
-
-    @property
-    def min_bytes(self) -> int: ...
-
-    @property
-    def max_wait_ms(self) -> int: ...
-
-    def encode(self) -> bytes:
-        """What is kept of it, after a size."""
-
-
-class _Waiter:
-    """The arrays are in the order of the keys."""
-
     __slots__ = (
-        "answered",
+        "among",
         "available",
-        "count",
-        "decode",
+        "deadline",
+        "is_waiting",
         "keys",
         "lacking_bytes",
         "max_sizes",
         "offsets",
-        "request",
         "size_bytes",
-        "timer",
+        "waiting",
     )
 
-    def __init__(self, request: Waitable, count: Count, decode: Decode) -> None:
-        self.request = request.encode()[_SIZE_BYTES:]
-        self.count, self.decode = count, decode
+    deadline: float
+    among: dict[Any, None]
+    waiting: "WaitingFetches"
+
+    def __init__(self, min_bytes: int = 0, count: int = 1, held_bytes: int = 0) -> None:
+        super().__init__(cancellable=True)
+        self.is_waiting = False
         self.keys, self.offsets = array("q"), array("q")
         self.max_sizes, self.available = array("i"), array("q")
-        self.lacking_bytes = request.min_bytes
-        self.size_bytes = (
-            _WAITER_BYTES + len(self.request) + _PARTITION_BYTES * len(request.fetches)
-        )
-        self.answered: Deferred[Any] = Deferred()
-        self.timer: Any = None
+        self.lacking_bytes = min_bytes
+        self.size_bytes = _WAITER_BYTES + held_bytes + _PARTITION_BYTES * count
 
-    def add(self, key: int, fetch: FetchRequest, available: int) -> None:
+    def count(self, topic: str, partition: int, offset: int, max_size: int) -> int | None:
+        """How many bytes there are of a partition now; None when its response is an error."""
+        raise NotImplementedError
+
+    def ready(self) -> None:
+        """It waits no longer: respond."""
+        raise NotImplementedError
+
+    def late(self) -> None:
+        self.waiting.wake(self)
+
+    def cancel(self) -> None:
+        if self.is_waiting:
+            self.waiting.drop(self)
+            self.fail(Failure(CancelledError()))  # type: ignore[no-untyped-call]
+        else:
+            super().cancel()
+
+    def add(self, key: int, offset: int, max_size: int, available: int) -> None:
+        """Expect something of a partition, behind those with smaller keys."""
         self.keys.append(key)
-        self.offsets.append(fetch.offset)
-        self.max_sizes.append(fetch.max_size)
+        self.offsets.append(offset)
+        self.max_sizes.append(max_size)
         self.available.append(available)
         self.lacking_bytes -= available
+
+    def is_enough(self, key: int, topic: str, partition: int) -> bool:
+        """Whether it may respond, now that a partition has changed."""
+        keys = self.keys
+        n = bisect_left(keys, key)
+        while n < len(keys) and keys[n] == key:
+            found = self.count(topic, partition, self.offsets[n], self.max_sizes[n])
+            if found is None:
+                return True
+            self.lacking_bytes -= found - self.available[n]
+            self.available[n] = found
+            n += 1
+        return self.lacking_bytes <= 0
+
+
+class _RequestWaiter(Waiter):
+    """Responds by giving back the request, which it keeps encoded."""
+
+    __slots__ = ("_count", "_request", "answered")
+
+    def __init__(self, request: WaitingFetchRequest, count: Count) -> None:
+        self._request, self._count = request.encode()[_SIZE_BYTES:], count
+        super().__init__(request.min_bytes, len(request.fetches), len(self._request))
+        self.answered: Deferred[Any] = Deferred(lambda _: self.cancel())
+
+    def count(self, topic: str, partition: int, offset: int, max_size: int) -> int | None:
+        return self._count(FetchRequest(topic, partition, offset, max_size))
+
+    def ready(self) -> None:
+        if not self.answered.called:
+            self.answered.callback(decode_request(self._request))
 
 
 class WaitingFetches:
@@ -126,85 +179,99 @@ class WaitingFetches:
         self.used_bytes = 0
         self._clock = clock
         self._scheduler = scheduler
+        self._deadlines = Deadlines(clock, scheduler)
         # By the hash of a partition: the fetch or fetches that wait for it.
-        self._by_key: dict[int, _Waiter | set[_Waiter]] = {}
-        self._narrow: dict[_Waiter, None] = {}  # oldest first
-        self._wide: dict[_Waiter, None] = {}
+        self._by_key: dict[int, Waiter | set[Waiter]] = {}
+        self._narrow: dict[Waiter, None] = {}  # oldest first
+        self._wide: dict[Waiter, None] = {}
         self._recounting: dict[tuple[str, int], bool] = {}  # True: it has changed meanwhile
-        self._early: list[_Waiter] = []  # no longer wait, and are answered in the next round
-        self._stopping = False
+        self._early: list[Waiter] = []  # no longer wait, and are answered in the next round
+        self.is_stopping = False
 
-    def wait(
-        self, request: Waitable, count: Count, decode: Decode = decode_request
-    ) -> "Deferred[Any] | None":
+    def wait(self, request: WaitingFetchRequest, count: Count) -> "Deferred[Any] | None":
         """Wait until a request can be answered, or its time is up.
 
         Args:
             count: how many bytes there are for a fetch now; None when its response is an error.
-            decode: gives back what was kept encoded.
 
         Returns:
             None when it is to be answered now; else a Deferred that fires with the request when it
             is time to respond. Cancel it when the connection is lost.
         """
-        if request.max_wait_ms <= 0 or self._stopping:
+        fetches = request.fetches
+        if request.max_wait_ms <= 0 or self.is_stopping:
             return None
-        if len(request.fetches) > QUANTUM_ENTRIES:
-            return self._wait_for_many(_Waiter(request, count, decode), request)
         available = []
-        for fetch in request.fetches:
-            found = count(fetch)
-            if found is None:
-                return None
-            available.append(found)
+        if len(fetches) <= QUANTUM_ENTRIES:
+            for fetch in fetches:
+                found = count(fetch)
+                if found is None:
+                    return None
+                available.append(found)
         if sum(available) >= request.min_bytes:
             return None
-        waiter = _Waiter(request, count, decode)
-        keys = [_key(fetch.topic, fetch.partition) for fetch in request.fetches]
-        for place in sorted(range(len(keys)), key=keys.__getitem__):
-            waiter.add(keys[place], request.fetches[place], available[place])
-            self._listen(waiter, keys[place])
-        self._hold(waiter, request)
+        waiter = _RequestWaiter(request, count)
+        self.hold(waiter, fetches, available, request.max_wait_ms)
         return waiter.answered
 
-    def _wait_for_many(self, waiter: _Waiter, request: Waitable) -> "Deferred[Any] | None":
-        """Wait for so many partitions that everything that is done for each of them takes turns.
+    def hold(
+        self,
+        waiter: Waiter,
+        places: Sequence[Place],
+        available: Sequence[int],
+        max_wait_ms: int,
+    ) -> None:
+        """Tell a waiter when to respond; not while the broker stops.
+
+        Args:
+            places: what it waits for; of more than `QUANTUM_ENTRIES` it is yet to be counted.
+            available: how many bytes of each there are.
+        """
+        if len(places) > QUANTUM_ENTRIES:
+            self._hold(waiter, len(places), max_wait_ms)
+            self._look_in_turns(waiter, places)
+            return
+        keys = [hash((each.topic, each.partition)) for each in places]
+        for n in sorted(range(len(keys)), key=keys.__getitem__):
+            waiter.add(keys[n], places[n].offset, places[n].max_size, available[n])
+            self._listen(waiter, keys[n])
+        self._hold(waiter, len(places), max_wait_ms)
+
+    def _look_in_turns(self, waiter: Waiter, places: Sequence[Place]) -> None:
+        """Count what there is of so many partitions that all that is done for each takes turns.
 
         It hears of each one before that is looked at, so that it misses nothing in between.
         """
-        if request.min_bytes <= 0:
-            return None
-        self._hold(waiter, request)
         # Keys are hashes, so these are about as large as each other; in order, all of them are.
         buckets: list[list[tuple[int, int]]] = [[] for _ in range(_BUCKETS)]
 
-        def put(place: int) -> None:
-            fetch = request.fetches[place]
-            key = _key(fetch.topic, fetch.partition)
-            buckets[(key >> _BUCKET_SHIFT) + _BUCKETS // 2].append((key, place))
+        def put(n: int) -> None:
+            key = hash((places[n].topic, places[n].partition))
+            buckets[(key >> _BUCKET_SHIFT) + _BUCKETS // 2].append((key, n))
 
-        in_order: list[FetchRequest] = []
+        in_order: list[Place] = []
 
         def add(bucket: list[tuple[int, int]]) -> None:
-            for key, place in sorted(bucket):
-                in_order.append(request.fetches[place])
-                waiter.add(key, in_order[-1], 0)
+            for key, n in sorted(bucket):
+                place = places[n]
+                in_order.append(place)
+                waiter.add(key, place.offset, place.max_size, 0)
 
-        def look(place: int) -> None:
-            if not self._waits(waiter):
+        def look(n: int) -> None:
+            if not waiter.is_waiting:
                 return
-            self._listen(waiter, waiter.keys[place])
-            found = waiter.count(in_order[place])
+            self._listen(waiter, waiter.keys[n])
+            each = in_order[n]
+            found = waiter.count(each.topic, each.partition, each.offset, each.max_size)
             if found is not None:
-                waiter.lacking_bytes -= found - waiter.available[place]
-                waiter.available[place] = found
+                waiter.lacking_bytes -= found - waiter.available[n]
+                waiter.available[n] = found
             if found is None or waiter.lacking_bytes <= 0:
-                self._wake(waiter)
+                self.wake(waiter)
 
-        places, take_turns = range(len(request.fetches)), partial(cooperatively, self._scheduler)
-        added = then(take_turns(places, put), lambda _: take_turns(buckets, add))
-        then(added, lambda _: take_turns(places, look))
-        return waiter.answered
+        numbers, take_turns = range(len(places)), partial(cooperatively, self._scheduler)
+        added = then(take_turns(numbers, put), lambda _: take_turns(buckets, add))
+        then(added, lambda _: take_turns(numbers, look))
 
     def __len__(self) -> int:
         return len(self._narrow) + len(self._wide)
@@ -215,83 +282,84 @@ class WaitingFetches:
 
     def changed(self, topic: str, partition: int) -> None:
         """A partition was committed, created or deleted: wake those that it satisfies."""
-        key = _key(topic, partition)
+        key = hash((topic, partition))
         found = self._by_key.get(key)
         if found is None:
             return
         if (topic, partition) in self._recounting:
             self._recounting[topic, partition] = True
             return
-        waiters = list(found) if isinstance(found, set) else [found]
+        if not isinstance(found, set):
+            self._recount(found, key, topic, partition)
+            return
         recounted = cooperatively(
-            self._scheduler, waiters, lambda waiter: self._recount(waiter, key, topic, partition)
+            self._scheduler,
+            list(found),
+            lambda waiter: self._recount(waiter, key, topic, partition),
         )
         if isinstance(recounted, Deferred):
             self._recounting[topic, partition] = False
             recounted.addCallback(lambda _: self._recounted(topic, partition))
 
     def wake_all(self) -> None:
-        self._stopping = True
+        self.is_stopping = True
         for waiter in [*self._narrow, *self._wide]:
-            self._wake(waiter)
+            self.wake(waiter)
 
-    def _recount(self, waiter: _Waiter, key: int, topic: str, partition: int) -> None:
-        """Count again what a waiter has from one partition; wake it when that is enough."""
-        keys = waiter.keys
-        n = bisect_left(keys, key)
-        while n < len(keys) and keys[n] == key:
-            fetch = FetchRequest(topic, partition, waiter.offsets[n], waiter.max_sizes[n])
-            found = waiter.count(fetch)
-            if found is None:
-                self._wake(waiter)
-                return
-            waiter.lacking_bytes -= found - waiter.available[n]
-            waiter.available[n] = found
-            n += 1
-        if waiter.lacking_bytes <= 0:
-            self._wake(waiter)
+    def _recount(self, waiter: Waiter, key: int, topic: str, partition: int) -> None:
+        if waiter.is_waiting and waiter.is_enough(key, topic, partition):
+            self.wake(waiter)
 
     def _recounted(self, topic: str, partition: int) -> None:
         if self._recounting.pop((topic, partition)):
             self.changed(topic, partition)
 
-    def _make_room(self) -> None:
+    def wake(self, waiter: Waiter) -> None:
+        self.drop(waiter)
+        waiter.ready()
+
+    def drop(self, waiter: Waiter) -> None:
+        """Have a waiter wait no longer; again is harmless."""
+        if not waiter.is_waiting:
+            return
+        waiter.is_waiting = False
+        waiters = self._wide if waiter in self._wide else self._narrow
+        del waiters[waiter]
+        waiter.among.pop(waiter, None)
+        self.used_bytes -= waiter.size_bytes
+        if len(waiter.keys) <= QUANTUM_ENTRIES:
+            for key in set(waiter.keys):
+                self._forget(waiter, key)
+        else:
+            cooperatively(self._scheduler, waiter.keys, lambda key: self._forget(waiter, key))
+        if not self._narrow and not self._wide:
+            self._deadlines.stop()
+
+    def _hold(self, waiter: Waiter, count: int, max_wait_ms: int) -> None:
+        waiter.is_waiting, waiter.waiting = True, self
+        (self._wide if count > WIDE_FETCHES else self._narrow)[waiter] = None
+        self._deadlines.add(waiter, max_wait_ms / 1000)
+        self.used_bytes += waiter.size_bytes
         while self.used_bytes > self.limit_bytes:
-            waiter = next(chain(self._wide, self._narrow))
-            self._drop(waiter)
+            early = next(chain(self._wide, self._narrow))
+            self.drop(early)
             # Not at once: its connection may have a next one, which makes room for itself.
             if not self._early:
                 self._clock.callLater(0, self._answer_early)
-            self._early.append(waiter)
+            self._early.append(early)
 
     def _answer_early(self) -> None:
         waiters, self._early = self._early, []
-        cooperatively(self._scheduler, waiters, self._wake)
+        cooperatively(self._scheduler, waiters, lambda waiter: waiter.ready())
 
-    def _wake(self, waiter: _Waiter) -> None:
-        self._drop(waiter)
-        if not waiter.answered.called:
-            waiter.answered.callback(waiter.decode(waiter.request))
-
-    def _hold(self, waiter: _Waiter, request: Waitable) -> None:
-        waiter.answered = Deferred(lambda _: self._drop(waiter))
-        wide = len(request.fetches) > WIDE_FETCHES
-        (self._wide if wide else self._narrow)[waiter] = None
-        self.used_bytes += waiter.size_bytes
-        waiter.timer = self._clock.callLater(request.max_wait_ms / 1000, self._wake, waiter)
-        self._make_room()
-
-    def _waits(self, waiter: _Waiter) -> bool:
-        return waiter in self._wide or waiter in self._narrow
-
-    def _listen(self, waiter: _Waiter, key: int) -> None:
+    def _listen(self, waiter: Waiter, key: int) -> None:
         others = self._by_key.setdefault(key, waiter)
         if isinstance(others, set):
             others.add(waiter)
         elif others is not waiter:
             self._by_key[key] = {others, waiter}
 
-    def _forget(self, waiter: _Waiter, key: int) -> None:
+    def _forget(self, waiter: Waiter, key: int) -> None:
         others = self._by_key.get(key)
         if isinstance(others, set):
             others.discard(waiter)
@@ -299,22 +367,3 @@ class WaitingFetches:
                 self._by_key[key] = others.pop()
         elif others is waiter:
             del self._by_key[key]
-
-    def _drop(self, waiter: _Waiter) -> None:
-        """Have a waiter wait no longer; again is harmless."""
-        waiters = self._wide if waiter in self._wide else self._narrow
-        if waiters.pop(waiter, self) is self:
-            return
-        if waiter.timer is not None and waiter.timer.active():
-            waiter.timer.cancel()
-        self.used_bytes -= waiter.size_bytes
-        if len(waiter.keys) <= QUANTUM_ENTRIES:
-            for key in set(waiter.keys):
-                self._forget(waiter, key)
-        else:
-            cooperatively(self._scheduler, waiter.keys, lambda key: self._forget(waiter, key))
-
-
-def _key(topic: str, partition: int) -> int:
-    """A partition by its hash, which is keyed by a secret of the process: as good as unique."""
-    return hash((topic, partition))
