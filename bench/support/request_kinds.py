@@ -26,6 +26,7 @@ _WAIT_MS = 60_000
 _TIMEOUT_MS = 30_000
 _FETCHED = 100  # messages, which are 21 KB
 _BATCHES = 10
+_RUN = 100
 _ALL, _ONE = -1, 1
 
 #: How offsets are committed with coordination.
@@ -175,7 +176,7 @@ def _produces_in_a_run(broker: CountedBroker, topic: str, stack: ExitStack) -> M
     connection = stack.enter_context(connect(broker.address))
 
     def make(count: int) -> None:
-        connection.sendall(frame * count)
+        connection.sendall(frame * (_RUN * count))
         latest_offset(connection, topic)
 
     return make
@@ -238,7 +239,7 @@ KINDS: Final = {
     "own-fetch-waiting": Kind(
         "own fetch, waiting at the end", _own_waiting_fetch, less="produce-alone"
     ),
-    "produce": Kind("0.7 produces in a run", _produces_in_a_run),
+    "produce": Kind(f"0.7 produce, {_RUN} in a run", _produces_in_a_run),
     "produce-alone": Kind("0.7 produce, one flush each", _produces_alone, is_part=True),
     "fetch-21k": Kind("0.7 fetch, 21 KB", _fetch, below=90),
 }
