@@ -103,6 +103,10 @@ _DISK_FAILED: Final = (Code.KAFKA_STORAGE_ERROR, MAY_BE_STORED, Code.UNKNOWN_SER
 
 _NONE, _ALL = 0, -1
 
+# Looked up for each request, which takes long of enumerations.
+_FINE: Final = Code.NONE
+_FLUSHED: Final = Safety.FLUSHED
+
 _HEADER: Final = Struct(">hi")
 _PARTITION: Final = Struct(">ihqq")
 _INT64: Final = Struct(">q")
@@ -173,7 +177,7 @@ class Entry:
         self.error: HermesError | None = None
         self.log: Log | None = None
         self.opening = self.end_offset = 0
-        self.code = Code.NONE
+        self.code = _FINE
         self.base_offset = self.append_time_ms = self.start_offset = -1
         self.message: str | None = None
         self.refused: Sequence[int] = ()
@@ -514,7 +518,7 @@ def _close_if_refused(entries: Sequence[Entry]) -> None:
 
 def _note_safety(entry: Entry, safety: Safety) -> None:
     """Answer with an error what isn't known to be on disk."""
-    if safety is not Safety.FLUSHED:
+    if safety is not _FLUSHED:
         is_unknown = safety is Safety.UNKNOWN
         entry.code = MAY_BE_STORED if is_unknown else Code.REQUEST_TIMED_OUT
         entry.base_offset = entry.append_time_ms = entry.start_offset = -1

@@ -907,18 +907,45 @@ is_plain_batch(const Produce *of)
            && records.newest_ms == (int64_t)read_uint64(batch + 35);
 }
 
+/* A tuple of items, which it takes; NULL if one of them is. */
+static PyObject *
+tuple_of(PyObject *const *items, Py_ssize_t count)
+{
+    PyObject *made = PyTuple_New(count);
+    for (Py_ssize_t place = 0; place < count; place++) {
+        if (items[place] == NULL || made == NULL) {
+            Py_CLEAR(made);
+            Py_XDECREF(items[place]);
+        }
+        else {
+            PyTuple_SetItem(made, place, items[place]);
+        }
+    }
+    return made;
+}
+
 /* The header of a batch, as BatchHeader has it. */
 static PyObject *
 batch_header(PyTypeObject *make, const uint8_t *batch)
 {
-    PyObject *fields = Py_BuildValue(
-        "((LiiIhiLLLhii))", (long long)read_uint64(batch), read_int32(batch + 8) + LENGTH_END,
-        read_int32(batch + 12), read_uint32(batch + 17), read_int16(batch + 21),
-        read_int32(batch + 23), (long long)read_uint64(batch + 27),
-        (long long)read_uint64(batch + 35), (long long)read_uint64(batch + 43),
-        read_int16(batch + 51), read_int32(batch + 53), read_int32(batch + 57));
-    PyObject *header = fields == NULL ? NULL : make_tuple(make, fields, NULL);
-    Py_XDECREF(fields);
+    PyObject *numbers[] = {
+        PyLong_FromLongLong((long long)read_uint64(batch)),
+        PyLong_FromLong(read_int32(batch + 8) + LENGTH_END),
+        PyLong_FromLong(read_int32(batch + 12)),
+        PyLong_FromUnsignedLong(read_uint32(batch + 17)),
+        PyLong_FromLong(read_int16(batch + 21)),
+        PyLong_FromLong(read_int32(batch + 23)),
+        PyLong_FromLongLong((long long)read_uint64(batch + 27)),
+        PyLong_FromLongLong((long long)read_uint64(batch + 35)),
+        PyLong_FromLongLong((long long)read_uint64(batch + 43)),
+        PyLong_FromLong(read_int16(batch + 51)),
+        PyLong_FromLong(read_int32(batch + 53)),
+        PyLong_FromLong(read_int32(batch + 57)),
+    };
+    PyObject *fields = tuple_of(numbers, sizeof(numbers) / sizeof(*numbers));
+    PyObject *arguments = fields == NULL ? NULL : tuple_of(&fields, 1);
+    PyObject *header = arguments == NULL ? NULL : make_tuple(make, arguments, NULL);
+    Py_XDECREF(arguments);
     return header;
 }
 
@@ -936,15 +963,19 @@ described(PyTypeObject *make, const uint8_t *data, Py_ssize_t position, const Pr
         }
         return NULL;
     }
-    PyObject *header = batch_header(make, of->batch);
-    if (header == NULL) {
-        Py_DECREF(topic);
-        return NULL;
-    }
-    return Py_BuildValue("niiiiNiy#nN", (Py_ssize_t)(of->end - data), of->version,
-                         of->correlation_id, of->acks, of->timeout_ms, topic, of->partition,
-                         (const char *)of->place, of->place_bytes,
-                         (Py_ssize_t)(of->batch - request), header);
+    PyObject *facts[] = {
+        PyLong_FromSsize_t(of->end - data),
+        PyLong_FromLong(of->version),
+        PyLong_FromLong(of->correlation_id),
+        PyLong_FromLong(of->acks),
+        PyLong_FromLong(of->timeout_ms),
+        topic,
+        PyLong_FromLong(of->partition),
+        PyBytes_FromStringAndSize((const char *)of->place, of->place_bytes),
+        PyLong_FromSsize_t(of->batch - request),
+        batch_header(make, of->batch),
+    };
+    return tuple_of(facts, sizeof(facts) / sizeof(*facts));
 }
 
 static PyObject *

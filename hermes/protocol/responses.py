@@ -21,6 +21,7 @@ _UNKNOWN_TIME = -1
 _PRODUCED = struct.Struct(">ihq")
 #: All of a response with one of these, its size included.
 _ONE_PRODUCED = struct.Struct(">ihhihq")
+_ONE_PRODUCED_BYTES = _ONE_PRODUCED.size - 4
 
 #: Of a topic's metadata, after its name: error, partitions, those that were written to.
 _TOPIC = struct.Struct(">hii")
@@ -247,7 +248,7 @@ def encode_produced_entry(partition: int, error: int, offset: int, reason: str =
         return join_produced_entries(
             1, (encode_produced_entries((entry,)), encode_reasons((reason,)))
         )
-    return _ONE_PRODUCED.pack(_ONE_PRODUCED.size - 4, ErrorCode.NONE, 1, partition, error, offset)
+    return _ONE_PRODUCED.pack(_ONE_PRODUCED_BYTES, 0, 1, partition, error, offset)
 
 
 def encode_reasons(reasons: Iterable[str]) -> bytes:

@@ -6,7 +6,7 @@ says that nothing was written.
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from twisted.internet.defer import Deferred
 
@@ -24,6 +24,10 @@ from hermes.protocol import (
 from hermes.server.fairness import FairScheduler, cooperatively, in_slices
 from hermes.server.outcomes import DeferredResponse, then
 from hermes.storage import Log
+
+# Looked up for each request, which takes long of enumerations.
+_FINE: Final = ErrorCode.NONE
+_FLUSHED: Final = Safety.FLUSHED
 
 _Entry = TypeVar("_Entry")
 
@@ -91,10 +95,10 @@ class PlainFlush:
         self.end_offset = end_offset
 
     def resolve(self, safety: Safety) -> None:
-        entry = self.partition, ErrorCode.NONE, self.offset
-        if safety is not Safety.FLUSHED:
-            entry = self.partition, ErrorCode.OUTCOME_UNKNOWN, -1
-        self.answer.resolve(encode_produced_entry(*entry))
+        code, offset = _FINE, self.offset
+        if safety is not _FLUSHED:
+            code, offset = ErrorCode.OUTCOME_UNKNOWN, -1
+        self.answer.resolve(encode_produced_entry(self.partition, code, offset))
 
 
 def respond_when_flushed(

@@ -72,6 +72,11 @@ MAX_FLUSHED_LATER = 1024
 # How much is told of why an entry was refused.
 _MAX_REASON: Final = 1000
 
+# Looked up for each request, which takes long of enumerations.
+_KNOWN_ACKS: Final = (Acks.WRITTEN, Acks.FLUSHED)
+_UNTIL_FLUSHED: Final = Acks.FLUSHED
+_FINE: Final = ErrorCode.NONE
+
 _Entry = TypeVar("_Entry")
 _Result = TypeVar("_Result")
 
@@ -171,7 +176,7 @@ class Produces:
             return self.acknowledged(request.decoded(), client)
         began = self._scheduler.now()
         log, size_bytes = partition.log, len(request.message_set)
-        is_flushed = request.acks == Acks.FLUSHED
+        is_flushed = request.acks == _UNTIL_FLUSHED
         try:
             offset = partition.append(
                 (request.message_set,), size_bytes, request.message_count, is_flushed
@@ -180,7 +185,7 @@ class Produces:
             refused = self._refused_entry(topic, number, error, client)
             return encode_produced_entry(number, refused.entry.error, -1, refused.reason)
         if not is_flushed:
-            return encode_produced_entry(number, ErrorCode.NONE, offset)
+            return encode_produced_entry(number, _FINE, offset)
         flushed = PlainFlush(number, offset, log, offset + size_bytes, began)
         timeout_seconds = request.timeout_ms / 1000 if request.timeout_ms > 0 else None
         self._shared.acknowledgements.wait(flushed, timeout_seconds, self._flushed)
@@ -483,4 +488,4 @@ def _place(topic: str, partition: int) -> str:
 
 
 def is_known(acks: int) -> bool:
-    return acks in (Acks.WRITTEN, Acks.FLUSHED)
+    return acks in _KNOWN_ACKS
