@@ -70,7 +70,8 @@ class DescriptorCache:
         self._lock = threading.Lock()
         # Open files without a user, the one idle longest first.
         self._idle: dict[CachedFile, None] = {}
-        self.open_count = 0
+        # How many are open, and how many beside them: both count.
+        self.open_count = self._beside_count = 0
 
     def acquire(self, file: CachedFile, *, writable: bool = False, resident: bool = False) -> int:
         """Get a file's descriptor, which the cache keeps open until the matching `release`.
@@ -138,7 +139,7 @@ class DescriptorCache:
                 surplus = self._detach(file)
             else:
                 self._idle[file] = None
-                if self.open_count <= self.max_open:
+                if self.open_count + self._beside_count <= self.max_open:
                     return
                 surplus = self._evict()
         self._close(surplus)
@@ -149,7 +150,7 @@ class DescriptorCache:
         descriptor = self.opening(partial(self._files.open_append, create=True), path)
         with self._lock:
             file.beside, file.beside_ms = descriptor, now_ms
-            self.open_count += 1
+            self._beside_count += 1
             surplus = self._evict()
         self._close(surplus)
         return descriptor
@@ -158,7 +159,7 @@ class DescriptorCache:
         if file.beside >= 0:
             with self._lock:
                 surplus, file.beside = [file.beside], -1
-                self.open_count -= 1
+                self._beside_count -= 1
             self._close(surplus)
 
     def retire(self, file: CachedFile) -> None:
@@ -202,7 +203,7 @@ class DescriptorCache:
     def _evict(self) -> list[int]:
         """Under the lock: take idle files away until the bound holds or none is idle."""
         surplus = []
-        while self.open_count > self.max_open and self._idle:
+        while self.open_count + self._beside_count > self.max_open and self._idle:
             file = next(iter(self._idle))
             del self._idle[file]
             surplus += self._detach(file)
@@ -210,9 +211,12 @@ class DescriptorCache:
 
     def _detach(self, file: CachedFile) -> list[int]:
         """Under the lock: forget the descriptors of a file, which the caller closes."""
-        found = [each for each in (file.descriptor, file.beside) if each >= 0]
-        file.descriptor = file.beside = -1
-        self.open_count -= len(found)
+        found, file.descriptor = [file.descriptor], -1
+        self.open_count -= 1
+        if file.beside >= 0:
+            found.append(file.beside)
+            file.beside = -1
+            self._beside_count -= 1
         return found
 
     def _close(self, descriptors: list[int]) -> None:
