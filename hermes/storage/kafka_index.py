@@ -22,7 +22,7 @@ import os
 import threading
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import takewhile
 from struct import Struct
@@ -37,7 +37,7 @@ from hermes.storage.files import FileLayer, NotInMemoryError, ResidentFiles, rea
 from hermes.storage.index_entries import unreadable_is_empty
 from hermes.storage.log_format import FEW_BYTES
 from hermes.storage.sorted_file import SortedFile
-from hermes.storage.time_index import NO_CRCS, SYNC_EVERY_BYTES, TAIL_BYTES, TimeIndex
+from hermes.storage.time_index import SYNC_EVERY_BYTES, TAIL_BYTES, TimeIndex
 
 APPENDS_SUFFIX: Final = ".appends"
 OFFSETS_SUFFIX: Final = ".index"
@@ -207,39 +207,27 @@ class KafkaIndex(TimeIndex):
 
     # -- growing --------------------------------------------------------------------------------
 
-    def append(
+    def write(
         self,
-        entries: Sequence[tuple[int, int]],
+        entries: Sequence[tuple[int, int, int]],
         log_descriptor: int,
-        *,
+        descriptor: int,
         start: int | None = None,
-        complete: bool = False,
-        descriptor: int | None = None,
-        crcs: Mapping[int, int] = NO_CRCS,
         batches: Sequence[tuple[int, int, int, int]] = (),
+        *,
+        complete: bool = False,
     ) -> None:
-        end = entries[-1][1] if entries else None if self.last is None else self.last.end_offset
-        is_sync_due = False
-        if end is not None:
-            with self._indexing:
-                if batches and batches[0][0] == self._walked[1]:
-                    self._advance(batches)
-                if self._walked[0] < end:
-                    self._walk(log_descriptor, end)
-                written = self._walked[1] - self._synced_position
-                is_sync_due = complete or written >= SYNC_EVERY_BYTES
-                if is_sync_due or len(self._pending) >= _MOST_PENDING:
-                    self._write_kafkas(is_complete=complete, is_sync_due=is_sync_due)
+        with self._indexing:
+            if batches and batches[0][0] == self._walked[1]:
+                self._advance(batches)
+            if entries and self._walked[0] < entries[-1][1]:
+                self._walk(log_descriptor, entries[-1][1])
+            is_sync_due = complete or self._walked[1] - self._synced_position >= SYNC_EVERY_BYTES
+            if is_sync_due or len(self._pending) >= _MOST_PENDING:
+                self._write_kafkas(is_complete=complete, is_sync_due=is_sync_due)
         if is_sync_due:
             self._sync_kafkas()
-        super().append(
-            entries,
-            log_descriptor,
-            start=start,
-            complete=complete or is_sync_due,
-            descriptor=descriptor,
-            crcs=crcs,
-        )
+        super().write(entries, log_descriptor, descriptor, start, complete=is_sync_due)
 
     def close(self) -> None:
         """The last timestamp is written, which a roll would write."""

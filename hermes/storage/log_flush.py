@@ -47,13 +47,12 @@ def flush(state: LogState) -> FlushedEnd:
     with state.lock:
         tail.finish(work)
         bases, segments, _, high_watermark = state.view
-        flushed_end = FlushedEnd(work.end)
         if state.is_sole_copy:
             high_watermark = HighWatermark(work.end)
-        state.view = LogView(bases, segments, flushed_end, high_watermark)
+        state.view = LogView(bases, segments, work.end, high_watermark)
     for each in state.told_of_flushes:
         try:
             each.flushed(state.lock, state.current_view)
         except (OSError, StorageError):
             state.index_failures += 1
-    return flushed_end
+    return work.end

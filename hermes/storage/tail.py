@@ -9,8 +9,9 @@ flushes, so that appends continue meanwhile. A tail lives from one opening of it
 """
 
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
+from itertools import chain
 from typing import Final, NamedTuple
 from zlib import crc32
 
@@ -18,9 +19,9 @@ from hermes.storage.descriptors import DescriptorCache
 from hermes.storage.files import IOV_MAX, Buffer, FileLayer, write_all
 from hermes.storage.log_directory import LogDirectory
 from hermes.storage.log_format import LogFormat
-from hermes.storage.segment import UNFLUSHED_SUFFIX, LogView, Segment
+from hermes.storage.segment import UNFLUSHED_SUFFIX, FlushedEnd, LogView, Segment
 from hermes.storage.settings import LogSettings
-from hermes.storage.time_index import TAIL_BYTES
+from hermes.storage.time_index import NO_CRC, TAIL_BYTES
 
 #: How many entries wait for a flush at most; beyond it every second one is dropped, which makes
 #: the index coarser and never wrong.
@@ -36,9 +37,6 @@ MOST_NOTED: Final = 256
 #: For how long an index stays open before it is looked for by its name again.
 _INDEX_OPEN_MS: Final = 1000
 
-#: Where no CRC is known.
-_NO_CRC: Final = -1
-
 #: Later than every time.
 _NEVER_MS = 2**63
 #: Earlier than every time.
@@ -51,18 +49,15 @@ class FlushWork(NamedTuple):
     Attributes:
         appended_bytes: how many bytes were appended before, since the log was opened.
         dirty: the segments to sync, oldest first, with their descriptors.
-        entries: (time_ms, end_offset) for the time indexes.
-        crcs: by end_offset, the CRC that the entry about it has, as far as it is known.
-        batches: of batches of the last segment: see `Tail.append`, each with its position first.
+        entries, batches: for the indexes, the second of the last segment: see `TimeIndex.write`.
         has_new_names: whether the directory must be synced.
     """
 
-    end: int
+    end: FlushedEnd
     messages: int
     appended_bytes: int
     dirty: tuple[tuple[Segment, int], ...]
-    entries: list[tuple[int, int]]
-    crcs: Mapping[int, int]
+    entries: list[tuple[int, int, int]]
     batches: Sequence[tuple[int, int, int, int]]
     has_new_names: bool
 
@@ -86,11 +81,10 @@ class Tail:
     __slots__ = (
         "_batches",
         "_counts_messages",
-        "_crcs",
         "_descriptors",
         "_directory",
         "_dirty",
-        "_ends",
+        "_entries",
         "_entry_ms",
         "_files",
         "_flushed_bytes",
@@ -100,7 +94,6 @@ class Tail:
         "_pwrite",
         "_roll_beyond",
         "_rolled_bytes",
-        "_times_ms",
         "descriptor",
         "end",
         "messages",
@@ -131,10 +124,10 @@ class Tail:
         # Of all that was appended: what lies in earlier segments, and what is flushed.
         self._rolled_bytes = 0
         self._flushed_bytes = size_bytes
-        # For the time index: of each ms with appends that no flush has taken yet, where the log
-        # ended then, and the CRC of its end. Arrays, since there may be thousands of logs with
-        # hundreds of them each.
-        self._times_ms, self._ends, self._crcs = array("q"), array("q"), array("q")
+        # For the time index: of each ms with appends that no flush has taken yet three numbers,
+        # the ms, where the log ended then, and the CRC of its end. An array, since there may be
+        # thousands of logs with hundreds of them each.
+        self._entries = array("q")
         # For Kafka's indexes: of the active segment, what no flush has taken yet.
         self._batches: list[tuple[int, int, int, int]] = []
         self.descriptor = -1
@@ -143,7 +136,7 @@ class Tail:
         self._roll_beyond = _NEVER_MS
         # Oldest first, contiguous up to the active one.
         self._dirty: list[tuple[Segment, int]] = []
-        self._flushing: Sequence[tuple[int, int]] = ()
+        self._flushing: Sequence[tuple[int, int, int]] = ()
         self._has_new_names = has_new_names
         self._entry_ms = _NO_ENTRY_MS
 
@@ -151,20 +144,21 @@ class Tail:
     def first_ms(self) -> int | None:
         """When the oldest append that isn't flushed was made."""
         # Looked up once: a flush exchanges them, and not everybody who asks has the lock.
-        flushing, times_ms = self._flushing, self._times_ms
+        flushing, entries = self._flushing, self._entries
         if flushing:
             return flushing[0][0]
-        return times_ms[0] if times_ms else None
+        return entries[0] if entries else None
 
     @property
     def last_ms(self) -> int | None:
         """When the last append was made that no flush has taken yet."""
-        return self._times_ms[-1] if self._times_ms else None
+        return self._entries[-3] if self._entries else None
 
     @property
     def entries(self) -> list[tuple[int, int]]:
         """(time_ms, end_offset), one for each ms with appends that no flush has taken yet."""
-        return list(zip(self._times_ms, self._ends, strict=True))
+        entries = self._entries
+        return list(zip(entries[::3], entries[1::3], strict=True))
 
     @property
     def unflushed_bytes(self) -> int:
@@ -206,17 +200,17 @@ class Tail:
         last = buffers[-1] if buffers else b""
         if len(last) < TAIL_BYTES:
             last = b"".join(buffers[-2:])
-        crc = crc32(last[-TAIL_BYTES:]) if len(last) >= TAIL_BYTES else _NO_CRC
+        crc = crc32(last[-TAIL_BYTES:]) if len(last) >= TAIL_BYTES else NO_CRC
+        entries = self._entries
         if now_ms > self._entry_ms:
-            if len(self._ends) >= MAX_PENDING_ENTRIES:
-                del self._times_ms[1:-1:2], self._ends[1:-1:2], self._crcs[1:-1:2]
-            self._times_ms.append(now_ms)
-            self._ends.append(end)
-            self._crcs.append(crc)
+            if len(entries) >= 3 * MAX_PENDING_ENTRIES:
+                self._drop_entries()
+                entries = self._entries
+            entries.extend((now_ms, end, crc))
             self._entry_ms = now_ms
         else:
-            self._ends[-1] = end
-            self._crcs[-1] = crc
+            entries[-2] = end
+            entries[-1] = crc
         noted = self._batches
         if batches and len(noted) < MOST_NOTED:
             for size, last_offset, newest_ms in batches:
@@ -225,6 +219,11 @@ class Tail:
         elif noted and not batches:
             noted.clear()
         return start
+
+    def _drop_entries(self) -> None:
+        entries = list(zip(*[iter(self._entries)] * 3, strict=True))
+        del entries[1:-1:2]
+        self._entries = array("q", chain.from_iterable(entries))
 
     def _write_rest(self, buffers: Sequence[Buffer], byte_count: int, written: int) -> None:
         rest = list(buffers)
@@ -348,30 +347,26 @@ class Tail:
 
     def take(self) -> FlushWork:
         """Say what must be flushed; what comes later is for the next flush."""
-        times_ms, ends = self._times_ms, self._ends
-        entries = list(zip(times_ms, ends, strict=True))
-        crcs = dict(zip(ends, self._crcs, strict=True))
+        numbers = iter(self._entries)
+        entries = list(zip(numbers, numbers, numbers, strict=True))
         work = FlushWork(
-            self.end,
+            FlushedEnd(self.end),
             self.messages,
             self._rolled_bytes + self.size_bytes,
             tuple(self._dirty),
             entries,
-            crcs,
             self._batches,
             self._has_new_names,
         )
         self._flushing = entries
-        self._times_ms, self._ends, self._crcs = array("q"), array("q"), array("q")
+        self._entries = array("q")
         self._batches = []
         self._entry_ms = _NO_ENTRY_MS
         self._has_new_names = False
         return work
 
     def put_back(self, work: FlushWork) -> None:
-        self._times_ms[:0] = array("q", (time_ms for time_ms, _ in work.entries))
-        self._ends[:0] = array("q", (end for _, end in work.entries))
-        self._crcs[:0] = array("q", (work.crcs[end] for _, end in work.entries))
+        self._entries[:0] = array("q", chain.from_iterable(work.entries))
         self._flushing = ()
         # It may have made and renamed files.
         self._has_new_names = True
@@ -419,52 +414,50 @@ class Tail:
 
         Returns how many indexes could not be written. That costs accuracy, and no message.
         """
-        failures, dirty, entries = 0, work.dirty, work.entries
+        failures, entries, dirty = 0, work.entries, work.dirty
         for place, (segment, descriptor) in enumerate(dirty, start=1):
-            base, end, is_complete = segment.base_offset, work.end, place < len(dirty)
+            base, batches, is_complete = segment.base_offset, work.batches, place < len(dirty)
+            end: int = work.end
             if is_complete:
-                end = dirty[place][0].base_offset
+                end, batches = dirty[place][0].base_offset, ()
             if len(dirty) > 1:
                 entries = [each for each in work.entries if base < each[1] <= end]
+            index = segment.index
             try:
-                if not segment.index.is_loaded:
-                    segment.index.load(descriptor, end)
-                file, opened = segment.file, None
+                if not index.is_loaded:
+                    index.load(descriptor, end)
+                if entries or (is_complete and index.last is not None):
+                    opened = self._opened_index(segment, entries, is_complete)
+                    first = start if start > base else base
+                    index.write(entries, descriptor, opened, first, batches, complete=is_complete)
                 if is_complete:
-                    self._descriptors.close_beside(file)
-                elif entries:
-                    opened, now_ms = file.beside, entries[-1][0]
-                    if opened < 0 or not 0 <= now_ms - file.beside_ms < _INDEX_OPEN_MS:
-                        path = segment.index.path
-                        opened = self._descriptors.open_beside(file, path, now_ms)
-                segment.index.append(
-                    entries,
-                    descriptor,
-                    start=max(base, start),
-                    complete=is_complete,
-                    descriptor=opened,
-                    crcs=work.crcs,
-                    batches=() if is_complete else work.batches,
-                )
+                    self._descriptors.close_beside(segment.file)
             except OSError:
                 failures += 1
         return failures
+
+    def _opened_index(
+        self, segment: Segment, entries: Sequence[tuple[int, int, int]], is_complete: bool
+    ) -> int:
+        file = segment.file
+        now_ms = entries[-1][0] if entries else file.beside_ms
+        is_due = is_complete or not 0 <= now_ms - file.beside_ms < _INDEX_OPEN_MS
+        if is_due or file.beside < 0:
+            return self._descriptors.open_beside(file, segment.index.path, now_ms)
+        return file.beside
 
     def finish(self, work: FlushWork) -> None:
         self.messages -= work.messages
         self._flushed_bytes = work.appended_bytes
         self._flushing = ()
-        # Clean is what ends where the flush did, active or not: while the last segment was being
-        # synced it may have grown, and the log have rolled to another one. One that is complete
-        # only since then stays for the next flush, which syncs its index.
-        dirty = self._dirty
-        complete, clean = len(dirty) - 1, 0
-        for segment, _ in work.dirty:
-            end = dirty[clean + 1][0].base_offset if clean < complete else self.end
-            if end > work.end or len(work.dirty) - 1 == clean < complete:
-                break
+        dirty, clean = self._dirty, len(work.dirty)
+        # While the last segment was being synced it may have grown, and the log have rolled to
+        # another one. One that is complete only since then stays for the next flush, which syncs
+        # its index.
+        if clean and (clean < len(dirty) or self.end > work.end):
+            clean -= 1
+        for segment, _ in dirty[:clean]:
             self._descriptors.release(segment.file)
-            clean += 1
         del dirty[:clean]
-        if not self._dirty:
+        if not dirty:
             self.descriptor = -1

@@ -23,9 +23,8 @@ index; it is held over small reads and writes that usually hit the page cache, n
 """
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from types import MappingProxyType
 from typing import Final
 from zlib import crc32
 
@@ -46,8 +45,8 @@ TAIL_BYTES = 64
 #: log, which bounds what a power cut adds to recovery.
 SYNC_EVERY_BYTES = 64 * 1024 * 1024
 
-#: For entries of which no CRC is known.
-NO_CRCS: Final[Mapping[int, int]] = MappingProxyType({})
+#: The CRC of an entry where it isn't known.
+NO_CRC: Final = -1
 
 _ENTRIES_A_READ = 2048
 
@@ -288,48 +287,58 @@ class TimeIndex:
         *,
         start: int | None = None,
         complete: bool = False,
-        descriptor: int | None = None,
-        crcs: Mapping[int, int] = NO_CRCS,
+    ) -> None:
+        """Write entries of (time_ms, end_offset) into the file, which is opened by its name.
+
+        Else as `write`.
+        """
+        if entries or (complete and self.last is not None):
+            made = [(*each, NO_CRC) for each in entries]
+            descriptor = self._files.open_append(self.path, create=True)
+            try:
+                self.write(made, log_descriptor, descriptor, start, complete=complete)
+            finally:
+                self._files.close(descriptor)
+
+    def write(
+        self,
+        entries: Sequence[tuple[int, int, int]],
+        log_descriptor: int,
+        descriptor: int,
+        start: int | None = None,
         batches: Sequence[tuple[int, int, int, int]] = (),
+        *,
+        complete: bool = False,
     ) -> None:
         """Write entries; to be called after the fdatasync that covers them, never before.
 
         Args:
-            entries: (time_ms, end_offset), both ascending and inside this segment. A time before
-                the last entry's (the clock was set back) is written as the last entry's.
+            entries: (time_ms, end_offset, what `tail_crc` reads there or `NO_CRC`), ascending and
+                inside this segment; none only if something is there and it is `complete`. A time
+                before the last entry's (the clock was set back) is written as the last entry's.
             log_descriptor: the segment's file; its bytes before an end_offset are read back.
+            descriptor: the index's file.
             start: the offset from which on the entries are known: where it is after the last entry
                 (or the base), a gap entry is written first. Entries that don't end after it are
                 left out: start = end_offset makes a gap of all. None: there is no gap.
-            complete: the segment will not grow any more: sync the index too, even without entries.
-            descriptor: the index's file, if it is open.
-            crcs: by end_offset what `tail_crc` would read; -1 (or nothing) where it isn't known.
             batches: in Kafka's format (position, size in bytes, last offset, largest timestamp) of
                 what was appended, as far as it is known.
+            complete: the segment will not grow any more: sync the index too, even without entries.
 
         Raises:
-            OSError: nothing of it counts as written; the same entries may be appended again.
+            OSError: nothing of it counts as written; the same entries may be written again.
         """
-        if not entries and not (complete and self.last is not None):
-            return
-        opened = None
-        if descriptor is None:
-            descriptor = opened = self._files.open_append(self.path, create=True)
-        try:
-            with self._lock:
-                if entries:
-                    self._write(descriptor, entries, log_descriptor, start, crcs)
-                assert self.last is not None
-                end = self.last.end_offset
-            # Also when nothing is new: what is there may be another process's, and not synced.
-            if complete or end - self._synced_end >= self._sync_every:
-                # An entry that is lost costs recovery a longer look, no more.
-                with suppress(OSError):
-                    self._files.fdatasync(descriptor)
-                    self._synced_end = end
-        finally:
-            if opened is not None:
-                self._files.close(opened)
+        with self._lock:
+            if entries:
+                self._write(entries, log_descriptor, descriptor, start)
+            assert self.last is not None
+            end = self.last.end_offset
+        # Also when nothing is new: what is there may be another process's, and not synced.
+        if complete or end - self._synced_end >= self._sync_every:
+            # An entry that is lost costs recovery a longer look, no more.
+            with suppress(OSError):
+                self._files.fdatasync(descriptor)
+                self._synced_end = end
 
     def settle(
         self, log_descriptor: int, known: int, end_offset: int, *, complete: bool = False
@@ -344,23 +353,20 @@ class TimeIndex:
 
     def _write(
         self,
-        descriptor: int,
-        entries: Sequence[tuple[int, int]],
+        entries: Sequence[tuple[int, int, int]],
         log_descriptor: int,
+        descriptor: int,
         start: int | None,
-        crcs: Mapping[int, int],
     ) -> None:
-        last = self.last
+        last, gap_end = self.last, None
         earliest, known = (0, self._base_offset) if last is None else last[:2]
-        gap_end = None
         if start is not None and start > known:
             # The bytes before `start` may have been appended at any time until then.
-            gap_end = start
-            entries = [(entries[0][0], start), *(each for each in entries if each[1] > start)]
+            told = [each for each in entries if each[1] > start]
+            entries, gap_end = [(entries[0][0], start, NO_CRC), *told], start
         data = bytearray()
-        for time_ms, end in entries:
-            crc = crcs.get(end, -1)
-            if crc < 0:
+        for time_ms, end, crc in entries:
+            if crc == NO_CRC:
                 crc = self.tail_crc(log_descriptor, end)
             last = IndexEntry(max(time_ms, earliest), end, crc, end == gap_end)
             data += encode_entry(last)
