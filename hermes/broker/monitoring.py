@@ -234,7 +234,7 @@ class Monitoring:
             [((use,), memory.limit_bytes) for use, memory in memories.items()],
         )
         io, flush = run.io_threads, run.flush_threads
-        yield "hermes_threads_busy", [(("io",), len(io.working)), (("flush",), flush.busy)]
+        yield "hermes_threads_busy", [(("io",), len(io.working)), (("flush",), run.flusher.busy)]
         yield (
             "hermes_threads_waiting_calls",
             [(("io",), io._queue.qsize()), (("flush",), flush.waiting)],

@@ -2,11 +2,15 @@
 
 A thread that has flushed puts the outcome into a list, and wakes the reactor unless a wake-up is on
 its way: one report has all that ended until the reactor came to it.
+
+Threads contend for Python's lock, and each that is woken in vain costs several switches. So one
+that has flushed counts as idle before it tells so, and the last that became idle is woken first: a
+client that waits for each flush has one thread, which is awake or about to sleep.
 """
 
+from collections import deque
 from collections.abc import Callable, Sequence
-from queue import SimpleQueue
-from threading import Thread
+from threading import Lock, Thread
 from typing import Any, TypeAlias
 
 from hermes.partition.flush_queue import FlushState
@@ -27,32 +31,34 @@ class FlushThreads:
         self.count = count
         self.report: Callable[[Sequence[FlushOutcome]], None] = lambda outcomes: None
         self._bell = bell(self._report)
-        self._due: SimpleQueue[FlushState | None] = SimpleQueue()  # None ends a thread
+        self._due: deque[FlushState | None] = deque()  # None ends a thread
+        self._idle: list[Lock] = []  # whoever takes a thread's lock off releases it
         self._outcomes: list[FlushOutcome] = []
         self._is_woken = False
-        self._unreported = 0
         self._threads: list[Thread] = []
         self._ending: list[Thread] = []
 
     @property
     def waiting(self) -> int:
-        return self._due.qsize()
+        return len(self._due)
 
-    @property
-    def busy(self) -> int:
-        return max(self._unreported - len(self._outcomes) - self.waiting, 0)
-
-    def submit(self, state: FlushState) -> None:
-        self._unreported += 1
-        if self._unreported > len(self._threads) < self.count:
-            self._add_thread()
-        self._due.put(state)
+    def submit(self, state: FlushState | None) -> None:
+        self._due.append(state)
+        if self._idle:
+            try:  # noqa: SIM105 - `suppress` costs more than all of this
+                self._idle.pop().release()
+            except IndexError:  # it has seen what is due by itself
+                pass
+        elif len(self._threads) < self.count:
+            name = f"hermes-flush-{len(self._threads)}"
+            self._threads.append(Thread(target=self._work, name=name, daemon=True))
+            self._threads[-1].start()
 
     def use(self, count: int) -> None:
         self.count = count
         while len(self._threads) > count:
             self._ending.append(self._threads.pop())
-            self._due.put(None)
+            self.submit(None)
 
     def stop(self, waits: bool = True) -> None:
         """End the threads, with what they were given; nothing is reported any more."""
@@ -62,29 +68,42 @@ class FlushThreads:
         self._ending.clear()
         self._bell.close()
 
-    def _add_thread(self) -> None:
-        name = f"hermes-flush-{len(self._threads)}"
-        thread = Thread(target=self._work, name=name, daemon=True)
-        self._threads.append(thread)
-        thread.start()
-
     def _work(self) -> None:
-        while (state := self._due.get()) is not None:
+        woken = Lock()
+        woken.acquire()
+        self._idle.append(woken)
+        while (state := self._next(woken)) is not None:
             try:
-                self._outcomes.append((state, state.log.flush(), None))
+                outcome: FlushOutcome = state, state.log.flush(), None
             except BaseException as error:  # it is told to who waits
-                self._outcomes.append((state, None, error))
-            del state  # which would keep a deleted log until the next one comes
+                outcome = state, None, error
+            self._idle.append(woken)
+            self._outcomes.append(outcome)
+            del state, outcome  # which would keep a deleted log until the next one comes
             # Put there first and asked then, it is in the report that the wake-up brings: that
             # forgets the wake-up first, and takes the outcomes then.
             if not self._is_woken:
                 self._is_woken = True
                 self._bell.ring()
 
+    def _next(self, woken: Lock) -> FlushState | None:
+        """What is due next for a thread that counts as idle, and then doesn't."""
+        while True:
+            try:
+                if self._due:  # perhaps from before it was idle
+                    self._idle.remove(woken)
+                else:
+                    woken.acquire()
+            except ValueError:
+                woken.acquire()
+            try:
+                return self._due.popleft()
+            except IndexError:  # another one was faster
+                self._idle.append(woken)
+
     def _report(self) -> None:
         self._is_woken = False
         count = len(self._outcomes)
         outcomes = self._outcomes[:count]
         del self._outcomes[:count]
-        self._unreported -= count
         self.report(outcomes)

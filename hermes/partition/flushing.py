@@ -86,6 +86,11 @@ class FlushScheduler:
     def running(self) -> int:
         return len(self._running)
 
+    @property
+    def busy(self) -> int:
+        """How many threads flush now."""
+        return max(self._queue.running + self._first.running - self._threads.waiting, 0)
+
     def is_flushing(self, log: Log) -> bool:
         """Whether a log's flush has begun, or somebody waits for one; until they were told."""
         state = self._states.get(log)
@@ -277,9 +282,17 @@ class FlushScheduler:
             state.oldest = 0.0  # it had been appended before the flush looked what there is
             state.again = False
         if mark >= flushed_end:
-            self._tell_committed(log)
-        if state.waiting:
-            self._answer(state, flushed_end, mark)
+            for observer in self._committed:
+                observer(log)
+            if state.uncommitted:
+                self._tell_uncommitted(state, mark)
+        ready = state.waiting
+        if ready:
+            if ready[-1][0] <= flushed_end <= mark:
+                state.waiting = []
+            else:
+                ready = self._ready(state, flushed_end, mark)
+            self._notify(ready, None)
         if state.running or self._states.get(log) is not state:
             return
         if state.waiting:
@@ -288,18 +301,13 @@ class FlushScheduler:
             state.again = False
             self.appended(log)
 
-    def _answer(self, state: FlushState, flushed_end: int, mark: int) -> None:
-        ready = state.waiting
-        if ready[-1][0] <= flushed_end:
-            state.waiting = []
-        else:
-            state.waiting = [waiter for waiter in ready if waiter[0] > flushed_end]
-            ready = [waiter for waiter in ready if waiter[0] <= flushed_end]
-        if mark < flushed_end:
-            told = [waiter for waiter in ready if waiter[2] or waiter[0] <= mark]
-            state.uncommitted += [waiter for waiter in ready if not waiter[2] and waiter[0] > mark]
-            ready = told
-        self._notify(ready, None)
+    @staticmethod
+    def _ready(state: FlushState, flushed_end: int, mark: int) -> list[FlushWaiter]:
+        """Who need not wait any longer."""
+        flushed = [waiter for waiter in state.waiting if waiter[0] <= flushed_end]
+        state.waiting = [waiter for waiter in state.waiting if waiter[0] > flushed_end]
+        state.uncommitted += [each for each in flushed if not each[2] and each[0] > mark]
+        return [waiter for waiter in flushed if waiter[2] or waiter[0] <= mark]
 
     def _notify(self, waiters: Sequence[FlushWaiter], error: StorageError | None) -> None:
         for _, notify, _ in waiters:
@@ -312,9 +320,11 @@ class FlushScheduler:
         for observer in self._committed:
             observer(log)
         state = self._states.get(log)
-        if state is None or not state.uncommitted:
-            return
-        mark, waiting = log.high_watermark, state.uncommitted
+        if state is not None and state.uncommitted:
+            self._tell_uncommitted(state, log.high_watermark)
+
+    def _tell_uncommitted(self, state: FlushState, mark: int) -> None:
+        waiting = state.uncommitted
         state.uncommitted = [waiter for waiter in waiting if waiter[0] > mark]
         self._notify([waiter for waiter in waiting if waiter[0] <= mark], None)
 
