@@ -27,7 +27,7 @@ from hermes.broker import BrokerService
 from hermes.broker.clocks import use_monotonic_clock
 from hermes.config import BrokerConfig, ListenerConfig
 from hermes.errors import ConfigError, HermesError
-from hermes.reactors import spare_contexts
+from hermes.reactors import lighten
 
 if TYPE_CHECKING:
     from hermes.broker.serving import FactoryOf, ServingBroker
@@ -104,7 +104,7 @@ def make_service(
     from twisted.internet import reactor  # only here; everything else gets it as an argument
 
     use_monotonic_clock(reactor)
-    spare_contexts(reactor)
+    lighten(reactor)
     try:
         return _ExitingService(
             config,

@@ -143,3 +143,35 @@ def test_what_fails_in_an_event_ends_its_own_source_alone() -> None:
     for each in (removed, failing, well):
         each.close()
     release_reactor(reactor)
+
+
+def test_a_light_loop_keeps_time_and_hears_threads() -> None:
+    reactor = make_reactor()
+    heard: list[str] = []
+    fault = ValueError("a fault")
+
+    def hear(what: str) -> None:
+        heard.append(what)
+
+    def fail() -> None:
+        raise fault
+
+    def from_thread() -> None:
+        reactor.callFromThread(reactor.callLater, 0, hear, "at once")
+        reactor.callFromThread(reactor.callLater, 0.02, hear, "later")
+        reactor.callFromThread(reactor.callLater, 0.04, reactor.stop)
+
+    reactor.callLater(0.01, hear, "never").cancel()
+    reactor.callLater(0.01, fail)
+    put_off = reactor.callLater(0, hear, "put off")
+    put_off.delay(0.03)
+    thread = threading.Thread(target=from_thread)
+    reactor.callWhenRunning(thread.start)
+    with log_lines() as lines:
+        reactor.run(installSignalHandlers=False)
+    thread.join()
+    assert heard[0] == "at once"
+    assert sorted(heard[1:]) == ["later", "put off"]
+    assert any("a fault" in line for line in lines)
+    assert any("Main loop terminated" in line for line in lines)
+    release_reactor(reactor)
