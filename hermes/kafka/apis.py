@@ -45,11 +45,13 @@ API_VERSIONS: Final = 18
 #: The key of Produce, the one request that may be large.
 PRODUCE: Final = 0
 
+FETCH: Final = 1
+
 _ALL: Final = (
     # Announced from 0, though served from 3, as Kafka 4 does: older librdkafka would not compress.
     Api(PRODUCE, "Produce", 3, 13, "hermes.kafka.produce:produce", is_raw=True, announced=0),
     Api(
-        1,
+        FETCH,
         "Fetch",
         4,
         18,

@@ -18,6 +18,7 @@ Source: Kafka 4's FetchResponse.json.
 """
 
 from collections.abc import Coroutine, Sequence
+from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from struct import Struct
@@ -31,6 +32,7 @@ from twisted.python.failure import Failure
 from hermes.cluster.cluster_topics import ClusterTopic
 from hermes.cluster.shared import Shared
 from hermes.errors import HermesError
+from hermes.kafka.apis import APIS, FETCH
 from hermes.kafka.dispatching import Call
 from hermes.kafka.epochs import FIRST_EPOCH, check_epoch
 from hermes.kafka.legacy import LegacyRange, batch_of, range_of
@@ -40,7 +42,6 @@ from hermes.partition.waiting import MAX_WAIT_MS, Waiter
 from hermes.protocol import core
 from hermes.protocol.kafka_errors import Code, KafkaError, code_of
 from hermes.protocol.kafka_primitives import encode_length, encode_topic
-from hermes.protocol.wire import Buffer
 from hermes.security import Operation
 from hermes.server.fairness import QUANTUM_ENTRIES, cooperatively
 from hermes.server.outcomes import DeferredResponse, settled
@@ -67,6 +68,21 @@ _OLD_PARTITION: Final = Struct(">ihqq")
 _SESSION: Final = Struct(">ihi")
 _NO_REPLICA: Final = b"\xff\xff\xff\xff"
 _NO_SIZE: Final = bytes(4)
+
+
+def _form(version: int, is_committed: bool) -> tuple[bool, bytes, bytes]:
+    """Whether lengths are compact, the tags that there are none of, and what is before records."""
+    is_flexible = version >= _FLEXIBLE
+    # No transaction was ever aborted: an empty array, or null where that isn't asked for.
+    aborted = encode_length(0 if is_committed else -1, is_flexible)
+    return is_flexible, b"\0" * is_flexible, aborted + _NO_REPLICA * (version >= 11)
+
+
+_FORMS: Final = {
+    (version, is_committed): _form(version, is_committed)
+    for version in range(APIS[FETCH].lowest, APIS[FETCH].highest + 1)
+    for is_committed in (False, True)
+}
 
 
 class Fetched(NamedTuple):
@@ -130,9 +146,8 @@ class _Place(NamedTuple):
 _Answer: TypeAlias = bytes | FileSend | DeferredResponse | Coroutine[Any, Any, bytes | FileSend]
 
 
-def read_plain(data: Buffer, position: int, version: int) -> tuple[Any, ...] | None:
-    """Read a request's body; None where that is left to its schema."""
-    return core.plain_fetch(Wanted, data, position, version)
+#: Reads a request's body; None where that is left to its schema.
+read_plain: Final = partial(core.plain_fetch, Wanted)
 
 
 def fetch(request: Any, call: Call) -> _Answer:
@@ -143,8 +158,9 @@ def fetch(request: Any, call: Call) -> _Answer:
         return FileSend(response_parts(call.version, call.correlation_id, (), code=code))
     if len(wanted) > 1:
         wanted = _once_each(wanted)
-    is_committed = level == _READ_COMMITTED
-    return _Fetch(call, wanted, wait_ms, min_bytes, max_bytes, is_committed).answer()
+    one = _Fetch(call, wanted, wait_ms, min_bytes, max_bytes, level == _READ_COMMITTED)
+    found = one.read_all()
+    return one.judged(found) if isinstance(found, list) else one.judged_later(found)
 
 
 def _fields_of(request: Any, version: int) -> tuple[Any, ...]:
@@ -194,6 +210,9 @@ class _Fetch(Waiter):
         "_wanted",
     )
 
+    # The topics as they are now; an error for one that isn't there, or not for this client.
+    _topics: dict[str | bytes, ClusterTopic | KafkaError]
+
     def __init__(
         self,
         call: Call,
@@ -212,21 +231,18 @@ class _Fetch(Waiter):
         self._is_committed = is_committed
         self._found: list[Fetched] | None = None  # what it was woken for, if that was read
 
-    def answer(self) -> _Answer:
-        found = self._read_all()
-        return self._judged(found) if isinstance(found, list) else self._judged_later(found)
+    async def judged_later(self, reading: Coroutine[Any, Any, list[Fetched]]) -> Any:
+        return await _response_of(self.judged(await reading))
 
-    async def _judged_later(self, reading: Coroutine[Any, Any, list[Fetched]]) -> Any:
-        return await _response_of(self._judged(await reading))
-
-    def _judged(self, found: list[Fetched]) -> _Answer:
+    def judged(self, found: list[Fetched]) -> _Answer:
+        """Respond with what there is, or wait for more."""
         is_over = self._wait_ms <= 0 or self._shared.waiting.is_stopping
         if is_over or self._is_enough(found):
             return self._response(found)
         if len(found) > QUANTUM_ENTRIES:
             return self._wait_for_many(found)
-        pairs = zip(self._wanted, found, strict=True)
-        return self._wait([_place_of(*each) for each in pairs], found)
+        places = list(map(_place_of, self._wanted, found))
+        return self._wait(places, found)
 
     def _is_enough(self, found: list[Fetched]) -> bool:
         """Whether a response can leave: there is enough, or an error, or nothing was asked for."""
@@ -250,7 +266,7 @@ class _Fetch(Waiter):
 
     def _wait(self, places: Sequence[_Place | None], found: list[Fetched]) -> _Answer:
         if None in places:
-            again = self._read_all()
+            again = self.read_all()
             return self._response(again) if isinstance(again, list) else self._response_later(again)
         super().__init__(self._min_bytes, len(places))
         self._call.step_aside()
@@ -280,7 +296,8 @@ class _Fetch(Waiter):
         """As its base says; of a single partition what was read then is its response."""
         if len(self._wanted) > 1:
             return super().is_enough(key, topic, partition)
-        self._begin()
+        self._topics, self._is_first, self._is_made = {}, True, True
+        self._left = self._max_bytes
         try:
             found = [self._look(0, True)]
         except NotInMemoryError:
@@ -297,7 +314,7 @@ class _Fetch(Waiter):
         try:
             if known is not None:
                 self._account(known[0])
-            found = self._read_all() if known is None else known
+            found = self.read_all() if known is None else known
             if isinstance(found, list):
                 self.resolve(self._response(found))
             else:
@@ -312,13 +329,10 @@ class _Fetch(Waiter):
 
     # -- reading --------------------------------------------------------------------------------
 
-    def _begin(self) -> None:
+    def read_all(self) -> list[Fetched] | Coroutine[Any, Any, list[Fetched]]:
+        """Read each partition, for a response of no more than its largest size."""
+        self._topics = {}
         self._left, self._is_first, self._is_made = self._max_bytes, True, True
-        # The topics as they are now; an error for one that isn't there, or not for this client.
-        self._topics: dict[str | bytes, ClusterTopic | KafkaError] = {}
-
-    def _read_all(self) -> list[Fetched] | Coroutine[Any, Any, list[Fetched]]:
-        self._begin()
         found = self._shared.reader.read_all(len(self._wanted), self._read, self._cold)
         return found if isinstance(found, list) and self._is_made else self._made(found)
 
@@ -352,7 +366,10 @@ class _Fetch(Waiter):
 
     def _read(self, place: int, resident: bool) -> Fetched:
         fetched = self._look(place, resident)
-        self._account(fetched)
+        if fetched.records is None:
+            self._shared.metrics.fetches += 1
+        else:
+            self._account(fetched)
         return fetched
 
     def _account(self, fetched: Fetched) -> None:
@@ -378,8 +395,11 @@ class _Fetch(Waiter):
             if epoch > FIRST_EPOCH:
                 check_epoch(log, epoch)
             records: LogSlice | LegacyRange | bytes | None = None
+            view = log.view
             if log.counts_messages:
-                records = batches_of(log, offset, max_bytes, self._is_first, resident)
+                if offset != view.high_watermark:
+                    records = batches_of(log, offset, max_bytes, self._is_first, resident)
+                    view = log.view
             elif max_bytes or self._is_first:
                 records = range_of(log, offset, max_bytes)
                 self._is_made &= records is None
@@ -388,7 +408,7 @@ class _Fetch(Waiter):
         if records is not None:
             length = len(records) if isinstance(records, bytes) else records.length
             self._left, self._is_first = max(self._left - length - _PARTITION_BYTES, 0), False
-        bases, _, _, mark = log.view
+        bases, _, _, mark = view
         return Fetched(topic, number, Code.NONE, mark, bases[0] if bases else 0, records, partition)
 
     def _topic(self, asked: str | bytes) -> ClusterTopic | KafkaError:
@@ -398,7 +418,8 @@ class _Fetch(Waiter):
             if found is None:
                 return KafkaError(Code.UNKNOWN_TOPIC_ID)
             asked = found.name
-        if not self._call.permits_topic(Operation.CONSUME, asked):
+        call = self._call
+        if self._shared.refusals.is_on and not call.permits_topic(Operation.CONSUME, asked):
             return KafkaError(Code.TOPIC_AUTHORIZATION_FAILED)
         return topics.get(asked) or KafkaError(Code.UNKNOWN_TOPIC_OR_PARTITION)
 
@@ -447,7 +468,7 @@ def batches_of(
 ) -> LogSlice | bytes | None:
     """Batches from the one on that holds an offset; None for none. Raises as `Log.read` does."""
     # What is appended and not flushed yet isn't there, but no error either.
-    if offset >= log.view.high_watermark and offset <= log.end_offset:
+    if log.high_watermark <= offset <= log.end_offset:
         return None
     if not (max_bytes or is_first):
         return None
@@ -491,12 +512,7 @@ def response_parts(
         is_committed: whether only what transactions have committed was asked for.
         code: the error of the response as a whole.
     """
-    is_flexible = version >= _FLEXIBLE
-    tags = b"\0" if is_flexible else b""
-    # No transaction was ever aborted: an empty array, or null where that isn't asked for.
-    between = encode_length(0 if is_committed else -1, is_flexible)
-    if version >= 11:
-        between += _NO_REPLICA
+    is_flexible, tags, between = _FORMS[version, is_committed]
     if len(fetched) == 1:
         topics = [(fetched[0].topic, fetched)]
     else:

@@ -231,10 +231,13 @@ class WaitingFetches:
             self._hold(waiter, len(places), max_wait_ms)
             self._look_in_turns(waiter, places)
             return
-        keys = [hash((each.topic, each.partition)) for each in places]
-        for n in sorted(range(len(keys)), key=keys.__getitem__):
-            waiter.add(keys[n], places[n].offset, places[n].max_size, available[n])
-            self._listen(waiter, keys[n])
+        keyed = []
+        for n, each in enumerate(places):
+            keyed.append((hash((each.topic, each.partition)), n))
+        keyed.sort()
+        for key, n in keyed:
+            waiter.add(key, places[n].offset, places[n].max_size, available[n])
+            self._listen(waiter, key)
         self._hold(waiter, len(places), max_wait_ms)
 
     def _look_in_turns(self, waiter: Waiter, places: Sequence[Place]) -> None:

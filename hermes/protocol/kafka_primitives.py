@@ -97,9 +97,15 @@ def varint(value: int) -> bytes:
     return bytes(encoded)
 
 
+#: Those of one byte.
+_VARINTS: Final = [varint(value) for value in range(0x80)]
+
+
 def encode_length(count: int, is_flexible: bool) -> bytes:
     """Encode the length of an array or of bytes; -1 for null."""
-    return varint(count + 1) if is_flexible else _INT32.pack(count)
+    if not is_flexible:
+        return _INT32.pack(count)
+    return _VARINTS[count + 1] if count < 0x7F else varint(count + 1)
 
 
 def encode_text(text: str | None, is_flexible: bool) -> bytes:
@@ -108,7 +114,7 @@ def encode_text(text: str | None, is_flexible: bool) -> bytes:
     if not is_flexible:
         return encode_string(text)
     encoded = text.encode()
-    return varint(len(encoded) + 1) + encoded
+    return encode_length(len(encoded), True) + encoded
 
 
 def encode_topic(topic: str | UUID | bytes, is_flexible: bool) -> bytes:

@@ -68,7 +68,7 @@ class ByteReader:
         return len(self._view) - self.position
 
     def int16(self) -> int:
-        return self._number(_INT16)
+        return self.numbers(_INT16)[0]
 
     def int32(self) -> int:
         return self._number(_INT32)
@@ -96,8 +96,17 @@ class ByteReader:
 
         Broken UTF-8 is replaced by U+FFFD as Java does. No topic's name may hold that character.
         """
-        (length,) = self.numbers(_INT16)
-        return None if length < 0 else str(self.take(length), "utf-8", "replace")
+        view, start = self._view, self.position + _INT16.size
+        if start > len(view):
+            self.numbers(_INT16)  # raises
+        (length,) = _INT16.unpack_from(view, self.position)
+        self.position = start
+        if length < 0:
+            return None
+        if start + length > len(view):
+            self.take(length)  # raises
+        self.position = start + length
+        return str(view[start : self.position], "utf-8", "replace")
 
     def string(self) -> str:
         """Read a string that must not be null."""

@@ -268,10 +268,10 @@ class MessageSetSend(FileSend):
 
     __slots__ = ("error", "messages")
 
-    def __init__(self, error: ErrorCode, messages: LogSlice | None = None) -> None:
+    def __init__(self, error: ErrorCode, messages: LogSlice | bytes | None = None) -> None:
         self.error = error
         self.messages = messages
-        header = fetch_response_header(messages.length if messages is not None else 0, error)
+        header = fetch_response_header(0 if messages is None else _size(messages), error)
         super().__init__((header,) if messages is None else (header, messages))
 
     def start(
@@ -334,7 +334,7 @@ class WaitingFetchSend(FileSend):
         parts: list[bytes | LogSlice] = []
         for send, high_watermark in entries:
             messages = send.messages
-            size = messages.length if messages is not None else 0
+            size = 0 if messages is None else _size(messages)
             parts.append(waiting_fetch_entry_header(send.error, high_watermark, size))
             if messages is not None:
                 parts.append(messages)
@@ -352,7 +352,7 @@ class RecordFetchSend(FileSend):
         parts: list[bytes | LogSlice] = []
         for send, high_watermark, content in entries:
             data = send.messages
-            size = data.length if data is not None else 0
+            size = 0 if data is None else _size(data)
             parts.append(record_fetch_entry_header(send.error, high_watermark, content, size))
             if data is not None:
                 parts.append(data)

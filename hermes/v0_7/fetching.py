@@ -36,6 +36,7 @@ from hermes.protocol import (
     RecordFetchRequest,
     WaitingFetchRequest,
     encode_error_response,
+    fetch_response_header,
 )
 from hermes.security import Operation, Resource
 from hermes.server.clients import Client
@@ -91,10 +92,13 @@ class Fetches:
     def fetch(self, request: FetchRequest, client: Client) -> Outcome:
         self._metrics.fetches += 1
         try:
-            return self._fetch(request, client, resident=True)
+            error, messages = self._look(request, client, resident=True)
         except NotInMemoryError:
             warmed = self._reader.warm([self._cold(request)])
-        return cancellable(warmed.addCallback(lambda _: self._fetch(request, client)))
+            return cancellable(warmed.addCallback(lambda _: self._fetch(request, client)))
+        if isinstance(messages, bytes):
+            return fetch_response_header(len(messages), error) + messages
+        return MessageSetSend(error, messages)
 
     def _fetch(
         self,
@@ -105,19 +109,32 @@ class Fetches:
         takes_records: bool = False,
         resident: bool = False,
     ) -> MessageSetSend:
-        """Answer one fetch; raises NotInMemoryError as `Log.read` does when `resident`.
+        return MessageSetSend(
+            *self._look(request, client, refusal, takes_records=takes_records, resident=resident)
+        )
+
+    def _look(
+        self,
+        request: FetchRequest,
+        client: Client,
+        refusal: ErrorCode | None = None,
+        *,
+        takes_records: bool = False,
+        resident: bool = False,
+    ) -> tuple[ErrorCode, LogSlice | bytes | None]:
+        """Find what answers one fetch; raises NotInMemoryError as `Log.read` does when `resident`.
 
         Args:
             refusal: the code for those who may not; None for that of 0.7's requests.
             takes_records: whether the answer may be record batches.
         """
         if self._refuses and not self._may(request, client):
-            return MessageSetSend(fetch_code(client) if refusal is None else refusal)
+            return fetch_code(client) if refusal is None else refusal, None
         try:
             messages = self._read(request, takes_records, resident)
         except HermesError as error:
-            return MessageSetSend(self._code(request, error, client, refusal is not None))
-        return MessageSetSend(ErrorCode.NONE, messages)
+            return self._code(request, error, client, refusal is not None), None
+        return ErrorCode.NONE, messages
 
     def _may(self, request: FetchRequest, client: Client) -> bool:
         if self._refusals.permits_topic(client, _CONSUME, request.topic):
@@ -125,7 +142,9 @@ class Fetches:
         self._refusals.of(client, _CONSUME, Resource.topic(request.topic), "fetch")
         return False
 
-    def _read(self, request: FetchRequest, takes_records: bool, resident: bool) -> LogSlice | None:
+    def _read(
+        self, request: FetchRequest, takes_records: bool, resident: bool
+    ) -> LogSlice | bytes | None:
         partition = self._partition(request.topic, request.partition)
         if partition is None:
             self._topics.for_fetch(request.topic, request.partition)
@@ -134,16 +153,17 @@ class Fetches:
         if log.counts_messages and not takes_records:
             raise wrong_format(request.topic)
         _, offset, size, whole_first = _read_of(log, request)
-        messages = log.read(offset, size, whole_first=whole_first, resident=resident)
+        messages = log.fetch(offset, size, whole_first, resident)
         if request.max_size < 0 and request.offset < log.high_watermark:
-            messages.release()
+            if isinstance(messages, LogSlice):
+                messages.release()
             text = f"a fetch with a negative maximum size, {request.max_size}"
             raise CloseConnection(text, "fetch", "invalid_size")
-        if not messages.length:
+        length = len(messages) if isinstance(messages, bytes) else messages.length
+        partition.counts.bytes_out += length
+        if not length and isinstance(messages, LogSlice):
             messages.release()
-            return None
-        partition.counts.bytes_out += messages.length
-        return messages
+        return messages if length else None
 
     def _code(
         self, request: FetchRequest, error: HermesError, client: Client, is_own: bool

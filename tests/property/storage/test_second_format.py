@@ -21,7 +21,7 @@ from storage_logs import NOW_MS
 from storage_logs import settings as log_settings
 
 from hermes.errors import DiskFullError, LogOfflineError, OffsetOutOfRangeError
-from hermes.storage import DataDirectory, Log
+from hermes.storage import DataDirectory, Log, NotInMemoryError
 
 
 class TemperamentalFiles(ForgetfulFiles):
@@ -264,6 +264,7 @@ class BatchLogMachine(RuleBasedStateMachine):
             with pytest.raises(OffsetOutOfRangeError):
                 self.log.read(offset, max_bytes)
             return
+        fetched = [self.fetch(offset, max_bytes, whole)]
         with self.log.read(offset, max_bytes, whole_first=whole) as part:
             expected = [
                 each for each in self.batches if each[1] > offset and each[1] <= self.flushed
@@ -278,10 +279,23 @@ class BatchLogMachine(RuleBasedStateMachine):
             assert part.length == len(content)
             assert part.length in accumulate((len(each[2]) for each in expected), initial=0)
             assert content == b"".join(each[2] for each in expected)[: part.length]
+            fetched.append(self.fetch(offset, max_bytes, whole))
+            assert {each for each in fetched if each is not None} <= {content}
             if len(first) <= max_bytes:
                 assert len(first) <= part.length <= max_bytes
             else:
                 assert part.length == (len(first) if whole else 0)
+
+    def fetch(self, offset: int, max_bytes: int, whole: bool) -> bytes | None:
+        """What a response would have; None where it would not be known at once."""
+        try:
+            part = self.log.fetch(offset, max_bytes, whole, True)
+        except NotInMemoryError:
+            return None
+        if isinstance(part, bytes):
+            return part
+        with part:
+            return os.pread(part.fileno(), part.length, part.position) if part.length else b""
 
     @rule(where=st.floats(0, 1))
     def boundary_before(self, where: float) -> None:

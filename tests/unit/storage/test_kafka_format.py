@@ -25,7 +25,7 @@ from storage_logs import NOW_MS, settings
 from hermes.errors import OffsetOutOfRangeError, StorageError
 from hermes.protocol.record_compression import RecordCodec
 from hermes.protocol.records import encode_batch
-from hermes.storage import DataDirectory
+from hermes.storage import DataDirectory, LogSlice
 from hermes.storage.checkpoints import read_topic_id
 from hermes.storage.kafka_format import KAFKA
 
@@ -111,6 +111,7 @@ def test_many_batches_are_read_up_to_the_last_whole_one(tmp_path: Path, reopened
         end += size
         ends[header.next_offset] = end
     starts = {0: 0, **ends}
+    whole = b"".join(path.read_bytes() for path in (tmp_path / "k-0").glob("*.log"))
     for max_bytes in (900, 5_000, 30_000, 250_000, 10_000_000):
         for first in (0, 1, 777, 1400):
             offset = first
@@ -122,6 +123,14 @@ def test_many_batches_are_read_up_to_the_last_whole_one(tmp_path: Path, reopened
                         starts[offset],
                         starts[last] - starts[offset],
                     )
+                fetched = log.fetch(offset, max_bytes, True, True)
+                size = starts[last] - starts[offset]
+                assert isinstance(fetched, bytes) == (size <= 32 * 1024), size
+                if isinstance(fetched, LogSlice):
+                    with fetched:
+                        assert (fetched.position, fetched.length) == (starts[offset], size)
+                else:
+                    assert fetched == whole[starts[offset] : starts[last]]
                 offset = last
                 if offset == 1500:
                     break
@@ -179,6 +188,13 @@ def test_what_is_damaged_ends_what_is_read_and_is_passed_over_next(tmp_path: Pat
         assert (part.position, part.length) == (0, size)
     with log.read(1, 2 * size) as part:
         assert (part.position, part.length) == (2 * size, 2 * size)
+    places = []
+    for offset, max_bytes in ((0, 3 * size), (1, 2 * size), (1, 2 * size)):
+        part = log.fetch(offset, max_bytes, False, True)
+        assert isinstance(part, LogSlice), "only the index can tell"
+        with part:
+            places.append((part.position, part.length))
+    assert places == [(0, size), (2 * size, 2 * size), (2 * size, 2 * size)]
     log.close()
 
 
