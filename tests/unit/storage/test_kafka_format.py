@@ -188,13 +188,10 @@ def test_what_is_damaged_ends_what_is_read_and_is_passed_over_next(tmp_path: Pat
         assert (part.position, part.length) == (0, size)
     with log.read(1, 2 * size) as part:
         assert (part.position, part.length) == (2 * size, 2 * size)
-    places = []
-    for offset, max_bytes in ((0, 3 * size), (1, 2 * size), (1, 2 * size)):
-        part = log.fetch(offset, max_bytes, False, True)
-        assert isinstance(part, LogSlice), "only the index can tell"
-        with part:
-            places.append((part.position, part.length))
-    assert places == [(0, size), (2 * size, 2 * size), (2 * size, 2 * size)]
+    with log.fetch(0, 3 * size, False, True) as part:  # only the index can tell
+        assert (part.position, part.length) == (0, size)
+    for _ in range(2):
+        assert log.fetch(1, 2 * size, False, True) == path.read_bytes()[2 * size :]
     log.close()
 
 
