@@ -98,10 +98,13 @@ class Frames:
                 return None
 
     def take(self, end: int) -> memoryview:
-        data, start, self.position = self.data, self.position + SIZE.size, end
-        if end == len(data):  # let it go soon
-            self.data, self.position = b"", 0
+        data, start = self.data, self.position + SIZE.size
+        self.move(end)
         return memoryview(data)[start:end]
+
+    def move(self, position: int) -> None:
+        """Say how far the chunk has been used; one that is used up is let go."""
+        self.data, self.position = (self.data, position) if position < len(self.data) else (b"", 0)
 
     def _frame_bytes(self, data: Buffer, position: int) -> int:
         size: int = SIZE.unpack_from(data, position)[0]

@@ -94,7 +94,7 @@ class PlainAcknowledgedProduce:
         return AcknowledgedProduceRequest(self.acks, self.timeout_ms, (produce,))
 
 
-class RequestReceiver:
+class RequestReceiver(Frames):
     """The receiving half of a broker's connection.
 
         receiver.receive_data(data)
@@ -104,39 +104,20 @@ class RequestReceiver:
     Requests may declare 1 to `max_request_bytes`; payloads in a run are up to `max_message_bytes`.
     """
 
-    __slots__ = ("_error", "_frames", "_largest", "_produce")
+    __slots__ = ("_error", "_largest", "_produce")
+
+    receive_data = Frames.feed
 
     def __init__(self, max_request_bytes: int, max_message_bytes: int) -> None:
-        self._frames = Frames(max_request_bytes, "a request")
+        super().__init__(max_request_bytes, "a request")
         self.limit(max_request_bytes, max_message_bytes)
         self._produce: _ProducePrefix | None = None
         self._error: str | None = None  # not the exception: it refers to the frames, they to us
 
     def limit(self, max_request_bytes: int, max_message_bytes: int) -> None:
-        self._frames.max_bytes = max_request_bytes
+        self.max_bytes = max_request_bytes
         # No larger request goes through the fast loop, which therefore needs no other size check.
         self._largest = min(max_request_bytes, max_message_bytes)
-
-    def receive_data(self, data: Buffer) -> None:
-        """Add any piece of the stream, which must not change afterwards."""
-        self._frames.feed(data)
-
-    @property
-    def buffered_bytes(self) -> int:
-        return self._frames.buffered_bytes
-
-    @property
-    def partial_bytes(self) -> int:
-        """How many bytes of an incomplete request are held; 0 while anything can be taken.
-
-        Right after `next_request` returned None it equals `buffered_bytes`.
-        """
-        return self._frames.partial_bytes
-
-    @property
-    def missing_bytes(self) -> int:
-        """How many bytes the incomplete request still needs, by its declared size; 0 if none."""
-        return self._frames.missing_bytes
 
     def next_request(
         self,
@@ -157,7 +138,7 @@ class RequestReceiver:
             raise RemoteProtocolError(self._error)
         run: ProduceRun | None = None
         try:
-            while (end := self._frames.frame_end()) is not None:
+            while (end := self.frame_end()) is not None:
                 known = self._recognize(end, run)
                 if known is None:
                     break
@@ -174,7 +155,7 @@ class RequestReceiver:
                     break
             if run is not None or end is None:
                 return run
-            frame = self._frames.take(end)
+            frame = self.take(end)
             return long_request(frame) or decode_request(frame)
         except RemoteProtocolError as error:
             self._error = str(error)
@@ -188,7 +169,7 @@ class RequestReceiver:
         A frame for another partition ends the run; without a run, its partition becomes the one
         that is recognized from now on.
         """
-        data, start = self._frames.data, self._frames.position + SIZE.size
+        data, start = self.data, self.position + SIZE.size
         known = self._produce
         if known is not None and data[start : start + known.length] == known.prefix:
             return known
@@ -213,14 +194,15 @@ class RequestReceiver:
 
     def _acknowledged(self, known: "_ProducePrefix", end: int) -> PlainAcknowledgedProduce | None:
         """Take a plain acknowledged produce; None when it isn't, and was left in place."""
-        frames, buffers = self._frames, list[Buffer]()
-        if known.partition < 0 or end - frames.position > _LARGEST_ACKNOWLEDGED:
+        buffers: list[Buffer] = []
+        if known.partition < 0 or end - self.position > _LARGEST_ACKNOWLEDGED:
             return None
-        frames.position, _, message_count = core.collect_produces(
-            frames.data, frames.position, end, known.prefix, self._largest, buffers
+        position, _, message_count = core.collect_produces(
+            self.data, self.position, end, known.prefix, self._largest, buffers
         )
         if not buffers:
             return None
+        self.move(position)
         return PlainAcknowledgedProduce(known, buffers[0], message_count)
 
     def _extend(
@@ -232,15 +214,15 @@ class RequestReceiver:
         others follow, unless the partition is negative: then only the first is taken. None when
         nothing was taken.
         """
-        frames = self._frames
         if known.partition >= 0:
-            end = len(frames.data)
+            end = len(self.data)
         buffers: list[Buffer] = []
-        frames.position, byte_count, message_count = core.collect_produces(
-            frames.data, frames.position, end, known.prefix, self._largest, buffers
+        position, byte_count, message_count = core.collect_produces(
+            self.data, self.position, end, known.prefix, self._largest, buffers
         )
         if not buffers:
             return None
+        self.move(position)
         run = run or ProduceRun(known.topic, known.partition)
         run.buffers += buffers
         run.byte_count += byte_count

@@ -53,7 +53,7 @@ ANYBODY = {"principal": "*", "operations": ["all"]}
 
 #: Of each other setting a value, and what the broker has made of it.
 MADE: dict[str, tuple[Any, Callable[[ServingBroker], object], object]] = {
-    "max_request_bytes": ("5MiB", lambda run: receiver_of(run)._frames.max_bytes, 5 << 20),
+    "max_request_bytes": ("5MiB", lambda run: receiver_of(run).max_bytes, 5 << 20),
     "max_message_bytes": ("2MiB", lambda run: receiver_of(run)._largest, 2 << 20),
     "idle_timeout": ("77s", lambda run: run._tasks[run.connections.sweep_idle][0], 77.0),
     "request_memory": (
