@@ -5,18 +5,24 @@ Only the composition root imports Twisted's global reactor.
 
 import os
 import threading
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from io import FileIO
-from typing import Any
+from queue import SimpleQueue
+from typing import Any, TypeAlias
 
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReadDescriptor
 from twisted.python import log
+from twisted.python.failure import Failure
 from zope.interface import implementer
 
 #: The longest that epoll can wait.
 _LONGEST_SECONDS = 2**31 // 1000
+
+_OwnCall: TypeAlias = "tuple[Deferred[Any], Callable[..., Any], tuple[Any, ...]]"
 
 
 def make_reactor() -> Any:
@@ -182,3 +188,61 @@ class Bell:
 
     def connectionLost(self, reason: Any) -> None:
         """The reactor lets go of it."""
+
+
+class OwnThread:
+    """A thread of one user's, for calls that follow each other; made when it is first needed.
+
+    A call costs a fraction of what one in a thread of Twisted's pools does. The thread never keeps
+    a process alive: it may hang in a system call.
+    """
+
+    def __init__(self, reactor: Any, name: str) -> None:
+        self._reactor = reactor
+        self._name = name
+        self._bell: Bell | None = None
+        self._thread: threading.Thread | None = None
+        self._due: SimpleQueue[_OwnCall | None] = SimpleQueue()  # None ends it
+        self._ended: deque[tuple[Deferred[Any], Any]] = deque()
+        self._is_woken = False
+        self._is_stopped = False
+
+    def call(self, function: Callable[..., Any], *args: Any) -> "Deferred[Any]":
+        """Call a function in the thread; fires in the reactor's, and not once this is stopped."""
+        result: Deferred[Any] = Deferred()
+        if self._thread is None and not self._is_stopped:
+            self._bell = Bell(self._reactor, self._report)
+            self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+            self._thread.start()
+        self._due.put((result, function, args))
+        return result
+
+    def stop(self, waits: bool = True) -> None:
+        """End the thread, with what it was given; nothing fires any more."""
+        self._is_stopped = True
+        self._due.put(None)
+        if self._thread is not None and waits:
+            self._thread.join()
+        if self._bell is not None:
+            self._bell.close()
+
+    def _work(self) -> None:
+        assert self._bell is not None
+        while (due := self._due.get()) is not None:
+            result, function, args = due
+            outcome: Any = None
+            try:
+                outcome = function(*args)
+            except BaseException:
+                outcome = Failure()  # type: ignore[no-untyped-call]
+            self._ended.append((result, outcome))
+            del due, result, function, args, outcome  # none is kept until the next call
+            if not self._is_woken:  # asked after it was put there: as in `FlushThreads`
+                self._is_woken = True
+                self._bell.ring()
+
+    def _report(self) -> None:
+        self._is_woken = False
+        for _ in range(len(self._ended)):
+            result, outcome = self._ended.popleft()
+            result.callback(outcome)

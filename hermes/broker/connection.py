@@ -399,7 +399,7 @@ class BrokerConnection(Protocol):
             and self._state is _SERVING
             and self._reading
             and not self._is_counted
-            and self._ordered is None
+            and (self._ordered is None or not self._ordered.request_bytes)
             and self._throttle is None
         ):  # else nothing is held, as before, and the socket is read
             self._update_reading()

@@ -52,7 +52,7 @@ from hermes.partition.damage_check import DamageCheck
 from hermes.partition.flush_queue import FlushPolicy
 from hermes.partition.flush_threads import FlushThreads
 from hermes.partition.flushing import FlushScheduler
-from hermes.reactors import Bell
+from hermes.reactors import Bell, OwnThread
 from hermes.server.authentication import Authentication
 from hermes.server.authorization import Authorization
 from hermes.server.checks import authenticator, retention_policy
@@ -178,6 +178,7 @@ class ServingBroker:
         self.now_ms = now_ms
         self.io_threads = _Threads(0, config.io_threads, name="hermes-io")
         self.flush_threads = FlushThreads(config.flush_threads, partial(Bell, reactor))
+        self.group_thread = OwnThread(reactor, "hermes-groups")
         self._waits = ShutdownWaits(reactor)
         self._policies: dict[str, IRetentionPolicy] = {}
         self._on_settings = on_settings
@@ -530,6 +531,7 @@ class ServingBroker:
 
     def _stop_threads(self, waits: bool = True) -> None:
         self.flush_threads.stop(waits)
+        self.group_thread.stop(waits)
         if waits:  # else one of them may never end
             self.io_threads.stop()
 

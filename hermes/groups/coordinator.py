@@ -102,8 +102,6 @@ class GroupCoordinator:
     async def heartbeat(
         self, name: str, member_id: str, instance_id: str | None, generation: int
     ) -> Code:
-        if not name:
-            return Code.INVALID_GROUP_ID
         try:
             await self.local.find(name, make=False)
         except KafkaError as error:
@@ -115,6 +113,8 @@ class GroupCoordinator:
         self, name: str, member_id: str, instance_id: str | None, generation: int
     ) -> Code | None:
         """The same; None where the group has to be read first."""
+        if not name:
+            return Code.INVALID_GROUP_ID
         entry = self.local.known(name)
         if entry is None:
             return None
@@ -220,7 +220,7 @@ class GroupCoordinator:
             generation was given.
         """
         try:
-            entry = await self.local.find(name, make=generation < 0)
+            entry = self.local.known(name) or await self.local.find(name, make=generation < 0)
             if entry is None:
                 return Code.GROUP_ID_NOT_FOUND
             if isinstance(entry.group, ConsumerGroup):
@@ -244,7 +244,7 @@ class GroupCoordinator:
         if not offsets:
             self.local.changed(entry)
             return Code.NONE
-        code = await self.local.write(entry, Change(name, offsets=dict(offsets)))
+        code = await self.local.write(entry, Change(name, None, offsets))
         if code is Code.NONE:
             self.local.counts.commits += len(offsets)
         return code

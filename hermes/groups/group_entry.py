@@ -4,7 +4,7 @@ It is persisted before any member is answered, and a large one gets its target f
 this lives in the reactor's thread.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -62,7 +62,7 @@ class GroupEntry:
     awaiting_target: "list[Deferred[None]]" = field(default_factory=list)
     brokers: Collection[int] | None = None
 
-    def apply(self, offsets: "dict[TopicPartition, Committed | None]") -> None:
+    def apply(self, offsets: Mapping[TopicPartition, Committed | None]) -> None:
         for partition, committed in offsets.items():
             before = self.offsets.pop(partition, None)
             if before is not None:

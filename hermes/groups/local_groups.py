@@ -10,8 +10,9 @@ from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 from uuid import uuid4
 
-from twisted.internet.defer import CancelledError, Deferred, ensureDeferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IReactorTime
+from twisted.python.failure import Failure
 
 from hermes.errors import HermesError
 from hermes.groups.consumer_group import ConsumerGroup
@@ -60,6 +61,7 @@ class LocalGroups:
             is gone is neither shown nor kept, even if nobody was there when it went.
         now_ms: the wall clock, in ms since 1970.
         in_thread: calls a function in a worker thread and returns its Deferred.
+        in_store_thread: the same, for the calls of the store.
 
     Attributes:
         entries: those that are in memory, by name.
@@ -78,11 +80,12 @@ class LocalGroups:
         clock: IReactorTime,
         now_ms: Callable[[], int],
         in_thread: "Callable[..., Deferred[Any]]",
+        in_store_thread: "Callable[..., Deferred[Any]] | None" = None,
     ) -> None:
         self.entries: dict[str, GroupEntry] = {}
         self.counts = Counts()
         self.held_bytes = 0
-        self._queue = StoreQueue(store, in_thread)
+        self._queue = StoreQueue(store, in_store_thread or in_thread)
         self._broker_id = broker_id
         self._brokers = brokers
         self.settings = settings
@@ -338,8 +341,10 @@ class LocalGroups:
 
         `more` is by how many bytes the group would grow, about; what needs none is never refused.
         """
+        if more <= 0:
+            return
         limit = self.settings().max_bytes
-        if more > 0 and self.held_bytes + more > limit:
+        if self.held_bytes + more > limit:
             self._limited_log.warn(
                 "memory",
                 "a request of group {name} was refused: groups hold {held} of {limit} bytes "
@@ -358,23 +363,23 @@ class LocalGroups:
     def write(self, entry: GroupEntry, change: Change) -> "Deferred[Code]":
         """Store a change; fires with what became of it, and never fails for a reason of ours."""
         entry.busy += 1
-        return ensureDeferred(self._written(entry, change))
+        return self._queue.write(change).addBoth(self._written, entry, change)
 
-    async def _written(self, entry: GroupEntry, change: Change) -> Code:
+    def _written(self, result: Any, entry: GroupEntry, change: Change) -> Any:
         name = change.group
-        try:
-            await self._queue.write(change)
-        except GroupMovedError:
+        error = result.value if isinstance(result, Failure) else None
+        if isinstance(error, GroupMovedError):
             if self.entries.get(name) is entry:
                 self._give_up(name)
-            return Code.NOT_COORDINATOR
-        except HermesError as error:
-            return self._unavailable(name, error).code
-        finally:
-            entry.busy -= 1
+            result = Code.NOT_COORDINATOR
+        elif isinstance(error, HermesError):
+            result = self._unavailable(name, error).code
+        entry.busy -= 1
+        if error is not None:
+            return result
         if not change.is_empty:
             entry.is_stored = not change.forget
-        entry.apply(dict(change.offsets))
+        entry.apply(change.offsets)
         if self.entries.get(name) is entry:
             self._measure(entry)
         return Code.NONE

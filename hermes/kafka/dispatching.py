@@ -64,6 +64,9 @@ NOT_ASKED: Final = -(2**31)
 #: So many entries of a request are carried out before others have a turn.
 _ENTRIES_AT_A_TIME: Final = 16
 
+#: What a request of no more bytes holds while it waits is not counted: a connection holds more.
+_COUNTED_BYTES: Final = 1024
+
 _HEAD: Final = struct.Struct(">hhih")
 
 #: What a handler may raise to have the connection closed.
@@ -332,7 +335,8 @@ class Dispatcher:
             call.awaited = outcome
             outcome.ordered = not call.has_passed
             outcome.cancellable = api.is_cancelled
-            outcome.request_bytes = len(frame.data)
+            if len(frame.data) > _COUNTED_BYTES:
+                outcome.request_bytes = len(frame.data)
         return outcome
 
     def _begin(self, call: Call) -> Outcome:

@@ -5,7 +5,7 @@ from typing import Any
 from broker_bench import log_lines
 from twisted.python.failure import Failure
 
-from hermes.reactors import Bell, make_reactor, release_reactor
+from hermes.reactors import Bell, OwnThread, make_reactor, release_reactor
 
 
 def _let_wake_ups_be_late(reactor: Any, begun: threading.Event, go: threading.Event) -> None:
@@ -89,6 +89,33 @@ def test_a_bell_is_heard_in_its_reactor_and_not_once_it_is_closed() -> None:
     bell.close()
     assert heard == [threading.get_ident()]
     assert bell not in reactor.getReaders()
+    release_reactor(reactor)
+
+
+def test_a_thread_of_ones_own_tells_the_reactor_what_became_of_calls_in_their_order() -> None:
+    reactor = make_reactor()
+    thread = OwnThread(reactor, "hermes-test-own")
+    told: list[Any] = []
+
+    def tell(result: Any) -> None:
+        told.append((result, threading.get_ident()))
+        if len(told) == 3:
+            reactor.stop()
+
+    def failed(failure: Failure) -> None:
+        tell(failure.type)
+
+    thread.call(threading.get_ident).addCallback(tell)
+    thread.call(divmod, 7, 0).addErrback(failed)
+    thread.call(divmod, 7, 2).addCallback(tell)
+    reactor.run(installSignalHandlers=False)
+    here = threading.get_ident()
+    assert told[0][0] != here
+    assert told[1:] == [(ZeroDivisionError, here), ((3, 1), here)]
+    thread.stop()
+    assert "hermes-test-own" not in [each.name for each in threading.enumerate()]
+    thread.call(told.append, "late").addCallback(tell)
+    assert len(told) == 3
     release_reactor(reactor)
 
 
