@@ -172,12 +172,12 @@ class Mirroring:
     def _refuse(
         self, client: Client, wanted: MirroredSet, log: Log | None, error: HermesError
     ) -> MirroredEntry:
+        produce, refused = wanted.produce, self._produces.refused
         if isinstance(error, MessageTooLargeError):
-            produce = wanted.produce
-            self._produces.drop_oversized(produce.topic, produce.partition, error, client)
+            refused.drop_oversized(produce.topic, produce.partition, error, client)
         else:
-            self._produces.refusal(wanted.topic, wanted.partition, error, client)
-        self._produces.count_refusal("mirrored_produce", error, client)
+            refused.refusal(wanted.topic, wanted.partition, error, client)
+        refused.count("mirrored_produce", error, client)
         position = -1 if log is None else log.sources.position(wanted.source)
         return MirroredEntry(code_for(error), -1, position)
 

@@ -19,17 +19,14 @@ from twisted.internet.defer import Deferred, DeferredSemaphore
 from hermes.cluster.shared import Shared
 from hermes.cluster.topic_registry import wrong_format
 from hermes.errors import (
-    DiskFullError,
     HermesError,
     MessageTooLargeError,
     NotAuthorizedError,
     StorageError,
-    TooManyTopicsError,
 )
 from hermes.partition.acknowledgements import Safety
 from hermes.partition.partition import Partition
 from hermes.protocol import (
-    RANDOM_PARTITION,
     AcknowledgedProduceRequest,
     Acks,
     ErrorCode,
@@ -43,13 +40,11 @@ from hermes.protocol import (
     encode_error_response,
     encode_produced_entry,
 )
-from hermes.quoting import printable, quoted
+from hermes.quoting import printable
 from hermes.server.clients import Client
 from hermes.server.fairness import cooperatively
-from hermes.server.metrics import reason_of
-from hermes.server.outcomes import CloseConnection, DeferredResponse, Outcome, settled, then
+from hermes.server.outcomes import DeferredResponse, Outcome, settled, then
 from hermes.storage import Log
-from hermes.storage.layout import partition_directory
 from hermes.v0_7.acknowledging import (
     PRODUCED,
     AppendedEntry,
@@ -58,6 +53,7 @@ from hermes.v0_7.acknowledging import (
     respond_when_flushed,
     respond_when_written,
 )
+from hermes.v0_7.refused_produces import RefusedProduces
 from hermes.v0_7.set_checker import CheckResult, SetChecker, size_of
 
 __all__ = ["DELETION_WAIT_SECONDS", "Produces"]
@@ -91,6 +87,7 @@ class Produces:
         self._log = shared.lines
         self._refusals = shared.refusals
         self._scheduler = shared.scheduler
+        self.refused = RefusedProduces(shared)
         self.checker = SetChecker(shared.settings, shared.in_thread)
         self._decoding = DeferredSemaphore(1)
 
@@ -107,13 +104,13 @@ class Produces:
                 partition = self.partition_for(run.topic, run.partition, client)
             partition.append(run.buffers, run.byte_count, run.message_count)
         except HermesError as error:
-            raise self.refusal(run.topic, run.partition, error, client) from error
+            raise self.refused.refusal(run.topic, run.partition, error, client) from error
 
     def append_permitted_run(self, run: ProduceRun, client: Client) -> None:
         """`append_run` while there are access rules."""
         error = self._refusals.produce_error(client, run.topic, exists=True)
         if error is not None:
-            raise self.refusal(run.topic, run.partition, error, client)
+            raise self.refused.refusal(run.topic, run.partition, error, client)
         self.append_run(run, client)
 
     # -- unacknowledged -------------------------------------------------------------------------
@@ -146,10 +143,10 @@ class Produces:
             self._append(produce, check, client)
             return
         except MessageTooLargeError as error:
-            self.drop_oversized(produce.topic, produce.partition, error, client)
+            self.refused.drop_oversized(produce.topic, produce.partition, error, client)
             return
         except HermesError as error:
-            refusal = self.refusal(produce.topic, produce.partition, error, client)
+            refusal = self.refused.refusal(produce.topic, produce.partition, error, client)
         # Neither while that error is handled nor with a name here: either would make a circle with
         # the frames that it goes through, which keep the decoded request.
         try:
@@ -246,10 +243,10 @@ class Produces:
         self, topic: str, partition: int, error: HermesError, client: Client
     ) -> AppendedEntry[ProducedEntry]:
         if isinstance(error, MessageTooLargeError):
-            self.drop_oversized(topic, partition, error, client)
+            self.refused.drop_oversized(topic, partition, error, client)
         else:
-            self.refusal(topic, partition, error, client)
-        self.count_refusal("acknowledged_produce", error, client)
+            self.refused.refusal(topic, partition, error, client)
+        self.refused.count("acknowledged_produce", error, client)
         entry = ProducedEntry(partition, code_for(error), -1)
         is_ours = isinstance(error, StorageError)
         return AppendedEntry(entry, reason=printable(str(error), _MAX_REASON) if is_ours else "")
@@ -343,7 +340,7 @@ class Produces:
         def close(errors: Sequence[NotAuthorizedError | None]) -> None:
             for (topic, partition), error in zip(places, errors, strict=True):
                 if error is not None:
-                    raise self.refusal(topic, partition, error, client)
+                    raise self.refused.refusal(topic, partition, error, client)
 
         if not self._refusals.is_on:
             return None
@@ -363,12 +360,6 @@ class Produces:
         if not self._refusals.is_on:
             return self._check_and_append(produces, append)
         return then(self.judge([each.topic for each in produces], client), append_permitted)
-
-    def count_refusal(self, kind: str, error: HermesError, client: Client) -> None:
-        if isinstance(error, NotAuthorizedError):
-            self._refusals.report(client, error, kind)
-        else:
-            self._metrics.refuse(kind, reason_of(error))
 
     # -- sets -----------------------------------------------------------------------------------
 
@@ -442,49 +433,6 @@ class Produces:
                 client=client,
             )
         return self._partitions.of(log)
-
-    def drop_oversized(
-        self, topic: str, partition: int, error: MessageTooLargeError, client: Client
-    ) -> None:
-        self._metrics.oversized_sets += 1
-        self._log.warn(
-            "oversized",
-            "dropped a message set of {client} for {place}: {error}",
-            client=client,
-            place=_place(topic, partition),
-            topic=topic,
-            partition=partition,
-            error=error,
-        )
-
-    def refusal(
-        self, topic: str, partition: int, error: Exception, client: Client
-    ) -> CloseConnection:
-        """Log why a set was refused, where that is the broker's trouble; how 0.7's clients hear."""
-        if isinstance(error, StorageError):
-            self._log.error(
-                "full" if isinstance(error, DiskFullError) else "storage",
-                "could not append to {place}: {error}",
-                place=_place(topic, partition),
-                topic=topic,
-                partition=partition,
-                error=error,
-            )
-        elif isinstance(error, TooManyTopicsError):
-            self._log.warn(
-                "topics", "a limit is reached for {client}: {error}", client=client, error=error
-            )
-        where = "" if partition == RANDOM_PARTITION else f" partition {partition}"
-        return CloseConnection(
-            f"produce to {quoted(topic)}{where}: {error}",
-            "produce",
-            reason_of(error),
-        )
-
-
-def _place(topic: str, partition: int) -> str:
-    """A partition as log lines name it; the topic alone where the broker was to choose one."""
-    return topic if partition == RANDOM_PARTITION else partition_directory(topic, partition)
 
 
 def is_known(acks: int) -> bool:
