@@ -68,12 +68,16 @@ def open_kafka_log(
     return log, log.open(clean=clean, now_ms=NOW_MS)
 
 
-def append_batch(log: Log, batch: bytes, now_ms: int = NOW_MS) -> int:
-    """Append what a producer has sent."""
+def append_batch(log: Log, batch: bytes, now_ms: int = NOW_MS, *, is_told: bool = True) -> int:
+    """Append what a producer has sent; `is_told`: the log is told of batches, as by a broker."""
     headers = check_batches(batch, BatchRules(1 << 30))
     parts = placed(batch, headers, log.end_offset, log.leader_epoch)
-    count = sum(each.last_offset_delta + 1 for each in headers)
-    return log.append(parts, sum(map(len, parts)), count, now_ms)
+    end, batches = log.end_offset, []
+    for each in headers:
+        end += each.last_offset_delta + 1
+        batches.append((each.size_bytes, end - 1, each.max_timestamp_ms))
+    count = end - log.end_offset
+    return log.append(parts, sum(map(len, parts)), count, now_ms, batches if is_told else ())
 
 
 def append_values(log: Log, *values: Record | bytes, now_ms: int = NOW_MS) -> int:

@@ -19,8 +19,8 @@ from kafka_logs import (
     record,
     sent,
 )
-from storage_fakes import UnsyncedFiles
-from storage_logs import NOW_MS, settings
+from storage_fakes import UnsyncedFiles, WatchedFiles
+from storage_logs import NOW_MS, append, message, settings
 
 from hermes.errors import OffsetOutOfRangeError, StorageError
 from hermes.protocol.record_compression import RecordCodec
@@ -352,6 +352,76 @@ def test_kafkas_indexes_lead_to_batches(tmp_path: Path) -> None:
     assert len(segments) > 2
     for path in segments:
         check_indexes(path)
+
+
+@pytest.mark.parametrize("told", [{0}, set(range(40)), set(range(0, 300, 7))])
+def test_the_indexes_are_the_same_whatever_the_appends_told_of_batches(
+    tmp_path: Path, told: set[int]
+) -> None:
+    """What a flush isn't told of it reads back, and of very many batches in any case."""
+    written = []
+    for directory, known in (("a-0", told), ("b-0", set(range(600)))):
+        log, _ = open_kafka_log(tmp_path / directory, segment_bytes=60_000)
+        for number in range(600):
+            values = (record(b"x" * (number * 7 % 900), timestamp_ms=NOW_MS + number * 5 % 37),)
+            append_batch(log, sent(values) * (number % 3 + 1), number, is_told=number in known)
+            if number < 300 and number % 4 == 0:
+                log.flush()
+        log.flush()
+        log.close()
+        paths = sorted((tmp_path / directory).glob("0*"))
+        written.append([(path.name, path.read_bytes()) for path in paths])
+    assert len(written[0]) > 8
+    assert written[0] == written[1]
+
+
+@pytest.mark.parametrize("log_format", ["0.7", "kafka"])
+def test_a_flush_of_a_small_append_opens_and_reads_nothing(tmp_path: Path, log_format: str) -> None:
+    files = WatchedFiles()
+    directory = DataDirectory(tmp_path, lambda topic: settings(format=log_format), files)
+    directory.open(NOW_MS)
+    log = directory.create("k", 0)
+    made: list[list[str]] = []
+    for number in range(3):
+        done = len(files.calls)
+        if log_format == "kafka":
+            append_values(log, b"x" * 100, now_ms=NOW_MS + number)
+        else:
+            append(log, message("x" * 100), now_ms=NOW_MS + number)
+        log.flush()
+        made.append(files.calls[done + 1 :])
+    assert made[2] == ["fdatasync", "lstat", "pwritev"]
+    directory.close()
+    assert not files.opened
+
+
+def test_an_index_that_was_removed_is_begun_again_within_a_second(tmp_path: Path) -> None:
+    log, _ = open_kafka_log(tmp_path / "k-0")
+    path = tmp_path / "k-0" / f"{0:020d}.appends"
+    for now_ms in (0, 10):
+        append_values(log, b"x", now_ms=NOW_MS + now_ms)
+        log.flush()
+    path.unlink()
+    append_values(log, b"x", now_ms=NOW_MS + 1000)
+    log.flush()
+    assert log.index_failures == 0
+    assert path.exists()
+    log.close()
+
+
+def test_what_is_open_beside_segments_counts_for_their_bound(tmp_path: Path) -> None:
+    files = WatchedFiles()
+    directory = DataDirectory(tmp_path, lambda topic: settings(), files, max_open_segments=5)
+    directory.open(NOW_MS)
+    others = len(files.opened)
+    for number in range(20):
+        log = directory.create("k", number)
+        for _ in range(2):
+            append(log, message("x"))
+            log.flush()
+        assert len(files.opened) - others <= 5
+    directory.close()
+    assert not files.opened
 
 
 @pytest.mark.parametrize("what", ["torn", "lost"])
