@@ -15,6 +15,7 @@ from typing import Any, Self
 
 from bench.peers.system import NotInstalled
 from bench.support.servers import HermesBroker
+from bench.support.usage import precise_cpu_seconds
 
 __all__ = ["CallgrindBroker", "CountedBroker", "StraceBroker", "build_collecting"]
 
@@ -91,18 +92,19 @@ class CountedBroker(HermesBroker):
 
     def rest(self) -> None:
         """Wait until every thread of the broker waits for something, and nothing is left to do."""
-        idle = 0
-        while idle < 2:
-            idle = idle + 1 if self._sleeps() else 0
+        before, now = None, self._run_time_asleep()
+        while now is None or now != before:
             time.sleep(0.001)
+            before, now = now, self._run_time_asleep()
 
-    def _sleeps(self) -> bool:
+    def _run_time_asleep(self) -> float | None:
+        """The processor time that its threads have had, or None while one of them is awake."""
         for task in Path(f"/proc/{self.pid}/task").iterdir():
             with suppress(FileNotFoundError):  # it has just ended
                 # Behind the program's name, which may hold anything: the state.
                 if not (task / "stat").read_text().rpartition(")")[2].startswith(" S"):
-                    return False
-        return True
+                    return None
+        return precise_cpu_seconds(self.pid)
 
     def stop(self, *, timeout_seconds: float = _STOP_SECONDS) -> int:
         """As any program, but slowly."""
