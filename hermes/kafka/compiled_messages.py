@@ -1,8 +1,7 @@
 """Makes and encodes the messages of responses, by functions that are written for each of them.
 
-`kio` walks its schema anew for every message, and checks the bounds of each number by itself: some
-twenty calls for a response of two numbers. Here the walk is done once, and becomes Python's code:
-neighbours of a fixed size are packed together, arrays are loops. The bytes are the same.
+`kio` walks its schema anew for every message: some twenty calls for a response of two numbers. Here
+the walk is done once, and becomes Python's code. The bytes are the same.
 """
 
 from collections.abc import Callable, Mapping

@@ -234,7 +234,6 @@ class Call:
         )
 
     def permits_group(self, operation: Operation, name: str) -> bool:
-        """Likewise, of a group."""
         return not self.server.shared.refusals.is_on or self.permits(
             operation, Resource.group(name)
         )

@@ -36,11 +36,9 @@ class ResponseWatcher(Protocol):
 
     def response_failed(self, awaited: "DeferredResponse", failure: Failure) -> None: ...
 
-    def response_passed(self, awaited: "DeferredResponse") -> None:
-        """What follows needn't wait for it any longer."""
+    def response_passed(self, awaited: "DeferredResponse") -> None: ...
 
-    def request_released(self, awaited: "DeferredResponse") -> None:
-        """It holds no memory of its request any more."""
+    def request_released(self, awaited: "DeferredResponse") -> None: ...
 
 
 class DeferredResponse:
@@ -95,7 +93,6 @@ class DeferredResponse:
 
     @classmethod
     def known(cls, response: Response) -> "DeferredResponse":
-        """A response that only waits for others before it."""
         place = cls()
         place.resolve(response)
         return place
@@ -108,7 +105,6 @@ class DeferredResponse:
         source.addCallbacks(self.resolve, self.fail)
 
     def resolve(self, response: Response) -> None:
-        """The response is known; it belongs to this object from now on."""
         self.response, self.is_known = response, True
         if self._watcher is not None:
             self._watcher.response_known(self)
@@ -121,14 +117,12 @@ class DeferredResponse:
             self._watcher.response_failed(self, failure)
 
     def let_pass(self) -> None:
-        """Requests after this one may be taken."""
         if self.ordered:
             self.ordered = False
             if self._watcher is not None:
                 self._watcher.response_passed(self)
 
     def release(self) -> None:
-        """The request's memory is free."""
         self.request_bytes = 0
         if self._watcher is not None:
             self._watcher.request_released(self)
@@ -154,8 +148,6 @@ class DeferredResponse:
 
 
 class _Waiter:
-    """Watches a response for a Deferred."""
-
     def __init__(self, awaited: DeferredResponse) -> None:
         self.fires: Deferred[Any] = Deferred(lambda _: awaited.cancel())
         awaited.watch(self)

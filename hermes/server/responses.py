@@ -105,7 +105,6 @@ class Responses:
                 self.add(response, is_next=True)
 
     def send_small(self) -> None:
-        """Send what was collected; what the socket doesn't take becomes the producer."""
         small, carrier = self._small, self._carrier
         if not small or self.sending is not None:
             return
