@@ -14,7 +14,7 @@ from hermes.storage.time_index import TimeIndex
 
 #: No more than this is copied into memory to be sent: of more, sending it by `sendfile` is cheaper
 #: than copying it is.
-FEW_BYTES: Final = 32 * 1024
+FEW_BYTES: Final = 8 * 1024
 
 
 class NamedSegment(Protocol):

@@ -28,6 +28,7 @@ from hermes.protocol.records import encode_batch
 from hermes.storage import DataDirectory, LogSlice
 from hermes.storage.checkpoints import read_topic_id
 from hermes.storage.kafka_format import KAFKA
+from hermes.storage.log_format import FEW_BYTES
 
 
 class CountingReads(UnsyncedFiles):
@@ -125,7 +126,7 @@ def test_many_batches_are_read_up_to_the_last_whole_one(tmp_path: Path, reopened
                     )
                 fetched = log.fetch(offset, max_bytes, True, True)
                 size = starts[last] - starts[offset]
-                assert isinstance(fetched, bytes) == (size <= 32 * 1024), size
+                assert isinstance(fetched, bytes) == (size <= FEW_BYTES), size
                 if isinstance(fetched, LogSlice):
                     with fetched:
                         assert (fetched.position, fetched.length) == (starts[offset], size)
