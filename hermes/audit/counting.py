@@ -83,10 +83,7 @@ def _count_one(
     budget: Budget,
     depth: int,
 ) -> int:
-    """Count a message that is not plain.
-
-    Raises InvalidMessageError if it is damaged, nested too deep or expands to too much.
-    """
+    """Raises InvalidMessageError if it is damaged, nested too deep or expands to too much."""
     message = decode_message(data, start, end)
     if message.codec is Codec.NONE:
         core.tally(encode_message_set([message.payload]), 0, window_ms, found)
@@ -257,8 +254,7 @@ class TierCounter:
     def publish(self) -> bool:
         """Report everything that was counted so far. Blocks; some seconds at most if it fails.
 
-        Returns:
-            Whether it is stored. If not, that is logged, and the next call tries all of it again.
+        Returns whether it is stored. If not, that is logged, and the next call tries it again.
         """
         return self._publish(closing=False)
 

@@ -17,11 +17,9 @@ from hermes.web import ErrorPage, WebServer, stream
 
 
 class LastReport:
-    """The last comparison, for whoever scrapes it; threads may share it.
+    """Threads may share it. `make`: makes what reads and compares; only `look`'s thread uses it.
 
-    Args:
-        make: makes what reads and compares; only the thread that calls `look` uses it.
-        afresh_seconds: after so long another one is made, which has forgotten what is too old.
+    `afresh_seconds`: after so long another one is made, which has forgotten what is too old.
     """
 
     def __init__(self, make: Callable[[], Audit], afresh_seconds: float) -> None:

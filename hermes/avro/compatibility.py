@@ -39,8 +39,7 @@ _MOST_OF_A_PATH: Final = 500
 def reasons_not_to_read(reader: ParsedAvroSchema, writer: ParsedAvroSchema) -> list[str]:
     """Why one schema can't read what another wrote, each reason with the field's path.
 
-    Returns:
-        Paths are in the reader's schema: `Order.lines[].price`. Empty if it can read everything.
+    Paths are in the reader's schema: `Order.lines[].price`. Empty if it can read everything.
     """
     if reader.text == writer.text and reader.root is writer.root:
         return []

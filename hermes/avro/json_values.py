@@ -45,10 +45,7 @@ def json_to_value(text: bytes, kind: AvroType) -> Any:
 
 
 def default_to_value(default: Any, kind: AvroType) -> Any:
-    """Turn a field's default, which a schema has as JSON, into what fastavro reads from bytes.
-
-    Raises ValueError: it doesn't fit the field.
-    """
+    """As fastavro would have read it from bytes. ValueError: it doesn't fit the field."""
     return _Conversion(_read).of(default, kind, "")
 
 

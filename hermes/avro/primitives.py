@@ -27,9 +27,7 @@ class MisfitError(ValueError):
 def primitive_value(value: Any, kind: AvroType) -> Any:
     """Read a value of a type that has no parts, as fastavro writes it.
 
-    Raises:
-        ValueError: it isn't one.
-        OverflowError: a whole number that no double holds.
+    Raises ValueError: it isn't one; OverflowError: a whole number that no double holds.
     """
     match kind.kind:
         case "int" | "long" as name:

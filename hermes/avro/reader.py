@@ -104,11 +104,9 @@ class AvroReader:
 def _strict_form(
     schema: AvroSchema, *, is_wrapped: bool, is_bare: bool = False, has_defaults: bool = False
 ) -> Any:
-    """A schema as it is read with.
+    """A schema as it is read with; `is_bare`: without logical types.
 
-    Args:
-        is_bare: whether logical types are left out.
-        has_defaults: whether its fields' defaults are looked at: a reader's are.
+    `has_defaults`: whether its fields' defaults are looked at: a reader's are.
     """
     sources = schema.sources
     if is_bare:

@@ -41,9 +41,8 @@ class DeadLetters:
     def sort(self, chunk: Chunk) -> Iterator[Sorted]:
         """Unwrap the messages of a chunk.
 
-        Yields:
-            A topic, a partition and what goes there: payloads, each with the offset after its
-            message; and these as records. What is no dead letter is left out, and shown.
+        Yields a topic, a partition and what goes there: payloads, each with the offset after its
+        message; and these as records. What is no dead letter is left out, and shown.
         """
         found = []
         for message, following in chunk.messages:

@@ -24,12 +24,9 @@ _TIMEOUT_SECONDS: Final = 30.0
 
 
 class _GroupPositions(NamedTuple):
-    """A group in the source.
+    """`cluster_id`: the source's. `places`: next offsets by the name of the source partition.
 
-    Attributes:
-        cluster_id: the source's.
-        places: the group's next offsets by the name of the source partition.
-        shown: the same partitions for people.
+    `shown`: the same partitions for people.
     """
 
     cluster_id: str

@@ -88,11 +88,9 @@ def line_encoder(
 
 
 class RecordDecoder:
-    """Replaces payloads by their values, as JSON.
+    """Replaces payloads by their values, as JSON; `report`s messages that are skipped, a line each.
 
-    Args:
-        skip_corrupt: whether what can't be read is skipped, with a note, or ends the reading.
-        report: called with a line for each message that is skipped.
+    `skip_corrupt`: whether what can't be read is skipped, with a note, or ends the reading.
     """
 
     def __init__(
@@ -110,10 +108,8 @@ class RecordDecoder:
     def decoded(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
         """The same messages, with JSON as their payloads; without those that were skipped.
 
-        Raises:
-            ClientError: a message can't be read, and isn't to be skipped; those before it were
-                yielded.
-            HermesError: the registry refused, or can't be reached.
+        Raises ClientError: one can't be read, and isn't to be skipped; those before it were
+        yielded; HermesError: the registry refused, or can't be reached.
         """
         for chunk in chunks:
             start = offset = chunk.offset
@@ -157,11 +153,9 @@ def record_decoder(
     retry_seconds: float | None,
     skip_corrupt: bool,
 ) -> Iterator[RecordDecoder]:
-    """Make a `RecordDecoder`.
+    """`schema_path`: a file with an Avro schema to resolve records to; None for the writer's.
 
-    Args:
-        schema_path: a file with an Avro schema to resolve records to; None for the writer's.
-        retry_seconds: how long to wait for the registry; None for ever.
+    `retry_seconds`: how long to wait for the registry; None for ever.
     """
     try:
         from hermes.schemas.records import RecordReader

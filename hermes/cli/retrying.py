@@ -13,10 +13,7 @@ _LONGEST_PAUSE_SECONDS: Final = 5.0
 
 
 class Retrying:
-    """How a command outlasts transient failures, for instance a broker's restart.
-
-    `limit_seconds`: how long to retry after the first failure; None for ever, 0 not at all.
-    """
+    """`limit_seconds`: how long to retry after the first failure; None for ever, 0 not at all."""
 
     def __init__(
         self,
@@ -36,8 +33,7 @@ class Retrying:
     def failed(self, error: HermesError) -> None:
         """Pause after a failure; the first in a row is reported on stderr.
 
-        Raises:
-            HermesError: the error itself, when a retry can't help, or has not helped for too long.
+        Raises the error itself when a retry can't help, or has not helped for too long.
         """
         if not is_retriable(error):
             raise error

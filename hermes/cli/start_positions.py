@@ -22,11 +22,9 @@ _SPAN_GROWTH: Final = 4
 
 
 class Position(NamedTuple):
-    """Where to begin.
+    """`offset`: where to fetch from; a message, or a compressed set, starts there.
 
-    Attributes:
-        offset: where to fetch from; a message, or a compressed set, starts there.
-        drop: how many messages to leave out first.
+    `drop`: how many messages to leave out first.
     """
 
     offset: int
@@ -61,10 +59,7 @@ def open_readers(
 def find_position(
     source: TopicSource, partition: int, available: OffsetRange, start: PartitionPlace
 ) -> Position:
-    """Find where to begin in one partition.
-
-    Raises ClientError if there is no such place; the text says what is available.
-    """
+    """Raises ClientError if there is no such place; the text says what is available."""
     if start == BEGINNING:
         return Position(available.earliest)
     if start == END or start == PartitionPlace("last", 0):

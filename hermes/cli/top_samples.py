@@ -123,11 +123,8 @@ class TopSampler:
     def take(self, seconds: float, *, needs_one: bool = True) -> Sample:
         """Ask all; of several brokers, one that doesn't answer is among the faults.
 
-        Args:
-            needs_one: whether to wait as long as a request may take if nobody answers.
-
-        Raises:
-            HermesError: no broker, or ZooKeeper, can be reached.
+        `needs_one`: whether to wait as long as a request may take if nobody answers. Raises
+        HermesError: no broker, or ZooKeeper, can be reached.
         """
         sample = Sample(seconds)
         if self._broker is not None and self._session is None:

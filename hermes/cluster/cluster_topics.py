@@ -233,8 +233,7 @@ class ClusterTopics:
     def sizes(self, name: str, numbers: Collection[int] | None) -> list[tuple[int, int, int]]:
         """How large this broker's partitions of a topic are; `numbers` are Kafka's, None for all.
 
-        Returns:
-            (number, size in bytes, how many offsets aren't visible yet) of each that has a log.
+        Returns (number, size in bytes, how many offsets aren't visible yet) of each that has a log.
         """
         found = self._topics.get(name)
         sizes = []

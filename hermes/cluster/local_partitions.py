@@ -20,10 +20,7 @@ from hermes.coordination.topic_tree import TreeContents
 
 
 class LocalPartitions(NamedTuple):
-    """The partitions of a topic that this broker has, by its own numbers, ascending.
-
-    `id`: the UUID of a `kafka` topic; None for one of 0.7's.
-    """
+    """By this broker's own numbers, ascending. `id`: the UUID of a `kafka` topic; else None."""
 
     format: str
     id: UUID | None

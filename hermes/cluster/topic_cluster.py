@@ -36,9 +36,7 @@ class ClusterState(NamedTuple):
 class TopicCluster:
     """Reads and changes the cluster's topics. Lives in the reactor's thread, and has its own.
 
-    Args:
-        connect, from_thread: as `Following` has them.
-        on_state: called with the state whenever it may have changed.
+    `on_state`: called with the state whenever it may have changed; the others as in `Following`.
     """
 
     def __init__(

@@ -169,9 +169,7 @@ class TopicRegistry:
     def for_fetch(self, topic: str, partition: int) -> Log | None:
         """A partition's log, creating nothing; None for one that was never written to.
 
-        Raises:
-            InvalidTopicError: the name is not allowed.
-            WrongPartitionError: there is no such partition.
+        Raises InvalidTopicError; WrongPartitionError: there is no such partition.
         """
         log = self._directory.get(topic, partition)
         if log is None:
@@ -201,9 +199,8 @@ class TopicRegistry:
     def check_new(self, topic: str, partitions: int) -> None:
         """Refuse a topic that can't be created with this many partitions.
 
-        Raises:
-            TopicExistsError, BrokerStoppingError, TopicBeingDeletedError, InvalidTopicError,
-                TooManyTopicsError
+        Raises TopicExistsError, BrokerStoppingError, TopicBeingDeletedError, InvalidTopicError or
+        TooManyTopicsError.
         """
         self._check_free(topic)
         if topic in self._counts:
@@ -281,8 +278,7 @@ class TopicRegistry:
     def begin_delete(self, topic: str) -> list[Log]:
         """Hide a topic before its files are deleted; returns its logs. `end_delete` comes after.
 
-        Raises:
-            UnknownTopicError, TopicBeingDeletedError
+        Raises UnknownTopicError, TopicBeingDeletedError.
         """
         if topic in self._deleting:
             raise TopicBeingDeletedError(f"topic {quoted(topic)} is being deleted")

@@ -19,10 +19,7 @@ _ANYWHERE = frozenset({"", "0.0.0.0", "::"})
 
 
 class _Address(NamedTuple):
-    """What an endpoint occupies.
-
-    `port`: a TCP port that is not 0, or a UNIX socket's path. `interface`: "" for all of them.
-    """
+    """`port`: a TCP port that isn't 0, or a UNIX socket's path. `interface`: "" for all of them."""
 
     setting: str
     text: str

@@ -18,11 +18,9 @@ _PATHS: Final = ("certificate", "key", "client_ca")
 
 @dataclass(frozen=True)
 class EmbeddedMirror:
-    """The mirror that a broker runs.
+    """`settings`: a mirror.yaml as JSON, where `target` may be missing.
 
-    Attributes:
-        settings: a mirror.yaml as JSON, where `target` may be missing.
-        config: the same, parsed; the target is meaningless where it is missing.
+    `config`: the same, parsed; the target is meaningless where it is missing.
     """
 
     settings: str

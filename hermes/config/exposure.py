@@ -18,10 +18,7 @@ def check_listeners(
     allow_insecure: bool,
     knows_users: bool,
 ) -> None:
-    """Refuse listeners that are dangerous, or that need passwords that can't be checked.
-
-    Raises ConfigError: one of them may not be opened.
-    """
+    """Raises ConfigError: one is dangerous, or needs passwords that can't be checked."""
     names: set[str] = set()
     for each in listeners:
         if each.name in names:

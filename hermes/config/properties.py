@@ -35,11 +35,9 @@ Value = int | str | bool
 
 
 class ImportedProperties(NamedTuple):
-    """What a properties file means.
+    """`yaml_text`: a broker.yaml with the settings that the file sets, in the reference's order.
 
-    Attributes:
-        yaml_text: a broker.yaml with the settings that the file sets, in the reference's order.
-        unknown_keys: its keys that have no equivalent, in the file's order.
+    `unknown_keys`: the file's keys that have no equivalent, in its order.
     """
 
     yaml_text: str

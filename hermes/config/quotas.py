@@ -16,9 +16,7 @@ DEFAULT: Final = "default"
 class Quota:
     """A principal's limits, over all its connections; None for unlimited.
 
-    Attributes:
-        bytes_in, bytes_out, requests: per second; `bytes_out` of responses.
-        connections: open at once.
+    `bytes_in`, `bytes_out` (of responses) and `requests` are per second.
     """
 
     bytes_in: int | None = None

@@ -81,11 +81,7 @@ def table_of(config_class: type) -> dict[str, Setting]:
 def nearest_setting(
     key: str, value: object, known: Mapping[str, Setting], also_known: Iterable[str] = ()
 ) -> str:
-    """The setting that an unknown key may have been meant for.
-
-    Returns:
-        `, did you mean retention_time: 72h?`, for instance; empty when none is like it.
-    """
+    """For instance `, did you mean retention_time: 72h?`; empty when none is like it."""
     plain = key.lower().replace(".", "_").replace("-", "_")
     stem, _, unit = plain.rpartition("_")
     for kind, units in _UNITS.items():

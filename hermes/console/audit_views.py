@@ -49,10 +49,7 @@ class TierRow:
 
 @dataclass(frozen=True, slots=True)
 class AuditView:
-    """The audit at one moment.
-
-    `windows`: those that aren't complete, newest first. `hidden`: how many more windows there are.
-    """
+    """`windows`: those that aren't complete, newest first. `hidden`: how many more there are."""
 
     rows: tuple[TierRow, ...]
     windows: tuple[Window, ...]

@@ -45,12 +45,9 @@ class ListenAddress(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BrokerState:
-    """What one broker answered, or why it didn't.
+    """What one broker answered; `metadata` is None if there was an error.
 
-    Attributes:
-        broker_id: -1 while it isn't known.
-        metadata: None if there was an error.
-        is_registered: whether coordination lists it.
+    `broker_id`: -1 while it isn't known. `is_registered`: whether coordination lists it.
     """
 
     broker_id: int

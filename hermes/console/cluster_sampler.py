@@ -25,8 +25,7 @@ _MOST_MS: Final = 30_000
 class TopicRow:
     """One topic, over all brokers.
 
-    `rate`: bytes written per second, by sizes where offsets count messages; None while it isn't
-    known.
+    `rate`: bytes written per second, by sizes where offsets count messages; None if unknown.
     """
 
     name: str

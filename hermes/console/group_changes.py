@@ -61,16 +61,12 @@ class GroupChanger(Protocol):
     def reset(self, name: str, changes: list[OffsetChange]) -> None:
         """Do what a preview has shown.
 
-        Raises:
-            GroupActiveError: somebody has joined meanwhile.
-            HermesError: an offset is no longer what it was; nothing was changed.
+        Raises GroupActiveError: somebody has joined meanwhile; HermesError: an offset is no longer
+        what it was, and nothing was changed.
         """
 
     def delete(self, name: str) -> None:
-        """Delete a group with its offsets.
-
-        Raises GroupActiveError if it has members, HermesError if it can't be deleted now.
-        """
+        """Raises GroupActiveError if it has members, HermesError if it can't be deleted now."""
 
 
 class OwnGroupChanger:

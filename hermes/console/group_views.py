@@ -166,12 +166,9 @@ class GroupView:
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """The sum of some partitions' lags.
+    """`by_unit`: the known lags, by whether they count messages.
 
-    Attributes:
-        by_unit: the known lags, by whether they count messages.
-        uncommitted: how many have no committed offset.
-        unknown: how many others have no known lag.
+    `uncommitted`: how many have no committed offset; `unknown`: how many others have no known lag.
     """
 
     by_unit: Mapping[bool, int]

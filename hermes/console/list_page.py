@@ -11,14 +11,7 @@ _ROWS: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class ListPage(Generic[_T]):
-    """One page of a list.
-
-    Attributes:
-        found: how many rows match.
-        total: how many there are.
-        page: from 1.
-        pages: 1 or more.
-    """
+    """`found`: how many rows match, of `total`. `page`: from 1. `pages`: 1 or more."""
 
     rows: tuple[_T, ...]
     found: int

@@ -29,12 +29,9 @@ _MOST_PLACES: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class TailUpdate:
-    """What is new.
+    """`rows`: newest first. `places`: up to where each partition was read.
 
-    Attributes:
-        rows: newest first.
-        places: up to where each partition was read.
-        skipped_bytes: how much was skipped; in messages where offsets count these.
+    `skipped_bytes`: how much was skipped; in messages where offsets count these.
     """
 
     rows: tuple[FoundMessage | UnreadableRange, ...]

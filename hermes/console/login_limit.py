@@ -33,9 +33,8 @@ class TooManyTriesError(Exception):
 class LoginLimit:
     """Limits the tries of a password. Thread-safe.
 
-    Args:
-        checks: how many passwords are checked at once, each of another client.
-        waiting: how many more may wait for that.
+    `checks`: how many are checked at once, each of another client; `waiting`: how many more may
+    wait for that.
     """
 
     def __init__(

@@ -81,12 +81,9 @@ class FoundMessage:
 
 @dataclass(frozen=True, slots=True)
 class UnreadableRange:
-    """A damaged part of a partition.
+    """`partition`: `BROKER-NUMBER`, for links; `label`: for people.
 
-    Attributes:
-        partition: `BROKER-NUMBER`, for links.
-        next_offset: where the next good message starts; None if none was found.
-        label: the partition for people.
+    `next_offset`: where the next good message starts; None if none was found.
     """
 
     kind: ClassVar[str] = "damage"

@@ -15,11 +15,9 @@ MOST_ROWS: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class MirrorView:
-    """A mirror.
+    """`processes`: each with the age of its report in seconds.
 
-    Attributes:
-        processes: each with the age of its report in seconds.
-        rows: some of its partitions: those in trouble and the furthest behind first.
+    `rows`: some of its partitions: those in trouble and the furthest behind first.
     """
 
     name: str

@@ -75,11 +75,9 @@ class PageRequest:
 
 @dataclass(frozen=True, slots=True)
 class PageResponse:
-    """An HTTP response.
+    """`cookies`: to be set; an empty value deletes one.
 
-    Attributes:
-        body: all of it, or pieces that are made while they are sent, each in a worker thread.
-        cookies: to be set; an empty value deletes one.
+    `body`: all of it, or pieces that are made while they are sent, each in a worker thread.
     """
 
     body: bytes | Iterator[bytes]

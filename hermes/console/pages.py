@@ -89,10 +89,8 @@ _A_YEAR: Final = 365 * 86_400
 class Console:
     """Answers requests for pages. Methods may block.
 
-    Args:
-        cluster: closed with the console.
-        may_act: whether the console may change anything, at this moment.
-        records: closed with the console.
+    `may_act`: whether the console may change anything, at this moment. `cluster` and `records` are
+    closed with the console.
     """
 
     def __init__(
@@ -194,10 +192,8 @@ class Console:
 def _check(needs: PagePermission, viewer: Viewer, name: str = "", *_: str) -> None:
     """Check a viewer's permission for a page.
 
-    Raises:
-        NotAllowedError: the viewer may know that it exists.
-        UnknownTopicError: to the viewer there is no such topic.
-        NoSuchPageError: nor such a group.
+    Raises NotAllowedError: the viewer may know that it exists; UnknownTopicError,
+    NoSuchPageError: to the viewer there is no such topic or group.
     """
     if needs is PagePermission.CLUSTER and not viewer.sees_cluster:
         raise viewer.refusal("describe the cluster")

@@ -85,9 +85,7 @@ class ValueReader:
     def decode(self, payload: bytes) -> Any:
         """Decode a payload, as JSON or a registry's record unless another format was asked for.
 
-        Raises:
-            EncodingError: it is not of that format.
-            HermesError: the registry can't be asked.
+        Raises EncodingError: it isn't of that format; HermesError: the registry can't be asked.
         """
         payload = without_stamp(payload)
         if self._is_record(payload):

@@ -27,14 +27,10 @@ class Rates:
         self._samples: deque[tuple[float, Mapping[Hashable, int]]] = deque()
 
     def add(self, at: float, counters: Mapping[Hashable, int]) -> dict[Hashable, float]:
-        """Add a sample.
+        """Add a sample; `at` is monotonic, in seconds, and `counters` are kept, not copied.
 
-        Args:
-            at: monotonic, in seconds.
-            counters: kept, not copied.
-
-        Returns:
-            Growth per second, without counters that are new or went back: a partition was deleted.
+        Returns the growth per second, without counters that are new or went back: a partition was
+        deleted.
         """
         samples = self._samples
         while samples and at - samples[0][0] > _OLDEST_SECONDS:

@@ -63,9 +63,8 @@ class RegistryRecords:
     def read(self, payload: bytes) -> Any:
         """Decode a payload.
 
-        Raises:
-            EncodingError: it isn't a record of a schema that the registry knows.
-            HermesError: the registry can't be asked, or couldn't a moment ago.
+        Raises EncodingError: it isn't a record of a schema that the registry knows; HermesError:
+        the registry can't be asked, or couldn't a moment ago.
         """
         with self._lock:
             failure = self._failure

@@ -66,8 +66,7 @@ def _scrypt(password: str, salt: bytes, n: int, r: int, p: int) -> bytes:
 class Password:
     """A scrypt hash from a password file, as `hermes console --write-password` makes it.
 
-    Raises:
-        ConfigError: the file can't be read or parsed, or others than its owner may read it.
+    Raises ConfigError: it can't be read or parsed, or others than its owner may read it.
     """
 
     def __init__(self, path: str | Path) -> None:

@@ -33,11 +33,9 @@ FORM_SETTINGS: Final[Mapping[str, Setting]] = {
 
 @dataclass(frozen=True, slots=True)
 class SettingRow:
-    """A topic's setting in a form.
+    """`value`, `origin`: in force; empty where they aren't known.
 
-    Attributes:
-        value, origin: in force; empty where they aren't known.
-        default: the broker's for topics that say nothing; empty where it isn't shown.
+    `default`: the broker's for topics that say nothing; empty where it isn't shown.
     """
 
     setting: Setting
@@ -89,11 +87,9 @@ class TopicChanger:
     def rows(
         self, described: Iterable[SettingDescription] = (), *, with_defaults: bool
     ) -> list[SettingRow]:
-        """The settings of a topic as fields of a form.
+        """`described`: what is in force; empty for a new topic.
 
-        Args:
-            described: what is in force; empty for a new topic.
-            with_defaults: whether the broker's defaults may be shown.
+        `with_defaults`: whether the broker's defaults may be shown.
         """
         known = {each.name: each for each in described}
         defaults = {

@@ -29,11 +29,9 @@ _WATCH_EVERY_SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class TopicList(ListPage[TopicRow]):
-    """One page of the list of topics.
+    """`largest_bytes`: the size of the largest topic of all, which the bars are relative to.
 
-    Attributes:
-        largest_bytes: the size of the largest topic of all, which the bars are relative to.
-        silent_brokers: how many brokers don't answer, and aren't counted here.
+    `silent_brokers`: how many brokers don't answer, and aren't counted here.
     """
 
     largest_bytes: int = 0
@@ -74,13 +72,10 @@ def topic_list(
 
 
 def is_numbered(holds_records: bool, brokers: int) -> bool:
-    """Whether a partition's number identifies it.
+    """Whether a partition's number identifies it, with so many brokers, silent ones included.
 
     Kafka's format numbers a topic's partitions across brokers. In 0.7's each broker numbers its
     own, so several may be number 0: they are told apart as by 0.7's clients, `BROKER-NUMBER`.
-
-    Args:
-        brokers: how many brokers the cluster has, also those that don't answer.
     """
     return holds_records or brokers == 1
 
@@ -126,12 +121,9 @@ class PartitionRow:
 
 @dataclass(frozen=True, slots=True)
 class TopicView:
-    """One topic.
+    """`partitions`: by broker and number. `addresses`: of the brokers that have it, by id.
 
-    Attributes:
-        partitions: by broker and number.
-        addresses: of the brokers that have it, by id.
-        errors: what could not be found out, for people.
+    `errors`: what could not be found out, for people.
     """
 
     name: str

@@ -19,11 +19,9 @@ class NotAllowedError(HermesError):
 
 @dataclass(frozen=True, slots=True)
 class Viewer:
-    """Who looks at a page.
+    """`rights`: None where everybody may do everything.
 
-    Attributes:
-        rights: None where everybody may do everything.
-        is_current: whether the session still lasts; asked while a long page is sent.
+    `is_current`: whether the session still lasts; asked while a long page is sent.
     """
 
     principal: str = ANONYMOUS

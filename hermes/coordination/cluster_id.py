@@ -21,11 +21,8 @@ _ADDRESSES: Final = uuid.UUID("8d7a5a2e-6c1f-5f0e-9d43-2a1b7c9e4f60")
 def cluster_id(session: TreeSession) -> str:
     """Read a cluster's UUID, and create it if there is none.
 
-    Of several that do so at once one is first, and all get its UUID.
-
-    Raises:
-        InvalidNodeError: the node holds something else.
-        CoordinationUnavailableError: ZooKeeper does not answer.
+    Of several that do so at once one is first, and all get its UUID. Raises InvalidNodeError: the
+    node holds something else; CoordinationUnavailableError: ZooKeeper does not answer.
     """
     node = session.get(CLUSTER_ID_NODE)
     while node is None:

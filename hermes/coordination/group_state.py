@@ -102,8 +102,7 @@ def read_stored_offsets(
 ) -> tuple[dict[tuple[str, str, int], int], bool]:
     """Read up to `limit` offsets that groups have stored of one broker's partitions.
 
-    Returns:
-        Offsets by group, topic and partition, and whether these are all; the invalid are left out.
+    By group, topic and partition, without invalid ones; and whether these are all.
     """
     places: dict[str, tuple[str, str, int]] = {}
     for group in list_groups(session):
@@ -131,11 +130,8 @@ def delete_group(session: Session, group: str) -> None:
     """Delete a group that has no members, with its offsets.
 
     The node of its members goes first, and only if it is empty; then that of the group only if
-    nobody has joined meanwhile.
-
-    Raises:
-        CoordinationError: there is no such group.
-        GroupActiveError: it has members.
+    nobody has joined meanwhile. Raises GroupActiveError: it has members; CoordinationError: there
+    is no such group.
     """
     paths = GroupPaths(group)
     if session.get(paths.root) is None:

@@ -109,9 +109,8 @@ def read_committed(
 ) -> tuple[dict[tuple[str, str, int], int], bool]:
     """Read up to `limit` offsets that groups have committed of one broker's partitions.
 
-    Returns:
-        Offsets by group, topic and the broker's number of the partition, and whether these are all.
-        What can't be understood is left out.
+    By group, topic and the broker's number of the partition, without what can't be understood; and
+    whether these are all.
     """
     found: dict[tuple[str, str, int], int] = {}
     topics: dict[str, TopicNode | None] = {}

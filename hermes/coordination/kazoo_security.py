@@ -67,13 +67,9 @@ def _is_loopback(host: str) -> bool:
 def connect_by_tls(
     address: tuple[str, int], host: str, seconds: float, security: ClientSecurity
 ) -> ssl.SSLSocket:
-    """Connect and shake hands, within `seconds` for both.
+    """Connect and shake hands, within `seconds` for both. The certificate must be for `host`.
 
-    `host` is the name or address that the certificate must be for.
-
-    Raises:
-        TlsRefusedError: one side refuses the other.
-        OSError: the connection failed, or it took too long.
+    Raises TlsRefusedError: one side refuses the other; OSError: it failed, or took too long.
     """
     end = time.monotonic() + seconds
     made = socket.create_connection(address, seconds)

@@ -58,11 +58,9 @@ _MOST_DIGITS: Final = 10
 
 
 class BrokerNode(NamedTuple):
-    """What a broker registers about itself.
+    """`host`: the name or address that clients reach the broker by; no colons.
 
-    Attributes:
-        creator: names one life of the broker: its host and the ms since 1970 when it registered.
-        host: the name or address that clients reach it by; no colons.
+    `creator`: names one life of the broker: its host and the ms since 1970 when it registered.
     """
 
     creator: str
@@ -112,10 +110,8 @@ class GroupPaths(NamedTuple):
 class Subscription(NamedTuple):
     """What a member of a group wants.
 
-    Attributes:
-        streams: number of streams by topic; empty when there is a filter.
-        topic_filter: chooses topics; None when they are named.
-        filter_streams: number of streams of each topic that the filter allows.
+    `streams`: how many, by topic; empty when there is a `topic_filter`. `filter_streams`: how many
+    of each topic that the filter allows.
     """
 
     streams: Mapping[str, int]
@@ -228,10 +224,7 @@ def parse_partition(path: str, name: str) -> BrokerPartition:
 
 
 def parse_owner(path: str, value: bytes) -> tuple[str, int]:
-    """Read an owner: the consumer's id and the number of its stream.
-
-    Raises ConsumerIdError: there is no number; other clients write the id alone.
-    """
+    """Raises ConsumerIdError: there is no stream's number; other clients write the id alone."""
     text = _text(path, value)
     consumer_id, _, thread = text.rpartition("-")
     if not (consumer_id and _is_number(thread)):
@@ -354,10 +347,7 @@ def assign(
 def assign_topic(
     partitions: Iterable[BrokerPartition], streams: Iterable[str]
 ) -> dict[BrokerPartition, str]:
-    """Compute the assignment of one topic, in 0.7's order of partitions.
-
-    Partitions and streams, of which there is at least one, come in any order.
-    """
+    """In 0.7's order. Partitions and streams, of which there is at least one, come in any order."""
     ordered = sorted(partitions, key=lambda each: _java_order(str(each)))
     takers = sorted(set(streams), key=_java_order)
     share, extras = divmod(len(ordered), len(takers))

@@ -48,12 +48,9 @@ class ListenerNode(NamedTuple):
 
 
 class BrokerListeners(NamedTuple):
-    """All ports of a broker.
+    """`listeners`: those that speak the broker's protocol, in the order of broker.yaml.
 
-    Attributes:
-        listeners: those that speak the broker's protocol, in the order of broker.yaml.
-        http: those that speak HTTP.
-        kafka: those that speak the protocol of Kafka's current clients.
+    `http`: those that speak HTTP. `kafka`: those that speak that of Kafka's current clients.
     """
 
     listeners: Sequence[ListenerNode]

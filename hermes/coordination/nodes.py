@@ -9,12 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 
 class Node(NamedTuple):
-    """A node as it was read.
-
-    Attributes:
-        version: counts the changes of its value.
-        owner: the session that an ephemeral node belongs to; 0 for a persistent one.
-    """
+    """`version`: counts the value's changes. `owner`: an ephemeral node's session, or 0."""
 
     value: bytes
     version: int
@@ -74,9 +69,8 @@ class TreeSession(Protocol):
     def create_ephemeral(self, path: str, value: bytes) -> Node | None:
         """Register a value for as long as the session lives. Parents are made, persistent.
 
-        Returns:
-            None when the node is this session's, be it from an earlier attempt; otherwise the
-            node of the other session that is in the way.
+        Returns None when the node is this session's, be it from an earlier attempt; otherwise the
+        node of the other session that is in the way.
         """
 
     def set(self, path: str, value: bytes, version: int = -1) -> int:

@@ -35,9 +35,8 @@ def read_origins(session: TreeSession, topic: str) -> Mapping[str, str]:
 def add_origins(session: TreeSession, topic: str, origins: Mapping[str, str]) -> list[str]:
     """Add clusters to those that a topic has already; returns the ids that are new.
 
-    Raises:
-        InvalidNodeError: the node can't be understood, or would become too much.
-        CoordinationUnavailableError: also when others change the node all the time.
+    Raises InvalidNodeError: the node can't be understood, or would become too much;
+    CoordinationUnavailableError: also when others change the node all the time.
     """
     path = f"{ORIGINS}/{topic}"
     for attempt in range(_ATTEMPTS):

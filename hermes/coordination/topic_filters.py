@@ -33,10 +33,7 @@ class TopicFilter:
             raise self._refused(error) from error
 
     def allows(self, topic: str) -> bool:
-        """Whether the topic is chosen.
-
-        Raises ConfigError: the match takes more work than any expression should.
-        """
+        """Raises ConfigError: the match takes more work than any expression should."""
         raise NotImplementedError
 
     def _matches(self, topic: str) -> bool:

@@ -70,8 +70,7 @@ class TopicTree:
     keep changing what is to be changed; nobody knows then whether it was done. They raise
     `InvalidNodeError` when what is to be changed can't be understood.
 
-    Args:
-        on_fault: called with each node that can't be understood and is left out.
+    `on_fault`: called with each node that can't be understood and is left out.
     """
 
     def __init__(
@@ -90,10 +89,7 @@ class TopicTree:
             self._session.ensure_path(path)
 
     def read(self, known: TreeContents | None = None) -> TreeContents:
-        """Read everything, and watch for changes of topics.
-
-        With `known`, what was read before, only what has changed since is read again.
-        """
+        """Read everything, and watch topics; with `known`, only what has changed is read again."""
         last = self._session.get(KAFKA_CHANGES, watch=True)
         if last is None:
             raise CoordinationUnavailableError(f"{KAFKA_CHANGES} is gone")

@@ -31,9 +31,7 @@ _Place = tuple[str, int]
 class AppendBatch(NamedTuple):
     """Consecutive entries, at least one, of one claim for one partition, sent as one set.
 
-    Attributes:
-        begin, end: the range of the source.
-        is_verbatim: whether the data are the source's own bytes from begin to end.
+    `is_verbatim`: whether the data are the source's own bytes from `begin` to `end`.
     """
 
     entries: Sequence[TargetAppend]
@@ -50,9 +48,7 @@ class AppendBatch(NamedTuple):
 class Outcome(NamedTuple):
     """What became of a batch.
 
-    Attributes:
-        error: why it is not stored; None when it is, on disk.
-        was_there: whether the target had it already.
+    `error`: why it isn't stored; None when it is, on disk. `was_there`: the target had it already.
     """
 
     error: BrokerError | None

@@ -109,8 +109,7 @@ class KeyRoute:
     A compressed message is opened; if its messages belong to several partitions, each of those gets
     its own, compressed again. What has no key is chosen for by its offset.
 
-    Args:
-        key_of: finds the key in a payload; None without one.
+    `key_of`: finds the key in a payload; None without one.
     """
 
     is_single = False

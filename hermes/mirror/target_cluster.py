@@ -207,10 +207,7 @@ class _Broker:
 
 
 def coordination_of(cluster: MirrorClusterAddress) -> str:
-    """Ask the brokers of an address where their coordination is; empty where they have none.
-
-    Raises HermesError: none of them answers.
-    """
+    """Where coordination is; empty where there is none. HermesError: no broker answers."""
     failure: HermesError | None = None
     for address in cluster.brokers:
         try:

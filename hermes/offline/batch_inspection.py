@@ -83,11 +83,9 @@ class BatchFile:
     def walk(
         self, position: int = 0, offset: int | None = None
     ) -> Iterator[InspectedBatch | BadBytes]:
-        """Yield batches and bad bytes, in order and without gaps.
+        """Yield batches and bad bytes, in order and without gaps, from the start of a batch.
 
-        Args:
-            position: where to begin, the start of a batch.
-            offset: the smallest that may lie there; the base offset unless given.
+        `offset`: the smallest that may lie there; the base offset unless given.
         """
         offset = self.base_offset if offset is None else offset
         reader = BatchReader(self._files, self._descriptor, self.base_offset, self.size_bytes)

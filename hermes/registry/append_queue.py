@@ -32,11 +32,8 @@ class _Queued(NamedTuple):
 class AppendQueue:
     """The events of one writer after the other; only the latest writer's are taken.
 
-    Args:
-        changed: notified when there is something to send.
-
-    Attributes:
-        max_message_bytes: what the home takes as one message.
+    `changed`: notified when there is something to send. `max_message_bytes`: what the home takes as
+    one message.
     """
 
     def __init__(self, changed: threading.Condition) -> None:

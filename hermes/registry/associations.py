@@ -64,12 +64,10 @@ class Associate:
 
 @dataclass(frozen=True, slots=True)
 class Dissociate:
-    """Take the subjects from kinds of a resource.
+    """Take the subjects from kinds of a resource, all if none are given.
 
-    Attributes:
-        resource_type: None for the only one there is.
-        kinds: empty for all.
-        cascade: whether subjects of its own (STRONG) are deleted with them.
+    `resource_type`: None for the only one there is. `cascade`: whether subjects of its own (STRONG)
+    are deleted with them.
     """
 
     resource_id: str

@@ -37,11 +37,8 @@ class Draft:
 def read_draft(draft: Draft, state: RegistryState, *, normalize: bool = False) -> StoredSchema:
     """Read a schema with the schemas that it refers to, which `state` has.
 
-    Args:
-        normalize: whether a JSON Schema's keys are sorted; Avro's normal form is always made.
-
-    Raises:
-        RegistryError: 42201, it isn't a schema, or a reference leads nowhere.
+    `normalize`: whether a JSON Schema's keys are sorted; Avro's normal form is always made. Raises
+    RegistryError 42201: it isn't a schema, or a reference leads nowhere.
     """
     references = tuple(_found(each, state) for each in draft.references)
     if draft.type not in SCHEMA_TYPES:

@@ -32,11 +32,9 @@ _RETRY_SECONDS: Final = 1.0
 
 
 class Leader(NamedTuple):
-    """The registry that decides.
+    """The registry that decides; `url` is where it is served, without a slash at the end.
 
-    Attributes:
-        name: names a registry whose process can run only once; "" for one that has no such name.
-        url: where it is served, without a slash at the end.
+    `name`: names a registry whose process can run only once; "" for one that has no such name.
     """
 
     name: str
@@ -58,11 +56,9 @@ class Election(Protocol):
         """Why nothing is known; empty if something is."""
 
     def start(self, may_lead: Callable[[], bool], on_change: Callable[[], None]) -> None:
-        """Begin.
+        """`may_lead`: whether this registry could decide now; called in any thread.
 
-        Args:
-            may_lead: whether this registry could decide now; called in any thread.
-            on_change: called in any thread when any of the above may have changed.
+        `on_change`: called in any thread when any of the above may have changed.
         """
 
     def recheck(self) -> None:

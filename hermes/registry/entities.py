@@ -19,11 +19,9 @@ SCHEMA_TYPES: Final = (JSON, AVRO)
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A schema's use of another one.
+    """A schema's use of another one; `version`: of the subject under which that is registered.
 
-    Attributes:
-        name: by which the schema's text calls it: an Avro type's full name, a JSON Schema's URI.
-        version: of the subject under which it is registered.
+    `name`: by which the schema's text calls it: an Avro type's full name, a JSON Schema's URI.
     """
 
     name: str

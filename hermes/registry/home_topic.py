@@ -94,13 +94,9 @@ class HomeTopic:
         return self._consumer.metadata(()).max_message_bytes
 
     def read(self, position: int, wait_ms: int = 0) -> list[TopicMessage]:
-        """Read on from where a message starts; returns nothing at the end.
+        """Read on from where a message starts; wait `wait_ms` for one; returns nothing at the end.
 
-        Args:
-            wait_ms: how long to wait for one if there is none.
-
-        Raises:
-            HomeError: one of them is damaged; those before it are returned first.
+        Raises HomeError: one of them is damaged; those before it are returned first.
         """
         request = FetchRequest(SCHEMAS_TOPIC, _PARTITION, position, _FETCH_BYTES)
         try:

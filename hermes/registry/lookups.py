@@ -62,9 +62,7 @@ def subjects(
 ) -> list[str]:
     """The subjects that have a version, sorted.
 
-    Args:
-        deleted: whether to list those, too, of which all versions are deleted softly.
-        deleted_only: whether to list only those.
+    `deleted`: also those of which all versions are deleted softly; `deleted_only`: only those.
     """
     prefix = prefix.removeprefix(":*:")  # Confluent's clients: of all contexts
 

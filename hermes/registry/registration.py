@@ -121,11 +121,9 @@ def incompatibilities(
     schema: StoredSchema,
     versions: list[Version] | None = None,
 ) -> list[str]:
-    """Why a schema isn't compatible with those that a subject has; empty if it is.
+    """Why a schema isn't compatible with those of a subject, which need not exist; empty if it is.
 
-    Args:
-        subject: need not exist yet; its settings say what is compatible.
-        versions: the versions to compare with; None for those that the settings say.
+    `versions`: the versions to compare with; None for those that the subject's settings say.
     """
     settings = settings_of(state, subject)
     is_transitive, new_reads, old_reads = LEVELS[settings["compatibilityLevel"]]

@@ -123,13 +123,9 @@ class TopicLog:
         return self._was_at_end and not (self.is_lost or self._stopping)
 
     def refresh(self, timeout_seconds: float) -> bool:
-        """Read to where the topic ends now. Blocks.
+        """Read to where the topic ends now. Blocks: each of two waits may take `timeout_seconds`.
 
-        Args:
-            timeout_seconds: the longest that each of two waits may take.
-
-        Returns:
-            Whether something may exist that didn't a moment ago.
+        Returns whether something may exist that didn't a moment ago.
         """
         if self.writer is not None and self._election.is_leading:
             return False

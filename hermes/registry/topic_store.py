@@ -32,11 +32,9 @@ _LOOK_SECONDS: Final = 0.5
 
 
 class TopicStore:
-    """A registry's store; see `hermes.registry.store.RegistryStore`. Thread-safe.
+    """See `RegistryStore`. Thread-safe. `clock`: monotonic, in seconds.
 
-    Args:
-        clock: monotonic, in seconds.
-        security: how to connect to the leader; may block, and raise HermesError.
+    `security`: how to connect to the leader; may block, and raise HermesError.
     """
 
     def __init__(

@@ -105,11 +105,9 @@ def make_store(
     directory: Path | None,
     security: Callable[[], ClientSecurity] = lambda: PLAIN,
 ) -> TopicStore:
-    """Make a store.
+    """`directory`: where the store's snapshot is kept; None for none.
 
-    Args:
-        directory: where its snapshot is kept; None for none.
-        security: how to connect to the leading registry; may block, and raise HermesError.
+    `security`: how to connect to the leading registry; may block, and raise HermesError.
     """
     file = None if directory is None else SnapshotFile(directory / SNAPSHOT_NAME)
     return TopicStore(TopicLog(homes, election, file), election, security=security)

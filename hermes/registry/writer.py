@@ -18,11 +18,9 @@ from hermes.registry.state import RegistryState
 
 @dataclass(frozen=True, slots=True)
 class MutationResult:
-    """The outcome of a call that changes something.
+    """`event`: to be written; None if nothing changes.
 
-    Attributes:
-        event: to be written; None if nothing changes.
-        answer: for the caller, as JSON can have it; None for an empty response.
+    `answer`: for the caller, as JSON can have it; None for an empty response.
     """
 
     event: Event | None
@@ -56,11 +54,9 @@ class Writer:
         self.failed = False
 
     def write(self, change: Mutation) -> "Future[Any]":
-        """Decide a change.
+        """Fires with the answer once everything that it was decided upon is durable.
 
-        Returns:
-            Fires with the answer once everything that it was decided upon is durable, or with a
-            RegistryError: the call is refused, or (50003) its outcome isn't known.
+        Or with a RegistryError: the call is refused, or (50003) its outcome isn't known.
         """
         answered: Future[Any] = Future()
         refusal: RegistryError | None = None

@@ -104,10 +104,7 @@ def read_pair(certificate: bytes, key: bytes) -> KeyPair:
 
 
 def read_authorities(pem: bytes, setting: str = "client_ca") -> tuple[x509.Certificate, ...]:
-    """Parse the certificates of authorities.
-
-    Raises ConfigError: there is none, or one is damaged; its key is `setting`.
-    """
+    """Raises ConfigError: there is none, or one is damaged; its key is `setting`."""
     return _certificates(setting, pem)
 
 

@@ -29,11 +29,7 @@ _SHOW: Final = {
 
 
 class AccessDecision(NamedTuple):
-    """A decision.
-
-    `rule`: the rule that decided; None where no rule allows it, or the broker itself asks, which
-    may do everything.
-    """
+    """`rule`: None where no rule allows it, or the broker itself asks, which may do everything."""
 
     allowed: bool
     rule: AccessRule | None = None
@@ -42,9 +38,7 @@ class AccessDecision(NamedTuple):
 class _RuleSet:
     """The rules that allow, or those that deny, a principal an operation on resources of a kind.
 
-    Args:
-        rules: all of them allow, or all deny.
-        in_doubt: what `cover` returns for a name that can't be matched in time.
+    `in_doubt`: what `cover` returns for a name that can't be matched in time.
     """
 
     def __init__(self, rules: Iterable[AccessRule], in_doubt: bool) -> None:
@@ -168,11 +162,9 @@ def explain_decision(
     operation: Operation,
     resource: Resource,
 ) -> tuple[AccessDecision, str]:
-    """Decide, and say why in words.
+    """`rules`: in their order; None where there are none, and everything is allowed.
 
-    Args:
-        rules: in their order; None where there are none, and everything is allowed.
-        source: where they are, for the words.
+    `source`: where they are, for the words.
     """
     if rules is None:
         return AccessDecision(True), "there are no rules: whoever can connect may do everything"

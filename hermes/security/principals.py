@@ -24,10 +24,7 @@ def is_user_name(name: str) -> bool:
 
 
 def check_user_name(name: str) -> None:
-    """Refuse an invalid user name.
-
-    Raises ConfigError: it is empty, too long, reserved, or holds what ends a name somewhere.
-    """
+    """Raises ConfigError: it is empty, too long, reserved, or holds what ends a name somewhere."""
     if name in (ANONYMOUS, INTERNAL):
         raise ConfigError("user", f"{quoted(name)} is reserved")
     if not is_user_name(name):

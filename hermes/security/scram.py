@@ -58,9 +58,8 @@ class ScramServer:
     def challenge(self, message: bytes) -> bytes:
         """Take the client's first message, and answer with salt and iterations.
 
-        Raises:
-            NotAuthenticatedError: it isn't a message of SCRAM.
-            Exception: users can't be looked up now.
+        Raises NotAuthenticatedError: it isn't a message of SCRAM; others: users can't be looked
+        up now.
         """
         try:
             self._server.set_client_first(message.decode())
@@ -159,10 +158,7 @@ class ScramClient:
         return message.encode()
 
     def verify(self, final: bytes) -> None:
-        """Check that the broker knows the user, too.
-
-        Raises NotAuthenticatedError: it doesn't; send it nothing.
-        """
+        """Raises NotAuthenticatedError: the broker doesn't know the user; send it nothing."""
         try:
             self._client.set_server_final(final.decode())
         except (ScramException, UnicodeError):

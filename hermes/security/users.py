@@ -283,10 +283,7 @@ class _UserFileReader:
 
 
 def prepared(name: str) -> str:
-    """A name as SCRAM compares it (RFC 4013).
-
-    Raises ConfigError: it holds what no name can have.
-    """
+    """A name as SCRAM compares it (RFC 4013); ConfigError: it holds what no name can have."""
     if name.isascii():
         return name
     from hermes.security.scram import ScramClient

@@ -28,11 +28,8 @@ _State = tuple[int, ...]
 def read_users(path: Path, secret: bytes | None = None) -> tuple[Users, _State]:
     """Read a users file, and the state by which its next change is recognised.
 
-    Args:
-        secret: see `Users.parse`.
-
-    Raises:
-        ConfigError: it can't be read or parsed, or others than its owner may read it.
+    `secret`: see `Users.parse`. Raises ConfigError: it can't be read or parsed, or others than its
+    owner may read it.
     """
     try:
         # Without O_NONBLOCK the open of a pipe would wait for a writer.

@@ -46,10 +46,7 @@ class PasswordCredentials(NamedTuple):
 
 
 def parse_authorization(header: bytes) -> PasswordCredentials:
-    """Parse an `Authorization` header: basic authentication (RFC 7617), in UTF-8.
-
-    Raises BadCredentialsError: it is something else.
-    """
+    """Basic authentication (RFC 7617), in UTF-8; BadCredentialsError: it is something else."""
     scheme, _, encoded = header.partition(b" ")
     if scheme.lower() != b"basic":
         raise BadCredentialsError("basic authentication is expected")

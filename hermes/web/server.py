@@ -42,10 +42,7 @@ class WebServer:
         self._ports: list[Any] = []
 
     def open(self, listeners: Sequence[Listener]) -> None:
-        """Listen; several calls add up.
-
-        Raises HermesError: a port can't be opened; those before it are open.
-        """
+        """Several calls add up. HermesError: a port can't be opened; those before it are open."""
         for listener in listeners:
             gate = self.guard.gate(listener)
             self.addresses.append(self.open_own(listener, gate))

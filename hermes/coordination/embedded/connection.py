@@ -51,7 +51,6 @@ class CoordinationConnection(Protocol):
 
     Attributes:
         promise: the session that it gets once it has authenticated.
-        asks_for_passwords: whether its listener does.
         waiting_bytes: what it will be sent once it is on disk.
     """
 

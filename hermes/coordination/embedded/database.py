@@ -80,11 +80,8 @@ def transaction(database: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
 def read(database: sqlite3.Connection) -> tuple[Stored, int]:
     """Read everything, and check that it is what was written.
 
-    Returns:
-        What there is, and the sum of its rows' digests, which `apply_changes` continues from.
-
-    Raises:
-        DamagedError: it is not; or `sqlite3.Error`, which mostly says the same.
+    Returns what there is, and the sum of its rows' digests, which `apply_changes` continues from.
+    Raises DamagedError: it is not; or `sqlite3.Error`, which mostly says the same.
     """
     nodes: list[NodeWritten] = []
     sessions, zxid, taken_ms, total = _walk(database, nodes.append)

@@ -24,10 +24,8 @@ VERSION: Final = f"3.5.0-hermes-{__version__}, embedded"
 class Statistics:
     """What is counted, of one connection or of all.
 
-    Attributes:
-        received: frames and words.
-        sent: frames.
-        latencies: how many requests were answered; the rest is how long that took.
+    `received`: frames and words; `sent`: frames. `latencies`: how many requests were answered; the
+    rest is how long that took.
     """
 
     received: int = 0
@@ -63,10 +61,8 @@ class ClientReport:
 class ServerReport:
     """The server's state, when it is asked.
 
-    Attributes:
-        outstanding: how many requests have no response yet.
-        ephemerals: how many of the nodes live with a session.
-        data_bytes: what the nodes take, roughly.
+    `outstanding`: how many requests have no response yet. `ephemerals`: how many nodes live with a
+    session. `data_bytes`: roughly.
     """
 
     statistics: Statistics

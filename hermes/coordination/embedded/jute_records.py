@@ -35,11 +35,9 @@ class EventType(IntEnum):
 
 
 class AclIdentity(NamedTuple):
-    """Who a client is, or who an ACL means.
+    """`scheme`: `world`, `auth`, `digest` or `ip`.
 
-    Attributes:
-        scheme: `world`, `auth`, `digest` or `ip`.
-        name: `anyone`, nothing, `user:hash`, or an address.
+    `name`: `anyone`, nothing, `user:hash`, or an address.
     """
 
     scheme: str

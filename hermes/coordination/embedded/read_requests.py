@@ -36,10 +36,7 @@ def serve_read(
     rights: Rights,
     request: ReadRequest,
 ) -> bytes:
-    """Make the record of the response to a request that changes nothing.
-
-    Where it is refused only `exists` sets its watch nevertheless.
-    """
+    """Make the response's record. Where it is refused only `exists` sets its watch nevertheless."""
     match request:
         case ExistsRequest(path, watch):
             rights.check_read(path)

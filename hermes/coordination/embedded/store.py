@@ -54,9 +54,8 @@ def snapshot_path(path: Path) -> Path:
 class CoordinationStore:
     """One file; it and its directory are created when they are missing.
 
-    Attributes:
-        was_created: whether the last `open` found no file, and no snapshot, and created one.
-        times_put_back: how often the file was deleted while it was open, and put back.
+    `was_created`: whether the last `open` found no file, and no snapshot, and created one.
+    `times_put_back`: how often the file was deleted while it was open, and put back.
     """
 
     def __init__(self, path: str | Path) -> None:

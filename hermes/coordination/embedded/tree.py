@@ -110,12 +110,9 @@ class ZNode:
 
 
 class DataTree:
-    """All nodes.
+    """`weight_bytes`: what the nodes take, by `node_bytes`; `ephemerals`: by session, their paths.
 
-    Attributes:
-        ephemerals: of each session that owns nodes their paths.
-        weight_bytes: what they take, by `node_bytes`.
-        max_bytes: what they may take; whatever makes them larger is then refused.
+    `max_bytes`: what they may take; whatever makes them larger is then refused.
     """
 
     def __init__(self, max_bytes: int = MAX_TREE_BYTES) -> None:

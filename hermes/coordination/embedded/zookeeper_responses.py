@@ -46,10 +46,7 @@ def encode_connect_response(
 
 
 def encode_response(xid: int, zxid: int, error: int = ZooKeeperCode.OK, body: bytes = b"") -> bytes:
-    """Answer a request with a whole frame; the body is left out unless the error is OK.
-
-    `zxid` is the newest transaction that the response reflects.
-    """
+    """A whole frame, without a body unless the error is OK; `zxid`: the newest that it reflects."""
     return frame(_HEADER.pack(xid, zxid, error), b"" if error else body)
 
 

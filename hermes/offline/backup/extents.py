@@ -28,10 +28,9 @@ class LogExtent(NamedTuple):
 def open_segment(
     directory: str, base: int, files: FileLayer, log_format: LogFormat
 ) -> tuple[int, Segment] | None:
-    """Open a segment for reading, under either of its names: it may be renamed at any moment.
+    """Under either of its names: it may be renamed at any moment.
 
-    Returns:
-        (a descriptor that the caller closes, the segment); None when it was deleted.
+    Returns a descriptor that the caller closes, and the segment; None when it was deleted.
     """
     for suffix in (log_format.suffix, UNFLUSHED_SUFFIX, log_format.suffix):
         segment = Segment(files, log_format, directory, base, suffix)

@@ -60,9 +60,7 @@ class ManifestFile(NamedTuple):
 class DamagedRange(NamedTuple):
     """Damaged messages of the source, which a backup has as they were.
 
-    Attributes:
-        path: the segment's file, relative to the backup.
-        start, end: offsets in the partition's log.
+    `path`: relative to the backup. `start`, `end`: offsets in the partition's log.
     """
 
     path: str

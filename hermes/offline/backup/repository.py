@@ -34,9 +34,8 @@ class Repository:
     def lock(self) -> DirectoryLock:
         """Make the directory if it is missing, and keep other backups out until it is released.
 
-        Raises:
-            DataDirectoryLockedError: a backup is being taken.
-            StorageError: the directory can't be made or written to, or holds something else.
+        Raises DataDirectoryLockedError: a backup is being taken; StorageError: the directory
+        can't be made or written to, or holds something else.
         """
         try:
             if not exists(self.path, self._files):
@@ -75,10 +74,7 @@ class Repository:
         return os.path.join(self.path, name, *below)
 
     def read(self, name: str) -> BackupManifest:
-        """Read what a backup holds.
-
-        Raises StorageError if there is none, it was not finished, or its manifest is damaged.
-        """
+        """Raises StorageError if there is none, it was not finished, or its manifest is damaged."""
         path = self.directory(name, MANIFEST_NAME)
         if not _NAME.fullmatch(name):
             raise StorageError(f"{quoted(name)} is not a backup's name ({_known(self.names())})")

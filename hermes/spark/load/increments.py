@@ -36,9 +36,8 @@ def make_plan(
 ) -> Plan | None:
     """Plan the next load; None when there is nothing new. Messages of unknown time go by `now_ms`.
 
-    Raises:
-        DataLossError: messages are gone that were never loaded, and that is to be an error.
-        HermesError: a topic is unknown, or a broker can't be asked, also after the retries.
+    Raises DataLossError: messages are gone that were never loaded, and that is to be an error;
+    HermesError: a topic is unknown, or a broker can't be asked, also after the retries.
     """
     start, end, counting = _ranges(cluster, last.offsets, options)
     pieces = tuple(
