@@ -102,7 +102,8 @@ class _Client(threading.Thread):
     def __init__(self, address: str, talk: Any) -> None:
         super().__init__(daemon=True)
         self.conversation = KafkaConversation(address)
-        self.port: int = self.conversation._socket.getsockname()[1]
+        socket = self.conversation._socket
+        self.ports: tuple[int, int] = socket.getpeername()[1], socket.getsockname()[1]
         self.promises: list[_Promise] = []
         self.failure: Exception | None = None
         self._talk = talk
@@ -208,7 +209,7 @@ class KafkaRecording:
                 (moment, promise)
                 for client in clients
                 for moment, promise in zip(
-                    answered(self.trace.sent.get(client.port, [])), client.promises, strict=False
+                    answered(self.trace.sent.get(client.ports, [])), client.promises, strict=False
                 )
             ),
             key=lambda each: each[0],

@@ -91,7 +91,8 @@ class Client(threading.Thread):
     """Talks until the broker is gone.
 
     Attributes:
-        port: its own, by which the trace knows it.
+        port: its own.
+        ports: the broker's and its own, by which the trace knows it.
         promises: what each answer said, in the order of the answers.
     """
 
@@ -99,6 +100,7 @@ class Client(threading.Thread):
         super().__init__(daemon=True)
         self.client = client
         self.port: int = client.socket.getsockname()[1]
+        self.ports: tuple[int, int] = client.socket.getpeername()[1], self.port
         self.promises: list[Promise | None] = []
         self.chance = random.Random(seed)
         self.failure: Exception | None = None

@@ -99,7 +99,7 @@ class Recording:
                 (moment, promise)
                 for client in clients
                 for moment, promise in zip(
-                    answered(trace.sent.get(client.port, [])), client.promises, strict=False
+                    answered(trace.sent.get(client.ports, [])), client.promises, strict=False
                 )
                 if promise is not None
             ),

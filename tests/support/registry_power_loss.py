@@ -92,7 +92,7 @@ def record_registry(directory: Path, count: int) -> RegistryLife:
     try:
         connection = HTTPConnection("127.0.0.1", http_port(broker), timeout=60)
         connection.connect()
-        own_port = connection.sock.getsockname()[1]
+        ports = connection.sock.getpeername()[1], connection.sock.getsockname()[1]
         for number in range(count):
             if number == count - 10 and number > 100:
                 until((logs / ".hermes_registry").exists, "a snapshot")
@@ -107,7 +107,7 @@ def record_registry(directory: Path, count: int) -> RegistryLife:
         broker.kill()
     wait_for_the_tracer(output)
     trace = read_trace(output, logs)
-    moments = list(_answered(trace.sent[own_port]))
+    moments = list(_answered(trace.sent[ports]))
     # The process may be killed before strace has seen the last of them return.
     assert len(moments) >= count - 1, f"{len(moments)} answers left, {count} came"
     return RegistryLife(

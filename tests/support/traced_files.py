@@ -22,7 +22,7 @@ _FILE_CALLS = (
     "truncate,fallocate,copy_file_range,rename,renameat,renameat2,unlink,unlinkat,rmdir,mkdir,"
     "mkdirat,link,linkat,symlink,symlinkat,fsync,fdatasync"
 )
-_SOCKET_CALLS = "accept4,sendto,sendmsg,sendfile"
+_SOCKET_CALLS = "getsockname,accept4,sendto,sendmsg,sendfile"
 
 #: What is traced.
 CALLS = f"{_FILE_CALLS},{_SOCKET_CALLS}"
@@ -87,13 +87,14 @@ class Trace:
     Attributes:
         root: the folder.
         moments: how many there are.
-        sent: the peer's port -> what was sent to it, as (moment, bytes) for each call. What
-            sendfile sent are zeros.
+        sent: the port that was connected to and the peer's -> what was sent, as (moment, bytes) for
+            each call; of two connections to two ports the peer's may be the same. What sendfile
+            sent are zeros.
     """
 
     root: Node = field(default_factory=lambda: Node(is_directory=True))
     moments: int = 0
-    sent: dict[int, list[tuple[int, bytes]]] = field(default_factory=dict)
+    sent: dict[tuple[int, int], list[tuple[int, bytes]]] = field(default_factory=dict)
 
 
 @dataclass
@@ -164,7 +165,8 @@ class _Reader:
         self._folder = folder
         self._opened: dict[int, Node] = {}
         self._positions: dict[int, int] = {}
-        self._peers: dict[int, int] = {}
+        self._listening: dict[int, int] = {}
+        self._peers: dict[int, tuple[int, int]] = {}
 
     def apply(self, call: _Call) -> None:
         failed = call.end != _NEVER and call.result < 0
@@ -197,13 +199,18 @@ class _Reader:
             self._peers.pop(call.result, None)
 
     def _close(self, call: _Call, strings: list[bytes]) -> None:
-        for known in (self._opened, self._positions, self._peers):
+        for known in (self._opened, self._positions, self._listening, self._peers):
             known.pop(_descriptor(call), None)
 
+    def _getsockname(self, call: _Call, strings: list[bytes]) -> None:
+        port = _port(call)
+        if port is not None:  # Twisted asks for it when it begins to listen
+            self._listening[_descriptor(call)] = port
+
     def _accept4(self, call: _Call, strings: list[bytes]) -> None:
-        port = re.search(r"sin_port=htons\((\d+)\)", call.arguments)
+        port = _port(call)
         if port is not None and call.end != _NEVER:
-            self._peers[call.result] = int(port[1])
+            self._peers[call.result] = self._listening[_descriptor(call)], port
 
     def _fcntl(self, call: _Call, strings: list[bytes]) -> None:
         if "F_DUPFD" in call.arguments and self._node(call) is not None:
@@ -309,6 +316,11 @@ class _Reader:
 def _descriptor(call: _Call) -> int:
     match = re.match(r"\d+", call.arguments)
     return int(match[0]) if match else -1
+
+
+def _port(call: _Call) -> int | None:
+    match = re.search(r"sin_port=htons\((\d+)\)", call.arguments)
+    return int(match[1]) if match else None
 
 
 def _number(call: _Call, place: int) -> int:
