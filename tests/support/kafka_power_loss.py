@@ -136,8 +136,11 @@ def _reading(client: KafkaConversation) -> Any:
             yield _Promise("visible", partition, _offset(client, partition, -1))
 
 
-def _deleting(stored: list[_Client]) -> Any:
-    """Let a partition begin at a batch that was acknowledged, now and then."""
+def _deleting(stored: list[_Client], asked: list[int]) -> Any:
+    """Let a partition begin at a batch that was acknowledged, now and then; `asked` is told where.
+
+    It is told before the request is sent: one that is never answered may have been carried out.
+    """
 
     def talk(client: KafkaConversation) -> Any:
         make, done = parts("DeleteRecords", 2), 0
@@ -148,6 +151,7 @@ def _deleting(stored: list[_Client]) -> Any:
                 continue
             done += 20
             wanted = known[done // 2].offset + 1
+            asked.append(wanted)
             part = make.DeleteRecordsPartition(partition_index=0, offset=wanted)
             answer = client.ask(
                 "DeleteRecords",
@@ -179,6 +183,7 @@ class KafkaRecording:
         logs = directory / "logs"
         logs.mkdir(parents=True)
         output, port = directory / "trace", free_port()
+        self._asked: list[int] = []
         settings = {**_SETTINGS, "kafka_listen": f"tcp:{port}:interface=127.0.0.1"}
         broker = BrokerProcess(
             directory / "broker",
@@ -191,7 +196,7 @@ class KafkaRecording:
                 topics_of(first, _TOPIC)
             clients = [_Client(address, _producing(n)) for n in range(_PRODUCERS)]
             clients.append(_Client(address, _reading))
-            clients.append(_Client(address, _deleting(clients)))
+            clients.append(_Client(address, _deleting(clients, self._asked)))
             for each in clients:
                 each.start()
             clients[-1].join(seconds)  # it only ends early when something is wrong
@@ -229,7 +234,8 @@ class KafkaRecording:
         known = bisect.bisect_left(self.promises, moment, key=lambda each: each[0])
         promises = [promise for _, promise in self.promises[:known]]
         # What the next request may have begun to do.
-        later = [each.offset for _, each in self.promises[known:] if each.kind == "start"]
+        told = sum(each.kind == "start" for each in promises)
+        begun = self._asked[told : told + 1]
         port = free_port()
         settings = {**_SETTINGS, "kafka_listen": f"tcp:{port}:interface=127.0.0.1"}
         broker = BrokerProcess(directory / "broker", {**settings, "log_dir": str(state)})
@@ -237,7 +243,7 @@ class KafkaRecording:
             with KafkaConversation(f"127.0.0.1:{port}") as client:
                 for partition in range(2):
                     _check(
-                        client, partition, [p for p in promises if p.partition == partition], later
+                        client, partition, [p for p in promises if p.partition == partition], begun
                     )
         finally:
             broker.kill()
@@ -246,11 +252,11 @@ class KafkaRecording:
 
 
 def _check(
-    client: KafkaConversation, partition: int, promises: list[_Promise], later: list[int]
+    client: KafkaConversation, partition: int, promises: list[_Promise], begun: list[int]
 ) -> None:
     start, end = _offset(client, partition, -2), _offset(client, partition, -1)
     told = max((each.offset for each in promises if each.kind == "start"), default=0)
-    assert told <= start <= max([told, *later[:1]]), f"begins at {start}, told {told}"
+    assert told <= start <= max([told, *begun]), f"begins at {start}, told {told}"
     for each in promises:
         if each.kind == "visible":
             assert each.offset <= end, f"visible to {each.offset}, there to {end}"
@@ -279,10 +285,14 @@ def _check(
 
 
 def _read(client: KafkaConversation, partition: int, start: int, end: int) -> dict[int, bytes]:
-    """The values from one offset to another, by offset."""
+    """The values from one offset to another, by offset.
+
+    What follows them was never acknowledged: it may be damaged, and is kept all the same where
+    something valid follows it.
+    """
     found: dict[int, bytes] = {}
     while start < end:
-        for each in client.fetch(_TOPIC, start, partition):
+        for each in client.fetch(_TOPIC, start, partition, end):
             if start <= each.offset < end:
                 assert each.offset == start, "a gap"
                 assert each.value is not None

@@ -80,8 +80,13 @@ class KafkaConversation:
         )
         return response.responses[0].partition_responses[0]
 
-    def fetch(self, topic: str, offset: int, partition: int = 0) -> list[Record]:
-        """Fetch from an offset on, without waiting; the records of all batches that came."""
+    def fetch(
+        self, topic: str, offset: int, partition: int = 0, end: int | None = None
+    ) -> list[Record]:
+        """Fetch from an offset on, without waiting; the records of all batches that came.
+
+        With `end` only those of the batches that begin before it; no other is looked at.
+        """
         make = parts("Fetch", 12)
         wanted = make.FetchPartition(
             partition=partition, fetch_offset=offset, partition_max_bytes=1 << 20
@@ -97,10 +102,11 @@ class KafkaConversation:
         (found,) = response.responses[0].partitions
         assert found.error_code.value == 0, found.error_code
         data, position, records = found.records or b"", 0, []
-        while position < len(data):
+        while position < len(data) and (end is None or offset < end):
             header = decode_header(data, position)
             records += iterate_records(data, header, position)
             position += header.size_bytes
+            offset = header.next_offset
         return records
 
     def _read(self, size_bytes: int) -> bytes:
