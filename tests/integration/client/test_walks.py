@@ -10,6 +10,7 @@ from walks import called, visited, walks, way
 from hermes.client import Producer, ProducerConfig, SimpleConsumer
 from hermes.client.groups import Consumer, ConsumerConfig
 from hermes.protocol import FetchRequest
+from hermes.storage.log_format import FEW_BYTES
 from hermes.testing import RunningBroker, running_broker
 
 # What checks, holds settings or counts beside the way.
@@ -100,7 +101,7 @@ def test_the_lives_in_a_broker_of_a_produce_and_a_fetch() -> None:
     ):
         producer.send("clicks", b"first")
         end = await_message(consumer, 0)
-        producer.send("clicks", b"second")
+        producer.send("clicks", bytes(2 * FEW_BYTES))  # which `sendfile` is for
         await_message(consumer, end)
     produce = way(calls, "BrokerConnection._advance", "Tail.append")
     assert not differs("The life of a produce request", produce)
@@ -112,7 +113,7 @@ def await_message(consumer: SimpleConsumer, offset: int) -> int:
     """Fetch until there is something; the offset after it."""
     ends = time.monotonic() + 30
     while time.monotonic() < ends:
-        for _, next_offset in consumer.fetch(FetchRequest("clicks", 0, offset, 1000)):
+        for _, next_offset in consumer.fetch(FetchRequest("clicks", 0, offset, 3 * FEW_BYTES)):
             return next_offset
         time.sleep(0.01)
     raise AssertionError("nothing came")
