@@ -50,6 +50,12 @@ WORKER = "org.apache.spark.deploy.worker.Worker"
 HOST = "127.0.0.1"
 
 
+# This Python by its name: Spark doesn't find formats with one whose path has spaces.
+PYTHON = {
+    "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
+    "PYSPARK_PYTHON": Path(sys.executable).name,
+}
+
 # The end of its stdin is the end of whoever holds the other end, for whatever reason.
 GUARD = "import os, signal, sys; sys.stdin.read(); os.killpg(0, signal.SIGKILL)"
 
@@ -170,7 +176,7 @@ def running_cluster(folder: Path, workers: int = 2) -> Iterator[str]:
         "SPARK_LOCAL_IP": HOST,
         "SPARK_DAEMON_MEMORY": "256m",
         # What the executors run; they import hermes, and with it the format, from there.
-        "PYSPARK_PYTHON": sys.executable,
+        **PYTHON,
         "SPARK_CONF_DIR": str(folder),
         "SPARK_LOCAL_DIRS": str(folder / "local"),
     }
@@ -209,7 +215,7 @@ def running_cluster(folder: Path, workers: int = 2) -> Iterator[str]:
 @contextmanager
 def session(master: str, folder: Path) -> Iterator[SparkSession]:
     """Run a driver in this process for as long as the context lasts."""
-    os.environ.update(SPARK_LOCAL_IP=HOST, PYSPARK_PYTHON=sys.executable)
+    os.environ.update(SPARK_LOCAL_IP=HOST, **PYTHON)
     builder = SparkSession.builder.master(master).appName("both workers read")
     settings = {
         "spark.driver.bindAddress": HOST,
