@@ -154,12 +154,14 @@ class _WakeUp:
 class Bell:
     """Has one function called in a reactor's thread when any thread rings, at next to no cost.
 
-    Several rings may be one call; to ring a closed one has no effect.
+    Rings are one call until the reactor comes to it: what was put somewhere before a ring is there
+    in that call. To ring a closed one has no effect.
     """
 
     def __init__(self, reactor: Any, call: Callable[[], None]) -> None:
         self._reactor = reactor
         self._call = call
+        self._is_rung = False
         self._lock = threading.Lock()  # else a thread could write to what is somebody else's file
         reader, self._writer = os.pipe()
         os.set_blocking(reader, False)
@@ -170,6 +172,9 @@ class Bell:
         reactor.addReader(self)
 
     def ring(self) -> None:
+        if self._is_rung:
+            return
+        self._is_rung = True
         with self._lock:
             if self._writer >= 0:
                 os.write(self._writer, b"!")
@@ -184,6 +189,7 @@ class Bell:
 
     def doRead(self) -> None:
         self._reader.read(64)
+        self._is_rung = False  # and only then the call: who comes from now on rings again
         self._call()
 
     def connectionLost(self, reason: Any) -> None:
@@ -204,7 +210,6 @@ class OwnThread:
         self._thread: threading.Thread | None = None
         self._due: SimpleQueue[_OwnCall | None] = SimpleQueue()  # None ends it
         self._ended: deque[tuple[Deferred[Any], Any]] = deque()
-        self._is_woken = False
         self._is_stopped = False
 
     def call(self, function: Callable[..., Any], *args: Any) -> "Deferred[Any]":
@@ -237,12 +242,9 @@ class OwnThread:
                 outcome = Failure()  # type: ignore[no-untyped-call]
             self._ended.append((result, outcome))
             del due, result, function, args, outcome  # none is kept until the next call
-            if not self._is_woken:  # asked after it was put there: as in `FlushThreads`
-                self._is_woken = True
-                self._bell.ring()
+            self._bell.ring()
 
     def _report(self) -> None:
-        self._is_woken = False
         for _ in range(len(self._ended)):
             result, outcome = self._ended.popleft()
             result.callback(outcome)

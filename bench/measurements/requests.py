@@ -37,6 +37,7 @@ _FEWER = 16
 _LEAST = 0.5
 
 _Broker = TypeVar("_Broker", bound=CountedBroker)
+_Read = TypeVar("_Read")
 
 
 @dataclass(slots=True)
@@ -124,41 +125,37 @@ def _each(broker: _Broker, costs: _Costs, count: Callable[[_Broker, Makes, _Cost
             count(broker, make, cost)
 
 
+def _after(broker: CountedBroker, make: Makes, requests: int, read: Callable[[], _Read]) -> _Read:
+    """What a broker shows once it has answered so many requests, and rests."""
+    make(requests)
+    broker.rest()
+    return read()
+
+
 def _count_total(broker: CallgrindBroker, make: Makes, cost: _Cost, more: int) -> None:
     broker.instructions()
-    make(_FIRST)
-    broker.rest()
-    first = broker.instructions()
-    make(_FIRST + more)
-    broker.rest()
-    cost.total = (broker.instructions() - first) / more / 1000
+    first = _after(broker, make, _FIRST, broker.instructions)
+    cost.total = (_after(broker, make, _FIRST + more, broker.instructions) - first) / more / 1000
 
 
 def _count_layers(broker: CallgrindBroker, make: Makes, cost: _Cost, few: int) -> None:
     broker.take_layers()
-    make(few)
-    broker.rest()
     collected: Counter[str] = Counter()
-    for index, (name, calls, c_calls) in enumerate(broker.take_layers()):
+    layers = _after(broker, make, few, broker.take_layers)
+    for index, (name, calls, c_calls) in enumerate(layers):
         if calls + c_calls >= _LEAST * few:
             cost.calls[name], cost.c_calls[name] = calls / few, c_calls / few
             broker.watch(index)
             broker.instructions()
-            make(few)
-            broker.rest()
-            collected[name] = broker.instructions()
+            collected[name] = _after(broker, make, few, broker.instructions)
     scale = cost.total / collected.total()
     cost.layers = Counter({name: scale * counted for name, counted in collected.items()})
 
 
 def _count_system(broker: StraceBroker, make: Makes, cost: _Cost, more: int) -> None:
     broker.system_calls()
-    make(_FIRST)
-    broker.rest()
-    first = broker.system_calls()
-    make(_FIRST + more)
-    broker.rest()
-    calls = broker.system_calls()
+    first = _after(broker, make, _FIRST, broker.system_calls)
+    calls = _after(broker, make, _FIRST + more, broker.system_calls)
     calls.subtract(first)
     cost.system = Counter({name: count / more for name, count in calls.items()})
 

@@ -34,7 +34,6 @@ class FlushThreads:
         self._due: deque[FlushState | None] = deque()  # None ends a thread
         self._idle: list[Lock] = []  # whoever takes a thread's lock off releases it
         self._outcomes: list[FlushOutcome] = []
-        self._is_woken = False
         self._threads: list[Thread] = []
         self._ending: list[Thread] = []
 
@@ -80,11 +79,7 @@ class FlushThreads:
             self._idle.append(woken)
             self._outcomes.append(outcome)
             del state, outcome  # which would keep a deleted log until the next one comes
-            # Put there first and asked then, it is in the report that the wake-up brings: that
-            # forgets the wake-up first, and takes the outcomes then.
-            if not self._is_woken:
-                self._is_woken = True
-                self._bell.ring()
+            self._bell.ring()
 
     def _next(self, woken: Lock) -> FlushState | None:
         """What is due next for a thread that counts as idle, and then doesn't."""
@@ -102,7 +97,6 @@ class FlushThreads:
                 self._idle.append(woken)
 
     def _report(self) -> None:
-        self._is_woken = False
         count = len(self._outcomes)
         outcomes = self._outcomes[:count]
         del self._outcomes[:count]

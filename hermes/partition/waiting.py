@@ -180,7 +180,8 @@ class WaitingFetches:
         self._clock = clock
         self._scheduler = scheduler
         self._deadlines = Deadlines(clock, scheduler)
-        # By the hash of a partition: the fetch or fetches that wait for it.
+        # By the hash of a partition, which is keyed by a secret of the process and so as good as
+        # unique: the fetch or fetches that wait for it.
         self._by_key: dict[int, Waiter | set[Waiter]] = {}
         self._narrow: dict[Waiter, None] = {}  # oldest first
         self._wide: dict[Waiter, None] = {}
