@@ -53,7 +53,8 @@ def lighten(reactor: Any) -> None:
 
 #: What is used of the reactor below. Without it Twisted has changed, and its own way remains.
 _PRIVATE = (
-    *("_poller", "_selectables", "_doReadOrWrite", "_started", "_justStopped"),
+    *("_poller", "_selectables", "_doReadOrWrite", "_disconnectSelectable", "_POLL_IN"),
+    *("_started", "_justStopped"),
     *("_newTimedCalls", "_pendingTimedCalls", "threadCallQueue"),
 )
 
@@ -93,14 +94,24 @@ def _serve_events(reactor: Any, timeout: float | None) -> None:
         events = reactor._poller.poll(timeout, len(reactor._selectables))
     except InterruptedError:
         return
-    selectables, serve = reactor._selectables, reactor._doReadOrWrite
+    selectables, reading = reactor._selectables, reactor._POLL_IN
     for descriptor, event in events:
         selectable = selectables.get(descriptor)
-        if selectable is not None:  # nobody closed it meanwhile
+        if selectable is None:  # somebody closed it meanwhile
+            continue
+        try:
+            if event != reading:
+                reactor._doReadOrWrite(selectable, descriptor, event)
+                continue
             try:
-                serve(selectable, descriptor, event)
-            except Exception:
+                why = selectable.doRead()
+            except BaseException as error:  # as Twisted does
+                why = error
                 log.err()  # type: ignore[no-untyped-call]
+            if why:
+                reactor._disconnectSelectable(selectable, why, True)
+        except Exception:
+            log.err()  # type: ignore[no-untyped-call]
 
 
 def release_reactor(reactor: Any) -> None:

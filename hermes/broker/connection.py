@@ -173,7 +173,8 @@ class BrokerConnection(Protocol):
             self._throttle.received(len(data))
         self._receiver.receive_data(data)
         self._advance()
-        self._read_on()
+        if self._responses.moved_bytes:
+            self._read_on()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """Carry out the produces that had arrived, let go of the rest."""
@@ -390,7 +391,8 @@ class BrokerConnection(Protocol):
             self._refuse("a fault of Hermes", fault)
         finally:
             self._advancing = False
-        self._responses.send_small()
+        if self._responses.small:
+            self._responses.send_small()
         if self._throttle is not None:
             self._throttle.charge(self._responses.started_bytes)
         scheduler.count_used(began)
@@ -415,9 +417,11 @@ class BrokerConnection(Protocol):
         awaited, scheduler = responses.awaited, self._broker.scheduler
         began, ends = now, 0.0
         while True:
-            if awaited:
+            if awaited and awaited[0].is_known:
                 responses.send_ready()
-            if self._waiting_request is None and not receiver.buffered_bytes:
+            if self._waiting_request is None and not (
+                receiver.data or receiver.chunks or receiver.partial
+            ):
                 return True
             if not self._may_take():
                 return False

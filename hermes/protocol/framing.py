@@ -39,42 +39,44 @@ class Frames:
         max_bytes: the largest size that may be declared, 1 or more; may be changed.
         data: the chunk that is being used.
         position: how far it has been used.
+        chunks: those after it, each with where to start.
+        partial: the start of a frame, its size included. Empty with the other two, nothing is held.
     """
 
-    __slots__ = ("_chunks", "_partial", "_waiting_bytes", "_what", "data", "max_bytes", "position")
+    __slots__ = ("_waiting_bytes", "_what", "chunks", "data", "max_bytes", "partial", "position")
 
     def __init__(self, max_bytes: int, what: str) -> None:
         self.max_bytes = max_bytes
         self._what = what
-        self._chunks: deque[tuple[Buffer, int]] = deque()  # each with where to start
+        self.chunks: deque[tuple[Buffer, int]] = deque()
         self._waiting_bytes = 0  # in those
-        self._partial = bytearray()  # the start of a frame, its size included
+        self.partial = bytearray()
         self.data: Buffer = b""
         self.position = 0
 
     def feed(self, data: Buffer) -> None:
         """Add received bytes; they must not change afterwards."""
-        if self.position == len(self.data) and not self._chunks and not self._partial:
+        if self.position == len(self.data) and not self.chunks and not self.partial:
             self.data, self.position = data, 0
         elif data:
-            self._chunks.append((data, 0))
+            self.chunks.append((data, 0))
             self._waiting_bytes += len(data)
 
     @property
     def buffered_bytes(self) -> int:
-        return len(self.data) - self.position + self._waiting_bytes + len(self._partial)
+        return len(self.data) - self.position + self._waiting_bytes + len(self.partial)
 
     @property
     def partial_bytes(self) -> int:
         """How many bytes of an incomplete frame are held; 0 while anything else is held."""
-        idle = not self._chunks and self.position == len(self.data)
-        return len(self._partial) if idle else 0
+        idle = not self.chunks and self.position == len(self.data)
+        return len(self.partial) if idle else 0
 
     @property
     def missing_bytes(self) -> int:
         """How many bytes the incomplete frame still needs, by its declared size; 0 if unknown."""
-        partial = self._partial
-        if self._chunks or len(partial) < SIZE.size:
+        partial = self.partial
+        if self.chunks or len(partial) < SIZE.size:
             return 0
         return self._frame_bytes(partial, 0) - len(partial)
 
@@ -125,27 +127,27 @@ class Frames:
         the chunks that follow, and becomes a chunk of its own.
         """
         if self.position < len(self.data):
-            self._partial += memoryview(self.data)[self.position :]
+            self.partial += memoryview(self.data)[self.position :]
         self.data, self.position = b"", 0
-        while self._chunks:
-            chunk, start = self._chunks.popleft()
+        while self.chunks:
+            chunk, start = self.chunks.popleft()
             self._waiting_bytes -= len(chunk) - start
-            if not self._partial:
+            if not self.partial:
                 self.data, self.position = chunk, start
                 return True
             stop = self._gather(chunk, start)
             if stop is not None:
                 if stop < len(chunk):
-                    self._chunks.appendleft((chunk, stop))
+                    self.chunks.appendleft((chunk, stop))
                     self._waiting_bytes += len(chunk) - stop
-                whole, self._partial = self._partial, bytearray()
+                whole, self.partial = self.partial, bytearray()
                 self.data = bytes(whole) if len(whole) <= _COPY_BYTES else memoryview(whole)
                 return True
         return False
 
     def _gather(self, chunk: Buffer, start: int) -> int | None:
         """Complete the frame set aside; returns where it ends, or None if it needs more bytes."""
-        partial, view = self._partial, memoryview(chunk)
+        partial, view = self.partial, memoryview(chunk)
         if len(partial) < SIZE.size:
             stop = start + SIZE.size - len(partial)
             partial += view[start:stop]

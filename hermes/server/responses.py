@@ -29,6 +29,7 @@ class Responses:
     Attributes:
         awaited: those that are unknown, or wait for an unknown one; in order.
         sending: what is the transport's producer now.
+        small: those that `send_small` sends.
         moved_bytes: given to the kernel since the connection's quantum began; the connection
             resets it.
         started_bytes: how many bytes the responses have that have begun to leave.
@@ -51,7 +52,7 @@ class Responses:
         self._sent: Callable[[Exception | None], None] = _unheard
         self._transport: Any = None
         self._carrier: Carrier | None = None
-        self._small: list[bytes] = []
+        self.small: list[bytes] = []
         self._small_bytes = 0
 
     def open(
@@ -76,40 +77,45 @@ class Responses:
         self._let_go()
         # Else the connection and its responses would keep each other in memory.
         self._reader, self._sent = None, _unheard
-        self._small, self._small_bytes = [], 0
+        self.small, self._small_bytes = [], 0
 
     @property
     def is_empty(self) -> bool:
-        return not self.awaited and self.sending is None and not self._small
+        return not self.awaited and self.sending is None and not self.small
 
     def add(self, response: bytes | FileSend, *, is_next: bool = False) -> None:
         """Send a response, a small one by `send_small`; it waits for others unless it is next."""
         if self.awaited and not is_next:
             self.awaited.append(DeferredResponse.known(response))
         elif isinstance(response, bytes):
-            self._small.append(response)
+            self.small.append(response)
             self._small_bytes += len(response)
             if self._small_bytes >= _COLLECT_BYTES:
                 self.send_small()
         else:
-            if self._small:
-                response.prepend(b"".join(self._small))
-                self._small, self._small_bytes = [], 0
+            if self.small:
+                response.prepend(b"".join(self.small))
+                self.small, self._small_bytes = [], 0
             self._start(response)
 
     def send_ready(self) -> None:
         awaited = self.awaited
         while awaited and awaited[0].is_known and self.sending is None:
             response = awaited.popleft().response
-            if response is not None:
+            if type(response) is bytes:  # what `add` does, written out for most of them
+                self.small.append(response)
+                self._small_bytes += len(response)
+                if self._small_bytes >= _COLLECT_BYTES:
+                    self.send_small()
+            elif response is not None:
                 self.add(response, is_next=True)
 
     def send_small(self) -> None:
-        small, carrier = self._small, self._carrier
+        small, carrier = self.small, self._carrier
         if not small or self.sending is not None:
             return
         data = small[0] if len(small) == 1 else b"".join(small)
-        self._small, self._small_bytes = [], 0
+        self.small, self._small_bytes = [], 0
         if carrier is None or not data:
             return
         self.moved_bytes += len(data)
