@@ -22,7 +22,8 @@ from zope.interface import implementer
 #: The longest that epoll can wait.
 _LONGEST_SECONDS = 2**31 // 1000
 
-_OwnCall: TypeAlias = "tuple[Deferred[Any], Callable[..., Any], tuple[Any, ...]]"
+_Then: TypeAlias = Callable[[Any], object]
+_OwnCall: TypeAlias = tuple[_Then, Callable[..., Any], tuple[Any, ...]]
 
 
 def make_reactor() -> Any:
@@ -220,18 +221,22 @@ class OwnThread:
         self._bell: Bell | None = None
         self._thread: threading.Thread | None = None
         self._due: SimpleQueue[_OwnCall | None] = SimpleQueue()  # None ends it
-        self._ended: deque[tuple[Deferred[Any], Any]] = deque()
+        self._ended: deque[tuple[_Then, Any]] = deque()
         self._is_stopped = False
 
     def call(self, function: Callable[..., Any], *args: Any) -> "Deferred[Any]":
         """Call a function in the thread; fires in the reactor's, and not once this is stopped."""
         result: Deferred[Any] = Deferred()
+        self.call_then(result.callback, function, *args)
+        return result
+
+    def call_then(self, then: _Then, function: Callable[..., Any], *args: Any) -> None:
+        """The same, at less cost: `then` is called with the result, or a Failure."""
         if self._thread is None and not self._is_stopped:
             self._bell = Bell(self._reactor, self._report)
             self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
             self._thread.start()
-        self._due.put((result, function, args))
-        return result
+        self._due.put((then, function, args))
 
     def stop(self, waits: bool = True) -> None:
         """End the thread, with what it was given; nothing fires any more."""
@@ -245,17 +250,20 @@ class OwnThread:
     def _work(self) -> None:
         assert self._bell is not None
         while (due := self._due.get()) is not None:
-            result, function, args = due
+            then, function, args = due
             outcome: Any = None
             try:
                 outcome = function(*args)
             except BaseException:
                 outcome = Failure()  # type: ignore[no-untyped-call]
-            self._ended.append((result, outcome))
-            del due, result, function, args, outcome  # none is kept until the next call
+            self._ended.append((then, outcome))
+            del due, then, function, args, outcome  # none is kept until the next call
             self._bell.ring()
 
     def _report(self) -> None:
         for _ in range(len(self._ended)):
-            result, outcome = self._ended.popleft()
-            result.callback(outcome)
+            then, outcome = self._ended.popleft()
+            try:
+                then(outcome)
+            except Exception:  # else nobody would hear the bell any more
+                log.err()  # type: ignore[no-untyped-call]

@@ -18,6 +18,7 @@ from hermes.groups.group_entry import GroupEntry
 from hermes.groups.local_groups import LocalGroups
 from hermes.groups.members import protocols_size
 from hermes.groups.offsets import Change, Committed, TopicPartition, offset_bytes
+from hermes.groups.store_queue import Then
 from hermes.groups.values import (
     MEMBER_BYTES,
     DescribedGroup,
@@ -206,7 +207,6 @@ class GroupCoordinator:
         instance_id: str | None,
         generation: int,
         offsets: Mapping[TopicPartition, Committed],
-        *,
         knows_epochs: bool = True,
     ) -> Code:
         """Store offsets, if the client may.
@@ -219,35 +219,73 @@ class GroupCoordinator:
             `NONE` once they are on disk; `GROUP_ID_NOT_FOUND` where there is no such group and a
             generation was given.
         """
-        try:
-            entry = self.local.known(name) or await self.local.find(name, make=generation < 0)
+        done: Deferred[Code] = Deferred()
+        commit = (member_id, instance_id, generation, offsets, knows_epochs, done.callback)
+        if not self.commit_now(name, *commit):
+            try:
+                entry = await self.local.find(name, make=generation < 0)
+            except KafkaError as error:
+                return _of_commit(error)
             if entry is None:
                 return Code.GROUP_ID_NOT_FOUND
-            if isinstance(entry.group, ConsumerGroup):
-                code = entry.group.commit(member_id, generation, offsets, knows_epochs=knows_epochs)
-            else:
-                now = self._clock.seconds()
-                code = entry.group.commit(member_id, instance_id, generation, now)
-            if code is not Code.NONE:
-                self.local.changed(entry)
-                return code
-            more = sum(
-                offset_bytes(partition, each)
-                for partition, each in offsets.items()
-                if partition not in entry.offsets
-                or len(each.metadata) > len(entry.offsets[partition].metadata)
-            )
-            self.local.check_memory(name, more)
-        except KafkaError as error:
-            too_much = error.code is Code.GROUP_MAX_SIZE_REACHED
-            return Code.INVALID_COMMIT_OFFSET_SIZE if too_much else error.code
-        if not offsets:
-            self.local.changed(entry)
-            return Code.NONE
-        code = await self.local.write(entry, Change(name, None, offsets))
+            self._commit(entry, *commit)
+        return await done
+
+    def commit_now(
+        self,
+        name: str,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+        offsets: Mapping[TopicPartition, Committed],
+        knows_epochs: bool,
+        then: Then,
+    ) -> bool:
+        """The same, where `then` is told; False where the group has to be read first."""
+        entry = self.local.known(name)
+        if entry is None:
+            return False
+        self._commit(entry, member_id, instance_id, generation, offsets, knows_epochs, then)
+        return True
+
+    def _commit(
+        self,
+        entry: GroupEntry,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+        offsets: Mapping[TopicPartition, Committed],
+        knows_epochs: bool,
+        then: Then,
+    ) -> None:
+        group = entry.group
+        if isinstance(group, ConsumerGroup):
+            code = group.commit(member_id, generation, offsets, knows_epochs=knows_epochs)
+        else:
+            code = group.commit(member_id, instance_id, generation, self._clock.seconds())
         if code is Code.NONE:
-            self.local.counts.commits += len(offsets)
-        return code
+            more = 0
+            for partition, each in offsets.items():
+                before = entry.offsets.get(partition)
+                if before is None or len(each.metadata) > len(before.metadata):
+                    more += offset_bytes(partition, each)
+            try:
+                if more:
+                    self.local.check_memory(group.name, more)
+            except KafkaError as error:
+                then(_of_commit(error))
+                return
+        if code is not Code.NONE or not offsets:
+            self.local.changed(entry)
+            then(code)
+            return
+
+        def written(code: Any) -> None:
+            if code is Code.NONE:
+                self.local.counts.commits += len(offsets)
+            then(code)
+
+        self.local.write_then(entry, Change(group.name, None, offsets), written)
 
     async def fetch(
         self,
@@ -338,6 +376,11 @@ class GroupCoordinator:
         if entry.group.state is not State.EMPTY:
             return Code.NON_EMPTY_GROUP
         return await self.local.delete(entry)
+
+
+def _of_commit(error: KafkaError) -> Code:
+    too_much = error.code is Code.GROUP_MAX_SIZE_REACHED
+    return Code.INVALID_COMMIT_OFFSET_SIZE if too_much else error.code
 
 
 def _growth(group: Group | ConsumerGroup, join: Join) -> int:

@@ -62,14 +62,19 @@ class GroupEntry:
     awaiting_target: "list[Deferred[None]]" = field(default_factory=list)
     brokers: Collection[int] | None = None
 
-    def apply(self, offsets: Mapping[TopicPartition, Committed | None]) -> None:
+    def apply(self, offsets: Mapping[TopicPartition, Committed | None]) -> bool:
+        """Take over what is on disk; whether that weighs something else than before."""
+        weight = self.offset_bytes
         for partition, committed in offsets.items():
             before = self.offsets.pop(partition, None)
-            if before is not None:
-                self.offset_bytes -= offset_bytes(partition, before)
             if committed is not None:
                 self.offsets[partition] = committed
+                if before is not None and len(before.metadata) == len(committed.metadata):
+                    continue
                 self.offset_bytes += offset_bytes(partition, committed)
+            if before is not None:
+                self.offset_bytes -= offset_bytes(partition, before)
+        return self.offset_bytes != weight
 
     @property
     def size(self) -> int:

@@ -6,6 +6,7 @@ shown once it is on disk.
 """
 
 from collections.abc import Callable, Collection, Iterable
+from functools import partial
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 from uuid import uuid4
@@ -32,7 +33,7 @@ from hermes.groups.offsets import (
     GroupStore,
     StoredGroup,
 )
-from hermes.groups.store_queue import StoreQueue
+from hermes.groups.store_queue import StoreCalls, StoreQueue, Then
 from hermes.groups.values import GroupSettings, State
 from hermes.limited_log import LimitedLog
 from hermes.logs import ModuleLogger
@@ -61,7 +62,7 @@ class LocalGroups:
             is gone is neither shown nor kept, even if nobody was there when it went.
         now_ms: the wall clock, in ms since 1970.
         in_thread: calls a function in a worker thread and returns its Deferred.
-        in_store_thread: the same, for the calls of the store.
+        call_store: calls a function of the store in another one, see `StoreCalls`.
 
     Attributes:
         entries: those that are in memory, by name.
@@ -80,12 +81,16 @@ class LocalGroups:
         clock: IReactorTime,
         now_ms: Callable[[], int],
         in_thread: "Callable[..., Deferred[Any]]",
-        in_store_thread: "Callable[..., Deferred[Any]] | None" = None,
+        call_store: StoreCalls | None = None,
     ) -> None:
         self.entries: dict[str, GroupEntry] = {}
         self.counts = Counts()
         self.held_bytes = 0
-        self._queue = StoreQueue(store, in_store_thread or in_thread)
+
+        def call(then: Then, function: Callable[..., Any], *args: Any) -> None:
+            in_thread(function, *args).addBoth(then)
+
+        self._queue = StoreQueue(store, call_store or call)
         self._broker_id = broker_id
         self._brokers = brokers
         self.settings = settings
@@ -362,27 +367,36 @@ class LocalGroups:
 
     def write(self, entry: GroupEntry, change: Change) -> "Deferred[Code]":
         """Store a change; fires with what became of it, and never fails for a reason of ours."""
-        entry.busy += 1
-        return self._queue.write(change).addBoth(self._written, entry, change)
+        done: Deferred[Code] = Deferred()
+        self.write_then(entry, change, done.callback)
+        return done
 
-    def _written(self, result: Any, entry: GroupEntry, change: Change) -> Any:
+    def write_then(self, entry: GroupEntry, change: Change, then: Then) -> None:
+        """The same, at less cost: `then` is told."""
+        entry.busy += 1
+        self._queue.write(change, partial(self._written, entry, change, then))
+
+    def _written(self, entry: GroupEntry, change: Change, then: Then, result: Any) -> None:
+        entry.busy -= 1
+        if result is not None:
+            then(self._not_written(entry, change, result))
+            return
+        if not change.is_empty:
+            entry.is_stored = not change.forget
+        if entry.apply(change.offsets) and self.entries.get(change.group) is entry:
+            self._measure(entry)
+        then(Code.NONE)
+
+    def _not_written(self, entry: GroupEntry, change: Change, result: Any) -> Any:
         name = change.group
-        error = result.value if isinstance(result, Failure) else None
+        error = result.value if isinstance(result, Failure) else result
         if isinstance(error, GroupMovedError):
             if self.entries.get(name) is entry:
                 self._give_up(name)
-            result = Code.NOT_COORDINATOR
-        elif isinstance(error, HermesError):
-            result = self._unavailable(name, error).code
-        entry.busy -= 1
-        if error is not None:
-            return result
-        if not change.is_empty:
-            entry.is_stored = not change.forget
-        entry.apply(change.offsets)
-        if self.entries.get(name) is entry:
-            self._measure(entry)
-        return Code.NONE
+            return Code.NOT_COORDINATOR
+        if isinstance(error, HermesError):
+            return self._unavailable(name, error).code
+        return result  # a fault of ours
 
     def _store_generation(self, group: Group, then: Stored) -> None:
         entry, name = self.entries[group.name], group.name

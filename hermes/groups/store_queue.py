@@ -4,80 +4,91 @@ So what many clients commit meanwhile costs one fdatasync, or one transaction.
 """
 
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final, TypeAlias
 
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from hermes.errors import HermesError
 from hermes.groups.offsets import Change, GroupStore, StoredGroup
+from hermes.logs import ModuleLogger
 
 #: How many changes are written together at the most.
 _MOST_AT_ONCE: Final = 500
 
+#: Told, in the reactor's thread, what a call gave: a result, or a Failure.
+Then: TypeAlias = Callable[[Any], object]
 
-@dataclass(slots=True)
-class _Task:
-    change: Change | None = None
-    call: Callable[[], Any] | None = None
-    done: "Deferred[Any]" = field(default_factory=Deferred)
+#: Calls the second argument with those after it, in a thread, and tells the first.
+StoreCalls: TypeAlias = Callable[..., None]
 
 
 class StoreQueue:
     """A store's calls. Lives in the reactor's thread."""
 
-    def __init__(self, store: GroupStore, in_thread: "Callable[..., Deferred[Any]]") -> None:
+    _log = ModuleLogger()
+
+    def __init__(self, store: GroupStore, call: StoreCalls) -> None:
         self._store = store
-        self._in_thread = in_thread
-        self._tasks: deque[_Task] = deque()
+        self._call = call
+        self._tasks: deque[tuple[Change | Callable[[], Any], Then]] = deque()
         self._is_busy = False
 
-    def write(self, change: Change) -> "Deferred[None]":
-        """Store a change; fires once it is on disk, fails with HermesError if it isn't."""
-        return self._add(_Task(change=change))
+    def write(self, change: Change, then: Then) -> None:
+        """Store a change; `then` is told None once it is on disk, else why it isn't."""
+        self._add(change, then)
 
     def load(self, group: str) -> "Deferred[StoredGroup | None]":
-        return self._add(_Task(call=lambda: self._store.load(group)))
+        return self._called(lambda: self._store.load(group))
 
     def names(self) -> "Deferred[list[str]]":
-        return self._add(_Task(call=self._store.names))
+        return self._called(self._store.names)
 
     def release(self, group: str) -> "Deferred[None]":
-        return self._add(_Task(call=lambda: self._store.release(group)))
+        return self._called(lambda: self._store.release(group))
 
     def close(self) -> "Deferred[None]":
         """Close the store after all that was asked for until now."""
-        return self._add(_Task(call=self._store.close))
+        return self._called(self._store.close)
 
-    def _add(self, task: _Task) -> "Deferred[Any]":
-        self._tasks.append(task)
+    def _called(self, call: Callable[[], Any]) -> "Deferred[Any]":
+        done: Deferred[Any] = Deferred()
+        self._add(call, done.callback)
+        return done
+
+    def _add(self, task: Change | Callable[[], Any], then: Then) -> None:
+        self._tasks.append((task, then))
         if not self._is_busy:
             self._next()
-        return task.done
 
     def _next(self) -> None:
-        self._is_busy = bool(self._tasks)
-        if not self._is_busy:
-            return
-        batch: list[_Task] = []
-        while self._tasks and self._tasks[0].change is not None and len(batch) < _MOST_AT_ONCE:
-            batch.append(self._tasks.popleft())
-        if batch:
-            changes = [each.change for each in batch]
-            called = self._in_thread(self._store.write, changes)
-        else:
-            batch = [self._tasks.popleft()]
-            called = self._in_thread(batch[0].call)
-            called.addCallback(lambda result: [result])
-        called.addBoth(self._finished, batch)
+        tasks = self._tasks
+        self._is_busy = bool(tasks)
+        changes: list[Change] = []
+        waiting: list[Then] = []
+        while tasks and len(changes) < _MOST_AT_ONCE:
+            task, then = tasks[0]
+            if not isinstance(task, Change):
+                if not changes:
+                    tasks.popleft()
+                    self._call(partial(self._ended, then), task)
+                    return
+                break
+            tasks.popleft()
+            changes.append(task)
+            waiting.append(then)
+        if changes:
+            self._call(partial(self._written, waiting), self._store.write, changes)
 
-    def _finished(self, results: Any, batch: list[_Task]) -> None:
-        for place, task in enumerate(batch):
-            result = results if isinstance(results, Failure) else results[place]
-            if isinstance(result, Failure | HermesError):
-                task.done.errback(result)
-            else:
-                task.done.callback(result)
+    def _ended(self, then: Then, result: Any) -> None:
+        then(result)
+        self._next()
+
+    def _written(self, waiting: Sequence[Then], results: Any) -> None:
+        for place, then in enumerate(waiting):
+            try:
+                then(results if isinstance(results, Failure) else results[place])
+            except Exception:
+                self._log.failure("telling what was stored failed")
         self._next()

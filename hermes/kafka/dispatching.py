@@ -62,7 +62,7 @@ LARGE_ENTRIES: Final = 256
 NOT_ASKED: Final = -(2**31)
 
 #: So many entries of a request are carried out before others have a turn.
-_ENTRIES_AT_A_TIME: Final = 16
+ENTRIES_AT_A_TIME: Final = 16
 
 #: What a request of no more bytes holds while it waits is not counted: a connection holds more.
 _COUNTED_BYTES: Final = 1024
@@ -240,7 +240,7 @@ class Call:
 
     async def after_entry(self, number: int) -> None:
         """Let others have their turn, now and then between entries: there may be very many."""
-        if number % _ENTRIES_AT_A_TIME == _ENTRIES_AT_A_TIME - 1:
+        if number % ENTRIES_AT_A_TIME == ENTRIES_AT_A_TIME - 1:
             turn: Deferred[None] = Deferred()
             self.server.shared.scheduler.resume_later(lambda: turn.callback(None))
             await turn

@@ -3,12 +3,15 @@
 from collections.abc import Iterator
 from typing import Any, Final
 
+from twisted.python.failure import Failure
+
 from hermes.config.kinds import FORMAT_KAFKA
 from hermes.groups.offsets import MAX_METADATA_LENGTH, Committed, TopicPartition
 from hermes.kafka.classic_groups import may_use, milliseconds
-from hermes.kafka.dispatching import LARGE_ENTRIES, Call
+from hermes.kafka.dispatching import ENTRIES_AT_A_TIME, LARGE_ENTRIES, Call
 from hermes.protocol.kafka_errors import Code
 from hermes.security import LONGEST_NAME, Operation, Resource
+from hermes.server.outcomes import DeferredResponse
 
 #: The first OffsetCommit that can be told that there is no such group.
 _KNOWS_NO_GROUP: Final = 9
@@ -25,80 +28,146 @@ _NO_OFFSET: Final = Committed(-1, -1, "", -1)
 # -- committing ---------------------------------------------------------------------------------
 
 
-async def offset_commit(request: Any, call: Call) -> Any:
+def offset_commit(request: Any, call: Call) -> Any:
     """Answered once the offsets are on disk."""
-    group = request.group_id
-    refused = may_use(call, group)
-    found: list[tuple[Any, dict[int, Code]]] = []
-    offsets: dict[TopicPartition, Committed] = {}
-    now_ms = call.server.shared.now_ms()
-    retention = getattr(request, "retention_time", None)
-    retention_ms = -1 if retention is None else milliseconds(retention)
-    expire_ms = now_ms + retention_ms if retention_ms >= 0 else -1
-    entry = 0
+    commit, count = _Commit(request, call), 0
     for asked in request.topics:
-        name, code = _topic_of(asked, call, Operation.CONSUME, must_exist=True)
-        codes: dict[int, Code] = {}
-        found.append((asked, codes))
+        count += len(asked.partitions)
+        if count > ENTRIES_AT_A_TIME:
+            return commit.in_turns()
+        for each in commit.check_topic(asked):
+            commit.check(each)
+    return commit.store()
+
+
+class _Commit:
+    """An OffsetCommit under way: what it commits, and what is said of each partition."""
+
+    def __init__(self, request: Any, call: Call) -> None:
+        self._request = request
+        self._call = call
+        self._refused = may_use(call, request.group_id)
+        self._offsets: dict[TopicPartition, Committed] = {}
+        self._found: list[tuple[Any, dict[int, Code]]] = []
+        self._now_ms = call.server.shared.now_ms()
+        retention = getattr(request, "retention_time", None)
+        retention_ms = -1 if retention is None else milliseconds(retention)
+        self._expire_ms = self._now_ms + retention_ms if retention_ms >= 0 else -1
+        self._answer = DeferredResponse()
+
+    async def in_turns(self) -> Any:
+        """Check all partitions, others having turns meanwhile, and store what may be."""
+        self._found.clear()
+        entry = 0
+        for asked in self._request.topics:
+            for each in self.check_topic(asked):
+                await self._call.after_entry(entry)
+                entry += 1
+                self.check(each)
+        return await self._stored()
+
+    def check_topic(self, asked: Any) -> Any:
+        """Begin with a topic; its partitions are what `check` is to be called with."""
+        call = self._call
+        name, code = _topic_of(asked, call, Operation.CONSUME)
         topic = call.server.topics.get(name)
-        count = 0 if topic is None else len(topic.partitions)
+        if topic is None and code is Code.NONE:
+            code = Code.UNKNOWN_TOPIC_OR_PARTITION
+        self._code = code if self._refused is Code.NONE else self._refused
+        self._name, self._topic_id = name, None
+        self._count = 0 if topic is None else len(topic.partitions)
         # Of 0.7's format, directories have no UUID that would outlast all.
-        topic_id = None
         if topic is not None and topic.format == FORMAT_KAFKA and topic.keeps_id:
-            topic_id = topic.id
-        for each in asked.partitions:
-            await call.after_entry(entry)
-            entry += 1
-            codes[each.partition_index] = _check(
-                each, count, code if refused is Code.NONE else refused
+            self._topic_id = topic.id
+        self._codes: dict[int, Code] = {}
+        self._found.append((asked, self._codes))
+        return asked.partitions
+
+    def check(self, asked: Any) -> None:
+        code, number, metadata = self._code, asked.partition_index, asked.committed_metadata or ""
+        if code is Code.NONE and not 0 <= number < self._count:
+            code = Code.UNKNOWN_TOPIC_OR_PARTITION
+        elif code is Code.NONE and len(metadata) > MAX_METADATA_LENGTH:
+            code = Code.OFFSET_METADATA_TOO_LARGE
+        self._codes[number] = code
+        if code is Code.NONE:
+            self._offsets[TopicPartition(self._name, number)] = Committed(
+                asked.committed_offset,
+                getattr(asked, "committed_leader_epoch", -1),
+                metadata,
+                self._now_ms,
+                self._expire_ms,
+                self._topic_id,
             )
-            if codes[each.partition_index] is Code.NONE:
-                offsets[TopicPartition(name, each.partition_index)] = Committed(
-                    each.committed_offset,
-                    getattr(each, "committed_leader_epoch", -1),
-                    each.committed_metadata or "",
-                    now_ms,
-                    expire_ms,
-                    topic_id,
-                )
-    if refused is Code.NONE and (offsets or not found):
-        code = await call.server.groups.commit(
-            group,
+
+    # -- storing --------------------------------------------------------------------------------
+
+    @property
+    def _is_refused(self) -> bool:
+        """Whether there is nothing to store, and everything has its code."""
+        return self._refused is not Code.NONE or not (self._offsets or not self._found)
+
+    def store(self) -> Any:
+        """Store what may be; the response, or what becomes it."""
+        if self._is_refused:
+            return self._response()
+        call = self._call
+        if call.server.groups.commit_now(*self._commit, then=self._end):
+            return self._answer
+        return self._stored()
+
+    async def _stored(self) -> Any:
+        if not self._is_refused:
+            self._note(await self._call.server.groups.commit(*self._commit))
+        return self._response()
+
+    @property
+    def _commit(self) -> tuple[str, str, str | None, int, dict[TopicPartition, Committed], bool]:
+        request = self._request
+        return (
+            request.group_id,
             request.member_id,
             getattr(request, "group_instance_id", None),
             request.generation_id_or_member_epoch,
-            offsets,
-            knows_epochs=call.version >= _HAS_MEMBER_EPOCH,
+            self._offsets,
+            self._call.version >= _HAS_MEMBER_EPOCH,
         )
-        if code is Code.GROUP_ID_NOT_FOUND and call.version < _KNOWS_NO_GROUP:
+
+    def _end(self, code: Any) -> None:
+        if isinstance(code, Failure):
+            self._answer.fail(code)
+            return
+        self._note(code)
+        self._answer.resolve(
+            self._call.make.response_to(self._call.correlation_id, self._response())
+        )
+
+    def _note(self, code: Code) -> None:
+        """Say what became of all that was to be stored."""
+        if code is Code.GROUP_ID_NOT_FOUND and self._call.version < _KNOWS_NO_GROUP:
             code = Code.ILLEGAL_GENERATION
-        for _, codes in found:
-            codes.update({k: code for k, before in codes.items() if before is Code.NONE})
-    make = call.make
-    call.is_large = sum(len(codes) for _, codes in found) > LARGE_ENTRIES
-    return make.OffsetCommitResponse(
-        topics=tuple(
-            make.OffsetCommitResponseTopic(
-                name=getattr(asked, "name", None),
-                topic_id=getattr(asked, "topic_id", None),
-                partitions=tuple(
+        if code is not Code.NONE:
+            for _, codes in self._found:
+                codes.update({k: code for k, before in codes.items() if before is Code.NONE})
+
+    def _response(self) -> Any:
+        make, topics, count = self._call.make, [], 0
+        for asked, codes in self._found:
+            partitions = []
+            for number, code in codes.items():
+                partitions.append(
                     make.OffsetCommitResponsePartition(partition_index=number, error_code=code)
-                    for number, code in codes.items()
-                ),
+                )
+            count += len(partitions)
+            topics.append(
+                make.OffsetCommitResponseTopic(
+                    name=getattr(asked, "name", None),
+                    topic_id=getattr(asked, "topic_id", None),
+                    partitions=partitions,
+                )
             )
-            for asked, codes in found
-        )
-    )
-
-
-def _check(asked: Any, count: int, code: Code) -> Code:
-    if code is not Code.NONE:
-        return code
-    if not 0 <= asked.partition_index < count:
-        return Code.UNKNOWN_TOPIC_OR_PARTITION
-    if len(asked.committed_metadata or "") > MAX_METADATA_LENGTH:
-        return Code.OFFSET_METADATA_TOO_LARGE
-    return Code.NONE
+        self._call.is_large = count > LARGE_ENTRIES
+        return make.OffsetCommitResponse(topics=topics)
 
 
 def _topic_of(

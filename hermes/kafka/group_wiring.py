@@ -48,7 +48,7 @@ def mount_groups(
             run.reactor,
             run.now_ms,
             run.in_thread,
-            run.group_thread.call,
+            run.group_thread.call_then,
         )
     )
     topics.on_gone(groups.expiry.topic_gone)

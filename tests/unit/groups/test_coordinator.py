@@ -376,14 +376,7 @@ def test_members_of_a_classic_group_go_on_where_no_memory_is_left(world: World) 
 
 def test_nobody_is_answered_before_it_is_on_disk(world: World) -> None:
     assert beat(world, "a", 0).member_epoch == 2
-    calls: list[Deferred[Any]] = []
-
-    def later(*call: Any) -> Deferred[Any]:
-        waiting: Deferred[Any] = Deferred()
-        calls.append(waiting)
-        return waiting.addCallback(lambda _: maybeDeferred(*call))
-
-    world.groups.local._queue._in_thread = later
+    calls = world.held = []
     answers: list[Any] = []
     for member in ("b", "c", "d"):
         heartbeat = ConsumerHeartbeat(
@@ -398,7 +391,7 @@ def test_nobody_is_answered_before_it_is_on_disk(world: World) -> None:
     calls[1].errback(CoordinationError("out of reach"))
     assert [type(each) for each in answers] == [HeartbeatResponse, Failure, Failure]
     assert answers[1].value.code is Code.COORDINATOR_NOT_AVAILABLE
-    world.groups.local._queue._in_thread = maybeDeferred
+    world.held = None
     world.start()
     assert beat(world, "b", 3).member_epoch == 3
     assert beat(world, "c", 4) is Code.UNKNOWN_MEMBER_ID
