@@ -43,7 +43,7 @@ ROOMS = {
     "web": "config errors limited_log listening logs metrics quoting reactors security",
     "offline": "errors protocol quoting storage",
     "coordination": "_version backoff config errors forks limited_log listening logs protocol "
-    "quoting regex security",
+    "quoting reactors regex security",
     "server": "config coordination errors extras interfaces limited_log listening logs metrics "
     "plugins protocol quoting security storage",
     "partition": "config errors logs metrics protocol rate_limit server storage",

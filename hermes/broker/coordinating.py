@@ -23,6 +23,7 @@ from hermes.config import BrokerConfig
 from hermes.config.kinds import FORMAT_0_7, FORMAT_KAFKA
 from hermes.coordination.embedded import EmbeddedCoordination
 from hermes.coordination.embedded.guard import PasswordChecker
+from hermes.coordination.embedded.own_nodes import OwnNodes
 from hermes.coordination.embedded.rights import Rules
 from hermes.coordination.embedded.store import FILE_NAME
 from hermes.coordination.listeners import BrokerListeners
@@ -112,6 +113,11 @@ class Coordination:
                 if not isinstance(address, str) and address[0] in ("", "0.0.0.0", "::"):
                     return f":{address[1]}"
         return self.connect_string or ""
+
+    @property
+    def own_nodes(self) -> OwnNodes | None:
+        """The embedded server's nodes, without a connection; None where there is no such server."""
+        return None if self._server is None else self._server.own_nodes
 
     @property
     def is_enabled(self) -> bool:

@@ -62,7 +62,7 @@ class LocalGroups:
             is gone is neither shown nor kept, even if nobody was there when it went.
         now_ms: the wall clock, in ms since 1970.
         in_thread: calls a function in a worker thread and returns its Deferred.
-        call_store: calls a function of the store in another one, see `StoreCalls`.
+        call_store, call_small: call functions of the store, see `StoreQueue`.
 
     Attributes:
         entries: those that are in memory, by name.
@@ -82,6 +82,7 @@ class LocalGroups:
         now_ms: Callable[[], int],
         in_thread: "Callable[..., Deferred[Any]]",
         call_store: StoreCalls | None = None,
+        call_small: StoreCalls | None = None,
     ) -> None:
         self.entries: dict[str, GroupEntry] = {}
         self.counts = Counts()
@@ -90,7 +91,7 @@ class LocalGroups:
         def call(then: Then, function: Callable[..., Any], *args: Any) -> None:
             in_thread(function, *args).addBoth(then)
 
-        self._queue = StoreQueue(store, call_store or call)
+        self._queue = StoreQueue(store, call_store or call, call_small)
         self._broker_id = broker_id
         self._brokers = brokers
         self.settings = settings

@@ -7,7 +7,7 @@ comes to nothing, even if it doesn't know yet that it was.
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import UUID, uuid4
 
@@ -18,7 +18,7 @@ from hermes.coordination.kafka_groups import (
     group_of_node,
     parse_offset_name,
 )
-from hermes.coordination.nodes import Node, NodeTransaction, TreeSession
+from hermes.coordination.nodes import Node, NodeTransaction, TreeNodes
 from hermes.errors import CoordinationError, HermesError, InvalidNodeError
 from hermes.groups.membership import AnyMembership, decode_membership, encode_membership
 from hermes.groups.offsets import (
@@ -63,71 +63,75 @@ class _Claim:
     names: set[str] = field(default_factory=set)
     is_certain: bool = True
 
+    def begun(self) -> "_Claim":
+        """A copy, to become what is there after a change; `names` is replaced, not changed."""
+        return _Claim(self.mark, self.version, self.record, self.names, self.is_certain)
+
 
 class OffsetTree:
     """The groups of a cluster, as one broker writes them.
 
-    `open_session` connects to coordination; called at the first use. Blocks, and raises HermesError
+    `open_nodes` connects to coordination; called at the first use. Blocks, and raises HermesError
     where that can't be done now.
     """
 
-    def __init__(self, open_session: Callable[[], TreeSession]) -> None:
-        self._open_session = open_session
-        self._opened: TreeSession | None = None
+    def __init__(self, open_nodes: Callable[[], TreeNodes]) -> None:
+        self._open_nodes = open_nodes
+        self._opened: TreeNodes | None = None
         self._claims: dict[str, _Claim] = {}
         self._is_closed = False
 
     @property
-    def _session(self) -> TreeSession:
+    def _tree(self) -> TreeNodes:
         if self._is_closed:
             raise CoordinationError("the broker is stopping")
         if self._opened is None:
-            session = self._open_session()
+            tree = self._open_nodes()
             try:
-                session.ensure_path(KAFKA_GROUPS)
+                tree.ensure_path(KAFKA_GROUPS)
             except BaseException:
-                session.stop()
+                tree.stop()
                 raise
-            self._opened = session
+            self._opened = tree
         return self._opened
 
     # -- reading --------------------------------------------------------------------------------
 
     def names(self) -> list[str]:
-        return [group_of_node(each) for each in self._session.children(KAFKA_GROUPS)]
+        return [group_of_node(each) for each in self._tree.children(KAFKA_GROUPS)]
 
     def load(self, group: str) -> StoredGroup | None:
-        path, session = group_node_path(group), self._session
+        path, tree = group_node_path(group), self._tree
         self._claims.pop(group, None)
         claim = _Claim(str(uuid4()))
-        node = session.get(path)
+        node = tree.get(path)
         if node is None:
             # Perhaps the server only lags behind; a member that is told that nothing was committed
             # would begin at one end of the log.
-            session.sync(path)
-            node = session.get(path)
+            tree.sync(path)
+            node = tree.get(path)
         if node is None:
             self._claims[group] = claim
             return None
         # First the mark, then the offsets: nobody else changes them from here on.
         claim.record = _parse_record(path, node)
-        claim.version = session.set(path, _record_value(claim.record, claim.mark), node.version)
+        claim.version = tree.set(path, _record_value(claim.record, claim.mark), node.version)
         offsets = self._read_offsets(path, claim)
         self._claims[group] = claim
         record = claim.record
         if record is not None and MEMBERS_NAME in claim.names:
-            found = session.get(f"{path}/{MEMBERS_NAME}")
+            found = tree.get(f"{path}/{MEMBERS_NAME}")
             data = b"" if found is None else found.value
             record = record._replace(membership=decode_membership(data, record.generation))
         return StoredGroup(record, offsets)
 
     def _read_offsets(self, path: str, claim: _Claim) -> dict[TopicPartition, Committed]:
-        names = self._session.children(path)
+        names = self._tree.children(path)
         claim.names = set(names)
         offsets: dict[TopicPartition, Committed] = {}
         for first in range(0, len(names), _READ_AT_ONCE):
             some = names[first : first + _READ_AT_ONCE]
-            nodes = self._session.get_all([f"{path}/{each}" for each in some])
+            nodes = self._tree.get_all([f"{path}/{each}" for each in some])
             for name, node in zip(some, nodes, strict=True):
                 place = parse_offset_name(name)
                 if place is not None and node is not None:
@@ -138,6 +142,8 @@ class OffsetTree:
     # -- writing --------------------------------------------------------------------------------
 
     def write(self, changes: Sequence[Change]) -> list[HermesError | None]:
+        if len(changes) == 1:
+            return [self._write_alone(changes[0])]
         results: list[HermesError | None] = []
         while len(results) < len(changes):
             results += self._write_some(changes[len(results) :])
@@ -152,7 +158,7 @@ class OffsetTree:
             claim = claims.get(change.group) or self._claims.get(change.group)
             if claim is None or not claim.is_certain or change.forget:
                 break
-            claim = replace(claim, names=set(claim.names))
+            claim = claim.begun()
             more = list(_operations(change, claim))
             size += sum(len(each[2]) for each in more if isinstance(each[2], bytes))
             if len(operations) + len(more) > _MOST_OPERATIONS or size > _MOST_BYTES:
@@ -193,7 +199,7 @@ class OffsetTree:
         claim = self._certain(change.group)
         if change.forget and claim.version is None:
             return True
-        begun = replace(claim, names=set(claim.names))
+        begun = claim.begun()
         operations = list(_operations(change, begun))
         guard: list[_Operation] = []
         part: list[_Operation] = []
@@ -219,7 +225,7 @@ class OffsetTree:
             raise moved
         if not claim.is_certain:
             path = group_node_path(group)
-            node = self._session.get(path)
+            node = self._tree.get(path)
             if node is None:
                 if claim.version is not None:
                     raise moved
@@ -228,7 +234,7 @@ class OffsetTree:
                 if _mark_of(node) != claim.mark:
                     raise moved
                 claim.version, claim.record = node.version, _parse_record(path, node)
-                claim.names = set(self._session.children(path))
+                claim.names = set(self._tree.children(path))
             claim.is_certain = True
         return claim
 
@@ -237,7 +243,7 @@ class OffsetTree:
             for name, *arguments in operations:
                 getattr(transaction, name)(*arguments)
 
-        return any(isinstance(each, Exception) for each in self._session.transact(fill))
+        return any(isinstance(each, Exception) for each in self._tree.transact(fill))
 
     # -- the end --------------------------------------------------------------------------------
 
@@ -247,9 +253,9 @@ class OffsetTree:
     def close(self) -> None:
         self._claims.clear()
         self._is_closed = True
-        session, self._opened = self._opened, None
-        if session is not None:
-            session.stop()
+        tree, self._opened = self._opened, None
+        if tree is not None:
+            tree.stop()
 
 
 def _operations(change: Change, claim: _Claim) -> Iterator[_Operation]:
@@ -275,21 +281,25 @@ def _operations(change: Change, claim: _Claim) -> Iterator[_Operation]:
     else:
         yield "check", path, claim.version
     claim.record = record
+    before = claim.names
     if change.record is not None:
+        claim.names = set(before)
         # Beside the record, so that only a new generation writes it.
         yield from _membership_operations(path, change.record, claim.names)
     for (topic, partition), committed in change.offsets.items():
         name = f"{topic}:{partition}"
-        node = f"{path}/{name}"
-        if committed is None:
-            if name in claim.names:
-                claim.names.remove(name)
-                yield "delete", node, -1
-        elif name in claim.names:
+        node, is_there = f"{path}/{name}", name in claim.names
+        if committed is not None and is_there:
             yield "set_data", node, _offset_value(committed), -1
-        else:
+            continue
+        if claim.names is before:
+            claim.names = set(before)
+        if committed is not None:
             claim.names.add(name)
             yield "create", node, _offset_value(committed)
+        elif is_there:
+            claim.names.remove(name)
+            yield "delete", node, -1
 
 
 def _membership_operations(path: str, record: GroupRecord, names: set[str]) -> Iterator[_Operation]:

@@ -17,6 +17,9 @@ from hermes.logs import ModuleLogger
 #: How many changes are written together at the most.
 _MOST_AT_ONCE: Final = 500
 
+#: As many changes and offsets are small work.
+_SMALL: Final = 32
+
 #: Told, in the reactor's thread, what a call gave: a result, or a Failure.
 Then: TypeAlias = Callable[[Any], object]
 
@@ -25,13 +28,19 @@ StoreCalls: TypeAlias = Callable[..., None]
 
 
 class StoreQueue:
-    """A store's calls. Lives in the reactor's thread."""
+    """A store's calls. Lives in the reactor's thread.
+
+    `call_small` is for small writes, which need no thread where the store doesn't block.
+    """
 
     _log = ModuleLogger()
 
-    def __init__(self, store: GroupStore, call: StoreCalls) -> None:
+    def __init__(
+        self, store: GroupStore, call: StoreCalls, call_small: StoreCalls | None = None
+    ) -> None:
         self._store = store
         self._call = call
+        self._call_small = call_small
         self._tasks: deque[tuple[Change | Callable[[], Any], Then]] = deque()
         self._is_busy = False
 
@@ -79,7 +88,10 @@ class StoreQueue:
             changes.append(task)
             waiting.append(then)
         if changes:
-            self._call(partial(self._written, waiting), self._store.write, changes)
+            call = self._call
+            if self._call_small is not None and _are_small(changes):
+                call = self._call_small
+            call(partial(self._written, waiting), self._store.write, changes)
 
     def _ended(self, then: Then, result: Any) -> None:
         then(result)
@@ -92,3 +104,12 @@ class StoreQueue:
             except Exception:
                 self._log.failure("telling what was stored failed")
         self._next()
+
+
+def _are_small(changes: Sequence[Change]) -> bool:
+    left = _SMALL
+    for each in changes:
+        left -= 1 + len(each.offsets)
+        if left < 0 or each.record is not None or each.forget:
+            return False
+    return True

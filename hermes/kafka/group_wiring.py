@@ -37,7 +37,7 @@ def mount_groups(
     Raises:
         StorageError: what is stored of groups in the data directory can't be read.
     """
-    settings = run.settings
+    settings, own = run.settings, run.coordination.own_nodes
     groups = GroupCoordinator(
         LocalGroups(
             _store(run, connect),
@@ -49,6 +49,7 @@ def mount_groups(
             run.now_ms,
             run.in_thread,
             run.group_thread.call_then,
+            None if own is None else own.call_then,
         )
     )
     topics.on_gone(groups.expiry.topic_gone)
@@ -79,6 +80,9 @@ class TopicSizes:
 
 
 def _store(run: ServingBroker, connect: Callable[[], TreeSession | None]) -> GroupStore:
+    own = run.coordination.own_nodes
+    if own is not None:
+        return OffsetTree(lambda: own)
     if run.coordination.is_enabled:
 
         def open_session() -> TreeSession:

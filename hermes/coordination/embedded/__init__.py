@@ -16,6 +16,8 @@ guard, proofs, guarded_processor
     what a listener asks of its clients, and what they may do until they have answered
 tree_changes, commit_queue
     group commit: nothing is sent before the changes that it reflects are on disk
+own_nodes
+    the nodes for the broker in this process, without a connection
 database, store, snapshots, store_keeper
     the file: what proves it whole, its copies, and what happens when it is damaged
 limits, clients, connection, four_letter_words, service

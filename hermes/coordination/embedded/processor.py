@@ -9,7 +9,7 @@ Source: ZooKeeper's `ZooKeeperServer`, `PrepRequestProcessor` and `FinalRequestP
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from twisted.internet.interfaces import IReactorTime
 
@@ -48,6 +48,8 @@ from hermes.limited_log import LimitedLog
 
 #: Of a session.
 PASSWORD_BYTES: Final = 16
+
+_Result = TypeVar("_Result")
 
 
 class Peer(Protocol):
@@ -340,6 +342,17 @@ class RequestProcessor:
             peer.end()
 
     # -- writes -----------------------------------------------------------------------------------
+
+    def change(self, rights: Rights, work: Callable[[Transaction], _Result]) -> _Result:
+        """Carry out a transaction of nobody's session, whole or, where that raises, not at all."""
+        transaction = Transaction(self.state.tree, self._now_ms(), 0, rights)
+        try:
+            result = work(transaction)
+        except BaseException:
+            transaction.rollback()
+            raise
+        self._commit(transaction)
+        return result
 
     def _transaction(self, peer: Peer) -> Transaction:
         assert peer.session is not None

@@ -26,6 +26,7 @@ from hermes.coordination.embedded.database import Stored
 from hermes.coordination.embedded.guard import Guard, PasswordChecker, own_guard
 from hermes.coordination.embedded.guarded_processor import GuardedProcessor
 from hermes.coordination.embedded.limits import MAX_TREE_BYTES
+from hermes.coordination.embedded.own_nodes import OwnNodes
 from hermes.coordination.embedded.processor import ServerState
 from hermes.coordination.embedded.rights import Rules
 from hermes.coordination.embedded.store_keeper import StoreKeeper
@@ -69,6 +70,7 @@ class EmbeddedCoordination(Service):
         addresses: what the port is bound to, as (host, port) or a UNIX socket's path, while the
             service runs.
         on_serving: called whenever it begins to serve; see `is_serving`.
+        own_nodes: the nodes, for this process.
     """
 
     name = "coordination"
@@ -101,6 +103,7 @@ class EmbeddedCoordination(Service):
         )
         self._max_bytes = max_bytes
         self._clients = Clients(reactor)
+        self.own_nodes = OwnNodes(reactor, lambda: self.processor)
         shown = None if rules is None else VisibleNames(rules.stamp)
         guard = Guard(listen.authentication, listen.tls, users, rules, shown)
         self._factories = [(self.listener, CoordinationFactory(self._clients, guard))]
@@ -182,6 +185,7 @@ class EmbeddedCoordination(Service):
             self.processor.stop()
             self.processor.queue.abandon()
             self._clients.processor = None
+        self.own_nodes.abort()
         self._clients.abort_all()
 
     # -- stop -------------------------------------------------------------------------------------

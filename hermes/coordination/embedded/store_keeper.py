@@ -14,9 +14,7 @@ from shlex import quote
 from typing import Any, Final, Generic, TypeVar
 
 from twisted.internet.defer import Deferred, inlineCallbacks
-from twisted.internet.threads import deferToThreadPool
 from twisted.python.failure import Failure
-from twisted.python.threadpool import ThreadPool
 
 from hermes.backoff import growing_pause
 from hermes.coordination.embedded.database import Stored
@@ -26,6 +24,7 @@ from hermes.coordination.embedded.tree_changes import Change
 from hermes.coordination.embedded.zookeeper_errors import DamagedError, OutOfServiceError
 from hermes.errors import StorageError
 from hermes.logs import ModuleLogger
+from hermes.reactors import OwnThread
 
 #: How often the file is checked to be in its place.
 CHECK_SECONDS: Final = 5.0
@@ -72,7 +71,7 @@ class StoreKeeper(Generic[_Prepared]):
         self._begin = begin
         self._end = end
         self._now_ms = now_ms
-        self._pool: ThreadPool | None = None
+        self._thread: OwnThread | None = None
         self._call: Any = None  # the next check, or the next retry
         self._is_stopping = False
         self._problem = ""  # why it is out of service; empty while it serves
@@ -90,8 +89,7 @@ class StoreKeeper(Generic[_Prepared]):
         used at all, or another process uses it.
         """
         self._is_stopping = False
-        self._pool = ThreadPool(0, 1, name="hermes-coordination")
-        self._pool.start()
+        self._thread = OwnThread(self._reactor, "hermes-coordination")
         try:
             prepared = self._open(may_create=True)
         except OutOfServiceError as error:
@@ -110,7 +108,7 @@ class StoreKeeper(Generic[_Prepared]):
     @inlineCallbacks
     def stop(self) -> "Any":
         """Take a last snapshot and close the file; the Deferred fires when that is done."""
-        if self._pool is None:
+        if self._thread is None:
             return
         self._is_stopping = True
         self._cancel()
@@ -125,14 +123,14 @@ class StoreKeeper(Generic[_Prepared]):
     def abandon(self) -> None:
         self._is_stopping = True
         self._cancel()
-        pool, self._pool = self._pool, None
-        if pool is not None:
-            pool.stop()
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.stop()
         self.store.close()
 
     def in_thread(self, function: Callable[..., Any], *args: Any) -> "Deferred[Any]":
-        assert self._pool is not None
-        return deferToThreadPool(self._reactor, self._pool, function, *args)
+        assert self._thread is not None
+        return self._thread.call(function, *args)
 
     # -- writing ----------------------------------------------------------------------------------
 

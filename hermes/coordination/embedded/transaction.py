@@ -82,6 +82,9 @@ class Transaction:
         self.changes.clear()
         self.events.clear()
 
+    def has(self, path: str) -> bool:
+        return path in self._tree.nodes
+
     # -- operations -------------------------------------------------------------------------------
 
     def create(self, request: CreateRequest) -> str:

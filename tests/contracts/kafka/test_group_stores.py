@@ -14,6 +14,7 @@ import pytest
 from coordination_servers import ServerProcess
 from memory_coordination import MemoryCoordination
 from memory_files import MemoryFiles
+from own_coordination import AtOnce, own_coordination
 
 from hermes.coordination.sessions import Session
 from hermes.groups.consumer_values import (
@@ -48,7 +49,9 @@ TWO = Committed(2**62, 5, "how far: Ä 京 " + "x" * 4000, 2000, 3000, UUID(int=
 NAMES = ["g", "", ".", "..", "a/b", "%2F", "über 京 🙂", "a:b", "x" * 255, "\x01\x7f", "a\\b"]
 
 
-@pytest.fixture(params=["file", "file in memory", "memory", "embedded", "zookeeper"])
+@pytest.fixture(
+    params=["file", "file in memory", "memory", "own", "own at once", "embedded", "zookeeper"]
+)
 def open_store(
     request: pytest.FixtureRequest,
     tmp_path: Path,
@@ -69,6 +72,12 @@ def open_store(
 
             def opened() -> GroupStore:
                 return OffsetTree(coordination.session)
+
+        elif request.param.startswith("own"):
+            own = stack.enter_context(own_coordination(tmp_path / "coordination"))
+
+            def opened() -> GroupStore:
+                return OffsetTree(lambda: own.nodes) if request.param == "own" else AtOnce(own)
 
         else:
             connect = f"{coordination_server(request.param).address}/groups-{next(_numbers)}"
