@@ -8,6 +8,7 @@ comes to nothing, even if it doesn't know yet that it was.
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from json.encoder import encode_basestring_ascii
 from typing import Any, Final
 from uuid import UUID, uuid4
 
@@ -51,12 +52,14 @@ class _Claim:
     """A group that is this store's to write.
 
     Attributes:
-        mark: in its node as a sign of that.
+        path: of its node.
+        mark: there as a sign of that.
         version: of its node; None where there is none yet.
         names: the offsets' nodes below it.
         is_certain: whether all this is known; not after a write whose outcome isn't.
     """
 
+    path: str
     mark: str
     version: int | None = None
     record: GroupRecord | None = None
@@ -65,7 +68,7 @@ class _Claim:
 
     def begun(self) -> "_Claim":
         """A copy, to become what is there after a change; `names` is replaced, not changed."""
-        return _Claim(self.mark, self.version, self.record, self.names, self.is_certain)
+        return _Claim(self.path, self.mark, self.version, self.record, self.names, self.is_certain)
 
 
 class OffsetTree:
@@ -103,7 +106,7 @@ class OffsetTree:
     def load(self, group: str) -> StoredGroup | None:
         path, tree = group_node_path(group), self._tree
         self._claims.pop(group, None)
-        claim = _Claim(str(uuid4()))
+        claim = _Claim(path, str(uuid4()))
         node = tree.get(path)
         if node is None:
             # Perhaps the server only lags behind; a member that is told that nothing was committed
@@ -213,29 +216,30 @@ class OffsetTree:
             if self._transact(guard + part):
                 return False
             version = claim.version if change.forget else begun.version
-            guard, part, size = [("check", group_node_path(change.group), version)], [], 0
+            guard, part, size = [("check", claim.path, version)], [], 0
         self._claims[change.group] = begun
         return True
 
     def _certain(self, group: str) -> _Claim:
         """What is known of a group that is this store's; GroupMovedError for another one."""
         claim = self._claims.get(group)
+        if claim is not None and claim.is_certain:
+            return claim
         moved = GroupMovedError(f"group {group} is another coordinator's")
         if claim is None:
             raise moved
-        if not claim.is_certain:
-            path = group_node_path(group)
-            node = self._tree.get(path)
-            if node is None:
-                if claim.version is not None:
-                    raise moved
-                claim.names = set()
-            else:
-                if _mark_of(node) != claim.mark:
-                    raise moved
-                claim.version, claim.record = node.version, _parse_record(path, node)
-                claim.names = set(self._tree.children(path))
-            claim.is_certain = True
+        path = claim.path
+        node = self._tree.get(path)
+        if node is None:
+            if claim.version is not None:
+                raise moved
+            claim.names = set()
+        else:
+            if _mark_of(node) != claim.mark:
+                raise moved
+            claim.version, claim.record = node.version, _parse_record(path, node)
+            claim.names = set(self._tree.children(path))
+        claim.is_certain = True
         return claim
 
     def _transact(self, operations: Sequence[_Operation]) -> bool:
@@ -260,7 +264,7 @@ class OffsetTree:
 
 def _operations(change: Change, claim: _Claim) -> Iterator[_Operation]:
     """A change as calls of kazoo's transaction; the claim becomes what it is then."""
-    path = group_node_path(change.group)
+    path = claim.path
     if change.forget:
         yield "check", path, claim.version
         for name in sorted(claim.names):
@@ -339,10 +343,12 @@ def _mark_of(node: Node) -> str | None:
 
 
 def _offset_value(committed: Committed) -> bytes:
-    values = committed._asdict()
-    topic_id = values.pop("topic_id")
-    return json.dumps(
-        values if topic_id is None else {**values, "topic_id": str(topic_id)}
+    offset, leader_epoch, metadata, commit_ms, expire_ms, topic_id = committed
+    end = "" if topic_id is None else f', "topic_id": "{topic_id}"'
+    return (
+        f'{{"offset": {offset}, "leader_epoch": {leader_epoch}, "metadata": '
+        f'{encode_basestring_ascii(metadata)}, "commit_ms": {commit_ms}, '
+        f'"expire_ms": {expire_ms}{end}}}'
     ).encode()
 
 

@@ -170,4 +170,8 @@ def _change_bytes(change: Change) -> int:
 
 
 def _message_bytes(args: tuple[Any, ...]) -> int:
-    return ITEM_BYTES + sum(len(each) for each in args if isinstance(each, bytes))
+    size = ITEM_BYTES
+    for each in args:
+        if isinstance(each, bytes):
+            size += len(each)
+    return size

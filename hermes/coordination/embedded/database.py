@@ -47,7 +47,7 @@ _SCHEMA: Final = (
 )
 _COLUMNS: Final = ", ".join(NodeWritten._fields)
 _SESSION_COLUMNS: Final = ", ".join(SessionOpened._fields)
-_SET_COUNTER: Final = "INSERT OR REPLACE INTO counter VALUES (?, ?)"
+_SET_COUNTERS: Final = "INSERT OR REPLACE INTO counter VALUES ('zxid', ?), ('digest', ?)"
 _MASK: Final = (1 << 63) - 1  # what SQLite's integers hold
 
 
@@ -140,9 +140,7 @@ def apply_changes(
     for change in _latest(changes):
         total += _apply(database, change)
     total &= _MASK
-    # The names are literals, so that only values are bound, by position.
-    database.execute(_SET_COUNTER, ("zxid", zxid))
-    database.execute(_SET_COUNTER, ("digest", _file_digest(total, zxid)))
+    database.execute(_SET_COUNTERS, (zxid, _file_digest(total, zxid)))
     return total
 
 

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 
 from twisted.python.failure import Failure
 
+from hermes.coordination.embedded.clients import Clients
 from hermes.coordination.embedded.jute_records import OPEN_ACL
 from hermes.coordination.embedded.processor import RequestProcessor
 from hermes.coordination.embedded.rights import Rights
@@ -40,12 +41,12 @@ class OwnNodes:
     calls wait for the reactor and for the disk.
 
     Args:
-        processor: gives what serves clients; None while the server is out of service.
+        clients: have the processor that serves them.
     """
 
-    def __init__(self, reactor: Any, processor: Callable[[], RequestProcessor | None]) -> None:
+    def __init__(self, reactor: Any, clients: Clients) -> None:
         self._reactor = reactor
-        self._processor = processor
+        self._clients = clients
         self._rights = Rights(principal=INTERNAL)
         self._thread = 0  # that of `call_then`, while it is under way
         self._waiting: deque[Callable[[Any], object]] = deque()  # for the disk
@@ -65,7 +66,7 @@ class OwnNodes:
             result = Failure()  # type: ignore[no-untyped-call]
         finally:
             self._thread = 0
-        processor = self._processor()
+        processor = self._clients.processor
         if processor is None:
             then(_lost())
         else:
@@ -119,16 +120,12 @@ class OwnNodes:
     def transact(self, fill: Callable[[NodeTransaction], object]) -> list[Any]:
         collected = _Collected()
         fill(collected)
-        operations = collected.operations
-
-        def work(transaction: Transaction) -> list[Any]:
-            return [do(transaction, request) for do, request in operations]
 
         def change(processor: RequestProcessor) -> list[Any]:
             try:
-                return processor.change(self._rights, work)
+                return processor.change(self._rights, collected.carry_out)
             except RequestRefusedError as refusal:
-                return [refusal] * len(operations)
+                return [refusal] * len(collected.operations)
 
         return self._do(change)
 
@@ -157,7 +154,7 @@ class OwnNodes:
         return done
 
     def _done(self, work: Callable[[RequestProcessor], _Result]) -> _Result:
-        processor = self._processor()
+        processor = self._clients.processor
         if processor is None:
             raise CoordinationUnavailableError("embedded coordination is out of service")
         return work(processor)
@@ -168,6 +165,9 @@ class _Collected:
 
     def __init__(self) -> None:
         self.operations: list[tuple[Callable[[Transaction, Any], object], Any]] = []
+
+    def carry_out(self, transaction: Transaction) -> list[Any]:
+        return [do(transaction, request) for do, request in self.operations]
 
     def create(self, path: str, value: bytes = b"") -> None:
         self.operations.append((Transaction.create, CreateRequest(path, value, OPEN_ACL, 0)))

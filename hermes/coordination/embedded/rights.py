@@ -73,12 +73,12 @@ class Rights:
 
     def check_read(self, path: str) -> None:
         """Refuse, with NO_AUTH, to report on a node, or on its absence, before it is looked up."""
-        if not self.may_read(path):
+        if self.rules is not None and not self.may_read(path):
             raise RequestRefusedError(ZooKeeperCode.NO_AUTH, path)
 
     def check_write(self, path: str) -> None:
         """Refuse a change, with NO_AUTH, before anything is looked up."""
-        if not self.may_write(path):
+        if self.rules is not None and not self.may_write(path):
             raise RequestRefusedError(ZooKeeperCode.NO_AUTH, path)
 
     def is_permitted(self, path: str, acl: Iterable[Acl], permission: AclPermission) -> bool:
@@ -88,7 +88,7 @@ class Rights:
             path: the node that it is done to; of CREATE and DELETE it isn't the one with the ACL.
             acl: what must allow it, unless the rules decide.
         """
-        if is_permitted(acl, permission, self.identities) or self._is_beyond_acls(path):
+        if self.is_own or is_permitted(acl, permission, self.identities) or self._is_ruled(path):
             return True
         return self.is_anybody and any(
             entry.permissions & permission and is_verified(entry.identity) for entry in acl
@@ -115,5 +115,5 @@ class Rights:
         shown = VisibleNames(rules.stamp) if self.shown is None else self.shown
         return shown.select(principal, path, children, may)
 
-    def _is_beyond_acls(self, path: str) -> bool:
-        return self.is_own or (self._binding is not None and is_ruled(path))
+    def _is_ruled(self, path: str) -> bool:
+        return self._binding is not None and is_ruled(path)

@@ -103,7 +103,7 @@ class EmbeddedCoordination(Service):
         )
         self._max_bytes = max_bytes
         self._clients = Clients(reactor)
-        self.own_nodes = OwnNodes(reactor, lambda: self.processor)
+        self.own_nodes = OwnNodes(reactor, self._clients)
         shown = None if rules is None else VisibleNames(rules.stamp)
         guard = Guard(listen.authentication, listen.tls, users, rules, shown)
         self._factories = [(self.listener, CoordinationFactory(self._clients, guard))]

@@ -92,8 +92,8 @@ class CoordinationStore:
         """
         with self._errors():
             self._check_in_place()
-        with self._errors(), transaction(self._opened()) as database:
-            total = apply_changes(database, changes, zxid, self._total)
+            with transaction(self._opened()) as database:
+                total = apply_changes(database, changes, zxid, self._total)
         self._total = total
         self._has_changed = True
 

@@ -142,8 +142,14 @@ class Transaction:
         self._rights.check_write(request.path)
         node = self._permitted(request.path, AclPermission.WRITE)
         _check_version(node.version, request.version, request.path)
-        self._weigh(data_weight(request.data) - data_weight(node.data))
-        self._remember(node, "data", "version", "mzxid", "mtime")
+        if change_bytes := data_weight(request.data) - data_weight(node.data):
+            self._weigh(change_bytes)
+        before = node.data, node.version, node.mzxid, node.mtime
+
+        def restore() -> None:
+            node.data, node.version, node.mzxid, node.mtime = before
+
+        self._undo.append(restore)
         node.data = request.data
         node.version += 1
         node.mzxid, node.mtime = self._zxid, self._now_ms
@@ -172,8 +178,10 @@ class Transaction:
     # -- steps ------------------------------------------------------------------------------------
 
     def _permitted(self, path: str, permission: AclPermission) -> ZNode:
-        check_path(path)
-        node = self._tree.node(path)
+        node = self._tree.nodes.get(path)
+        if node is None:
+            check_path(path)
+            raise RequestRefusedError(ZooKeeperCode.NO_NODE, path)
         self._rights.check_permission(path, node.acl, permission)
         return node
 

@@ -106,7 +106,20 @@ class ZNode:
         )
 
     def written(self, path: str) -> NodeWritten:
-        return NodeWritten(path, *(getattr(self, name) for name in NodeWritten._fields[1:]))
+        return NodeWritten(
+            path,
+            self.data,
+            self.acl,
+            self.czxid,
+            self.mzxid,
+            self.pzxid,
+            self.ctime,
+            self.mtime,
+            self.version,
+            self.acl_version,
+            self.created_children,
+            self.owner,
+        )
 
 
 class DataTree:

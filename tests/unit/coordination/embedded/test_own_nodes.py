@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from twisted.python.failure import Failure
 
+from hermes.coordination.embedded.clients import Clients
 from hermes.coordination.embedded.jute_records import Acl, AclIdentity, AclPermission
 from hermes.coordination.embedded.own_nodes import OwnNodes
 from hermes.coordination.embedded.tree_changes import NodeWritten
@@ -16,8 +17,8 @@ class Own:
     """The nodes, and what was told, in a processor's bench."""
 
     def __init__(self, bench: Any) -> None:
-        self.processor: Any = bench.processor
-        self.nodes = OwnNodes(bench.clock, lambda: self.processor)
+        self.clients = Clients(bench.clock, processor=bench.processor)
+        self.nodes = OwnNodes(bench.clock, self.clients)
         self.told: list[Any] = []
 
     def call(self, name: str, *args: Any) -> None:
@@ -80,7 +81,7 @@ def test_a_server_out_of_service_is_not_available(bench: Any, own: Own) -> None:
     own.call("set", "/a", b"1")
     own.call("get", "/a")
     bench.disk.fail(OSError("no room"))
-    own.processor = None
+    own.clients.processor = None
     own.nodes.abort()
     own.call("get", "/a")
     assert [type(each.value) for each in own.told] == [CoordinationUnavailableError] * 3
