@@ -472,13 +472,7 @@ def batches_of(
         return None
     if not (max_bytes or is_first):
         return None
-    records = log.fetch(offset, max_bytes, is_first, resident)
-    if isinstance(records, bytes):
-        return records or None
-    if records.length:
-        return records
-    records.release()
-    return None
+    return log.fetch(offset, max_bytes, is_first, resident)[0] or None
 
 
 def _available(log: Log, offset: int, max_bytes: int) -> int:

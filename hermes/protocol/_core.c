@@ -1032,35 +1032,41 @@ read_text(const uint8_t **at, const uint8_t *end, int is_flexible)
     return text;
 }
 
+/* What is wanted of a partition. */
+typedef struct {
+    int32_t partition, epoch, max_bytes;
+    int64_t offset;
+} Wanted;
+
+static int
+read_place(Wanted *wanted, int version, const uint8_t **at, const uint8_t *end)
+{
+    int epoch_bytes = version >= FETCH_EPOCH ? 4 : 0;
+    int skipped = (version >= FETCH_FLEXIBLE ? 4 : 0) + (version >= FETCH_START ? 8 : 0);
+    const uint8_t *read = take(at, end, 4 + epoch_bytes + 8 + skipped + 4);
+    if (read == NULL || !skip_no_tags(at, end, version >= FETCH_FLEXIBLE)) {
+        return 0;
+    }
+    wanted->partition = read_int32(read);
+    wanted->epoch = epoch_bytes ? read_int32(read + 4) : -1;
+    wanted->offset = (int64_t)read_uint64(read + 4 + epoch_bytes);
+    int32_t max_bytes = read_int32(read + 4 + epoch_bytes + 8 + skipped);
+    wanted->max_bytes = max_bytes < 0 ? 0 : max_bytes;
+    return 1;
+}
+
 /* Read a partition of a topic and append it to a list. */
 static int
 read_wanted(PyTypeObject *make, PyObject *wanted, PyObject *topic, int version, const uint8_t **at,
             const uint8_t *end)
 {
-    int32_t epoch = -1;
-    const uint8_t *read = take(at, end, 4);
-    if (read == NULL) {
+    Wanted place;
+    if (!read_place(&place, version, at, end)) {
         return 0;
     }
-    int32_t partition = read_int32(read);
-    if (version >= FETCH_EPOCH) {
-        if ((read = take(at, end, 4)) == NULL) {
-            return 0;
-        }
-        epoch = read_int32(read);
-    }
-    if ((read = take(at, end, 8)) == NULL) {
-        return 0;
-    }
-    int64_t offset = (int64_t)read_uint64(read);
-    int skipped = (version >= FETCH_FLEXIBLE ? 4 : 0) + (version >= FETCH_START ? 8 : 0);
-    if ((read = take(at, end, skipped + 4)) == NULL
-        || !skip_no_tags(at, end, version >= FETCH_FLEXIBLE)) {
-        return 0;
-    }
-    int32_t max_bytes = read_int32(read + skipped);
-    PyObject *each = NULL, *fields = Py_BuildValue("((OiLii))", topic, partition, (long long)offset,
-                                                   max_bytes < 0 ? 0 : max_bytes, epoch);
+    PyObject *each = NULL, *fields = Py_BuildValue("((OiLii))", topic, place.partition,
+                                                   (long long)place.offset, place.max_bytes,
+                                                   place.epoch);
     if (fields != NULL) {
         each = make_tuple(make, fields, NULL);
         Py_DECREF(fields);
@@ -1070,6 +1076,17 @@ read_wanted(PyTypeObject *make, PyObject *wanted, PyObject *topic, int version, 
     return is_done;
 }
 
+/* Read a topic's name, or its id; NULL, perhaps without an error, where there is none. */
+static PyObject *
+read_topic(const uint8_t **at, const uint8_t *end, int version)
+{
+    if (version < FETCH_BY_ID) {
+        return read_text(at, end, version >= FETCH_FLEXIBLE);
+    }
+    const uint8_t *id = take(at, end, 16);
+    return id == NULL ? NULL : PyBytes_FromStringAndSize((const char *)id, 16);
+}
+
 static int
 read_topics(PyTypeObject *make, PyObject *wanted, int version, const uint8_t **at,
             const uint8_t *end)
@@ -1077,13 +1094,7 @@ read_topics(PyTypeObject *make, PyObject *wanted, int version, const uint8_t **a
     int is_flexible = version >= FETCH_FLEXIBLE;
     int64_t topics = read_length(at, end, is_flexible, 4);
     for (int64_t topic = 0; topic < topics; topic++) {
-        PyObject *name = NULL;
-        if (version < FETCH_BY_ID) {
-            name = read_text(at, end, is_flexible);
-        } else {
-            const uint8_t *id = take(at, end, 16);
-            name = id == NULL ? NULL : PyBytes_FromStringAndSize((const char *)id, 16);
-        }
+        PyObject *name = read_topic(at, end, version);
         if (name == NULL) {
             return 0;
         }
@@ -1157,6 +1168,72 @@ plain_fetch(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs
     const uint8_t *data = view.buf;
     if (position >= 0 && position <= view.len && version >= 0 && version <= FETCH_HIGHEST) {
         found = find_fetch((PyTypeObject *)args[0], data + position, data + view.len, (int)version);
+    }
+    PyBuffer_Release(&view);
+    return found != NULL || PyErr_Occurred() ? found : Py_NewRef(Py_None);
+}
+
+/* What loops.py says of a whole request for one partition; NULL, perhaps without an error, where
+ * there is none that is plain. */
+static PyObject *
+find_single_fetch(const uint8_t *data, Py_ssize_t available, Py_ssize_t most, Py_ssize_t position)
+{
+    Wanted wanted;
+    const uint8_t *at = data, *end = data + available, *head = take(&at, end, 14), *session = NULL;
+    if (head == NULL || read_int32(head) > most || read_int32(head) > available - 4
+        || read_int32(head) < 10 || read_int16(head + 4) != 1) {
+        return NULL;
+    }
+    end = data + 4 + read_int32(head);
+    int version = read_int16(head + 6), replica_bytes = version < FETCH_NO_REPLICA ? 4 : 0;
+    int is_flexible = version >= FETCH_FLEXIBLE;
+    int64_t client_bytes = read_int16(head + 12);
+    const uint8_t *numbers;
+    if (version < FETCH_LOWEST || version > FETCH_HIGHEST
+        || take(&at, end, client_bytes == -1 ? 0 : client_bytes) == NULL
+        || !skip_no_tags(&at, end, is_flexible)
+        || (numbers = take(&at, end, replica_bytes + 13)) == NULL
+        || (version >= FETCH_SESSION
+            && ((session = take(&at, end, 8)) == NULL || read_uint32(session + 4) + 1 > 1))) {
+        return NULL;
+    }
+    numbers += replica_bytes;
+    const uint8_t *place = at;
+    if (read_length(&at, end, is_flexible, 4) != 1) {
+        return NULL;
+    }
+    PyObject *topic = read_topic(&at, end, version), *found = NULL;
+    if (topic != NULL && read_length(&at, end, is_flexible, 4) == 1) {
+        Py_ssize_t place_bytes = at - place + 4; /* with the partition's number */
+        if (read_place(&wanted, version, &at, end) && skip_no_tags(&at, end, is_flexible)
+            && is_end_of_fetch(version, at, end)) {
+            found = Py_BuildValue(
+                "niiiiiiOiLiiy#", position + (end - data), version, read_int32(head + 8),
+                read_int32(numbers), read_int32(numbers + 4), read_int32(numbers + 8),
+                (int)(int8_t)numbers[12], topic, wanted.partition, (long long)wanted.offset,
+                wanted.max_bytes, wanted.epoch, (const char *)place, place_bytes);
+        }
+    }
+    Py_XDECREF(topic);
+    return found;
+}
+
+static PyObject *
+single_fetch(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
+{
+    Py_buffer view;
+    PyObject *found = NULL;
+    if (nargs != 3) {
+        PyErr_SetString(PyExc_TypeError, "expected data, position and most");
+        return NULL;
+    }
+    Py_ssize_t position = PyLong_AsSsize_t(args[1]), most = PyLong_AsSsize_t(args[2]);
+    if (PyErr_Occurred() || PyObject_GetBuffer(args[0], &view, PyBUF_SIMPLE) < 0) {
+        return NULL;
+    }
+    if (position >= 0 && position <= view.len) {
+        found = find_single_fetch((const uint8_t *)view.buf + position, view.len - position, most,
+                                  position);
     }
     PyBuffer_Release(&view);
     return found != NULL || PyErr_Occurred() ? found : Py_NewRef(Py_None);
@@ -2160,6 +2237,7 @@ static PyMethodDef functions[] = {
     {"pack_plain", pack_plain, METH_VARARGS, NULL},
     {"plain_fetch", (PyCFunction)(void (*)(void))plain_fetch, METH_FASTCALL, NULL},
     {"plain_produce", (PyCFunction)(void (*)(void))plain_produce, METH_FASTCALL, NULL},
+    {"single_fetch", (PyCFunction)(void (*)(void))single_fetch, METH_FASTCALL, NULL},
     {"tally", tally, METH_VARARGS, NULL},
     {"whole_batches", (PyCFunction)(void (*)(void))whole_batches, METH_FASTCALL, NULL},
     {"whole_bytes", whole_bytes, METH_O, NULL},

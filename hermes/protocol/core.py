@@ -26,6 +26,7 @@ __all__ = [
     "pack_plain",
     "plain_fetch",
     "plain_produce",
+    "single_fetch",
     "tally",
     "whole_batches",
     "whole_bytes",
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
         pack_plain,
         plain_fetch,
         plain_produce,
+        single_fetch,
         tally,
         whole_batches,
         whole_bytes,
@@ -84,6 +86,7 @@ else:
     pack_plain = _loops.pack_plain
     plain_fetch = _loops.plain_fetch
     plain_produce = _loops.plain_produce
+    single_fetch = _loops.single_fetch
     tally = _loops.tally
     whole_batches = _loops.whole_batches
     whole_bytes = _loops.whole_bytes

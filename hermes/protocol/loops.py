@@ -501,6 +501,45 @@ def _wanted_of(parts: "_Parts", version: int) -> tuple[int, int, int, int]:
     return number, offset, max(parts.int32(), 0), epoch
 
 
+def single_fetch(data: Buffer, position: int, most: int) -> tuple[Any, ...] | None:
+    """Find the plain Fetch request of Kafka's that begins at a position with its size.
+
+    It is whole, of `most` bytes or fewer after that, and for one partition, of which no session
+    knows anything; the rest is as in `plain_fetch`.
+
+    Returns:
+        Where it ends; its version and correlation id; how long to wait, in ms; how many bytes at
+        least and at most; the isolation level; of the partition what `plain_fetch` says; and the
+        bytes that name it, in the response as in the request.
+        None where there is no such request: anything may be there.
+    """
+    if not 0 <= position <= len(data) - _PRODUCE.size:
+        return None
+    size, key, version, correlation_id, client_bytes = _PRODUCE.unpack_from(data, position)
+    end = position + 4 + size
+    if key != 1 or not (10 <= size <= most and end <= len(data) and version in _FETCH_VERSIONS):
+        return None
+    parts = _Parts(data, position + _PRODUCE.size, end, version >= _FETCH_FLEXIBLE)
+    try:
+        parts.take(0 if client_bytes == -1 else client_bytes)
+        parts.expect_no_tags()
+    except _FaultError:
+        return None
+    found = plain_fetch(tuple, data[:end], parts.position, version)
+    if found is None or found[4] not in (0, -1) or len(found[5]) != 1:
+        return None
+    replica_bytes = 4 if version < _FETCH_NO_REPLICA else 0
+    parts.take(replica_bytes + _FETCH.size)
+    parts.take(_SESSION.size if version >= _FETCH_SESSION else 0)
+    start = parts.position
+    topics = parts.count()
+    parts.take(16 if version >= _FETCH_BY_ID else parts.length(2))
+    if topics != 1 or parts.count() != 1:
+        return None
+    places = bytes(data[start : parts.position + 4])
+    return end, version, correlation_id, *found[:4], *found[5][0], places
+
+
 def whole_batches(
     data: Buffer, position: int, limit: int, offset: int, end_offset: int, most: int
 ) -> "tuple[int, BatchesEnd, int, int]":

@@ -30,6 +30,7 @@ from errno import (
     EOPNOTSUPP,
 )
 from stat import S_ISDIR, S_ISREG
+from typing import Final
 
 from hermes.errors import DiskFullError, StorageError
 
@@ -38,6 +39,10 @@ Buffer = bytes | bytearray | memoryview
 
 #: How many buffers one `pwritev` may take. POSIX guarantees 16; Linux says 1024.
 IOV_MAX: int = max(16, os.sysconf("SC_IOV_MAX"))
+
+#: No more than this is copied into memory to be sent: of more, sending it by `sendfile` is cheaper
+#: than copying it is.
+FEW_BYTES: Final = 8 * 1024
 
 #: What a file is, whatever its name: its device and inode.
 Identity = tuple[int, int]

@@ -19,9 +19,8 @@ from zlib import crc32
 from hermes.protocol import core
 from hermes.protocol.damage import next_valid, valid_length
 from hermes.protocol.messages import HEADER_BYTES, SIZE
-from hermes.storage.files import FileLayer, NotInMemoryError, read_exactly
+from hermes.storage.files import FileLayer, read_exactly
 from hermes.storage.log_format import (
-    FEW_BYTES,
     LogFormat,
     NamedSegment,
     OpenSegment,
@@ -69,27 +68,6 @@ class Kafka07Format:
     ) -> tuple[int, int]:
         """The start needn't be where a message starts."""
         return start - segment.base_offset, end - start
-
-    def read_few(
-        self,
-        segment: NamedSegment,
-        files: FileLayer,
-        descriptor: int,
-        start: int,
-        end: int,
-        max_bytes: int,
-        whole_first: bool,
-    ) -> bytes | None:
-        length = end - start
-        if length > max_bytes and not whole_first:
-            length = max_bytes
-        if length > FEW_BYTES or length > max_bytes:
-            return None
-        try:
-            data = files.pread(descriptor, length, start - segment.base_offset)
-        except NotInMemoryError:
-            return None
-        return data if len(data) == length else None
 
     def whole_bytes(
         self,

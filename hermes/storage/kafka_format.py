@@ -69,22 +69,6 @@ class KafkaFormat:
         position, _ = index.find(descriptor, start, files)
         return position, max(0, stop - position)
 
-    def read_few(
-        self,
-        segment: NamedSegment,
-        files: FileLayer,
-        descriptor: int,
-        start: int,
-        end: int,
-        max_bytes: int,
-        whole_first: bool,
-    ) -> bytes | None:
-        index = segment.index
-        assert isinstance(index, KafkaIndex)
-        if not index.is_loaded:
-            return None
-        return index.read_few(files, descriptor, start, end, max_bytes, whole_first)
-
     def whole_bytes(
         self,
         segment: NamedSegment,

@@ -33,9 +33,14 @@ from hermes.protocol import core
 from hermes.protocol.loops import BatchesEnd
 from hermes.protocol.record_batches import LENGTH_END
 from hermes.storage.batch_walk import BatchReader, Place, walk
-from hermes.storage.files import FileLayer, NotInMemoryError, ResidentFiles, read_exactly
+from hermes.storage.files import (
+    FEW_BYTES,
+    FileLayer,
+    NotInMemoryError,
+    ResidentFiles,
+    read_exactly,
+)
 from hermes.storage.index_entries import unreadable_is_empty
-from hermes.storage.log_format import FEW_BYTES
 from hermes.storage.sorted_file import SortedFile
 from hermes.storage.time_index import SYNC_EVERY_BYTES, TAIL_BYTES, TimeIndex
 
@@ -358,10 +363,12 @@ class KafkaIndex(TimeIndex):
         max_bytes: int,
         whole_first: bool,
     ) -> bytes | None:
-        """As `LogFormat.read_few`; the index is loaded.
+        """The same; whole batches, of which a range may have fewer.
 
         A reader will want the batch behind it next: where that will be is remembered.
         """
+        if not self.is_loaded:
+            return None
         remembered, position = self._remembered[start % _REMEMBERED]
         least = start
         if remembered != start:

@@ -397,17 +397,21 @@ class Log:
 
     def fetch(
         self, offset: int, max_bytes: int, whole_first: bool, resident: bool
-    ) -> LogSlice | bytes:
-        """`read` for a response: bytes where they are few, and `resident` in memory.
+    ) -> tuple[LogSlice | bytes, LogView]:
+        """`read` for a response: bytes where they are few and `resident` in memory, or none.
 
-        The arguments are the same, and so is what is raised.
+        The arguments are the same, and so is what is raised. Returns where it was read, too.
         """
         # What `_through_view` does, written out: this runs for every fetch.
+        view = self._state.view
+        if offset == view.high_watermark and view.bases:
+            return b"", view
         read = self._reader.fetch
         try:
-            return read(self._state.view, offset, max_bytes, whole_first, resident, resident)
+            return read(view, offset, max_bytes, whole_first, resident, resident), view
         except (OffsetOutOfRangeError, SegmentRetiredError):
-            return self._through_view(read, offset, max_bytes, whole_first, resident, resident)
+            found = self._through_view(read, offset, max_bytes, whole_first, resident, resident)
+            return found, self._state.view
         except OSError as error:
             raise self._state.unreadable(error) from error
 

@@ -7,14 +7,10 @@ message) are walked, checked and counted, and how an offset becomes a position (
 """
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from hermes.storage.files import FileLayer
 from hermes.storage.time_index import TimeIndex
-
-#: No more than this is copied into memory to be sent: of more, sending it by `sendfile` is cheaper
-#: than copying it is.
-FEW_BYTES: Final = 8 * 1024
 
 
 class NamedSegment(Protocol):
@@ -99,28 +95,6 @@ class LogFormat(Protocol):
         Returns:
             (the position, that of the whole frame where the start is inside one that can't be
             cut; how many bytes).
-        """
-
-    def read_few(
-        self,
-        segment: NamedSegment,
-        files: FileLayer,
-        descriptor: int,
-        start: int,
-        end: int,
-        max_bytes: int,
-        whole_first: bool,
-    ) -> bytes | None:
-        """Read what `locate` and `whole_bytes` would find, if that is few bytes and quickly told.
-
-        Args:
-            start, end: as for `locate`.
-            max_bytes, whole_first: as for `whole_bytes`, of which a range may have fewer.
-
-        Returns:
-            None where it is none, more than `FEW_BYTES`, or not all in memory; or where only
-            `locate` can tell. Of files that refuse to wait for a disk it may raise
-            NotInMemoryError where that would, too.
         """
 
     def whole_bytes(

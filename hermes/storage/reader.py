@@ -47,7 +47,6 @@ class LogReader:
         "_files",
         "_format",
         "_locate",
-        "_read_few",
         "_resident",
     )
 
@@ -58,7 +57,7 @@ class LogReader:
         self._resident = ResidentFiles(files)
         self._descriptors = descriptors
         self._format = log_format
-        self._locate, self._read_few = log_format.locate, log_format.read_few
+        self._locate = log_format.locate
         self._counts_messages = log_format.counts_messages
 
     # -- bytes ----------------------------------------------------------------------------------
@@ -73,8 +72,7 @@ class LogReader:
     ) -> LogSlice:
         """Find visible bytes, without reading them. Raises as `fetch`."""
         found = self.fetch(view, offset, max_bytes, whole_first, resident, False)
-        assert isinstance(found, LogSlice)
-        return found
+        return found if isinstance(found, LogSlice) else LogSlice(None, None, -1, 0, 0)
 
     def fetch(
         self,
@@ -85,7 +83,7 @@ class LogReader:
         resident: bool,
         few: bool,
     ) -> LogSlice | bytes:
-        """The same; they are read if they are `few` and in memory.
+        """The same, or empty bytes where there are none; they are read if `few` and in memory.
 
         Raises:
             NotInMemoryError: something had to be read from a disk, or opened, and only what is
@@ -101,15 +99,15 @@ class LogReader:
         if not is_active and bases[position] < end:
             end = bases[position]
         if end == offset or (max_bytes <= 0 and not whole_first):
-            return LogSlice(None, None, -1, 0, 0)
+            return b""
         segment = segments[position - 1]
         file = segment.file
         files = self._resident if resident else self._files
         descriptor = self._descriptors.acquire(file, writable=is_active, resident=resident)
         try:
             if few:
-                found = self._read_few(
-                    segment, self._resident, descriptor, offset, end, max_bytes, whole_first
+                found = segment.index.read_few(
+                    self._resident, descriptor, offset, end, max_bytes, whole_first
                 )
                 if found:
                     self._descriptors.release(file)
@@ -126,9 +124,11 @@ class LogReader:
         except BaseException:
             self._descriptors.release(file)
             raise
-        if is_over:
-            # Nothing is left of what was at this end of the segment: go on with the next one.
+        if not length:
             self._descriptors.release(file)
+            if not is_over:
+                return b""
+            # Nothing is left of what was at this end of the segment: go on with the next one.
             return self.fetch(view, end, max_bytes, whole_first, resident, few)
         return LogSlice(self._descriptors, file, descriptor, start, length)
 

@@ -28,7 +28,13 @@ from contextlib import contextmanager, suppress
 from typing import Final
 from zlib import crc32
 
-from hermes.storage.files import FileLayer, read_exactly, write_all
+from hermes.storage.files import (
+    FEW_BYTES,
+    FileLayer,
+    NotInMemoryError,
+    read_exactly,
+    write_all,
+)
 from hermes.storage.index_entries import (
     ENTRY_BYTES,
     IndexEntry,
@@ -268,6 +274,37 @@ class TimeIndex:
         finally:
             if descriptor is not None:
                 self._files.close(descriptor)
+
+    def read_few(
+        self,
+        files: FileLayer,
+        log_descriptor: int,
+        start: int,
+        end: int,
+        max_bytes: int,
+        whole_first: bool,
+    ) -> bytes | None:
+        """Read what `LogFormat.locate` and `whole_bytes` would find, if that is few bytes.
+
+        Args:
+            start, end: as for `locate`.
+            max_bytes, whole_first: as for `whole_bytes`.
+
+        Returns:
+            None where it is none, more than `FEW_BYTES`, or not all in memory; or where only
+            `locate` can tell. Of files that refuse to wait for a disk it may raise
+            NotInMemoryError where that would, too.
+        """
+        length = end - start
+        if length > max_bytes and not whole_first:
+            length = max_bytes
+        if length > FEW_BYTES or length > max_bytes:
+            return None
+        try:
+            data = files.pread(log_descriptor, length, start - self._base_offset)
+        except NotInMemoryError:
+            return None
+        return data if len(data) == length else None
 
     # -- growing --------------------------------------------------------------------------------
 

@@ -153,17 +153,15 @@ class Fetches:
         if log.counts_messages and not takes_records:
             raise wrong_format(request.topic)
         _, offset, size, whole_first = _read_of(log, request)
-        messages = log.fetch(offset, size, whole_first, resident)
-        if request.max_size < 0 and request.offset < log.high_watermark:
+        messages, view = log.fetch(offset, size, whole_first, resident)
+        if request.max_size < 0 and request.offset < view.high_watermark:
             if isinstance(messages, LogSlice):
                 messages.release()
             text = f"a fetch with a negative maximum size, {request.max_size}"
             raise CloseConnection(text, "fetch", "invalid_size")
         length = len(messages) if isinstance(messages, bytes) else messages.length
         partition.counts.bytes_out += length
-        if not length and isinstance(messages, LogSlice):
-            messages.release()
-        return messages if length else None
+        return messages or None
 
     def _code(
         self, request: FetchRequest, error: HermesError, client: Client, is_own: bool

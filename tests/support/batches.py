@@ -8,7 +8,16 @@ from hermes.protocol.record_batches import HEADER_BYTES, BatchHeader, decode_hea
 from hermes.protocol.record_compression import RecordCodec, compress_records
 from hermes.protocol.wire import frame
 
-__all__ = ["GZIP", "NOW_MS", "PLAIN", "fetch_body", "holding", "plain_request", "resealed"]
+__all__ = [
+    "GZIP",
+    "NOW_MS",
+    "PLAIN",
+    "fetch_body",
+    "fetch_request",
+    "holding",
+    "plain_request",
+    "resealed",
+]
 
 #: Two messages, plain: b"hello" with a key and a header, b"world" 7 ms later.
 PLAIN = bytes.fromhex(
@@ -87,3 +96,9 @@ def fetch_body(version: int, *places: tuple[int, int, int], topic: str | UUID = 
     parts += tags, encode_length(0, is_flexible) if version >= 7 else b""
     parts += encode_text("rack", is_flexible) if version >= 11 else b"", tags
     return b"".join(parts)
+
+
+def fetch_request(version: int, body: bytes) -> bytes:
+    """A Fetch request, with its size, of which this is the body."""
+    request = pack(">hhih", 1, version, 7, 1) + b"c" + (b"\0" if version >= 12 else b"") + body
+    return pack(">i", len(request)) + request

@@ -26,6 +26,7 @@ __all__ = [
     "what_is_counted",
     "what_is_encoded",
     "what_is_fetched",
+    "what_is_fetched_of_one",
     "what_is_plain",
     "what_is_produced",
     "what_records_are",
@@ -151,6 +152,12 @@ def what_is_fetched(data: Any, position: int, version: int) -> object:
     """The plain body of a Fetch request of Kafka's at a position."""
     found = core.plain_fetch(_Row, data, position, version)
     return found and (type(found), [type(each) for each in found[-1]], found)
+
+
+def what_is_fetched_of_one(data: Any, position: int, most: int) -> object:
+    """The plain Fetch request of Kafka's for one partition at a position."""
+    found = core.single_fetch(data, position, most)
+    return found and (type(found), [type(each) for each in found], found)
 
 
 def what_batches_are(

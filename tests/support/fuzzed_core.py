@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any
 from uuid import UUID
 
-from batches import fetch_body, plain_request, resealed
+from batches import fetch_body, fetch_request, plain_request, resealed
 from either_core import (
     using,
     what_a_broker_sees,
@@ -26,6 +26,7 @@ from either_core import (
     what_is_counted,
     what_is_encoded,
     what_is_fetched,
+    what_is_fetched_of_one,
     what_is_plain,
     what_is_produced,
     what_records_are,
@@ -157,6 +158,7 @@ def attack(compiled: ModuleType, rng: random.Random, data: bytes) -> None:
     for start in places:
         compiled.plain_produce(BatchHeader, exact, start, rng.choice(places))
         compiled.plain_fetch(BatchHeader, exact, start, rng.choice([*VERSIONS, 18, -1]))
+        compiled.single_fetch(exact, start, rng.choice(places))
         compiled.whole_batches(exact, start, *(rng.choice(places) for _ in range(4)))
         compiled.pack_plain(exact, start, -1)
         compiled.collect_produces(exact, start, rng.choice(places), b"\0", 1 << 62, [])
@@ -216,6 +218,8 @@ def main(path: str, seed: str, count: str) -> None:
         version = rng.choice(FETCH_VERSIONS)
         requests = rng.choice([damaged, lambda _, each: each])(rng, kafka_fetch(rng, version))
         agree(compiled, what_is_fetched, requests, 0, version)
+        one = damaged(rng, fetch_request(version, requests))
+        agree(compiled, what_is_fetched_of_one, one, 0, len(one))
         attack(compiled, rng, requests)
         held = records(rng)
         held = rng.choice([held, damaged(rng, held)])

@@ -10,7 +10,7 @@ from walks import called, visited, walks, way
 from hermes.client import Producer, ProducerConfig, SimpleConsumer
 from hermes.client.groups import Consumer, ConsumerConfig
 from hermes.protocol import FetchRequest
-from hermes.storage.log_format import FEW_BYTES
+from hermes.storage.files import FEW_BYTES
 from hermes.testing import RunningBroker, running_broker
 
 # What checks, holds settings or counts beside the way.

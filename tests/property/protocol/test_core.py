@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from batches import fetch_body, plain_request, resealed
+from batches import fetch_body, fetch_request, plain_request, resealed
 from either_core import (
     using,
     what_a_broker_sees,
@@ -16,6 +16,7 @@ from either_core import (
     what_is_counted,
     what_is_encoded,
     what_is_fetched,
+    what_is_fetched_of_one,
     what_is_plain,
     what_is_produced,
     what_records_are,
@@ -301,8 +302,34 @@ def test_plain_fetches_are_found_alike(
     for data in (body, bytes(changed), bytes(changed[: len(changed) - cut])):
         for kind in (bytes, memoryview):
             with_each(what_is_fetched, kind(b"\0" * cut + data), cut, version)
+        for each in (fetch_request(version, data), fetch_request(version, data)[:-1] + data):
+            with_each(what_is_fetched_of_one, b"\0" * cut + each, cut, len(each) - cut % 7)
+            with_each(what_is_fetched_of_one, memoryview(each), cut % 5, 1 << 20)
     with_each(what_is_fetched, body, -1, version)
     with_each(what_is_fetched, body, len(body) + cut, version)
+
+
+@given(st.integers(4, 18), int32, st.integers(-(2**63), 2**63 - 1), st.integers(0, 2**31 - 1))
+def test_a_fetch_of_one_partition_is_found_with_all_that_it_says(
+    version: int, partition: int, offset: int, size: int
+) -> None:
+    topic = UUID(int=7) if version >= 13 else "clicks"
+    request = fetch_request(version, fetch_body(version, (partition, offset, size), topic=topic))
+    asked = topic.bytes if isinstance(topic, UUID) else topic
+    one = b"\x02" if version >= 12 else b"\0\0\0\1"
+    named = {4: b"\0\6clicks", 12: b"\7clicks", 13: UUID(int=7).bytes}
+    place = one + named[max(each for each in named if each <= version)] + one
+    found = core.single_fetch(b"\1" + request + b"\1", 1, len(request) - 4)
+    epoch = 3 if version >= 9 else -1
+    assert found == (
+        *(1 + len(request), version, 7, 500, 1, 1 << 20, 0),
+        *(asked, partition, offset, size, epoch),
+        place + partition.to_bytes(4, signed=True),
+    )
+    assert core.single_fetch(request, 0, len(request) - 5) is None
+    assert core.single_fetch(request[:-1], 0, len(request)) is None
+    many = fetch_body(version, (0, 0, 1), (1, 0, 1), topic=topic)
+    assert core.single_fetch(fetch_request(version, many), 0, 1 << 20) is None
 
 
 @given(

@@ -289,13 +289,13 @@ class BatchLogMachine(RuleBasedStateMachine):
     def fetch(self, offset: int, max_bytes: int, whole: bool) -> bytes | None:
         """What a response would have; None where it would not be known at once."""
         try:
-            part = self.log.fetch(offset, max_bytes, whole, True)
+            part, _ = self.log.fetch(offset, max_bytes, whole, True)
         except NotInMemoryError:
             return None
         if isinstance(part, bytes):
             return part
         with part:
-            return os.pread(part.fileno(), part.length, part.position) if part.length else b""
+            return os.pread(part.fileno(), part.length, part.position)
 
     @rule(where=st.floats(0, 1))
     def boundary_before(self, where: float) -> None:

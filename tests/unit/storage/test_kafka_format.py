@@ -27,8 +27,8 @@ from hermes.protocol.record_compression import RecordCodec
 from hermes.protocol.records import encode_batch
 from hermes.storage import DataDirectory, LogSlice
 from hermes.storage.checkpoints import read_topic_id
+from hermes.storage.files import FEW_BYTES
 from hermes.storage.kafka_format import KAFKA
-from hermes.storage.log_format import FEW_BYTES
 
 
 class CountingReads(UnsyncedFiles):
@@ -124,7 +124,7 @@ def test_many_batches_are_read_up_to_the_last_whole_one(tmp_path: Path, reopened
                         starts[offset],
                         starts[last] - starts[offset],
                     )
-                fetched = log.fetch(offset, max_bytes, True, True)
+                fetched, _ = log.fetch(offset, max_bytes, True, True)
                 size = starts[last] - starts[offset]
                 assert isinstance(fetched, bytes) == (size <= FEW_BYTES), size
                 if isinstance(fetched, LogSlice):
@@ -189,10 +189,12 @@ def test_what_is_damaged_ends_what_is_read_and_is_passed_over_next(tmp_path: Pat
         assert (part.position, part.length) == (0, size)
     with log.read(1, 2 * size) as part:
         assert (part.position, part.length) == (2 * size, 2 * size)
-    with log.fetch(0, 3 * size, False, True) as part:  # only the index can tell
+    part, _ = log.fetch(0, 3 * size, False, True)  # only the index can tell
+    assert isinstance(part, LogSlice)
+    with part:
         assert (part.position, part.length) == (0, size)
     for _ in range(2):
-        assert log.fetch(1, 2 * size, False, True) == path.read_bytes()[2 * size :]
+        assert log.fetch(1, 2 * size, False, True)[0] == path.read_bytes()[2 * size :]
     log.close()
 
 
