@@ -14,7 +14,7 @@ from hermes.broker.connections import Connections
 from hermes.errors import RemoteProtocolError
 from hermes.kafka.apis import PRODUCE
 from hermes.kafka.authenticating import KafkaGate
-from hermes.kafka.dispatching import Dispatcher, Frame, ProduceFrame
+from hermes.kafka.dispatching import Dispatcher, FetchFrame, Frame, ProduceFrame
 from hermes.protocol import core
 from hermes.protocol.framing import Frames
 from hermes.protocol.messages import SIZE
@@ -35,7 +35,8 @@ _KEY_END: Final = SIZE.size + len(_PRODUCE_KEY)
 class FrameReceiver(Frames):
     """The receiving half, as 0.7's `RequestReceiver`; only requests of Produce may be large.
 
-    Those that are plain, as nearly all of a producer with little to send, are checked on the way.
+    Those that are plain, as nearly all of a producer with little to send and of a consumer that
+    reads one partition, are checked on the way.
     """
 
     __slots__ = ("_error", "_largest")
@@ -68,6 +69,11 @@ class FrameReceiver(Frames):
                     start, stop = self.position + SIZE.size, plain[0]
                     self.data, self.position = (used, stop) if stop < len(used) else (b"", 0)
                     return ProduceFrame(bytes(used[start:stop]), plain)
+                wanted = core.single_fetch(used, self.position, self._largest)
+                if wanted is not None:
+                    start, stop = self.position + SIZE.size, wanted[0]
+                    self.data, self.position = (used, stop) if stop < len(used) else (b"", 0)
+                    return FetchFrame(bytes(used[start:stop]), wanted)
                 end = self.frame_end()
                 if end is None:
                     return None

@@ -30,7 +30,7 @@ from hermes.errors import CoordinationError, RemoteProtocolError
 from hermes.groups.coordinator import GroupCoordinator
 from hermes.kafka import versions
 from hermes.kafka.admission import Admission
-from hermes.kafka.apis import API_VERSIONS, APIS, PRODUCE, Api
+from hermes.kafka.apis import API_VERSIONS, APIS, FETCH, PRODUCE, Api
 from hermes.kafka.matched_topics import MatchedTopics
 from hermes.kafka.schemas import Schema, load_schema
 from hermes.partition.awaited_batches import AwaitedBatches
@@ -112,6 +112,12 @@ class Frame:
 PlainProduce: TypeAlias = tuple[int, int, int, int, int, str | bytes, int, bytes, int, BatchHeader]
 
 
+#: What `core.single_fetch` finds.
+PlainFetch: TypeAlias = tuple[
+    int, int, int, int, int, int, int, str | bytes, int, int, int, int, bytes
+]
+
+
 class ProduceFrame(Frame):
     """A Produce request: taken while those before it wait for their flush.
 
@@ -126,6 +132,17 @@ class ProduceFrame(Frame):
         self.plain = plain
 
 
+class FetchFrame(Frame):
+    """A plain Fetch request for one partition; `plain` says what it is."""
+
+    __slots__ = ("plain",)
+
+    def __init__(self, data: Buffer, plain: PlainFetch) -> None:
+        self.data = data
+        self.key = FETCH
+        self.plain = plain
+
+
 class KafkaServer:
     """What handlers of requests work with. Lives in the reactor's thread.
 
@@ -134,7 +151,7 @@ class KafkaServer:
         awaited: the batches that producers were told to send again.
         admission: the large requests that are carried out.
         large_produces: those of Produce, until they are answered.
-        produces: appends for requests of Produce; set before there are any.
+        produces, fetches: carry plain requests out; set before there are any.
         in_thread: calls a function in a worker thread and returns its Deferred.
     """
 
@@ -154,6 +171,7 @@ class KafkaServer:
         self.admission = Admission()
         self.large_produces = Admission()
         self.produces: Any = None  # made of this
+        self.fetches: Any = None
         self.in_thread: Callable[..., Deferred[Any]] = shared.in_thread
         self._looking_up = DeferredSemaphore(CONCURRENT_LOOKUPS)
         self._expanding = DeferredSemaphore(1)
@@ -310,8 +328,12 @@ class Dispatcher:
             CloseConnection: close the connection without a response; nothing more was done.
             RemoteProtocolError: the same: it has no valid header.
         """
-        if isinstance(frame, ProduceFrame) and frame.plain is not None and self._around is None:
-            outcome: Outcome = self._server.produces.carry_out(frame.plain, frame.data, client)
+        if self._around is None:
+            outcome: Outcome = NotImplemented
+            if isinstance(frame, FetchFrame):
+                outcome = self._server.fetches.carry_out(frame.plain, client)
+            elif isinstance(frame, ProduceFrame) and frame.plain is not None:
+                outcome = self._server.produces.carry_out(frame.plain, frame.data, client)
             if outcome is not NotImplemented:
                 return outcome
         try:

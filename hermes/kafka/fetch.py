@@ -1,8 +1,10 @@
 """The life of a Fetch: logs are found, read into slices, and sent by `sendfile` as one response.
 
 A request that finds less than it wants waits (`hermes.partition.waiting`, as 0.7's waiting fetches
-do), then it is read again. Fetch sessions, by which later requests name only what has changed, are
-refused as Kafka does when it has no room for one: clients then name all partitions each time.
+do), then it is read again. Nearly all are plain and for one partition: `Fetches` carries them out,
+but for what goes wrong or isn't in memory. Fetch sessions, by which later requests name only what
+has changed, are refused as Kafka does when it has no room for one: clients then name all partitions
+each time.
 
 The response is encoded here, and its records stay where they are:
 
@@ -31,27 +33,33 @@ from twisted.python.failure import Failure
 
 from hermes.cluster.cluster_topics import ClusterTopic
 from hermes.cluster.shared import Shared
-from hermes.errors import HermesError
+from hermes.config.kinds import FORMAT_KAFKA
+from hermes.errors import HermesError, OffsetOutOfRangeError
 from hermes.kafka.apis import APIS, FETCH
-from hermes.kafka.dispatching import Call
+from hermes.kafka.dispatching import Call, Frame, KafkaServer, PlainFetch
 from hermes.kafka.epochs import FIRST_EPOCH, check_epoch
 from hermes.kafka.legacy import LegacyRange, batch_of, range_of
 from hermes.partition.log_reader import LogRead
 from hermes.partition.partition import Partition
-from hermes.partition.waiting import MAX_WAIT_MS, Waiter
+from hermes.partition.waiting import MAX_WAIT_MS, CountingWaiter, Waiter
 from hermes.protocol import core
 from hermes.protocol.kafka_errors import Code, KafkaError, code_of
-from hermes.protocol.kafka_primitives import encode_length, encode_topic
+from hermes.protocol.kafka_primitives import encode_length, encode_topic, varint
 from hermes.security import Operation
+from hermes.server.clients import Client
 from hermes.server.fairness import QUANTUM_ENTRIES, cooperatively
 from hermes.server.outcomes import DeferredResponse, settled
 from hermes.server.sends import FileSend
 from hermes.storage import Log, LogSlice, NotInMemoryError
+from hermes.storage.segment import LogView
 
 #: The largest response, whatever is asked for: Kafka's `fetch.max.bytes`.
 MAX_RESPONSE_BYTES: Final = 55 << 20
 
 _READ_COMMITTED: Final = 1
+
+# Looking a member of an enumeration up takes as long as finding out what it may do.
+_CONSUME: Final = Operation.CONSUME
 
 #: Epochs of a session that mean a request for all partitions: the first one, and none.
 _FULL: Final = (0, -1)
@@ -66,6 +74,10 @@ _BY_ID: Final = 13
 _PARTITION: Final = Struct(">ihqqq")
 _OLD_PARTITION: Final = Struct(">ihqq")
 _SESSION: Final = Struct(">ihi")
+_NO_SESSION: Final = _SESSION.pack(0, 0, 0)
+_START: Final = Struct(">ii")
+_NUMBERS: Final = Struct(">hqqq")
+_OLD_NUMBERS: Final = Struct(">hqq")
 _NO_REPLICA: Final = b"\xff\xff\xff\xff"
 _NO_SIZE: Final = bytes(4)
 
@@ -151,7 +163,10 @@ read_plain: Final = partial(core.plain_fetch, Wanted)
 
 
 def fetch(request: Any, call: Call) -> _Answer:
-    fields = request if type(request) is tuple else _fields_of(request, call.version)
+    return _answer(call, request if type(request) is tuple else _fields_of(request, call.version))
+
+
+def _answer(call: Call, fields: tuple[Any, ...]) -> _Answer:
     wait_ms, min_bytes, max_bytes, level, session_epoch, wanted = fields
     if session_epoch not in _FULL:
         code = Code.FETCH_SESSION_ID_NOT_FOUND
@@ -189,7 +204,7 @@ def _once_each(wanted: Sequence[Wanted]) -> list[Wanted]:
     return [each for parts in asked.values() for each in parts.values()]
 
 
-class _Fetch(Waiter):
+class _Fetch(CountingWaiter):
     """One request: it is read, perhaps waits and is read again, and is answered.
 
     While it waits, it is its response as well; only then its base is initialized.
@@ -197,7 +212,6 @@ class _Fetch(Waiter):
 
     __slots__ = (
         "_call",
-        "_found",
         "_is_committed",
         "_is_first",
         "_is_made",
@@ -229,7 +243,6 @@ class _Fetch(Waiter):
         self._min_bytes = min_bytes
         self._max_bytes = min(max(max_bytes, 0), MAX_RESPONSE_BYTES)
         self._is_committed = is_committed
-        self._found: list[Fetched] | None = None  # what it was woken for, if that was read
 
     async def judged_later(self, reading: Coroutine[Any, Any, list[Fetched]]) -> Any:
         return await _response_of(self.judged(await reading))
@@ -292,29 +305,9 @@ class _Fetch(Waiter):
         except (HermesError, NotInMemoryError):  # which a thread looks at when it is read again
             return None
 
-    def is_enough(self, key: int, topic: str, partition: int) -> bool:
-        """As its base says; of a single partition what was read then is its response."""
-        if len(self._wanted) > 1:
-            return super().is_enough(key, topic, partition)
-        self._topics, self._is_first, self._is_made = {}, True, True
-        self._left = self._max_bytes
-        try:
-            found = [self._look(0, True)]
-        except NotInMemoryError:
-            return True
-        if not self._is_enough(found):
-            found[0].release()
-            return False
-        if self._is_made:
-            self._found = found
-        return True
-
     def ready(self) -> None:
-        known, self._found = self._found, None
         try:
-            if known is not None:
-                self._account(known[0])
-            found = self.read_all() if known is None else known
+            found = self.read_all()
             if isinstance(found, list):
                 self.resolve(self._response(found))
             else:
@@ -365,25 +358,13 @@ class _Fetch(Waiter):
         return LogRead(self._call.server.topics.log(found.name, number), offset, max_bytes, True)
 
     def _read(self, place: int, resident: bool) -> Fetched:
-        fetched = self._look(place, resident)
-        if fetched.records is None:
-            self._shared.metrics.fetches += 1
-        else:
-            self._account(fetched)
-        return fetched
-
-    def _account(self, fetched: Fetched) -> None:
-        self._shared.metrics.fetches += 1
-        if fetched.records is not None and fetched.source is not None:
-            fetched.source.counts.bytes_out += fetched.size_bytes
-
-    def _look(self, place: int, resident: bool) -> Fetched:
         """Read one partition; the first one that has something returns at least one batch.
 
         Raises NotInMemoryError if it is to be `resident`, and something had to be read from a disk.
         """
         topic, number, offset, max_bytes, epoch = self._wanted[place]
         shared, max_bytes = self._shared, min(max_bytes, self._left)
+        shared.metrics.fetches += 1
         try:
             found = self._topics.get(topic)
             if found is None:
@@ -395,18 +376,19 @@ class _Fetch(Waiter):
             if epoch > FIRST_EPOCH:
                 check_epoch(log, epoch)
             records: LogSlice | LegacyRange | bytes | None = None
-            view = log.view
             if log.counts_messages:
-                if offset != view.high_watermark:
-                    records = batches_of(log, offset, max_bytes, self._is_first, resident)
-                    view = log.view
-            elif max_bytes or self._is_first:
-                records = range_of(log, offset, max_bytes)
-                self._is_made &= records is None
+                found_bytes, view = batches_of(log, offset, max_bytes, self._is_first, resident)
+                records = found_bytes or None
+            else:
+                view = log.view
+                if max_bytes or self._is_first:
+                    records = range_of(log, offset, max_bytes)
+                    self._is_made &= records is None
         except HermesError as error:
             return Fetched(topic, number, refusal_of(shared, topic, number, error))
         if records is not None:
             length = len(records) if isinstance(records, bytes) else records.length
+            partition.counts.bytes_out += length
             self._left, self._is_first = max(self._left - length - _PARTITION_BYTES, 0), False
         bases, _, _, mark = view
         return Fetched(topic, number, Code.NONE, mark, bases[0] if bases else 0, records, partition)
@@ -419,9 +401,164 @@ class _Fetch(Waiter):
                 return KafkaError(Code.UNKNOWN_TOPIC_ID)
             asked = found.name
         call = self._call
-        if self._shared.refusals.is_on and not call.permits_topic(Operation.CONSUME, asked):
+        if self._shared.refusals.is_on and not call.permits_topic(_CONSUME, asked):
             return KafkaError(Code.TOPIC_AUTHORIZATION_FAILED)
         return topics.get(asked) or KafkaError(Code.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+class Fetches:
+    """Carries out plain requests, which are for one partition. Lives in the reactor's thread."""
+
+    def __init__(self, server: KafkaServer) -> None:
+        self._server = server
+        self._topics = server.topics
+        self._refusals = server.shared.refusals
+        self._metrics = server.shared.metrics
+        self.waiting = server.shared.waiting
+        self._known: dict[tuple[str | bytes, int], Partition] = {}
+        self._revision = -1  # of the topics, when those were found
+        self._settings_changed()
+        server.shared.settings.on_change(self._settings_changed)
+
+    def _settings_changed(self) -> None:
+        self._refuses = self._refusals.is_on
+
+    def carry_out(self, plain: PlainFetch, client: Client) -> Any:
+        """Respond with what there is, or wait for more.
+
+        NotImplemented: it has to be decoded, since there is more to be done, or something wrong.
+        """
+        wait_ms, min_bytes = plain[3:5]
+        found = self.look(plain, client)
+        if found is None:
+            return NotImplemented
+        records, _, partition = found
+        length = len(records) if isinstance(records, bytes) else records.length
+        if length >= min_bytes or wait_ms <= 0 or self.waiting.is_stopping:
+            return self.response(plain, found)
+        if length:
+            _let_go(records)
+        self._metrics.fetches += 1
+        waiter = _SingleFetch(cancellable=True)
+        waiter.fetches, waiter.plain, waiter.client = self, plain, client
+        log = partition.log
+        self.waiting.hold_one(waiter, log.topic, log.partition, min(wait_ms, MAX_WAIT_MS))
+        return waiter
+
+    def look(self, plain: PlainFetch, client: Client) -> "_Found | None":
+        """Read what there is; None as `carry_out` says."""
+        _, _, _, _, _, max_bytes, _, asked, number, offset, size, epoch, _ = plain
+        partition = self._known.get((asked, number))
+        if partition is None or self._revision != self._topics.revision:
+            partition = self._look_up(asked, number)
+            if partition is None:
+                return None
+        log = partition.log
+        if self._refuses and not self._refusals.permits_topic(client, _CONSUME, log.topic):
+            return None
+        if size > max_bytes:
+            size = max(max_bytes, 0)
+        try:
+            if epoch > FIRST_EPOCH:
+                check_epoch(log, epoch)
+            records, view = log.fetch(offset, min(size, MAX_RESPONSE_BYTES), True, True)
+        except (HermesError, NotInMemoryError):
+            return None
+        return records, view, partition
+
+    def _look_up(self, asked: str | bytes, number: int) -> Partition | None:
+        """Find a partition whose batches can be sent as they are."""
+        topics = self._topics
+        if self._revision != topics.revision:
+            self._known.clear()
+            self._revision = topics.revision
+        found = topics.get(asked) if isinstance(asked, str) else topics.by_id_bytes(asked)
+        if found is None or found.format != FORMAT_KAFKA:
+            return None
+        try:
+            partition = topics.partition(found.name, number)
+        except HermesError:
+            return None
+        if partition.log.is_closed:  # deleted: its topic is about to change
+            return None
+        self._known[asked, number] = partition
+        return partition
+
+    def response(self, plain: PlainFetch, found: "_Found") -> bytes | FileSend:
+        """As `response_parts` makes it."""
+        _, version, correlation_id, _, _, _, level, _, _, _, _, _, place = plain
+        records, (bases, _, _, mark), partition = found
+        self._metrics.fetches += 1
+        is_flexible, tags, between = _FORMS[version, level == _READ_COMMITTED]
+        length = len(records) if isinstance(records, bytes) else records.length
+        partition.counts.bytes_out += length
+        if version >= 5:
+            numbers = _NUMBERS.pack(0, mark, mark, bases[0])
+        else:
+            numbers = _OLD_NUMBERS.pack(0, mark, mark)
+        size = varint(length + 1) if is_flexible else length.to_bytes(4)
+        session = _NO_SESSION if version >= 7 else _NO_SIZE
+        head = b"".join((tags, session, place, numbers, between, size))
+        head = _START.pack(4 + len(head) + length + 3 * len(tags), correlation_id) + head
+        if isinstance(records, bytes):
+            return head + records + 3 * tags
+        return FileSend((head, records, 3 * tags))
+
+    def read_decoded(self, plain: PlainFetch, client: Client) -> Any:
+        """Respond as to a request that was decoded, with whatever there is."""
+        _, version, correlation_id, _, _, max_bytes, level, asked, number, *about, _ = plain
+        frame = Frame(b"")
+        frame.version, frame.correlation_id, frame.client_id = version, correlation_id, ""
+        wanted = [Wanted(asked, number, *about)]
+        call = Call(APIS[FETCH], frame, client, self._server)
+        return _answer(call, (0, 0, max_bytes, level, 0, wanted))
+
+
+#: What was read for a plain request.
+_Found: TypeAlias = tuple[LogSlice | bytes, LogView, Partition]
+
+
+class _SingleFetch(Waiter):
+    """A plain request that waits, and its response."""
+
+    __slots__ = ("client", "fetches", "plain")
+
+    client: Client
+    fetches: Fetches
+    plain: PlainFetch
+
+    def changed(self, key: int, topic: str, partition: int) -> None:
+        found = self.fetches.look(self.plain, self.client)
+        if found is None:
+            self.waiting.wake(self)
+            return
+        records = found[0]
+        length = len(records) if isinstance(records, bytes) else records.length
+        if length >= self.plain[4]:
+            self.waiting.drop(self)
+            self.resolve(self.fetches.response(self.plain, found))
+        else:
+            _let_go(records)
+
+    def ready(self) -> None:
+        fetches = self.fetches
+        found = fetches.look(self.plain, self.client)
+        if found is not None:
+            self.resolve(fetches.response(self.plain, found))
+            return
+        try:
+            answer = fetches.read_decoded(self.plain, self.client)
+            if isinstance(answer, bytes | FileSend):
+                self.resolve(answer)
+            else:
+                self.follow(Deferred.fromCoroutine(answer))
+        except Exception:
+            self.fail(Failure())  # type: ignore[no-untyped-call]
+
+
+def _let_go(records: LogSlice | bytes) -> None:
+    if isinstance(records, LogSlice):
+        records.release()
 
 
 async def _response_of(answer: _Answer) -> Any:
@@ -465,23 +602,22 @@ def refusal_of(shared: Shared, topic: str | bytes, number: int, error: HermesErr
 
 def batches_of(
     log: Log, offset: int, max_bytes: int, is_first: bool, resident: bool
-) -> LogSlice | bytes | None:
-    """Batches from the one on that holds an offset; None for none. Raises as `Log.read` does."""
-    # What is appended and not flushed yet isn't there, but no error either.
-    if log.high_watermark <= offset <= log.end_offset:
-        return None
-    if not (max_bytes or is_first):
-        return None
-    return log.fetch(offset, max_bytes, is_first, resident)[0] or None
+) -> tuple[LogSlice | bytes, LogView]:
+    """Batches from the one on that holds an offset, and where. Raises as `Log.fetch` does."""
+    try:
+        return log.fetch(offset, max_bytes, is_first, resident)
+    except OffsetOutOfRangeError:
+        # What is appended and not flushed yet isn't there, but no error either.
+        if not log.earliest <= offset <= log.end_offset:
+            raise
+        return b"", log.view
 
 
 def _available(log: Log, offset: int, max_bytes: int) -> int:
     if not log.counts_messages:
         wanted = range_of(log, offset, max_bytes)
         return 0 if wanted is None else wanted.length
-    found = batches_of(log, offset, max_bytes, True, True)
-    if found is None:
-        return 0
+    found, _ = batches_of(log, offset, max_bytes, True, True)
     if isinstance(found, bytes):
         return len(found)
     with found:

@@ -12,17 +12,16 @@ for many partitions first, and whatever is done for very many of them takes turn
 import sys
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import chain
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
 
 from hermes.partition.deadlines import Deadlines
-from hermes.protocol import FetchRequest, WaitingFetchRequest, decode_request
 from hermes.server.fairness import QUANTUM_ENTRIES, FairScheduler, cooperatively
 from hermes.server.outcomes import DeferredResponse, then
 from hermes.storage import Log
@@ -41,9 +40,6 @@ _PARTITION_BYTES = 160
 _BUCKETS = 1024
 _BUCKET_SHIFT = sys.hash_info.width - 10
 
-#: What an encoded request begins with, and decoding does without.
-_SIZE_BYTES = 4
-
 
 class Place(Protocol):
     """What is waited for of a partition: from where on, and how much at most."""
@@ -61,39 +57,68 @@ class Place(Protocol):
     def max_size(self) -> int: ...
 
 
-#: How many bytes there are for a fetch now; None when its response is an error.
-Count: TypeAlias = Callable[[FetchRequest], int | None]
-
-
 class Waiter(DeferredResponse):
     """One fetch that waits, and its response.
 
     Attributes:
-        keys: its partitions, by their hashes, in order.
-        offsets, max_sizes: from where on of each, and how much at most.
-        available: how many bytes there are of each.
-        lacking_bytes: how many more are to come.
+        keys: its partitions, by their hashes.
         size_bytes: about what it holds in memory.
         is_waiting: whether it waits, in `waiting`.
+        is_cancelled: whether nobody wants to hear of it.
         deadline, among: see `Deadlines`.
     """
 
     __slots__ = (
         "among",
-        "available",
         "deadline",
+        "is_cancelled",
         "is_waiting",
         "keys",
-        "lacking_bytes",
-        "max_sizes",
-        "offsets",
         "size_bytes",
         "waiting",
     )
 
-    deadline: float
     among: dict[Any, None]
+    deadline: float
+    is_cancelled: bool
+    is_waiting: bool
+    keys: Sequence[int]
+    size_bytes: int
     waiting: "WaitingFetches"
+
+    def changed(self, key: int, topic: str, partition: int) -> None:
+        """A partition has changed: be woken if there is enough, or something else to respond."""
+        raise NotImplementedError
+
+    def ready(self) -> None:
+        """It waits no longer: respond."""
+        raise NotImplementedError
+
+    def late(self) -> None:
+        self.waiting.wake(self)
+
+    def cancel(self) -> None:
+        if self._waits_for is not None:
+            super().cancel()
+            return
+        self.is_cancelled = True
+        self.waiting.drop(self)
+        self.fail(Failure(CancelledError()))  # type: ignore[no-untyped-call]
+
+
+class CountingWaiter(Waiter):
+    """One that counts what there is of each of its partitions, which may be very many.
+
+    Attributes:
+        keys: in order.
+        offsets, max_sizes: from where on of each, and how much at most.
+        available: how many bytes there are of each.
+        lacking_bytes: how many more are to come.
+    """
+
+    __slots__ = ("available", "lacking_bytes", "max_sizes", "offsets")
+
+    keys: "array[int]"
 
     def __init__(self, min_bytes: int = 0, count: int = 1, held_bytes: int = 0) -> None:
         super().__init__(cancellable=True)
@@ -107,20 +132,6 @@ class Waiter(DeferredResponse):
         """How many bytes there are of a partition now; None when its response is an error."""
         raise NotImplementedError
 
-    def ready(self) -> None:
-        """It waits no longer: respond."""
-        raise NotImplementedError
-
-    def late(self) -> None:
-        self.waiting.wake(self)
-
-    def cancel(self) -> None:
-        if self.is_waiting:
-            self.waiting.drop(self)
-            self.fail(Failure(CancelledError()))  # type: ignore[no-untyped-call]
-        else:
-            super().cancel()
-
     def add(self, key: int, offset: int, max_size: int, available: int) -> None:
         """Expect something of a partition, behind those with smaller keys."""
         self.keys.append(key)
@@ -129,36 +140,18 @@ class Waiter(DeferredResponse):
         self.available.append(available)
         self.lacking_bytes -= available
 
-    def is_enough(self, key: int, topic: str, partition: int) -> bool:
-        """Whether it may respond, now that a partition has changed."""
+    def changed(self, key: int, topic: str, partition: int) -> None:
         keys = self.keys
         n = bisect_left(keys, key)
-        while n < len(keys) and keys[n] == key:
+        found: int | None = 0
+        while found is not None and n < len(keys) and keys[n] == key:
             found = self.count(topic, partition, self.offsets[n], self.max_sizes[n])
-            if found is None:
-                return True
-            self.lacking_bytes -= found - self.available[n]
-            self.available[n] = found
+            if found is not None:
+                self.lacking_bytes -= found - self.available[n]
+                self.available[n] = found
             n += 1
-        return self.lacking_bytes <= 0
-
-
-class _RequestWaiter(Waiter):
-    """Responds by giving back the request, which it keeps encoded."""
-
-    __slots__ = ("_count", "_request", "answered")
-
-    def __init__(self, request: WaitingFetchRequest, count: Count) -> None:
-        self._request, self._count = request.encode()[_SIZE_BYTES:], count
-        super().__init__(request.min_bytes, len(request.fetches), len(self._request))
-        self.answered: Deferred[Any] = Deferred(lambda _: self.cancel())
-
-    def count(self, topic: str, partition: int, offset: int, max_size: int) -> int | None:
-        return self._count(FetchRequest(topic, partition, offset, max_size))
-
-    def ready(self) -> None:
-        if not self.answered.called:
-            self.answered.callback(decode_request(self._request))
+        if found is None or self.lacking_bytes <= 0:
+            self.waiting.wake(self)
 
 
 class WaitingFetches:
@@ -189,35 +182,9 @@ class WaitingFetches:
         self._early: list[Waiter] = []  # no longer wait, and are answered in the next round
         self.is_stopping = False
 
-    def wait(self, request: WaitingFetchRequest, count: Count) -> "Deferred[Any] | None":
-        """Wait until a request can be answered, or its time is up.
-
-        Args:
-            count: how many bytes there are for a fetch now; None when its response is an error.
-
-        Returns:
-            None when it is to be answered now; else a Deferred that fires with the request when it
-            is time to respond. Cancel it when the connection is lost.
-        """
-        fetches = request.fetches
-        if request.max_wait_ms <= 0 or self.is_stopping:
-            return None
-        available = []
-        if len(fetches) <= QUANTUM_ENTRIES:
-            for fetch in fetches:
-                found = count(fetch)
-                if found is None:
-                    return None
-                available.append(found)
-        if sum(available) >= request.min_bytes:
-            return None
-        waiter = _RequestWaiter(request, count)
-        self.hold(waiter, fetches, available, request.max_wait_ms)
-        return waiter.answered
-
     def hold(
         self,
-        waiter: Waiter,
+        waiter: CountingWaiter,
         places: Sequence[Place],
         available: Sequence[int],
         max_wait_ms: int,
@@ -241,7 +208,15 @@ class WaitingFetches:
             self._listen(waiter, key)
         self._hold(waiter, len(places), max_wait_ms)
 
-    def _look_in_turns(self, waiter: Waiter, places: Sequence[Place]) -> None:
+    def hold_one(self, waiter: Waiter, topic: str, partition: int, max_wait_ms: int) -> None:
+        """The same of one that waits for a single partition, and counts nothing."""
+        key = hash((topic, partition))
+        waiter.keys, waiter.size_bytes = (key,), _WAITER_BYTES + _PARTITION_BYTES
+        if self._by_key.setdefault(key, waiter) is not waiter:
+            self._listen(waiter, key)
+        self._hold(waiter, 1, max_wait_ms)
+
+    def _look_in_turns(self, waiter: CountingWaiter, places: Sequence[Place]) -> None:
         """Count what there is of so many partitions that all that is done for each takes turns.
 
         It hears of each one before that is looked at, so that it misses nothing in between.
@@ -294,13 +269,14 @@ class WaitingFetches:
             self._recounting[topic, partition] = True
             return
         if not isinstance(found, set):
-            self._recount(found, key, topic, partition)
+            found.changed(key, topic, partition)
             return
-        recounted = cooperatively(
-            self._scheduler,
-            list(found),
-            lambda waiter: self._recount(waiter, key, topic, partition),
-        )
+
+        def tell(waiter: Waiter) -> None:
+            if waiter.is_waiting:
+                waiter.changed(key, topic, partition)
+
+        recounted = cooperatively(self._scheduler, list(found), tell)
         if isinstance(recounted, Deferred):
             self._recounting[topic, partition] = False
             recounted.addCallback(lambda _: self._recounted(topic, partition))
@@ -309,10 +285,7 @@ class WaitingFetches:
         self.is_stopping = True
         for waiter in [*self._narrow, *self._wide]:
             self.wake(waiter)
-
-    def _recount(self, waiter: Waiter, key: int, topic: str, partition: int) -> None:
-        if waiter.is_waiting and waiter.is_enough(key, topic, partition):
-            self.wake(waiter)
+        self._deadlines.stop()
 
     def _recounted(self, topic: str, partition: int) -> None:
         if self._recounting.pop((topic, partition)):
@@ -331,16 +304,17 @@ class WaitingFetches:
         del waiters[waiter]
         waiter.among.pop(waiter, None)
         self.used_bytes -= waiter.size_bytes
-        if len(waiter.keys) <= QUANTUM_ENTRIES:
-            for key in set(waiter.keys):
+        keys = waiter.keys
+        if len(keys) == 1 and self._by_key.get(keys[0]) is waiter:  # nearly always
+            del self._by_key[keys[0]]
+        elif len(keys) <= QUANTUM_ENTRIES:
+            for key in set(keys):
                 self._forget(waiter, key)
         else:
-            cooperatively(self._scheduler, waiter.keys, lambda key: self._forget(waiter, key))
-        if not self._narrow and not self._wide:
-            self._deadlines.stop()
+            cooperatively(self._scheduler, keys, lambda key: self._forget(waiter, key))
 
     def _hold(self, waiter: Waiter, count: int, max_wait_ms: int) -> None:
-        waiter.is_waiting, waiter.waiting = True, self
+        waiter.is_waiting, waiter.is_cancelled, waiter.waiting = True, False, self
         (self._wide if count > WIDE_FETCHES else self._narrow)[waiter] = None
         self._deadlines.add(waiter, max_wait_ms / 1000)
         self.used_bytes += waiter.size_bytes
@@ -354,7 +328,7 @@ class WaitingFetches:
 
     def _answer_early(self) -> None:
         waiters, self._early = self._early, []
-        cooperatively(self._scheduler, waiters, lambda waiter: waiter.ready())
+        cooperatively(self._scheduler, waiters, _answer)
 
     def _listen(self, waiter: Waiter, key: int) -> None:
         others = self._by_key.setdefault(key, waiter)
@@ -371,3 +345,8 @@ class WaitingFetches:
                 self._by_key[key] = others.pop()
         elif others is waiter:
             del self._by_key[key]
+
+
+def _answer(waiter: Waiter) -> None:
+    if not waiter.is_cancelled:
+        waiter.ready()

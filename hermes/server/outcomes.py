@@ -205,6 +205,11 @@ def cancellable(response: Any) -> Outcome:
     return DeferredResponse(response, cancellable=True) if deferred else response
 
 
+def as_result(outcome: Any) -> Any:
+    """What a callback of a Deferred returns for an outcome."""
+    return outcome.to_deferred() if isinstance(outcome, DeferredResponse) else outcome
+
+
 def then(found: Any, function: Callable[[Any], Any]) -> Any:
     """Call `function` with a value, or with a Deferred's result."""
     return found.addCallback(function) if isinstance(found, Deferred) else function(found)

@@ -10,7 +10,7 @@ Source of the layouts: Kafka 0.7's MessageSetSend and MultiMessageSetSend; docs/
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 from twisted.internet.interfaces import IPullProducer, IPushProducer
 from twisted.python.failure import Failure
@@ -312,53 +312,60 @@ class MessageSetSend(FileSend):
         return True
 
 
+class Fetched(NamedTuple):
+    """What answers one fetch of several. `high_watermark` is -1 where there is none to be told."""
+
+    error: ErrorCode
+    messages: LogSlice | bytes | None = None
+    high_watermark: int = -1
+    content: ContentFormat = ContentFormat.MESSAGES
+
+    @property
+    def size_bytes(self) -> int:
+        return 0 if self.messages is None else _size(self.messages)
+
+    def release(self) -> None:
+        if self.messages is not None and not isinstance(self.messages, bytes):
+            self.messages.release()
+
+
 class MultiMessageSetSend(FileSend):
     """The response to a multifetch: `int32 size | int16 0 |` then a `MessageSetSend` per fetch."""
 
     __slots__ = ()
 
-    def __init__(self, sends: Sequence[MessageSetSend]) -> None:
-        header = multifetch_response_header(sum(send.size_bytes for send in sends))
-        super().__init__(_joined([header, *(part for send in sends for part in send._parts)]))
+    def __init__(self, fetched: Sequence[Fetched]) -> None:
+        parts: list[bytes | LogSlice] = [b""]
+        for each in fetched:
+            parts.append(fetch_response_header(each.size_bytes, each.error))
+            if each.messages is not None:
+                parts.append(each.messages)
+        parts[0] = multifetch_response_header(sum(map(_size, parts)))
+        super().__init__(_joined(parts))
 
 
-class WaitingFetchSend(FileSend):
+def waiting_fetch_response(fetched: Sequence[Fetched], tells_content: bool) -> bytes | FileSend:
     """The response to a waiting fetch: as a multifetch, each entry with its high watermark.
 
-    Its entries are each fetch's response and its partition's high watermark (-1: none).
+    A record fetch's `tells_content`: each entry has its content's format as well.
     """
-
-    __slots__ = ()
-
-    def __init__(self, entries: Sequence[tuple[MessageSetSend, int]]) -> None:
-        parts: list[bytes | LogSlice] = []
-        for send, high_watermark in entries:
-            messages = send.messages
-            size = 0 if messages is None else _size(messages)
-            parts.append(waiting_fetch_entry_header(send.error, high_watermark, size))
-            if messages is not None:
-                parts.append(messages)
-        body = sum(_size(part) for part in parts)
-        header = waiting_fetch_response_header(body, len(entries))
-        super().__init__(_joined([header, *parts]))
-
-
-class RecordFetchSend(FileSend):
-    """The response to a record fetch: as a waiting fetch, each entry with its content's format."""
-
-    __slots__ = ()
-
-    def __init__(self, entries: Sequence[tuple[MessageSetSend, int, ContentFormat]]) -> None:
-        parts: list[bytes | LogSlice] = []
-        for send, high_watermark, content in entries:
-            data = send.messages
-            size = 0 if data is None else _size(data)
-            parts.append(record_fetch_entry_header(send.error, high_watermark, content, size))
-            if data is not None:
-                parts.append(data)
-        body = sum(_size(part) for part in parts)
-        header = waiting_fetch_response_header(body, len(entries))
-        super().__init__(_joined([header, *parts]))
+    parts: list[bytes | LogSlice] = [b""]
+    size, is_few = 0, True
+    for error, messages, high_watermark, content in fetched:
+        length = 0 if messages is None else _size(messages)
+        if tells_content:
+            header = record_fetch_entry_header(error, high_watermark, content, length)
+        else:
+            header = waiting_fetch_entry_header(error, high_watermark, length)
+        parts.append(header)
+        size += len(header) + length
+        if messages is not None:
+            parts.append(messages)
+            is_few = is_few and isinstance(messages, bytes)
+    parts[0] = waiting_fetch_response_header(size, len(fetched))
+    if is_few:
+        return b"".join(cast(list[bytes], parts))
+    return FileSend(_joined(parts))
 
 
 def _joined(parts: Iterable[bytes | LogSlice]) -> Iterator[bytes | LogSlice]:

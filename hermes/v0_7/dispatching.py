@@ -55,9 +55,10 @@ from hermes.protocol import (
 )
 from hermes.server.clients import UNKNOWN_CLIENT, Client
 from hermes.server.metrics import RequestKind
-from hermes.server.outcomes import DeferredResponse, Outcome
+from hermes.server.outcomes import DeferredResponse, Outcome, as_result
 from hermes.v0_7.describing import Descriptions
 from hermes.v0_7.fetching import Fetches
+from hermes.v0_7.long_polls import LongPolls
 from hermes.v0_7.lookups import Lookups
 from hermes.v0_7.mirroring import Mirroring
 from hermes.v0_7.producing import Produces
@@ -120,6 +121,7 @@ class Broker:
         lookups = Lookups(shared)
         self.mirroring = Mirroring(shared, self.produces, cluster.cluster_id)
         produces, changes = self.produces, TopicRequests(cluster)
+        polls = LongPolls(shared, self.fetches)
         # What may have to say who asks.
         self._serve_client: dict[type, Callable[[Any, Client], Outcome]] = {
             ProduceRun: self._append_run,
@@ -138,8 +140,8 @@ class Broker:
             ClusterBrokersRequest: lambda _, who: self._tell_brokers(who.listener),
             FetchRequest: self.fetches.fetch,
             MultiFetchRequest: self.fetches.multifetch,
-            WaitingFetchRequest: self.fetches.waiting_fetch,
-            RecordFetchRequest: self.fetches.waiting_fetch,
+            WaitingFetchRequest: polls.fetch,
+            RecordFetchRequest: polls.fetch,
             RecordProduceRequest: self.record_produces.acknowledged,
             MetadataRequest: self._descriptions.metadata,
             LongRequest: self._long,
@@ -207,10 +209,7 @@ class Broker:
                 return self._descriptions.describe(decoded, client)
             return self.serve(decoded, client)  # a fetch that waits does not keep others waiting
 
-        def response_of(outcome: Any) -> Any:
-            return outcome.to_deferred() if isinstance(outcome, DeferredResponse) else outcome
-
         served = self.large_responses.make(
             lambda: self._shared.in_thread(request.decode).addCallback(serve)
-        ).addCallback(response_of)
+        ).addCallback(as_result)
         return DeferredResponse(served, cancellable=True, request_bytes=len(request.frame))

@@ -13,6 +13,7 @@ from hermes.groups.local_groups import LocalGroups
 from hermes.groups.offset_file import OffsetFile
 from hermes.kafka.connection import KafkaConnection, KafkaFactory
 from hermes.kafka.dispatching import Dispatcher, KafkaServer
+from hermes.kafka.fetch import Fetches
 from hermes.kafka.group_wiring import FILE_NAME, TopicSizes, coordinator_settings
 from hermes.kafka.produce import Produces
 from hermes.protocol.kio_messages import import_messages
@@ -83,7 +84,7 @@ class KafkaBench(BrokerBench):
             )
         )
         self.server = KafkaServer(self.shared, self.cluster, groups)
-        self.server.produces = Produces(self.server)
+        self.server.produces, self.server.fetches = Produces(self.server), Fetches(self.server)
         self.dispatcher = Dispatcher(self.server)
 
     def connect_kafka(

@@ -8,9 +8,9 @@ import pytest
 from broker_bench import BrokerBench
 from hermes_testkit import fetch, message, produce, waiting_fetch
 
+from hermes.partition.waiting import MAX_WAIT_MS
 from hermes.protocol import FetchRequest, MultiFetchRequest
 from hermes.server.carriers import COPY_BYTES
-from hermes.v0_7.fetching import MAX_WAIT_MS
 
 STORED = message(bytes(190)) * 5000
 

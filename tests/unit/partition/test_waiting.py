@@ -2,14 +2,18 @@
 
 import gc
 import tracemalloc
+from typing import Any
 
 import pytest
 from broker_bench import CountingClock
-from twisted.internet.defer import CancelledError
+from twisted.internet.defer import CancelledError, Deferred, succeed
+from twisted.python.failure import Failure
 
 from hermes.partition.waiting import WaitingFetches
 from hermes.protocol import FetchRequest, WaitingFetchRequest
+from hermes.server.clients import UNKNOWN_CLIENT, Client
 from hermes.server.fairness import QUANTUM_ENTRIES, FairScheduler
+from hermes.v0_7.long_polls import LongPolls
 
 
 def request(*partitions: int, max_wait_ms: int = 1000, min_bytes: int = 1) -> WaitingFetchRequest:
@@ -17,27 +21,48 @@ def request(*partitions: int, max_wait_ms: int = 1000, min_bytes: int = 1) -> Wa
     return WaitingFetchRequest(max_wait_ms, min_bytes, fetches)
 
 
-class Bench:
-    """Attributes: bytes_there: what there is of a partition, None for an error."""
+class Bench(LongPolls):
+    """What carries out the waiting fetches of 0.7's protocol.
+
+    Attributes:
+        bytes_there: what there is of a partition, None for an error.
+    """
 
     def __init__(self, limit_bytes: int = 1 << 20) -> None:
         self.clock = CountingClock()
         self.bytes_there: dict[int, int | None] = {}
         self.looks = 0
         self.waiting = WaitingFetches(self.clock, FairScheduler(self.clock), limit_bytes)
+        self._waiting = self.waiting
         self.answered: list[object] = []
 
-    def available(self, fetch: FetchRequest) -> int | None:
+    def available(self, topic: str, partition: int, offset: int, max_size: int) -> int | None:
         self.looks += 1
-        there = self.bytes_there.get(fetch.partition, 0)
-        return None if there is None else max(min(there - fetch.offset, fetch.max_size), 0)
+        there = self.bytes_there.get(partition, 0)
+        return None if there is None else max(min(there - offset, max_size), 0)
 
-    def wait(self, request: WaitingFetchRequest) -> None:
-        waited = self.waiting.wait(request, self.available)
-        if waited is None:
-            self.answered.append("at once")
-        else:
-            waited.addBoth(self.answered.append)
+    def respond(self, request: WaitingFetchRequest, client: Client) -> Any:
+        return request
+
+    def wait(self, request: WaitingFetchRequest) -> "Deferred[Any]":
+        """Fires once it is answered, which is noted."""
+        answer = self._wait(request, UNKNOWN_CLIENT)
+        waited = succeed(b"at once") if answer is request else answer.to_deferred()
+        return waited.addBoth(self._note)
+
+    def _note(self, answer: Any) -> Any:
+        if isinstance(answer, Failure):
+            answer = answer.check(CancelledError)
+        self.answered.append(answer)
+        return answer
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody is known to wait, nor to be told of a time that is up."""
+        waits = self.waiting._deadlines._waits.values()
+        return not (len(self.waiting) or self.waiting.used_bytes or self.waiting._by_key) and (
+            not any(waits)
+        )
 
     def append(self, partition: int, there: int | None) -> None:
         self.bytes_there[partition] = there
@@ -48,14 +73,14 @@ def test_ready_is_answered_at_once() -> None:
     bench = Bench()
     bench.bytes_there[0] = 1
     bench.wait(request(0))
-    assert bench.answered == ["at once"]
+    assert bench.answered == [b"at once"]
 
 
 def test_an_error_is_answered_at_once() -> None:
     bench = Bench()
     bench.bytes_there[1] = None
     bench.wait(request(0, 1))
-    assert bench.answered == ["at once"]
+    assert bench.answered == [b"at once"]
 
 
 MANY = 5 * QUANTUM_ENTRIES
@@ -106,14 +131,12 @@ def test_what_comes_while_it_is_armed_wakes_it_once(there: int | None) -> None:
         bench.clock.advance(0)
         assert bench.answered == [asked]
         assert not bench.waiting._by_key
-        assert not bench.clock.getDelayedCalls()
+        assert bench.is_idle
 
 
 def test_who_leaves_while_it_is_armed_leaves_nothing() -> None:
     bench = Bench()
-    waited = bench.waiting.wait(request(*range(MANY)), bench.available)
-    assert waited is not None
-    waited.addErrback(lambda failure: failure.trap(CancelledError))
+    waited = bench.wait(request(*range(MANY)))
     while not bench.looks:
         turn(bench)
     waited.cancel()
@@ -121,7 +144,7 @@ def test_who_leaves_while_it_is_armed_leaves_nothing() -> None:
     assert bench.looks <= QUANTUM_ENTRIES
     assert (len(bench.waiting), bench.waiting.used_bytes) == (0, 0)
     assert not bench.waiting._by_key
-    assert not bench.clock.getDelayedCalls()
+    assert bench.is_idle
 
 
 def test_a_flush_of_one_of_its_partitions_wakes_it_when_there_is_enough() -> None:
@@ -136,7 +159,7 @@ def test_a_flush_of_one_of_its_partitions_wakes_it_when_there_is_enough() -> Non
     assert bench.answered == [asked]
     assert len(bench.waiting) == 0
     assert bench.waiting.used_bytes == 0
-    assert not bench.clock.getDelayedCalls()
+    assert bench.is_idle
 
 
 def test_a_partition_that_comes_twice_counts_twice() -> None:
@@ -216,7 +239,7 @@ def test_time_is_up() -> None:
 def test_no_wait_at_all() -> None:
     bench = Bench()
     bench.wait(request(0, max_wait_ms=0))
-    assert bench.answered == ["at once"]
+    assert bench.answered == [b"at once"]
 
 
 def test_beyond_the_budget_the_widest_is_answered_early_then_the_oldest() -> None:
@@ -247,9 +270,7 @@ def test_who_asks_again_when_answered_early_is_answered_in_another_turn() -> Non
         left, depth = left - 1, depth + 1
         deepest = max(deepest, depth)
         if left > 0:
-            waited = bench.waiting.wait(request(left), bench.available)
-            assert waited is not None
-            waited.addCallback(ask_again)
+            bench.wait(request(left)).addCallback(ask_again)
         depth -= 1
 
     for _ in range(100):
@@ -264,9 +285,7 @@ def test_who_asks_again_when_answered_early_is_answered_in_another_turn() -> Non
 
 def test_one_answered_early_may_be_cancelled_before() -> None:
     bench = Bench(limit_bytes=1)
-    waited = bench.waiting.wait(request(0), bench.available)
-    assert waited is not None
-    waited.addErrback(lambda failure: bench.answered.append(failure.check(CancelledError)))
+    waited = bench.wait(request(0))
     waited.cancel()
     bench.clock.advance(0)
     assert bench.answered == [CancelledError]
@@ -293,13 +312,11 @@ def test_a_thousand_wide_ones_stay_within_the_budget() -> None:
 
 def test_a_lost_connection_cancels_and_leaves_nothing() -> None:
     bench = Bench()
-    waited = bench.waiting.wait(request(0, 1), bench.available)
-    assert waited is not None
-    waited.addErrback(lambda failure: bench.answered.append(failure.check(CancelledError)))
+    waited = bench.wait(request(0, 1))
     waited.cancel()
     assert bench.answered == [CancelledError]
     assert len(bench.waiting) == 0
-    assert not bench.clock.getDelayedCalls()
+    assert bench.is_idle
 
 
 def test_a_stopping_broker_answers_all() -> None:
@@ -309,7 +326,7 @@ def test_a_stopping_broker_answers_all() -> None:
         bench.wait(each)
     bench.waiting.wake_all()
     assert bench.answered == asked
-    assert not bench.clock.getDelayedCalls()
+    assert bench.is_idle
     bench.answered.clear()
     bench.wait(request(0))
-    assert bench.answered == ["at once"], "nobody begins to wait"
+    assert bench.answered == [b"at once"], "nobody begins to wait"

@@ -21,10 +21,11 @@ from hermes.server.outcomes import DeferredResponse
 from hermes.server.pages import PageCache
 from hermes.server.responses import Responses
 from hermes.server.sends import (
+    Fetched,
     FileSend,
     MessageSetSend,
     MultiMessageSetSend,
-    WaitingFetchSend,
+    waiting_fetch_response,
 )
 
 TURNS = FairScheduler(Clock())
@@ -153,10 +154,10 @@ def test_multifetch_is_the_recorded_layout(pair: Pair, tmp_path: Path) -> None:
     path.write_bytes(b"0000000b01003610a68668656c6c6f")
     send = MultiMessageSetSend(
         [
-            MessageSetSend(ErrorCode.NONE, FakeSlice(path, 0, 15)),
-            MessageSetSend(ErrorCode.OFFSET_OUT_OF_RANGE),
-            MessageSetSend(ErrorCode.WRONG_PARTITION),
-            MessageSetSend(ErrorCode.NONE),
+            Fetched(ErrorCode.NONE, FakeSlice(path, 0, 15)),
+            Fetched(ErrorCode.OFFSET_OUT_OF_RANGE),
+            Fetched(ErrorCode.WRONG_PARTITION),
+            Fetched(ErrorCode.NONE),
         ]
     )
     assert pair.start(send, HotPages(at_once))
@@ -171,13 +172,15 @@ def test_waiting_fetch_names_the_high_watermarks(pair: Pair, tmp_path: Path) -> 
     path = tmp_path / "s"
     path.write_bytes(b"abcdef")
     part = FakeSlice(path, 1, 3)
-    send = WaitingFetchSend(
-        [(MessageSetSend(ErrorCode.NONE, part), 6), (MessageSetSend(ErrorCode.WRONG_PARTITION), -1)]
-    )
+    found = [Fetched(ErrorCode.NONE, part, 6), Fetched(ErrorCode.WRONG_PARTITION)]
+    send = waiting_fetch_response(found, tells_content=False)
+    assert isinstance(send, FileSend)
     assert pair.start(send, HotPages(at_once))
     body = struct.pack(">hh", 0, 2) + struct.pack(">hqi", 0, 6, 3) + b"bcd"
     body += struct.pack(">hqi", 3, -1, 0)
     assert pair.read_all() == struct.pack(">i", len(body)) + body
+    few = [found[0]._replace(messages=b"bcd"), found[1]]
+    assert waiting_fetch_response(few, tells_content=False) == struct.pack(">i", len(body)) + body
 
 
 def test_a_lost_connection_releases_what_was_not_sent(pair: Pair, big: Path) -> None:

@@ -142,7 +142,7 @@ def test_a_waiting_fetch_of_two_gigabytes_is_refused(
     bench: BrokerBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(bench, "t", 0, message(bytes(900_000)))
-    monkeypatch.setattr("hermes.v0_7.fetching._LARGEST_SIZE", 100_000_000)
+    monkeypatch.setattr("hermes.v0_7.long_polls.LARGEST_BYTES", 100_000_000)
     fetches = (FetchRequest("t", 0, 0, 1 << 20),) * 200
     found, _ = ask(bench, WaitingFetchRequest(1000, 1, fetches))
     assert found == [struct.pack(">h", ErrorCode.ANSWER_TOO_LARGE)]
