@@ -103,7 +103,7 @@ def test_the_lives_in_a_broker_of_a_produce_and_a_fetch() -> None:
         end = await_message(consumer, 0)
         producer.send("clicks", bytes(2 * FEW_BYTES))  # which `sendfile` is for
         await_message(consumer, end)
-    produce = way(calls, "BrokerConnection._advance", "Tail.append")
+    produce = way(calls, "BrokerConnection.dataReceived", "Tail.append")
     assert not differs("The life of a produce request", produce)
     fetch = way(calls, "BrokerConnection._take", "SendfileCarrier.send_file")
     assert not differs("The life of a fetch", fetch)
@@ -126,5 +126,5 @@ def test_the_life_in_a_broker_of_a_produce_by_a_kafka_client() -> None:
         for payload in (b"first", b"second"):  # the first one loads what Produce needs
             producer.produce("clicks", payload, partition=0)
             assert producer.flush(30) == 0
-    produce = way(calls, "BrokerConnection._advance", "Tail.append")
+    produce = way(calls, "BrokerConnection.dataReceived", "Tail.append")
     assert not differs("The life of a Kafka client's request", produce)
