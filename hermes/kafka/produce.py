@@ -33,7 +33,7 @@ from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from struct import Struct
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 from hermes.cluster.cluster_topics import ClusterTopic
@@ -47,8 +47,8 @@ from hermes.errors import (
 )
 from hermes.kafka.dispatching import Call, Frame, KafkaServer, PlainProduce
 from hermes.kafka.legacy import message_set_of
-from hermes.partition.acknowledgements import Safety
-from hermes.partition.partition import AppendedBatches, batch_rules
+from hermes.partition.acknowledgements import FlushedResponse, Safety
+from hermes.partition.partition import AppendedBatches, Partition, batch_rules
 from hermes.protocol.kafka_errors import MAY_BE_STORED, Code, KafkaError, code_of
 from hermes.protocol.kafka_primitives import KafkaReader, encode_length, encode_text, encode_topic
 from hermes.protocol.record_batches import (
@@ -64,7 +64,7 @@ from hermes.quoting import quoted
 from hermes.security import Operation
 from hermes.server.clients import Client
 from hermes.server.fairness import cooperatively
-from hermes.server.outcomes import CloseConnection, DeferredResponse, settled
+from hermes.server.outcomes import CloseConnection, settled
 from hermes.storage import Log
 from hermes.v0_7.record_produces import INLINE_BATCH_BYTES
 
@@ -106,6 +106,7 @@ _NONE, _ALL = 0, -1
 # Looked up for each request, which takes long of enumerations.
 _FINE: Final = Code.NONE
 _FLUSHED: Final = Safety.FLUSHED
+_CODES: Final = {Safety.UNKNOWN: MAY_BE_STORED, Safety.LATE: Code.REQUEST_TIMED_OUT}
 
 _HEADER: Final = Struct(">hi")
 _PARTITION: Final = Struct(">ihqq")
@@ -183,22 +184,6 @@ class Entry:
         self.refused: Sequence[int] = ()
 
 
-class _PlainEntry(Entry):
-    """That of a plain request.
-
-    Attributes:
-        plain: what was found of it.
-        began: when it was taken.
-        answer: its response, where that waits for the flush.
-    """
-
-    __slots__ = ("answer", "began", "plain")
-
-    answer: DeferredResponse
-    began: float
-    plain: PlainProduce
-
-
 class ProduceRequest(NamedTuple):
     """A request, its topics flattened.
 
@@ -241,6 +226,10 @@ async def _large(call: Call, began: float) -> bytes | None:
         call.server.large_produces.leave(size_bytes)
 
 
+#: A topic, what it takes, and its partitions by Kafka's numbers.
+_Known: TypeAlias = tuple[ClusterTopic, BatchRules, dict[int, Partition]]
+
+
 class Produces:
     """What becomes of each entry of a request; and the requests that are plain, which have but one.
 
@@ -254,7 +243,7 @@ class Produces:
         self._refusals = server.shared.refusals
         self._acknowledgements = server.shared.acknowledgements
         self._now = server.shared.scheduler.now
-        self._known: dict[str | bytes, tuple[ClusterTopic, BatchRules]] = {}
+        self._known: dict[str | bytes, _Known] = {}
         self._revision = -1  # of the topics, when those were found
         self._settings_changed()
         server.shared.settings.on_change(self._settings_changed)
@@ -276,39 +265,49 @@ class Produces:
             known = self._look_up(asked)
             if known is None:
                 return NotImplemented
-        found, rules = known
-        if header.size_bytes > rules.max_batch_bytes:
-            return NotImplemented
-        if self._refuses and not self._refusals.permits_topic(
-            client, Operation.PRODUCE, found.name
+        found, rules, partitions = known
+        size_bytes = header.size_bytes
+        if (
+            size_bytes > rules.max_batch_bytes
+            or self._awaited.batches
+            or (
+                self._refuses
+                and not self._refusals.permits_topic(client, Operation.PRODUCE, found.name)
+            )
         ):
             return NotImplemented
-        records = memoryview(data)[start : start + header.size_bytes]
-        entry = _PlainEntry(asked if isinstance(asked, str) else found.id, number, records)
-        entry.found, entry.rules, entry.headers = found, rules, (header,)
-        entry.plain = plain
-        if acks == _ALL:
-            entry.began = self._now()
-        self.append(entry, is_awaited=acks == _ALL)
+        records = memoryview(data)[start : start + size_bytes]
+        began = self._now()
+        log = None
+        try:
+            partition = partitions.get(number)
+            if partition is None or partition.log.state.is_closed:
+                partition = partitions[number] = self._topics.partition(found.name, number)
+            log = partition.log
+            done = partition.append_batches((header,), records, rules, acks == _ALL)
+        except HermesError as refusal:
+            entry = Entry(asked if isinstance(asked, str) else found.id, number, records)
+            entry.headers = (header,)
+            self._refuse(entry, refusal, log)
+            if acks == _NONE:
+                _close_if_refused((entry,))
+            return None if acks == _NONE else encode_produced(version, correlation_id, (entry,))
         if acks == _NONE:
-            _close_if_refused((entry,))
             return None
-        if entry.code:
-            return encode_produced(version, correlation_id, (entry,))
         if acks != _ALL:
-            return _encode_plain(entry)
-        entry.records = None  # which it need not keep
-        entry.answer = DeferredResponse(ordered=False)
-        timeout_seconds = max(timeout_ms, 0) / 1000
-        self._acknowledgements.wait(entry, timeout_seconds, self._acknowledge, self.unknown)
-        return entry.answer
+            return _encode_plain(plain, _FINE, done[0], done[1], log.state.view.bases[0])
+        response = _PlainFlush(log, done.end_offset)
+        response.plain, response.produces, response.taken = plain, self, began
+        response.base_offset, response.append_time_ms = done[0], done[1]
+        response.start_offset = log.state.view.bases[0]
+        self._acknowledgements.wait(response, timeout_ms / 1000 if timeout_ms > 0 else 0)
+        return response
 
-    def _acknowledge(self, entry: _PlainEntry, safety: Safety) -> None:
-        _note_safety(entry, safety)
-        self._shared.metrics.acknowledged.observe(self._now() - entry.began)
-        entry.answer.resolve(_encode_plain(entry))
+    def flushed(self, began: float) -> None:
+        """What was taken then is flushed, or its time is up."""
+        self._shared.metrics.acknowledged.observe(self._now() - began)
 
-    def _look_up(self, asked: str | bytes) -> tuple[ClusterTopic, BatchRules] | None:
+    def _look_up(self, asked: str | bytes) -> "_Known | None":
         """Find a topic, by its name or id, that takes batches which nobody needs to read."""
         topics = self._topics
         if self._revision != topics.revision:
@@ -320,8 +319,8 @@ class Produces:
         rules = batch_rules(self._shared.config, found.name)
         if rules.needs_keys:
             return None
-        self._known[asked] = found, rules
-        return found, rules
+        known = self._known[asked] = found, rules, {}
+        return known
 
     # -- one entry ------------------------------------------------------------------------------
 
@@ -339,11 +338,8 @@ class Produces:
             return KafkaError(Code.TOPIC_AUTHORIZATION_FAILED)
         return found
 
-    def append(self, entry: Entry, is_awaited: bool = False) -> None:
-        """Append what there is for one partition, or note why not.
-
-        `is_awaited`: see `Partition.append_batches`.
-        """
+    def append(self, entry: Entry) -> None:
+        """Append what there is for one partition, or note why not."""
         error, entry.error = entry.error, None
         if error is not None:  # not raised: it would keep frames, and there may be thousands
             self._refuse(entry, error)
@@ -358,9 +354,7 @@ class Produces:
                 assert entry.rules is not None
                 if self._awaited.batches:
                     self._awaited.check(entry.topic, entry.partition, entry.headers)
-                done = partition.append_batches(
-                    entry.headers, entry.records, entry.rules, is_awaited
-                )
+                done = partition.append_batches(entry.headers, entry.records, entry.rules)
                 if self._awaited.batches:
                     self._awaited.arrived(entry.topic, entry.partition, entry.headers)
             else:
@@ -378,7 +372,8 @@ class Produces:
         code = entry.code = code_of(error)
         self._shared.metrics.refuse("kafka_produce", code.name.lower())
         if code in _SENT_AGAIN:
-            self._expect(entry, entry.headers or _header_of(entry), log)
+            headers = entry.headers or _header_of(entry)
+            self.expect(entry.topic, entry.partition, headers, log)
         if code in _DISK_FAILED and not isinstance(error, ProducerStateError):
             self._shared.lines.error(
                 "storage",
@@ -391,16 +386,53 @@ class Produces:
         if isinstance(error, InvalidBatchError):
             entry.refused = error.records
 
-    def _expect(self, entry: Entry, headers: Sequence[BatchHeader], log: Log | None) -> None:
+    def expect(
+        self,
+        topic: str | UUID,
+        partition: int,
+        headers: Sequence[BatchHeader],
+        log: Log | None,
+    ) -> None:
         """Let nothing later go before what is to come again; it may have come meanwhile."""
         if log is not None and log.producers is not None:
             states, end = log.producers, log.high_watermark
             headers = [each for each in headers if not states.has_flushed(each, end)]
-        self._awaited.expect(entry.topic, entry.partition, headers)
+        self._awaited.expect(topic, partition, headers)
 
     def unknown(self, entry: Entry) -> None:
         """Also when the client's time is up: it sends that again, and perhaps more already."""
-        self._expect(entry, entry.headers, entry.log)
+        self.expect(entry.topic, entry.partition, entry.headers, entry.log)
+
+
+class _PlainFlush(FlushedResponse):
+    """The response to a plain request that waits for its flush.
+
+    Attributes:
+        taken: when the request was.
+        base_offset, append_time_ms, start_offset: as an `Entry` has them.
+    """
+
+    __slots__ = ("append_time_ms", "base_offset", "plain", "produces", "start_offset", "taken")
+
+    plain: PlainProduce
+    produces: Produces
+    taken: float
+    base_offset: int
+    append_time_ms: int
+    start_offset: int
+
+    def answer(self, safety: Safety) -> bytes:
+        self.produces.flushed(self.taken)
+        if safety is not _FLUSHED:
+            return _encode_plain(self.plain, _CODES[safety], -1, -1, -1)
+        return _encode_plain(
+            self.plain, _FINE, self.base_offset, self.append_time_ms, self.start_offset
+        )
+
+    def unknown(self) -> None:
+        _, _, _, _, _, asked, number, _, _, header = self.plain
+        topic = asked if isinstance(asked, str) else UUID(bytes=asked)
+        self.produces.expect(topic, number, (header,), self.log)
 
 
 class _Run:
@@ -519,8 +551,7 @@ def _close_if_refused(entries: Sequence[Entry]) -> None:
 def _note_safety(entry: Entry, safety: Safety) -> None:
     """Answer with an error what isn't known to be on disk."""
     if safety is not _FLUSHED:
-        is_unknown = safety is Safety.UNKNOWN
-        entry.code = MAY_BE_STORED if is_unknown else Code.REQUEST_TIMED_OUT
+        entry.code = _CODES[safety]
         entry.base_offset = entry.append_time_ms = entry.start_offset = -1
 
 
@@ -604,10 +635,12 @@ def encode_produced(version: int, correlation_id: int, entries: Sequence[Entry])
     return len(body).to_bytes(4) + body
 
 
-def _encode_plain(entry: _PlainEntry) -> bytes:
+def _encode_plain(
+    plain: PlainProduce, code: int, base_offset: int, append_time_ms: int, start_offset: int
+) -> bytes:
     """The same for a plain request, where no message says what is wrong."""
-    _, version, correlation_id, _, _, _, _, place, _, _ = entry.plain
-    result = _RESULT.pack(entry.code, entry.base_offset, entry.append_time_ms, entry.start_offset)
+    _, version, correlation_id, _, _, _, _, place, _, _ = plain
+    result = _RESULT.pack(code, base_offset, append_time_ms, start_offset)
     if version >= _FLEXIBLE:
         body = b"\0" + place + result + _FLEXIBLE_END
     elif version >= 8:

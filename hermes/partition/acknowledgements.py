@@ -20,7 +20,7 @@ from hermes.errors import StorageError
 from hermes.partition.deadlines import Deadlines
 from hermes.partition.flushing import FlushScheduler
 from hermes.server.fairness import QUANTUM_ENTRIES, FairScheduler, cooperatively, in_slices
-from hermes.server.outcomes import then
+from hermes.server.outcomes import DeferredResponse, then
 from hermes.storage import Log
 
 #: What is in no more logs than this is flushed before the logs that are due.
@@ -63,6 +63,10 @@ class Safety(Enum):
     LATE = "late"
 
 
+# Looked up for each request, which takes long of an enumeration.
+_FLUSHED: Final = Safety.FLUSHED
+
+
 class Acknowledgements:
     """Waits for flushes. Lives in the reactor's thread."""
 
@@ -73,29 +77,17 @@ class Acknowledgements:
         self._flusher = flusher
         self._deadlines = Deadlines(clock, scheduler)
 
-    def wait(
-        self,
-        each: _Appended,
-        timeout_seconds: float | None,
-        done: Callable[[_Appended, Safety], None],
-        on_unknown: Callable[[_Appended], None] | None = None,
-    ) -> None:
-        """Wait for the flush of one thing that was appended, which has a log.
+    def wait(self, response: "FlushedResponse", timeout_seconds: float | None) -> None:
+        """Wait for the flush of what one response is about; None for as long as the disk takes.
 
-        Args:
-            timeout_seconds: how long to wait; None for as long as the disk takes.
-            done: called once with how safe it is, perhaps before this returns.
-            on_unknown: called when it comes to be `UNKNOWN`, also after the time was up.
+        It may be known before this returns.
         """
-        log = each.log
-        assert log is not None
-        wait = _LogWait(each, done, on_unknown)
         if timeout_seconds is not None:
-            self._deadlines.add(wait, timeout_seconds)
-        if each.opening == log.openings:
-            self._flusher.when_committed(log, wait.settle)
+            self._deadlines.add(response, timeout_seconds)
+        if response.opening == response.log.state.openings:
+            self._flusher.when_committed(response.log, response.settle)
         else:
-            wait.settle(None)
+            response.settle(None)
 
     def flushed(
         self,
@@ -114,37 +106,45 @@ class Acknowledgements:
         self._deadlines.stop()
 
 
-class _LogWait(Generic[_Appended]):
-    __slots__ = ("_done", "_each", "_on_unknown", "among", "deadline")
+class FlushedResponse(DeferredResponse):
+    """A response to one thing that was appended, which waits for its flush.
 
-    def __init__(
-        self,
-        each: _Appended,
-        done: Callable[[_Appended, Safety], None],
-        on_unknown: Callable[[_Appended], None] | None,
-    ) -> None:
+    Attributes:
+        log, opening, end_offset: as those of anything `Appended`.
+        deadline, among: see `Deadlines`.
+    """
+
+    __slots__ = ("among", "deadline", "end_offset", "log", "opening")
+
+    log: Log
+
+    def __init__(self, log: Log, end_offset: int) -> None:
+        super().__init__(None, False)
+        self.log = log
+        self.opening = log.state.openings
+        self.end_offset = end_offset
         self.deadline = 0.0
         self.among = _NOWHERE
-        self._each = each
-        self._done: Callable[[_Appended, Safety], None] | None = done
-        self._on_unknown = on_unknown
+
+    def answer(self, safety: Safety) -> bytes:
+        """What is answered, once, when so much is known of it."""
+        raise NotImplementedError
+
+    def unknown(self) -> None:
+        """Told once if it comes to be `UNKNOWN`, also after the time was up."""
 
     def settle(self, error: StorageError | None) -> None:
-        each, done = self._each, self._done
-        safety = Safety.FLUSHED
-        if error is not None or each.opening != each.log.openings:  # type: ignore[union-attr]
+        safety = _FLUSHED
+        if error is not None or self.opening != self.log.state.openings:
             safety = Safety.UNKNOWN
-            if self._on_unknown is not None:
-                self._on_unknown(each)
-        if done is not None:
-            self._done = None
+            self.unknown()
+        if not self.is_known:
             self.among.pop(self, None)
-            done(each, safety)
+            self.resolve(self.answer(safety))
 
     def late(self) -> None:
-        done, self._done = self._done, None
-        if done is not None:
-            done(self._each, Safety.FLUSHED if _is_there(self._each) else Safety.LATE)
+        if not self.is_known:
+            self.resolve(self.answer(_FLUSHED if _is_there(self) else Safety.LATE))
 
 
 def _is_there(each: Appended) -> bool:

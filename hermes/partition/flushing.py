@@ -143,15 +143,16 @@ class FlushScheduler:
         `notify` is called once, perhaps at once: with None when all of it is committed, or is on
         this disk where that is enough; or with why its flush failed, and the log is offline.
         """
-        end = log.end_offset
-        if log.flushed_end >= end:
-            if is_flush_enough or log.is_sole_copy or log.high_watermark >= end:
+        found = log.state
+        end, view = found.tail.end, found.view
+        if view.flushed_end >= end:
+            if is_flush_enough or found.is_sole_copy or view.high_watermark >= end:
                 notify(None)
             else:
                 state = self._states.get(log) or self._state(log)
                 state.uncommitted.append((end, notify, False))
             return
-        if log.is_offline:
+        if found.offline_reason is not None:
             notify(LogOfflineError(f"{log.topic}-{log.partition} is offline"))
             return
         state = self._states.get(log) or self._state(log)
@@ -273,12 +274,12 @@ class FlushScheduler:
     def _done(self, state: FlushState, flushed_end: FlushedEnd) -> None:
         log, now = state.log, self._clock.seconds()
         self.seconds.observe(now - state.last_start)
-        mark = log.high_watermark
+        mark = log.state.view.high_watermark
         if state.covered:
             if mark >= flushed_end:
                 self.visible_seconds.observe(now - state.covered)
             state.covered = 0.0
-        if state.oldest and flushed_end >= log.end_offset:
+        if state.oldest and flushed_end >= log.state.tail.end:
             state.oldest = 0.0  # it had been appended before the flush looked what there is
             state.again = False
         if mark >= flushed_end:

@@ -64,10 +64,11 @@ def check_and_append(
     # Before anything is said about order: what is known of producers is being read again, perhaps.
     base, leader_epoch = log.next_place()
     producers = log.producers
+    has_producers = len(headers) != 1 or headers[0].producer_id >= 0
     if producers is not None:
         if now_ms >= producers.look_ms:
             producers.expire(now_ms)
-        known = producers.check(headers, base)
+        known = producers.check(headers, base) if has_producers else None
         if known is not None:
             end = known.last_offset + 1
             return AppendedBatches(known.base_offset, known.timestamp_ms, True, end)
@@ -79,9 +80,12 @@ def check_and_append(
     buffers = placed(buffer, headers, base, leader_epoch, append_time_ms)
     log.append(buffers, len(buffer), end - base, now_ms, batches)
     if producers is not None:
-        if append_time_ms is not None:
-            headers = [each._replace(max_timestamp_ms=append_time_ms) for each in headers]
-        producers.note(headers, base, now_ms)
+        if has_producers:
+            if append_time_ms is not None:
+                headers = [each._replace(max_timestamp_ms=append_time_ms) for each in headers]
+            producers.note(headers, base, now_ms)
+        else:
+            producers.grown(len(buffer), end)
     return AppendedBatches(base, -1 if append_time_ms is None else append_time_ms, False, end)
 
 

@@ -73,8 +73,8 @@ class DeferredResponse:
     def __init__(
         self,
         source: "Deferred[Any] | None" = None,
-        *,
         ordered: bool = True,
+        *,
         cancellable: bool = False,
         request_bytes: int = 0,
     ) -> None:

@@ -69,6 +69,8 @@ class Log:
         counts_messages: whether its offsets count messages; else they count bytes.
         producers: what is known of idempotent producers; None in a format that has none.
         damage: what is known to be damaged, by segment. Replaced as a whole by whoever looks.
+        state: what its parts share. What asks for each request does it there: the properties here
+            are calls.
     """
 
     def __init__(
@@ -96,7 +98,7 @@ class Log:
         )
         self.producers = self.sidecar.producers
         sources = SourcesSidecar(directory, self.files, descriptors)
-        self._state = LogState(
+        self.state = LogState(
             self.name,
             settings,
             self.files,
@@ -106,11 +108,11 @@ class Log:
             (sources, self.sidecar),
         )
         self._reader = LogReader(self.files, descriptors, log_format)
-        self.sources = LogSources(self._state, sources)
-        self.exchange = LogExchange(self._state)
-        self._opening = LogOpening(self._state, self.sidecar, self.exchange)
-        self._deletion = LogDeletion(self._state, self.sidecar)
-        self.replica = LogReplica(self._state, self.sidecar, self._opening, self._deletion)
+        self.sources = LogSources(self.state, sources)
+        self.exchange = LogExchange(self.state)
+        self._opening = LogOpening(self.state, self.sidecar, self.exchange)
+        self._deletion = LogDeletion(self.state, self.sidecar)
+        self.replica = LogReplica(self.state, self.sidecar, self._opening, self._deletion)
 
     def __repr__(self) -> str:
         return f"<Log {self.name}>"
@@ -125,16 +127,16 @@ class Log:
     @property
     def settings(self) -> LogSettings:
         """They may change at any time."""
-        return self._state.settings
+        return self.state.settings
 
     @settings.setter
     def settings(self, settings: LogSettings) -> None:
-        self._state.settings = settings
+        self.state.settings = settings
 
     @property
     def earliest(self) -> int:
         """The first offset; 0 for a log that was never opened."""
-        return self._state.view.earliest
+        return self.state.view.earliest
 
     @property
     def topic_id(self) -> UUID | None:
@@ -162,50 +164,50 @@ class Log:
     @property
     def end_offset(self) -> int:
         """The offset after the last byte appended; the next append starts there."""
-        return self._state.tail.end
+        return self.state.tail.end
 
     @property
     def flushed_end(self) -> FlushedEnd:
         """The offset up to which the log is on this disk."""
-        return self._state.view.flushed_end
+        return self.state.view.flushed_end
 
     @property
     def view(self) -> LogView:
         """What the log shows to readers now."""
-        return self._state.view
+        return self.state.view
 
     @property
     def high_watermark(self) -> HighWatermark:
         """The offset up to which the log is committed, and therefore visible."""
-        return self._state.view.high_watermark
+        return self.state.view.high_watermark
 
     @property
     def size_bytes(self) -> int:
         """How many bytes of messages the log holds, visible or not."""
-        sealed = self._state.view.segments[:-1]
-        return sum(segment.size_bytes for segment in sealed) + self._state.tail.size_bytes
+        sealed = self.state.view.segments[:-1]
+        return sum(segment.size_bytes for segment in sealed) + self.state.tail.size_bytes
 
     @property
     def segment_count(self) -> int:
-        return len(self._state.view.segments)
+        return len(self.state.view.segments)
 
     @property
     def unflushed_bytes(self) -> int:
-        return self._state.tail.unflushed_bytes
+        return self.state.tail.unflushed_bytes
 
     @property
     def unflushed_messages(self) -> int:
-        return self._state.tail.messages
+        return self.state.tail.messages
 
     @property
     def first_unflushed_ms(self) -> int | None:
         """When the oldest append that isn't on disk yet was made; None when all is."""
-        return self._state.tail.first_ms
+        return self.state.tail.first_ms
 
     @property
     def last_append_ms(self) -> int | None:
         """When something was last appended, in ms since 1970; None for not since it was made."""
-        return self._state.last_append_ms
+        return self.state.last_append_ms
 
     @property
     def openings(self) -> int:
@@ -213,7 +215,7 @@ class Log:
 
         What was appended before the last time may have been dropped then, unless it was flushed.
         """
-        return self._state.openings
+        return self.state.openings
 
     @property
     def index_failures(self) -> int:
@@ -221,16 +223,16 @@ class Log:
 
         An answer by time may be coarser then, and a recovery may read more.
         """
-        return self._state.index_failures
+        return self.state.index_failures
 
     @property
     def is_suspect(self) -> bool:
         """Whether somebody has met damage in it, and it should be looked at as a whole."""
-        return self._state.is_suspect
+        return self.state.is_suspect
 
     @is_suspect.setter
     def is_suspect(self, is_suspect: bool) -> None:
-        self._state.is_suspect = is_suspect
+        self.state.is_suspect = is_suspect
 
     @property
     def strange_files(self) -> tuple[str, ...]:
@@ -240,48 +242,48 @@ class Log:
     @property
     def is_offline(self) -> bool:
         """Whether appends are refused until `reopen`. What is visible can still be read."""
-        return self._state.offline_reason is not None
+        return self.state.offline_reason is not None
 
     @property
     def offline_reason(self) -> str | None:
         """Why the log is offline, in words for an operator; None when it isn't."""
-        return self._state.offline_reason
+        return self.state.offline_reason
 
     @property
     def is_closed(self) -> bool:
         """Whether the log was closed, or deleted with its topic: it never comes back."""
-        return self._state.is_closed
+        return self.state.is_closed
 
     def complete_segments(self) -> tuple[Segment, ...]:
         """The segments that nothing is appended to any more, all of them committed."""
-        return self._state.view.complete_segments()
+        return self.state.view.complete_segments()
 
     def visible_segments(self) -> list[tuple[Segment, int]]:
         """The segments that have something visible, each with where that ends."""
-        view = self._state.view
+        view = self.state.view
         ends = [(each, view.visible_end_of(place)) for place, each in enumerate(view.segments)]
         return [(each, end) for each, end in ends if end > each.base_offset]
 
     @property
     def complete_end(self) -> int:
-        view = self._state.view
+        view = self.state.view
         count = len(view.complete_segments())
         return view.bases[count] if count else view.earliest
 
     def check_readable(self) -> None:
         """Raise `LogOfflineError` for a log that was never opened: nobody knows where it ends."""
-        if not self._state.view.bases:
-            self._state.check_online()
+        if not self.state.view.bases:
+            self.state.check_online()
 
     def check_online(self) -> None:
         """Raise `LogOfflineError` when the log takes no appends: `reopen` must come first."""
-        self._state.check_online()
+        self.state.check_online()
 
     # -- append and flush -----------------------------------------------------------------------
 
     def next_place(self) -> tuple[int, int]:
         """Where the next append goes: (its offset, its leader epoch). Raises LogOfflineError."""
-        state = self._state
+        state = self.state
         if state.offline_reason is not None:
             raise state.offline_error()
         return state.tail.end, self.sidecar.leader_epoch
@@ -314,9 +316,11 @@ class Log:
             LogOfflineError: nothing was appended; `reopen` must come first.
             StorageError: no descriptor was available; nothing was appended, try again later.
         """
-        state = self._state
+        state = self.state
         with state.lock:
             tail = state.tail
+            if tail.descriptor < 0 and not state.prepared:
+                tail.resume(state.settings, now_ms)
             if (
                 tail.descriptor < 0
                 or tail.size_bytes > state.settings.segment_bytes
@@ -341,17 +345,17 @@ class Log:
                 and nothing of what it covers is lost. `reopen` finds out what is left of the rest.
             StorageError: no descriptor was available, and nothing is lost: flush again later.
         """
-        with self._state.flush_lock:
-            return flush(self._state)
+        with self.state.flush_lock:
+            return flush(self.state)
 
     @property
     def is_sole_copy(self) -> bool:
         """Whether nobody else has a copy, so that a flush commits."""
-        return self._state.is_sole_copy
+        return self.state.is_sole_copy
 
     @is_sole_copy.setter
     def is_sole_copy(self, is_sole_copy: bool) -> None:
-        self._state.is_sole_copy = is_sole_copy
+        self.state.is_sole_copy = is_sole_copy
 
     def commit(self, offset: int) -> HighWatermark:
         """Make visible what is on as many disks as must have it, this one included. Any thread.
@@ -359,7 +363,7 @@ class Log:
         `offset`: up to where that is; beyond the flushed end it means that end, and what was
         visible stays so.
         """
-        state = self._state
+        state = self.state
         with state.lock:
             view = state.view
             mark = HighWatermark(max(view.high_watermark, min(offset, view.flushed_end)))
@@ -403,7 +407,7 @@ class Log:
         The arguments are the same, and so is what is raised. Returns where it was read, too.
         """
         # What `_through_view` does, written out: this runs for every fetch.
-        view = self._state.view
+        view = self.state.view
         if offset == view.high_watermark and view.bases:
             return b"", view
         read = self._reader.fetch
@@ -411,9 +415,9 @@ class Log:
             return read(view, offset, max_bytes, whole_first, resident, resident), view
         except (OffsetOutOfRangeError, SegmentRetiredError):
             found = self._through_view(read, offset, max_bytes, whole_first, resident, resident)
-            return found, self._state.view
+            return found, self.state.view
         except OSError as error:
-            raise self._state.unreadable(error) from error
+            raise self.state.unreadable(error) from error
 
     def _through_view(
         self,
@@ -423,15 +427,15 @@ class Log:
     ) -> _Result:
         """Look at the current view; when a segment was deleted meanwhile, at the next one."""
         while True:
-            view = self._state.view
+            view = self.state.view
             self.check_readable()
             try:
                 return look(view, *args, **kwargs)
             except SegmentRetiredError:
-                if self._state.view is view:
-                    raise self._state.offline_error() from None
+                if self.state.view is view:
+                    raise self.state.offline_error() from None
             except OSError as error:
-                raise self._state.unreadable(error) from error
+                raise self.state.unreadable(error) from error
 
     def offsets_before(self, time_ms: int, max_offsets: int, now_ms: int) -> list[int]:
         """List offsets up to a time, newest first; `hermes.storage.reader` says what is exact.
@@ -498,7 +502,7 @@ class Log:
         while True:
             found = self._through_view(self._reader.append_times, start, end, interval_ms, max_runs)
             if self.is_closed:
-                raise self._state.offline_error()
+                raise self.state.offline_error()
             # Of a segment that was deleted meanwhile nothing that was found is to be believed.
             if self.earliest <= start:
                 return found
@@ -510,7 +514,7 @@ class Log:
         """
         tries = _LOOKS
         while True:
-            state = self._state
+            state = self.state
             with state.lock:
                 view, tail = state.view, state.tail
                 end, size = tail.end, tail.size_bytes
@@ -548,7 +552,7 @@ class Log:
         return self._opening.open(clean=clean, now_ms=now_ms, is_new_directory=is_new_directory)
 
     def keep_offline(self, reason: str) -> None:
-        self._state.offline_reason = reason
+        self.state.offline_reason = reason
 
     def reopen(self, now_ms: int) -> RecoveryReport:
         """Bring an offline log back: read its tail, keep what is valid, write and sync it again.
@@ -571,7 +575,7 @@ class Log:
 
         Slices that are held stay readable until they are released.
         """
-        state = self._state
+        state = self.state
         with state.flush_lock, suppress(OSError):
             if not self.is_offline and self.unflushed_bytes == 0:
                 for each in state.sidecars:
@@ -582,7 +586,7 @@ class Log:
         self._shut("the log is closed")
 
     def _shut(self, reason: str) -> None:
-        state = self._state
+        state = self.state
         with state.flush_lock, state.lock:
             state.is_closed = True
             state.offline_reason = None
@@ -637,9 +641,9 @@ class Log:
         For logs that nobody writes to: a flush looks by itself. Raises LogOfflineError: it isn't,
         or the log was offline before; it is now in any case.
         """
-        with self._state.flush_lock:
-            self._state.check_online()
-            self._state.check_directory()
+        with self.state.flush_lock:
+            self.state.check_online()
+            self.state.check_directory()
 
     def delete(self) -> int:
         """Delete the log with its directory, oldest segment first: what a crash leaves is a log.
@@ -651,9 +655,9 @@ class Log:
         """
         self._shut("the topic was deleted")
         try:
-            for each in self._state.sidecars:
+            for each in self.state.sidecars:
                 each.forget()
-            self._state.directory.delete()
+            self.state.directory.delete()
         except OSError as error:
             what = f"{self.name}: delete {error.filename or ''}"
             raise storage_error(what, error) from error

@@ -221,6 +221,12 @@ class ProducerStates:
         if self._uncaptured_bytes >= CAPTURE_EVERY_BYTES:
             self.capture(base_offset)
 
+    def grown(self, byte_count: int, end: int) -> None:
+        """Batches without a producer were appended, up to the offset `end`."""
+        self._uncaptured_bytes += byte_count
+        if self._uncaptured_bytes >= CAPTURE_EVERY_BYTES:
+            self.capture(end)
+
     def expire(self, now_ms: int) -> None:
         if now_ms >= self.look_ms:
             self.look_ms = now_ms + _LOOK_EVERY_MS

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from zlib import crc32
 
 from hermes.storage.descriptors import DescriptorCache
-from hermes.storage.files import IOV_MAX, Buffer, FileLayer, write_all
+from hermes.storage.files import IOV_MAX, Buffer, FileLayer, NotInMemoryError, write_all
 from hermes.storage.log_directory import LogDirectory
 from hermes.storage.log_format import LogFormat
 from hermes.storage.segment import UNFLUSHED_SUFFIX, FlushedEnd, LogView, Segment
@@ -92,6 +92,7 @@ class Tail:
         "_format",
         "_has_new_names",
         "_pwrite",
+        "_rested",
         "_roll_beyond",
         "_rolled_bytes",
         "descriptor",
@@ -134,6 +135,8 @@ class Tail:
         self.roll_after_ms = _NEVER_MS
         # Beyond this offset a segment is full whatever its size; for formats that count messages.
         self._roll_beyond = _NEVER_MS
+        # The active segment, if the last flush has left nothing to be flushed.
+        self._rested: Segment | None = None
         # Oldest first, contiguous up to the active one.
         self._dirty: list[tuple[Segment, int]] = []
         self._flushing: Sequence[tuple[int, int, int]] = ()
@@ -273,6 +276,21 @@ class Tail:
         self.roll_after_ms = min(self.roll_after_ms, limit) if size else limit
         return rolled
 
+    def resume(self, settings: LogSettings, now_ms: int) -> None:
+        """Get ready as `prepare` does, where the last flush has left the active segment open."""
+        rested, self._rested = self._rested, None
+        if rested is None:
+            return
+        try:
+            descriptor = self._descriptors.acquire(rested.file, resident=True)
+        except NotInMemoryError:
+            return
+        self._dirty.append((rested, descriptor))
+        self.descriptor = descriptor
+        limit = now_ms + settings.segment_age_ms
+        if limit < self.roll_after_ms:
+            self.roll_after_ms = limit
+
     def skip_to(self, start: int) -> None:
         """Before an append whose offset is given: end there, if the hole before it is large.
 
@@ -331,16 +349,18 @@ class Tail:
         return stand_in
 
     def stop(self) -> None:
-        self.descriptor = -1
+        self.descriptor, self._rested = -1, None
 
     def release(self) -> None:
-        self.descriptor = -1
+        self.stop()
         self.forget([segment for segment, _ in self._dirty])
 
     def forget(self, segments: Sequence[Segment]) -> None:
         for segment, _ in self._dirty:
             if segment in segments:
                 self._descriptors.release(segment.file)
+        if self._rested in segments:
+            self._rested = None
         self._dirty = [each for each in self._dirty if each[0] not in segments]
 
     # -- flush ----------------------------------------------------------------------------------
@@ -427,7 +447,10 @@ class Tail:
                 if not index.is_loaded:
                     index.load(descriptor, end)
                 if entries or (is_complete and index.last is not None):
-                    opened = self._opened_index(segment, entries, is_complete)
+                    opened, now_ms = segment.file.beside, entries[-1][0] if entries else 0
+                    is_recent = 0 <= now_ms - segment.file.beside_ms < _INDEX_OPEN_MS
+                    if is_complete or opened < 0 or not is_recent:
+                        opened = self._descriptors.open_beside(segment.file, index.path, now_ms)
                     first = start if start > base else base
                     index.write(entries, descriptor, opened, first, batches, complete=is_complete)
                 if is_complete:
@@ -435,16 +458,6 @@ class Tail:
             except OSError:
                 failures += 1
         return failures
-
-    def _opened_index(
-        self, segment: Segment, entries: Sequence[tuple[int, int, int]], is_complete: bool
-    ) -> int:
-        file = segment.file
-        now_ms = entries[-1][0] if entries else file.beside_ms
-        is_due = is_complete or not 0 <= now_ms - file.beside_ms < _INDEX_OPEN_MS
-        if is_due or file.beside < 0:
-            return self._descriptors.open_beside(file, segment.index.path, now_ms)
-        return file.beside
 
     def finish(self, work: FlushWork) -> None:
         self.messages -= work.messages
@@ -459,5 +472,5 @@ class Tail:
         for segment, _ in dirty[:clean]:
             self._descriptors.release(segment.file)
         del dirty[:clean]
-        if not dirty:
-            self.descriptor = -1
+        if not dirty and work.dirty:
+            self.descriptor, self._rested = -1, work.dirty[-1][0]

@@ -10,7 +10,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from twisted.internet.defer import Deferred
 
-from hermes.partition.acknowledgements import Acknowledgements, Safety
+from hermes.partition.acknowledgements import Acknowledgements, FlushedResponse, Safety
 from hermes.protocol import (
     ErrorCode,
     MirroredEntry,
@@ -22,7 +22,7 @@ from hermes.protocol import (
     join_produced_entries,
 )
 from hermes.server.fairness import FairScheduler, cooperatively, in_slices
-from hermes.server.outcomes import DeferredResponse, then
+from hermes.server.outcomes import then
 from hermes.storage import Log
 
 # Looked up for each request, which takes long of enumerations.
@@ -73,32 +73,27 @@ class AppendedEntry(Generic[_Entry]):
         return cls(entry, log, log.openings, log.end_offset)
 
 
-class PlainFlush:
-    """What was appended for one plain request, and waits for its flush.
+class PlainFlush(FlushedResponse):
+    """The response to one plain request that waits for its flush.
 
     Attributes:
-        answer: the response to it.
-        began: when it was taken.
+        offset: where its messages are.
+        taken: when the request was.
+        observe: called with that when it is answered.
     """
 
-    __slots__ = ("answer", "began", "end_offset", "log", "offset", "opening", "partition")
+    __slots__ = ("observe", "offset", "partition", "taken")
 
-    def __init__(
-        self, partition: int, offset: int, log: Log, end_offset: int, began: float
-    ) -> None:
-        self.answer = DeferredResponse(ordered=False)
-        self.began = began
-        self.partition = partition
-        self.offset = offset
-        self.log = log
-        self.opening = log.openings
-        self.end_offset = end_offset
+    partition: int
+    offset: int
+    taken: float
+    observe: Callable[[float], None]
 
-    def resolve(self, safety: Safety) -> None:
-        code, offset = _FINE, self.offset
+    def answer(self, safety: Safety) -> bytes:
+        self.observe(self.taken)
         if safety is not _FLUSHED:
-            code, offset = ErrorCode.OUTCOME_UNKNOWN, -1
-        self.answer.resolve(encode_produced_entry(self.partition, code, offset))
+            return encode_produced_entry(self.partition, ErrorCode.OUTCOME_UNKNOWN, -1)
+        return encode_produced_entry(self.partition, _FINE, self.offset)
 
 
 def respond_when_flushed(

@@ -24,7 +24,6 @@ from hermes.errors import (
     NotAuthorizedError,
     StorageError,
 )
-from hermes.partition.acknowledgements import Safety
 from hermes.partition.partition import Partition
 from hermes.protocol import (
     AcknowledgedProduceRequest,
@@ -183,14 +182,15 @@ class Produces:
             return encode_produced_entry(number, refused.entry.error, -1, refused.reason)
         if not is_flushed:
             return encode_produced_entry(number, _FINE, offset)
-        flushed = PlainFlush(number, offset, log, offset + size_bytes, began)
+        flushed = PlainFlush(log, offset + size_bytes)
+        flushed.partition, flushed.offset = number, offset
+        flushed.taken, flushed.observe = began, self._flushed
         timeout_seconds = request.timeout_ms / 1000 if request.timeout_ms > 0 else None
-        self._shared.acknowledgements.wait(flushed, timeout_seconds, self._flushed)
-        return flushed.answer
+        self._shared.acknowledgements.wait(flushed, timeout_seconds)
+        return flushed
 
-    def _flushed(self, flushed: PlainFlush, safety: Safety) -> None:
-        self._metrics.acknowledged.observe(self._scheduler.now() - flushed.began)
-        flushed.resolve(safety)
+    def _flushed(self, began: float) -> None:
+        self._metrics.acknowledged.observe(self._scheduler.now() - began)
 
     def acknowledged(self, request: AcknowledgedProduceRequest, client: Client) -> Outcome:
         """Append and acknowledge; whatever is wrong is answered with a code, per entry."""

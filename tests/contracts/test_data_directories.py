@@ -287,7 +287,7 @@ def test_an_offline_log_comes_back(place: Place, topic: str) -> None:
 
     broker = Broker(place)
     log = broker.log(topic)
-    log._state.go_offline("its disk failed")
+    log.state.go_offline("its disk failed")
     assert broker.directory.reopen(log, NOW_MS).dropped_bytes == 0
     broker.append(topic, b"02").flush()
     assert broker.values(topic) == [b"00", b"01", b"02"]

@@ -158,7 +158,7 @@ def test_a_log_lives_as_well(place: Place, name: str) -> None:
         log = opened(clean=clean)
         assert (log.end_offset, _values(log)) == (ends[9], kept)
         log.close() if clean else log.flush()
-    log._state.go_offline("its disk failed")
+    log.state.go_offline("its disk failed")
     with pytest.raises(LogOfflineError):
         log.flush()
     log.reopen(NOW_MS)
@@ -225,7 +225,7 @@ def test_a_log_keeps_what_it_has_flushed_over_losses_of_power(name: str) -> None
         assert report is not None
         assert log.high_watermark >= end
         assert all(start >= end for start, _ in report.bad_ranges)
-        log._state.view = log._state.view.up_to(end)  # beyond it something may be damaged
+        log.state.view = log.state.view.up_to(end)  # beyond it something may be damaged
         assert _values(log) == flushed
         log.close()
         assert files.open_count == 0

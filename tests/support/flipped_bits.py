@@ -193,7 +193,7 @@ def _messages(log: Log, said: list[str]) -> Iterator[tuple[int, bytes | None]]:
     """What a consumer gets that checks CRCs, and passes over what is damaged."""
     data = b""
     offset = log.earliest
-    for segment in log._state.view.segments:
+    for segment in log.state.view.segments:
         with open(segment.path, "rb") as file:
             data = file.read()
         yield from _of_segment(log, segment.base_offset, data, offset, said)

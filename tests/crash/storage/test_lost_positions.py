@@ -158,7 +158,7 @@ def test_a_sync_that_another_thread_makes_while_a_record_is_written(tmp_path: Pa
         def before(self, name: str, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
             if self.is_racing and name == "pwritev":
                 self.is_racing = False
-                log.log._state.sidecars[0].sync()
+                log.log.state.sidecars[0].sync()
             return super().before(name, arguments)
 
     (tmp_path / "logs" / "clicks-0").mkdir(parents=True)

@@ -122,7 +122,9 @@ def await_message(consumer: SimpleConsumer, offset: int) -> int:
 def test_the_life_in_a_broker_of_a_produce_by_a_kafka_client() -> None:
     settings = {"kafka_listen": "tcp:0:interface=127.0.0.1"}
     with called() as calls, running_broker(settings=settings) as broker:
-        producer = KafkaProducer({"bootstrap.servers": broker.bootstrap_servers, "acks": "all"})
+        producer = KafkaProducer(
+            {"bootstrap.servers": broker.bootstrap_servers, "enable.idempotence": True}
+        )
         for payload in (b"first", b"second"):  # the first one loads what Produce needs
             producer.produce("clicks", payload, partition=0)
             assert producer.flush(30) == 0

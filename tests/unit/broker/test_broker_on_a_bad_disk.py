@@ -320,7 +320,7 @@ def test_without_a_descriptor_a_partition_stays_in_service_and_refusals_are_retr
     bench = Bench(tmp_path / "logs", files)
     assert bench.acknowledged("t") == (0, 0)
     log = bench.directory.logs["t", 0]
-    log._state.descriptors.close_idle()
+    log.state.descriptors.close_idle()
     files.fail_at = files.counted
     assert bench.acknowledged("t") == (ErrorCode.STORAGE_UNAVAILABLE, -1)
     files.fail_at = None

@@ -229,7 +229,7 @@ def test_what_a_log_has_lost_is_not_there_since_others_are(tmp_path: Path) -> No
     """The log failed and came back, and others have appended, before the time was up."""
     bench, transport = awaiting_a_flush(tmp_path)
     log_of(bench).flush()
-    log_of(bench)._state.openings += 1
+    log_of(bench).state.openings += 1
     bench.clock.advance(5.1)
     (answer,) = answers(transport)
     assert decode_answer("Produce", 9, answer).responses[0].partition_responses[0].error_code == 7
@@ -584,7 +584,7 @@ def test_what_was_acknowledged_meanwhile_is_not_awaited(pipeline: Pipeline) -> N
     pipeline.send(0)
     log = log_of(pipeline.bench)
     log.flush()
-    log._state.openings += 1
+    log.state.openings += 1
     assert pipeline.codes() == []
     flushes[0].callback(log.high_watermark)
     assert pipeline.codes() == [20]

@@ -1,13 +1,13 @@
 """Who waits for what was appended is told once: that it is safe, or unknown, or late."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from twisted.internet.task import Clock
 
 from hermes.errors import LogOfflineError
-from hermes.partition.acknowledgements import Acknowledgements, Safety
+from hermes.partition.acknowledgements import Acknowledgements, FlushedResponse, Safety
 from hermes.server.fairness import FairScheduler
 
 
@@ -16,22 +16,24 @@ class FakeLog:
     openings: int = 1
     high_watermark: int = 0
 
+    @property
+    def state(self) -> "FakeLog":
+        return self
 
-@dataclass(eq=False)
-class Thing:
+
+class Thing(FlushedResponse):
     """One that was appended, and what is heard of it."""
 
-    log: Any
-    opening: int = 1
-    end_offset: int = 10
-    heard: list[Any] = field(default_factory=list)
+    def __init__(self, log: Any, opening: int = 1) -> None:
+        super().__init__(log, 10)
+        self.opening = opening
+        self.heard: list[Any] = []
 
-    def done(self, each: object, safety: Safety) -> None:
-        assert each is self
+    def answer(self, safety: Safety) -> bytes:
         self.heard.append(safety)
+        return safety.value.encode()
 
-    def unknown(self, each: object) -> None:
-        assert each is self
+    def unknown(self) -> None:
         self.heard.append("unknown")
 
 
@@ -47,7 +49,7 @@ class Bench:
 
     def wait(self, seconds: float | None = None, log: Any = None, opening: int = 1) -> Thing:
         thing = Thing(log or FakeLog(), opening)
-        self.acknowledgements.wait(thing, seconds, thing.done, thing.unknown)
+        self.acknowledgements.wait(thing, seconds)
         return thing
 
 
@@ -133,13 +135,13 @@ def test_those_that_are_late_together_advance_their_connection_once(bench: Bench
         advanced.append(sum(len(each.heard) for each in things))
 
     class Answer(Thing):
-        def done(self, each: object, safety: Safety) -> None:
-            super().done(each, safety)
+        def answer(self, safety: Safety) -> bytes:
             bench.scheduler.after_this(advance)
+            return super().answer(safety)
 
     things = [Answer(FakeLog()) for _ in range(3)]
     for thing in things:
-        bench.acknowledgements.wait(thing, 1.0, thing.done)
+        bench.acknowledgements.wait(thing, 1.0)
     bench.clock.advance(1.0)
     assert advanced == [3]
     assert [each.heard for each in things] == [[Safety.LATE]] * 3

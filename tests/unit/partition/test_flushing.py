@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -31,7 +32,19 @@ class FakeLog:
         self.high_watermark = 0
         self.unflushed_messages = 0
         self.failure: Exception | None = None
-        self.is_offline = False
+        self.offline_reason: str | None = None
+
+    @property
+    def state(self) -> "FakeLog":
+        return self
+
+    @property
+    def view(self) -> "FakeLog":
+        return self
+
+    @property
+    def tail(self) -> SimpleNamespace:
+        return SimpleNamespace(end=self.end_offset, messages=self.unflushed_messages)
 
     def append(self, size: int, messages: int = 1) -> None:
         self.end_offset += size
@@ -295,7 +308,7 @@ def test_what_was_appended_to_a_topic_while_it_was_deleted_fails_in_silence() ->
     bench.scheduler.forget(bench.log)
     bench.append()  # the delete's thread has not come to this log yet
     bench.log.failure = LogOfflineError("the topic was deleted")
-    bench.log.is_closed = bench.log.is_offline = True
+    bench.log.is_closed, bench.log.offline_reason = True, "closed"
     with log_lines() as lines:
         bench.threads.run()
     assert lines == []

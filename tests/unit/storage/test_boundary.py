@@ -94,7 +94,7 @@ def test_payloads_are_skipped_and_walks_are_remembered(tmp_path: Path) -> None:
     first = files.bytes_read
     assert log.boundary_before(wanted) == 19 * len(large)
     assert files.bytes_read - first <= 2 * (NOTE_EVERY_BYTES // len(large) + 1) * 66_000
-    assert log._state.view.segments[0].boundaries.noted == [5 * len(large) * n for n in (1, 2, 3)]
+    assert log.state.view.segments[0].boundaries.noted == [5 * len(large) * n for n in (1, 2, 3)]
 
 
 def test_searches_at_once_share_the_walk(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def test_what_is_not_committed_is_neither_deleted_nor_compacted(log: Log) -> Non
 def test_recovery_keeps_what_is_flushed_and_shows_what_was_committed(log: Log) -> None:
     log.commit(3 * SIZE)
     append(log, message("x"))
-    log._state.go_offline("the disk failed")
+    log.state.go_offline("the disk failed")
     log.reopen(NOW_MS)
     assert (log.flushed_end, log.high_watermark) == (11 * SIZE, 3 * SIZE)
     log.is_sole_copy = True

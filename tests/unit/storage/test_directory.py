@@ -399,7 +399,7 @@ def test_closing_does_not_wait_for_a_log_whose_flush_hangs(log_dir: Path) -> Non
     stuck, other = directory.create("a", 0), directory.create("b", 0)
     for log in (stuck, other):
         append(log, message("x"))
-    with stuck._state.flush_lock:  # as a thread holds it that doesn't come back from fsync
+    with stuck.state.flush_lock:  # as a thread holds it that doesn't come back from fsync
         assert directory.close(abandoned=[stuck]) is False
     assert (other.high_watermark, stuck.high_watermark) == (11, 0)
     assert not (log_dir / CLEAN_SHUTDOWN_MARKER).exists()

@@ -397,7 +397,7 @@ def test_a_read_without_a_descriptor_is_an_error_of_ours(tmp_path: Path) -> None
     log = open_log(tmp_path / "clicks-0", files)
     append(log, message("first"))
     log.flush()
-    log._state.descriptors.close_idle()
+    log.state.descriptors.close_idle()
     files.fail_at = files.counted
     with pytest.raises(StorageError, match="Too many open files"):
         log.read(0, 10)

@@ -297,6 +297,6 @@ def test_other_copies_read_to_the_end(tmp_path: Path) -> None:
 
 def test_a_log_that_is_offline_is_not_cut(tmp_path: Path) -> None:
     log = follower(tmp_path / "k-0")
-    log._state.go_offline("the disk failed")
+    log.state.go_offline("the disk failed")
     with pytest.raises(LogOfflineError):
         log.replica.cut_to(10, NOW_MS)

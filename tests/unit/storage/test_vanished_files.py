@@ -310,10 +310,10 @@ def test_retention_that_meets_a_delete_spares_the_topic_of_that_name_that_follow
         """Stands for the lock that deletes are made under, and for a thread that was slow."""
 
         def __init__(self) -> None:
-            self.lock = log._state.directory._delete_lock
+            self.lock = log.state.directory._delete_lock
 
         def __enter__(self) -> None:
-            log._state.directory._delete_lock = self.lock
+            log.state.directory._delete_lock = self.lock
             directory.delete_topic("clicks")
             made.append(directory.create("clicks", 0))
             append(made[0], SECOND)
@@ -323,7 +323,7 @@ def test_retention_that_meets_a_delete_spares_the_topic_of_that_name_that_follow
         def __exit__(self, *_: object) -> None:
             self.lock.release()
 
-    log._state.directory._delete_lock = Interrupted()  # type: ignore[assignment]
+    log.state.directory._delete_lock = Interrupted()  # type: ignore[assignment]
     log.delete_oldest(1)
 
     assert segment_of(log_dir).read_bytes() == SECOND
