@@ -379,7 +379,7 @@ class BrokerConnection(Protocol):
         if self._advancing:
             return  # what the event has changed is seen by the call that is under way
         self._advancing = True
-        scheduler = self._broker.scheduler
+        scheduler, responses = self._broker.scheduler, self._responses
         began = scheduler.now()
         took_all = False
         try:
@@ -391,21 +391,22 @@ class BrokerConnection(Protocol):
             self._refuse("a fault of Hermes", fault)
         finally:
             self._advancing = False
-        if self._responses.small:
-            self._responses.send_small()
-        if self._throttle is not None:
-            self._throttle.charge(self._responses.started_bytes)
+        if responses.small:
+            responses.send_small()
         scheduler.count_used(began)
-        if not (
+        if (
             took_all
             and self._state is _SERVING
             and self._reading
             and not self._is_counted
             and (self._ordered is None or not self._ordered.request_bytes)
             and self._throttle is None
-        ):  # else nothing is held, as before, and the socket is read
-            self._update_reading()
-        if self._state is not _SERVING and self._responses.is_empty:
+        ):
+            return  # nothing is held, as before, and the socket is read
+        if self._throttle is not None:
+            self._throttle.charge(responses.started_bytes)
+        self._update_reading()
+        if self._state is not _SERVING and responses.is_empty:
             if self._state is _DRAINING:
                 self._close()
             elif self._state is _LOST and not self._yielded:

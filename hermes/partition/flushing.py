@@ -125,7 +125,7 @@ class FlushScheduler:
             state.oldest = self._clock.seconds()
         if state.running:
             state.again = True
-        elif log.unflushed_messages >= state.policy.messages:
+        elif log.state.tail.messages >= state.policy.messages:
             if state.timer is None or state.timer_due > state.last_start + GROUP_WINDOW_SECONDS:
                 self._start_at(state, state.last_start + GROUP_WINDOW_SECONDS)
         elif state.timer is None:

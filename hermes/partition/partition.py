@@ -58,11 +58,18 @@ def check_and_append(
         InvalidTransactionStateError: a batch is part of a transaction; there are none here.
         StorageError: as for `Log.append`.
     """
+    state = log.state
+    # Before anything is said about order: what is known of producers is being read again, perhaps.
+    if state.offline_reason is not None:
+        raise state.offline_error()
+    base = end = state.tail.end
+    batches = []
     for header in headers:
         if header.attributes & TRANSACTIONAL_BIT:
             raise InvalidTransactionStateError("the batch is part of no transaction that there is")
-    # Before anything is said about order: what is known of producers is being read again, perhaps.
-    base, leader_epoch = log.next_place()
+        end += header.last_offset_delta + 1
+        newest_ms = header.max_timestamp_ms if append_time_ms is None else append_time_ms
+        batches.append((header.size_bytes, end - 1, newest_ms))
     producers = log.producers
     has_producers = len(headers) != 1 or headers[0].producer_id >= 0
     if producers is not None:
@@ -70,14 +77,9 @@ def check_and_append(
             producers.expire(now_ms)
         known = producers.check(headers, base) if has_producers else None
         if known is not None:
-            end = known.last_offset + 1
-            return AppendedBatches(known.base_offset, known.timestamp_ms, True, end)
-    end, batches = base, []
-    for header in headers:
-        end += header.last_offset_delta + 1
-        newest_ms = header.max_timestamp_ms if append_time_ms is None else append_time_ms
-        batches.append((header.size_bytes, end - 1, newest_ms))
-    buffers = placed(buffer, headers, base, leader_epoch, append_time_ms)
+            stored_end = known.last_offset + 1
+            return AppendedBatches(known.base_offset, known.timestamp_ms, True, stored_end)
+    buffers = placed(buffer, headers, base, log.sidecar.epochs.latest, append_time_ms)
     log.append(buffers, len(buffer), end - base, now_ms, batches)
     if producers is not None:
         if has_producers:
@@ -147,13 +149,15 @@ class Partition:
         now_ms = self._now_ms()
         append_time_ms = now_ms if rules.is_log_append_time else None
         done = check_and_append(self.log, headers, data, now_ms, append_time_ms=append_time_ms)
-        if not done.is_duplicate:
-            self._appended(len(data), done.end_offset - done.base_offset, is_awaited)
+        base_offset, _, is_duplicate, end_offset = done
+        if not is_duplicate:
+            self._appended(len(data), end_offset - base_offset, is_awaited)
         return done
 
     def _appended(self, byte_count: int, message_count: int, is_awaited: bool = False) -> None:
-        self.counts.bytes_in += byte_count
-        self.counts.messages_in += message_count
+        counts = self.counts
+        counts.bytes_in += byte_count
+        counts.messages_in += message_count
         if not is_awaited:
             self._flusher.appended(self.log)
 

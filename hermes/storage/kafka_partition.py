@@ -68,7 +68,7 @@ class KafkaPartition(FormatSidecar):
         self._directory = directory
         self._files = files
         self._checkpoints = checkpoints or Checkpoints(os.path.dirname(directory), files)
-        self._epochs = LeaderEpochs("", ())
+        self.epochs = LeaderEpochs("", ())
         self._has_new_epochs = False
         self._unwritten_epochs: StorageError | None = None
         self._is_new = False
@@ -127,15 +127,11 @@ class KafkaPartition(FormatSidecar):
         path = name if name == STARTS_NAME else f"{os.path.basename(self._directory)}/{name}"
         self.mended.append(f"{path}, which {text}")
 
-    @property
-    def leader_epoch(self) -> int:
-        return self._epochs.latest
-
     def recovery_point(self) -> int:
         return self._checkpoints.recovery_point(*self._key)
 
     def end_of_epoch(self, epoch: int, log_end: int) -> tuple[int, int]:
-        return self._epochs.end_of(epoch, log_end)
+        return self.epochs.end_of(epoch, log_end)
 
     def opened(self, segments: tuple[Segment, ...], end: int, now_ms: int, *, is_new: bool) -> int:
         """Read the files that say what the segments don't.
@@ -151,9 +147,9 @@ class KafkaPartition(FormatSidecar):
         first = segments[0].base_offset
         earliest = self._start(first, end)
         self._is_new |= is_new
-        self._epochs = LeaderEpochs.load(self._directory, self._files)
+        self.epochs = LeaderEpochs.load(self._directory, self._files)
         found = self._unknown_epochs(segments, end)
-        self._has_new_epochs = self._epochs.settle(found, earliest, end)
+        self._has_new_epochs = self.epochs.settle(found, earliest, end)
         if self._recalled is not None:
             self._recall_epochs(segments, earliest, end)
             self.lost = "; ".join(f"it {loss}" for loss in self._recalled.losses(first, end))
@@ -180,11 +176,11 @@ class KafkaPartition(FormatSidecar):
 
     def _recall_epochs(self, segments: tuple[Segment, ...], earliest: int, end: int) -> None:
         assert self._recalled is not None
-        said, self._epochs = self._epochs, self._epochs.with_entries(self._recalled.epochs)
-        self._epochs.settle(self._unknown_epochs(segments, end), earliest, end)
-        if self._epochs.entries != said.entries:
+        said, self.epochs = self.epochs, self.epochs.with_entries(self._recalled.epochs)
+        self.epochs.settle(self._unknown_epochs(segments, end), earliest, end)
+        if self.epochs.entries != said.entries:
             self._has_new_epochs = True
-            self._mend(EPOCHS_NAME, f"said otherwise: epochs begin {self._epochs.entries}")
+            self._mend(EPOCHS_NAME, f"said otherwise: epochs begin {self.epochs.entries}")
 
     def record(
         self,
@@ -209,7 +205,7 @@ class KafkaPartition(FormatSidecar):
             if topic_id is None or not view.bases:
                 return
             start = view.earliest if start is None else start
-            seen = (view.segments, start, self._epochs.entries)
+            seen = (view.segments, start, self.epochs.entries)
             # Each flush comes here, on a full disk, too: what can't be written isn't tried again.
             if not (is_synced or has_new_end) and self._is_as(seen):
                 return
@@ -220,7 +216,7 @@ class KafkaPartition(FormatSidecar):
                 if each.is_flushed_name and each.base_offset <= end
             )
             stay = self._checkpoints.kafka_stay()
-            wanted = PartitionRecord(topic_id, start, end, self._epochs.entries, segments, stay)
+            wanted = PartitionRecord(topic_id, start, end, self.epochs.entries, segments, stay)
             # The name of a segment changes once, with a flush.
             self._seen = seen if len(segments) == len(view.segments) else ()
             before = self._recorded
@@ -303,7 +299,7 @@ class KafkaPartition(FormatSidecar):
         if (
             not seen
             or view.segments is not seen[0]
-            or (view.bases[0], self._epochs.entries) != seen[1:]
+            or (view.bases[0], self.epochs.entries) != seen[1:]
         ):
             self.record(view_of)
         if self._unwritten_epochs is not None:
@@ -325,7 +321,7 @@ class KafkaPartition(FormatSidecar):
             size = self._files.fstat(descriptor).st_size
             reader = BatchReader(self._files, descriptor, segment.base_offset, size)
             header = reader.header_at(last, segment.base_offset)
-            if header is None or header.leader_epoch <= self._epochs.last_known:
+            if header is None or header.leader_epoch <= self.epochs.last_known:
                 return []
             found: list[tuple[int, int]] = []
             for _, header in walk(reader, 0, segment.base_offset, over_damage=True):
@@ -336,13 +332,13 @@ class KafkaPartition(FormatSidecar):
             self._files.close(descriptor)
 
     def cut(self, earliest: int, end: int) -> None:
-        self._has_new_epochs |= self._epochs.settle((), earliest, end)
+        self._has_new_epochs |= self.epochs.settle((), earliest, end)
 
     def epoch_before(self, offset: int) -> int:
-        return self._epochs.before(offset)
+        return self.epochs.before(offset)
 
     def begin_epoch(self, epoch: int, offset: int) -> None:
-        self._has_new_epochs |= self._epochs.begin(epoch, offset)
+        self._has_new_epochs |= self.epochs.begin(epoch, offset)
 
     def placed(self, headers: Sequence[BatchHeader], now_ms: int) -> None:
         for each in headers:
@@ -373,7 +369,7 @@ class KafkaPartition(FormatSidecar):
             # Before it is written: an epoch may begin meanwhile.
             self._has_new_epochs, self._unwritten_epochs = False, None
             try:
-                self._epochs.write(self._files)
+                self.epochs.write(self._files)
             except StorageError as error:
                 # No message depends on it: who opens the log finds the last epoch in its batches.
                 self._has_new_epochs, self._unwritten_epochs = True, error

@@ -156,7 +156,7 @@ class Log:
     @property
     def leader_epoch(self) -> int:
         """In which epoch to append; 0 in a format that has none."""
-        return self.sidecar.leader_epoch
+        return self.sidecar.epochs.latest
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
         return self.sidecar.end_of_epoch(epoch, self.high_watermark)
@@ -280,13 +280,6 @@ class Log:
         self.state.check_online()
 
     # -- append and flush -----------------------------------------------------------------------
-
-    def next_place(self) -> tuple[int, int]:
-        """Where the next append goes: (its offset, its leader epoch). Raises LogOfflineError."""
-        state = self.state
-        if state.offline_reason is not None:
-            raise state.offline_error()
-        return state.tail.end, self.sidecar.leader_epoch
 
     def append(
         self,

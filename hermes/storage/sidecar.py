@@ -24,6 +24,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from hermes.protocol.record_batches import BatchHeader
+from hermes.storage.checkpoints import LeaderEpochs
 from hermes.storage.producer_states import ProducerStates
 from hermes.storage.segment import LogView, Segment
 
@@ -148,6 +149,7 @@ class FormatSidecar(Sidecar):
         lost: what was there before the log was opened, and isn't any more, in words; else empty.
         known: what the log must have, after `load`.
         can_begin_inside: whether a log can begin inside of a segment.
+        epochs: its leader epochs; nothing changes them in a format that has none.
     """
 
     topic_id: UUID | None = None
@@ -157,10 +159,7 @@ class FormatSidecar(Sidecar):
     lost: str = ""
     known: KnownLog = KnownLog()
     can_begin_inside: bool = False
-
-    @property
-    def leader_epoch(self) -> int:
-        return 0
+    epochs = LeaderEpochs("", ())
 
     def recovery_point(self) -> int:
         """Up to where another program has put the log on disk, when it was the last to use it."""

@@ -188,7 +188,8 @@ class Tail:
         if len(buffers) == 1:
             written = self._pwrite(self.descriptor, buffers[0], position)
         else:
-            written = self._files.pwritev(self.descriptor, buffers[:IOV_MAX], position)
+            some = buffers if len(buffers) <= IOV_MAX else buffers[:IOV_MAX]
+            written = self._files.pwritev(self.descriptor, some, position)
         if written != byte_count:
             self._write_rest(buffers, byte_count, written)
         start = self.end
@@ -203,7 +204,9 @@ class Tail:
         last = buffers[-1] if buffers else b""
         if len(last) < TAIL_BYTES:
             last = b"".join(buffers[-2:])
-        crc = crc32(last[-TAIL_BYTES:]) if len(last) >= TAIL_BYTES else NO_CRC
+            crc = crc32(last[-TAIL_BYTES:]) if len(last) >= TAIL_BYTES else NO_CRC
+        else:
+            crc = crc32(last[-TAIL_BYTES:])
         entries = self._entries
         if now_ms > self._entry_ms:
             if len(entries) >= 3 * MAX_PENDING_ENTRIES:
