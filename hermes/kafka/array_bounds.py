@@ -13,11 +13,12 @@ stepped over at once.
 """
 
 from dataclasses import fields
-from enum import IntEnum, auto
 from typing import Any, Final, TypeAlias, get_args, get_origin, get_type_hints
 
 from hermes.errors import RemoteProtocolError
+from hermes.protocol import core
 from hermes.protocol.kafka_primitives import MAX_TAGS, varint
+from hermes.protocol.loops import Step, StepKind
 from hermes.protocol.wire import Buffer
 
 #: How many bytes values of a fixed size take, by their type in kio's schemas.
@@ -40,22 +41,11 @@ _SIZES: Final = {
 }
 
 
-class _StepKind(IntEnum):
-    FIXED = auto()  # that many bytes
-    SIZED = auto()  # a length of that many bytes, then as many bytes
-    COMPACT = auto()  # a varint of one more, then as many bytes
-    ARRAY = auto()  # a count of that many bytes (0: a compact one), then as many parts
-    OPTIONAL = auto()  # a byte that says whether it is there, then parts
-    TAGS = auto()  # a count, then of each its number, its size, and its parts if they are known
-
-
-_Step: TypeAlias = tuple[_StepKind, Any]
-
 #: What is to be left out: from where, to where, and what stands there instead.
 _Cut: TypeAlias = tuple[int, int, bytes]
 
 # Looked up for each step.
-_FIXED, _SIZED, _COMPACT, _ARRAY, _OPTIONAL, _TAGS = _StepKind
+_FIXED, _SIZED, _COMPACT, _ARRAY, _OPTIONAL, _TAGS = StepKind
 
 
 class ArrayBounds:
@@ -74,6 +64,8 @@ class ArrayBounds:
         Raises:
             RemoteProtocolError: it does, has more tags than allowed, or ends early.
         """
+        if core.whole_message(self._steps, data, position) >= 0:
+            return data
         cuts: list[_Cut] = []
         try:
             end = _walk(self._steps, data, position, cuts)
@@ -84,11 +76,11 @@ class ArrayBounds:
         return _without(data, cuts) if cuts else data
 
 
-def _steps_of(entity: Any) -> list[_Step]:
+def _steps_of(entity: Any) -> list[Step]:
     is_flexible = entity.__flexible__
     hints = get_type_hints(entity)
-    steps: list[_Step] = []
-    tagged: dict[int, list[_Step] | None] = {}
+    steps: list[Step] = []
+    tagged: dict[int, list[Step] | None] = {}
     for field in fields(entity):
         found = _steps_for(field, hints[field.name], is_flexible)
         tag = field.metadata.get("tag")
@@ -103,7 +95,7 @@ def _steps_of(entity: Any) -> list[_Step]:
     return steps
 
 
-def _steps_for(field: Any, hint: Any, is_flexible: bool) -> list[_Step]:
+def _steps_for(field: Any, hint: Any, is_flexible: bool) -> list[Step]:
     """The steps over one field; one but for a part that must be there."""
     options = [each for each in get_args(hint) if each is not type(None)]
     is_optional = get_origin(hint) is not tuple and len(options) < len(get_args(hint))
@@ -119,7 +111,7 @@ def _steps_for(field: Any, hint: Any, is_flexible: bool) -> list[_Step]:
     return [(_OPTIONAL, parts)] if is_optional else parts
 
 
-def _step_for(wire: str, is_flexible: bool) -> _Step:
+def _step_for(wire: str, is_flexible: bool) -> Step:
     if wire in _SIZES:
         return _FIXED, _SIZES[wire]
     if is_flexible:
@@ -127,7 +119,7 @@ def _step_for(wire: str, is_flexible: bool) -> _Step:
     return _SIZED, 2 if wire == "string" else 4
 
 
-def _is_walked(steps: list[_Step]) -> bool:
+def _is_walked(steps: list[Step]) -> bool:
     """Whether there is something to check: arrays, or tags that may be unknown."""
     return any(
         kind is _ARRAY or kind is _TAGS or (kind is _OPTIONAL and _is_walked(what))
@@ -135,7 +127,7 @@ def _is_walked(steps: list[_Step]) -> bool:
     )
 
 
-def _least(steps: list[_Step]) -> int:
+def _least(steps: list[Step]) -> int:
     least = 0
     for kind, what in steps:
         if kind is _FIXED or kind is _SIZED:
@@ -145,7 +137,7 @@ def _least(steps: list[_Step]) -> int:
     return max(1, least)
 
 
-def _walk(steps: list[_Step], data: Buffer, position: int, cuts: list[_Cut]) -> int:
+def _walk(steps: list[Step], data: Buffer, position: int, cuts: list[_Cut]) -> int:
     """The position after some steps, which may be beyond the end; notes what is to be left out.
 
     Raises:
@@ -180,7 +172,7 @@ def _walk(steps: list[_Step], data: Buffer, position: int, cuts: list[_Cut]) -> 
 
 
 def _walk_array(
-    what: tuple[int, list[_Step], int, bool], data: Buffer, position: int, cuts: list[_Cut]
+    what: tuple[int, list[Step], int, bool], data: Buffer, position: int, cuts: list[_Cut]
 ) -> int:
     width, parts, least, is_optional = what
     if width:
@@ -206,7 +198,7 @@ def _walk_array(
 
 
 def _walk_tags(
-    known: dict[int, list[_Step] | None], data: Buffer, position: int, cuts: list[_Cut]
+    known: dict[int, list[Step] | None], data: Buffer, position: int, cuts: list[_Cut]
 ) -> int:
     begin = position
     count, position = _varint(data, position)

@@ -1239,6 +1239,97 @@ single_fetch(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t narg
     return found != NULL || PyErr_Occurred() ? found : Py_NewRef(Py_None);
 }
 
+/* -- Kafka's other requests ------------------------------------------------------------------- */
+
+/* `StepKind` of kafka_primitives.py. */
+enum { STEP_FIXED = 1, STEP_SIZED, STEP_COMPACT, STEP_ARRAY, STEP_OPTIONAL, STEP_TAGS };
+
+static int take_steps(PyObject *steps, const uint8_t **at, const uint8_t *end);
+
+static int
+take_array(PyObject *array, const uint8_t **at, const uint8_t *end)
+{
+    int width, is_optional;
+    PyObject *parts;
+    Py_ssize_t least;
+    if (!PyArg_ParseTuple(array, "iO!np", &width, &PyList_Type, &parts, &least, &is_optional)) {
+        return 0;
+    }
+    int64_t count = read_length(at, end, width == 0, width);
+    if (count < (is_optional ? -1 : 0) || (count > 0 && count > (end - *at) / least)) {
+        return 0;
+    }
+    while (count-- > 0) {
+        if (!take_steps(parts, at, end)) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* Step over a part of a request; 0, perhaps with an error, where it isn't plain. */
+static int
+take_step(long kind, PyObject *what, const uint8_t **at, const uint8_t *end)
+{
+    const uint8_t *read;
+    int64_t length;
+    switch (kind) {
+    case STEP_FIXED:
+        return take(at, end, PyLong_AsLong(what)) != NULL;
+    case STEP_SIZED:
+    case STEP_COMPACT:
+        length = read_length(at, end, kind == STEP_COMPACT,
+                             kind == STEP_SIZED ? (int)PyLong_AsLong(what) : 0);
+        return length == -1 || take(at, end, length) != NULL;
+    case STEP_ARRAY:
+        return take_array(what, at, end);
+    case STEP_OPTIONAL:
+        return (read = take(at, end, 1)) != NULL && (*read >= 0x80 || take_steps(what, at, end));
+    case STEP_TAGS:
+        return skip_no_tags(at, end, 1);
+    default:
+        return 0;
+    }
+}
+
+static int
+take_steps(PyObject *steps, const uint8_t **at, const uint8_t *end)
+{
+    Py_ssize_t count = PyList_Size(steps);
+    for (Py_ssize_t place = 0; place < count; place++) {
+        PyObject *step = PyList_GetItem(steps, place); /* borrowed, as what is in it */
+        PyObject *kind = step == NULL ? NULL : PyTuple_GetItem(step, 0);
+        PyObject *what = kind == NULL ? NULL : PyTuple_GetItem(step, 1);
+        if (what == NULL || !take_step(PyLong_AsLong(kind), what, at, end)) {
+            return 0;
+        }
+    }
+    return count >= 0;
+}
+
+static PyObject *
+whole_message(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
+{
+    Py_buffer view;
+    Py_ssize_t found = -1;
+    if (nargs != 3) {
+        PyErr_SetString(PyExc_TypeError, "expected steps, data and position");
+        return NULL;
+    }
+    Py_ssize_t position = PyLong_AsSsize_t(args[2]);
+    if (PyErr_Occurred() || PyObject_GetBuffer(args[1], &view, PyBUF_SIMPLE) < 0) {
+        return NULL;
+    }
+    if (position >= 0 && position <= view.len) {
+        const uint8_t *data = view.buf, *at = data + position;
+        if (take_steps(args[0], &at, data + view.len)) {
+            found = at - data;
+        }
+    }
+    PyBuffer_Release(&view);
+    return PyErr_Occurred() ? NULL : PyLong_FromSsize_t(found);
+}
+
 /* Of a batch's header as much as says how long it is and where the next one begins; and why
  * stepping over batches ends. */
 #define BATCH_STEP_BYTES 27
@@ -2241,6 +2332,7 @@ static PyMethodDef functions[] = {
     {"tally", tally, METH_VARARGS, NULL},
     {"whole_batches", (PyCFunction)(void (*)(void))whole_batches, METH_FASTCALL, NULL},
     {"whole_bytes", whole_bytes, METH_O, NULL},
+    {"whole_message", (PyCFunction)(void (*)(void))whole_message, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
 };
 

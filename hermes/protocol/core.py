@@ -30,6 +30,7 @@ __all__ = [
     "tally",
     "whole_batches",
     "whole_bytes",
+    "whole_message",
 ]
 
 
@@ -70,6 +71,7 @@ if TYPE_CHECKING:
         tally,
         whole_batches,
         whole_bytes,
+        whole_message,
     )
 else:
     AsyncSupply = _loops.AsyncSupply
@@ -90,3 +92,4 @@ else:
     tally = _loops.tally
     whole_batches = _loops.whole_batches
     whole_bytes = _loops.whole_bytes
+    whole_message = _loops.whole_message

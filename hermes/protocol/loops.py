@@ -583,6 +583,36 @@ class BatchesEnd(IntEnum):
     NONE = 2
 
 
+class StepKind(IntEnum):
+    """What a part of a request of Kafka's is; `_core.c` has the same numbers."""
+
+    FIXED = 1  # that many bytes
+    SIZED = 2  # a length of that many bytes, then as many bytes
+    COMPACT = 3  # a varint of one more, then as many bytes
+    ARRAY = 4  # a count of so many bytes (0: a compact one), parts, their least size, may be null
+    OPTIONAL = 5  # a byte that says whether it is there, then parts
+    TAGS = 6  # a count, then of each its number, its size, and its parts if they are known
+
+
+#: A part, and what its kind says of it.
+Step: TypeAlias = tuple[StepKind, Any]
+
+
+def whole_message(steps: list[Step], data: Buffer, position: int) -> int:
+    """Find where a message ends that is all there, without tags, in as few bytes as it needs.
+
+    Arrays declare no more than there is, and only those are null that may be. -1: it isn't so.
+    """
+    if not 0 <= position <= len(data):
+        return -1
+    parts = _Parts(data, position, len(data), True)
+    try:
+        parts.take_steps(steps)
+    except _FaultError:
+        return -1
+    return parts.position
+
+
 class _Parts:
     """Reads a request's parts; `_FaultError` where one is missing, or written in an unusual way."""
 
@@ -625,6 +655,32 @@ class _Parts:
 
     def int32(self) -> int:
         return int.from_bytes(self.take(4), signed=True)
+
+    def take_steps(self, steps: list[Step]) -> None:
+        for kind, what in steps:
+            if kind == StepKind.FIXED:
+                self.take(what)
+            elif kind == StepKind.ARRAY:
+                self._take_array(*what)
+            elif kind == StepKind.OPTIONAL:
+                if self.take(1)[0] < 0x80:
+                    self.take_steps(what)
+            elif kind == StepKind.TAGS:
+                self.expect_no_tags()
+            else:
+                length = self._step_length(what)
+                if length != -1:
+                    self.take(length)
+
+    def _take_array(self, width: int, parts: list[Step], least: int, is_optional: bool) -> None:
+        count = self._step_length(width)
+        if count < (-1 if is_optional else 0) or count * least > self._end - self.position:
+            raise _FaultError(RecordFault.NUMBER)
+        for _ in range(count):
+            self.take_steps(parts)
+
+    def _step_length(self, width: int | None) -> int:
+        return int.from_bytes(self.take(width), signed=True) if width else self.length(0)
 
     def expect_no_tags(self) -> None:
         if self._is_flexible and self.take(1) != b"\0":

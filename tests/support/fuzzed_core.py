@@ -42,6 +42,15 @@ CODECS = [RecordCodec.NONE, RecordCodec.NONE, RecordCodec.GZIP]
 VERSIONS = [3, 6, 8, 9, 12, 13, 13, 14]
 FETCH_VERSIONS = [3, 4, 6, 8, 11, 12, 13, 15, 18, 19]
 LIMITS = [-1, 0, 1, 100, 1000, (1 << 63) - 1]
+STEPS = [
+    (loops.StepKind.SIZED, 2),
+    (
+        loops.StepKind.ARRAY,
+        (0, [(loops.StepKind.COMPACT, None), (loops.StepKind.TAGS, {})], 2, True),
+    ),
+    (loops.StepKind.ARRAY, (4, [(loops.StepKind.FIXED, 3)], 3, False)),
+    (loops.StepKind.OPTIONAL, [(loops.StepKind.FIXED, 1)]),
+]
 POSITIONS = [-(1 << 63), -1, (1 << 63) - 1, (1 << 63) - 10]
 
 
@@ -159,6 +168,9 @@ def attack(compiled: ModuleType, rng: random.Random, data: bytes) -> None:
         compiled.plain_produce(BatchHeader, exact, start, rng.choice(places))
         compiled.plain_fetch(BatchHeader, exact, start, rng.choice([*VERSIONS, 18, -1]))
         compiled.single_fetch(exact, start, rng.choice(places))
+        assert compiled.whole_message(STEPS, exact, start) == loops.whole_message(
+            STEPS, memoryview(data), start
+        )
         compiled.whole_batches(exact, start, *(rng.choice(places) for _ in range(4)))
         compiled.pack_plain(exact, start, -1)
         compiled.collect_produces(exact, start, rng.choice(places), b"\0", 1 << 62, [])

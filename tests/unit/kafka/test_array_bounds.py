@@ -1,6 +1,7 @@
 """Requests are walked before they are read: what is right passes, and no count is believed."""
 
 import random
+from typing import Any
 
 import pytest
 from kafka_bench import messages
@@ -11,6 +12,7 @@ from hermes.kafka.apis import APIS, Api
 from hermes.kafka.array_bounds import ArrayBounds, _walk
 from hermes.kafka.dispatching import Frame
 from hermes.kafka.schemas import load_schema
+from hermes.protocol import loops
 from hermes.protocol.kafka_primitives import after_tags
 
 ALL = [(api, version) for api in APIS.values() for version in range(api.lowest, api.highest + 1)]
@@ -31,6 +33,35 @@ def test_the_walk_ends_where_each_request_does(api: Api, version: int) -> None:
         position = body_of(frame, kind.__flexible__)
         assert bounds.check(frame.data, position) is frame.data
         assert _walk(bounds._steps, frame.data, position, []) == len(frame.data)
+
+
+@pytest.mark.parametrize(("api", "version"), ALL, ids=lambda each: getattr(each, "name", str(each)))
+def test_what_is_stepped_over_at_once_is_what_the_walk_says(api: Api, version: int) -> None:
+    compiled = pytest.importorskip("hermes.protocol._core", reason="there was no compiler")
+    chance = random.Random(version)
+    kind = getattr(messages(api.name, version, "request"), f"{api.name}Request")
+    steps = ArrayBounds(kind)._steps
+    plain = 0
+    for _ in range(60):
+        frame = Frame(valid_request(chance, api, version)[4:])
+        position = body_of(frame, kind.__flexible__)
+        changed = bytearray(frame.data)
+        for _ in range(chance.choice((0, 0, 1, 3))):
+            place = chance.randrange(position, len(changed) + 1)
+            changed[place : place + 1] = chance.choice((b"\0", b"\1", b"\xff", b"\x7f", b""))
+        data = memoryview(changed)
+        end = loops.whole_message(steps, data, position)
+        assert compiled.whole_message(steps, data, position) == end
+        assert compiled.whole_message(steps, bytes(changed), position) == end
+        if end >= 0:
+            cuts: list[Any] = []
+            assert _walk(steps, data, position, cuts) == end <= len(data)
+            assert cuts == []
+            plain += 1
+    assert plain
+    for place in (-1, len(data) + 1):
+        assert loops.whole_message(steps, data, place) == -1
+        assert compiled.whole_message(steps, data, place) == -1
 
 
 @pytest.mark.parametrize(
