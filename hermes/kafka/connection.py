@@ -14,7 +14,7 @@ from hermes.broker.connections import Connections
 from hermes.errors import RemoteProtocolError
 from hermes.kafka.apis import PRODUCE
 from hermes.kafka.authenticating import KafkaGate
-from hermes.kafka.dispatching import Dispatcher, FetchFrame, Frame, ProduceFrame
+from hermes.kafka.dispatching import Dispatcher, FetchFrame, Frame, ProduceFrame, ReadFrame
 from hermes.protocol import core
 from hermes.protocol.framing import Frames
 from hermes.protocol.messages import SIZE
@@ -74,6 +74,11 @@ class FrameReceiver(Frames):
                     start, stop = self.position + SIZE.size, wanted[0]
                     self.data, self.position = (used, stop) if stop < len(used) else (b"", 0)
                     return FetchFrame(bytes(used[start:stop]), wanted)
+                known = core.whole_request(used, self.position, self._largest)
+                if known is not None:
+                    start, stop = self.position + SIZE.size, known[0]
+                    self.data, self.position = (used, stop) if stop < len(used) else (b"", 0)
+                    return ReadFrame(bytes(used[start:stop]), known)
                 end = self.frame_end()
                 if end is None:
                     return None

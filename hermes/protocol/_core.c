@@ -1241,7 +1241,50 @@ single_fetch(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t narg
 
 /* -- Kafka's other requests ------------------------------------------------------------------- */
 
-/* `StepKind` of kafka_primitives.py. */
+/* What loops.py says of a request's header; NULL, perhaps without an error, where it isn't plain. */
+static PyObject *
+find_request(const uint8_t *data, Py_ssize_t available, Py_ssize_t most, Py_ssize_t position)
+{
+    const uint8_t *at = data, *end = data + available, *head = take(&at, end, 14), *name;
+    if (head == NULL || read_int32(head) > most || read_int32(head) > available - 4
+        || read_int32(head) < 10 || read_int16(head + 4) == 0) {
+        return NULL;
+    }
+    end = data + 4 + read_int32(head);
+    int64_t client_bytes = read_int16(head + 12);
+    client_bytes = client_bytes == -1 ? 0 : client_bytes;
+    if ((name = take(&at, end, client_bytes)) == NULL) {
+        return NULL;
+    }
+    PyObject *client = PyUnicode_DecodeUTF8((const char *)name, (Py_ssize_t)client_bytes, "replace");
+    return client == NULL ? NULL
+                          : Py_BuildValue("niiiNn", position + (end - data), read_int16(head + 4),
+                                          read_int16(head + 6), read_int32(head + 8), client,
+                                          (Py_ssize_t)(at - data) - 4);
+}
+
+static PyObject *
+whole_request(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
+{
+    Py_buffer view;
+    PyObject *found = NULL;
+    if (nargs != 3) {
+        PyErr_SetString(PyExc_TypeError, "expected data, position and most");
+        return NULL;
+    }
+    Py_ssize_t position = PyLong_AsSsize_t(args[1]), most = PyLong_AsSsize_t(args[2]);
+    if (PyErr_Occurred() || PyObject_GetBuffer(args[0], &view, PyBUF_SIMPLE) < 0) {
+        return NULL;
+    }
+    if (position >= 0 && position <= view.len) {
+        found = find_request((const uint8_t *)view.buf + position, view.len - position, most,
+                             position);
+    }
+    PyBuffer_Release(&view);
+    return found != NULL || PyErr_Occurred() ? found : Py_NewRef(Py_None);
+}
+
+/* `StepKind` of loops.py. */
 enum { STEP_FIXED = 1, STEP_SIZED, STEP_COMPACT, STEP_ARRAY, STEP_OPTIONAL, STEP_TAGS };
 
 static int take_steps(PyObject *steps, const uint8_t **at, const uint8_t *end);
@@ -2333,6 +2376,7 @@ static PyMethodDef functions[] = {
     {"whole_batches", (PyCFunction)(void (*)(void))whole_batches, METH_FASTCALL, NULL},
     {"whole_bytes", whole_bytes, METH_O, NULL},
     {"whole_message", (PyCFunction)(void (*)(void))whole_message, METH_FASTCALL, NULL},
+    {"whole_request", (PyCFunction)(void (*)(void))whole_request, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
 };
 

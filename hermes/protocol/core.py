@@ -31,6 +31,7 @@ __all__ = [
     "whole_batches",
     "whole_bytes",
     "whole_message",
+    "whole_request",
 ]
 
 
@@ -72,6 +73,7 @@ if TYPE_CHECKING:
         whole_batches,
         whole_bytes,
         whole_message,
+        whole_request,
     )
 else:
     AsyncSupply = _loops.AsyncSupply
@@ -93,3 +95,4 @@ else:
     whole_batches = _loops.whole_batches
     whole_bytes = _loops.whole_bytes
     whole_message = _loops.whole_message
+    whole_request = _loops.whole_request

@@ -540,6 +540,30 @@ def single_fetch(data: Buffer, position: int, most: int) -> tuple[Any, ...] | No
     return end, version, correlation_id, *found[:4], *found[5][0], places
 
 
+def whole_request(
+    data: Buffer, position: int, most: int
+) -> tuple[int, int, int, int, str, int] | None:
+    """Find the request of Kafka's, other than Produce, that begins at a position with its size.
+
+    It is whole, of `most` bytes or fewer after that.
+
+    Returns:
+        Where it ends; its key, version and correlation id; the client's id, empty for none; and
+        where what follows the client's id begins, from behind the size on.
+        None where there is no such request: anything may be there.
+    """
+    if not 0 <= position <= len(data) - _PRODUCE.size:
+        return None
+    size, key, version, correlation_id, client_bytes = _PRODUCE.unpack_from(data, position)
+    end, body = position + 4 + size, _PRODUCE.size - 4 + max(client_bytes, 0)
+    if not (key and 10 <= size <= most and end <= len(data) and client_bytes >= -1):
+        return None
+    if body > size:
+        return None
+    client = bytes(data[position + _PRODUCE.size : position + 4 + body])
+    return end, key, version, correlation_id, client.decode(errors="replace"), body
+
+
 def whole_batches(
     data: Buffer, position: int, limit: int, offset: int, end_offset: int, most: int
 ) -> "tuple[int, BatchesEnd, int, int]":

@@ -30,6 +30,7 @@ __all__ = [
     "what_is_plain",
     "what_is_produced",
     "what_records_are",
+    "what_request_it_is",
 ]
 
 
@@ -146,6 +147,11 @@ def what_is_plain(data: Any, position: int, most: int) -> object:
     """The plain Produce request of Kafka's at a position."""
     found = core.plain_produce(BatchHeader, data, position, most)
     return found and (type(found), type(found[-1]), found)
+
+
+def what_request_it_is(data: Any, position: int, most: int) -> object:
+    """The header of the request of Kafka's at a position."""
+    return core.whole_request(data, position, most)
 
 
 def what_is_fetched(data: Any, position: int, version: int) -> object:

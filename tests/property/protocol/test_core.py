@@ -20,6 +20,7 @@ from either_core import (
     what_is_plain,
     what_is_produced,
     what_records_are,
+    what_request_it_is,
 )
 from example_counts import examples
 from hypothesis import given, settings
@@ -275,6 +276,9 @@ def test_plain_produces_are_found_alike(
         data = bytes(before) + each + after
         for kind in (bytes, memoryview):
             with_each(what_is_plain, kind(data), before, 1 << 20)
+            other = data[: before + 5] + b"\3" + data[before + 6 :]
+            with_each(what_request_it_is, kind(other), before, len(each) - 4 - cut % 2)
+        with_each(what_request_it_is, data, before, 1 << 20)
         with_each(what_is_plain, data, before, len(each) - 4 - cut % 2)
         with_each(what_is_plain, data, cut, 1 << 20)
 
