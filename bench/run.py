@@ -14,12 +14,15 @@ from bench.measurements import (
     clients,
     connections,
     console,
+    fairness,
     fetch,
     figures,
     ingest,
     kafka,
     latency,
     mirror,
+    processors,
+    rates,
     registry,
     requests,
     security,
@@ -29,6 +32,7 @@ from bench.measurements import (
     startup,
     through,
     tls,
+    waiting,
 )
 from bench.peers.system import NotInstalled
 from bench.support.processes import ProgramFailed
@@ -54,6 +58,18 @@ _MEASUREMENTS = {
         tls.measure, "the same over TLS, against plain and a bare Twisted TLS sink"
     ),
     "latency": _Measurement(latency.measure, "produce to a waiting consumer at 100 messages/s"),
+    "rates": _Measurement(
+        rates.measure, "small acknowledged requests at given rates, beside Kafka", in_all=False
+    ),
+    "waiting": _Measurement(
+        waiting.measure, "what the polls of 2,000 waiting consumers cost", in_all=False
+    ),
+    "fairness": _Measurement(
+        fairness.measure, "small requests beside large ones of another connection", in_all=False
+    ),
+    "processors": _Measurement(
+        processors.measure, "several brokers on one machine, and other Pythons", in_all=False
+    ),
     "requests": _Measurement(
         requests.measure, "where a small request's instructions go; needs valgrind", in_all=False
     ),

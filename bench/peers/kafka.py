@@ -6,16 +6,20 @@ import shutil
 import socket
 import subprocess
 import sys
+import time
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from bench.peers.system import NotInstalled
 from bench.support.processes import Program
 from bench.support.servers import Address, free_port
 
-__all__ = ["KafkaBroker", "MockBroker"]
+__all__ = ["KafkaBroker", "MockBroker", "create_topics", "partitions_by_broker"]
 
 _ROOT = Path(__file__).resolve().parents[2]
+_LEADERS_SECONDS = 60.0
 # Metadata, version 1, of no topic: int32 size | int16 3 | int16 1 | int32 correlation | int16 -1
 # (no client id) | int32 count of topics
 _METADATA = bytes.fromhex("0000000e 0003 0001 00000001 ffff 00000000")
@@ -122,3 +126,65 @@ class MockBroker(Program):
             raise
         host, port = json.loads(ready.read_text())
         self.address: Address = (host, port)
+
+
+def create_topics(
+    address: Address, names: Sequence[str], partitions: int = 1, **settings: object
+) -> None:
+    """Create topics, and wait until all their partitions have a leader.
+
+    Args:
+        address: of Kafka, or of Hermes for Kafka's clients.
+        names: the topics'.
+        partitions: how many each has.
+        settings: of the topics, with underscores.
+
+    Raises:
+        NotInstalled: confluent-kafka is missing.
+    """
+    admin = _admin(address)
+    from confluent_kafka.admin import NewTopic
+
+    config = {name.replace("_", "."): str(value) for name, value in settings.items()}
+    asked = admin.create_topics(
+        [NewTopic(name, partitions, 1, config=config) for name in names], request_timeout=120
+    )
+    for outcome in asked.values():
+        outcome.result()
+    deadline = time.monotonic() + _LEADERS_SECONDS
+    while True:
+        found = admin.list_topics(timeout=60).topics
+        led = sum(
+            each.leader >= 0
+            for name in names
+            if name in found
+            for each in found[name].partitions.values()
+        )
+        if led == len(names) * partitions:
+            return
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{led} of {len(names) * partitions} partitions have a leader")
+        time.sleep(0.1)
+
+
+def partitions_by_broker(address: Address, topic: str) -> dict[int, list[int]]:
+    """Which of a topic's partitions each broker leads, by the brokers' ids.
+
+    Args:
+        address: of one of them.
+        topic: the topic's name.
+    """
+    found: dict[int, list[int]] = {}
+    partitions = _admin(address).list_topics(timeout=60).topics[topic].partitions
+    for number, partition in partitions.items():
+        found.setdefault(partition.leader, []).append(number)
+    return found
+
+
+def _admin(address: Address) -> Any:
+    if find_spec("confluent_kafka") is None:
+        raise NotInstalled("topics are made by confluent-kafka: pip install confluent-kafka")
+    from confluent_kafka.admin import AdminClient
+
+    host, port = address
+    return AdminClient({"bootstrap.servers": f"{host}:{port}"})

@@ -12,10 +12,12 @@ __all__ = [
     "ask",
     "commit_frame",
     "exchange",
+    "fetch_error_at",
     "fetch_frame",
     "heartbeat_frame",
     "join",
     "metadata_frame",
+    "produce_error_at",
     "produce_frame",
     "receive",
 ]
@@ -47,11 +49,13 @@ def _encode(message: Any, *, kind: Any) -> bytes:
     return len(body).to_bytes(4) + body
 
 
-def produce_frame(topic: str, values: list[bytes], *, acks: int) -> bytes:
-    """Produce, version 9: one batch for partition 0."""
+def produce_frame(
+    topic: str, values: list[bytes], *, acks: int, partition: int = 0, timestamp_ms: int = 0
+) -> bytes:
+    """Produce, version 9: one batch."""
     made, _ = import_messages("Produce", 9)
-    records = [Record(number, 0, None, value) for number, value in enumerate(values)]
-    data = made.PartitionProduceData(index=0, records=encode_batch(records))
+    records = [Record(number, timestamp_ms, None, value) for number, value in enumerate(values)]
+    data = made.PartitionProduceData(index=partition, records=encode_batch(records))
     request = made.ProduceRequest(
         acks=acks,
         timeout=_milliseconds(_TIMEOUT_MS),
@@ -59,6 +63,20 @@ def produce_frame(topic: str, values: list[bytes], *, acks: int) -> bytes:
         topic_data=(made.TopicProduceData(name=topic, partition_data=(data,)),),
     )
     return _encode(request, kind=made.ProduceRequest)
+
+
+def produce_error_at(topic: str) -> int:
+    """Where the response to `produce_frame` has its error code, counted from its size on.
+
+    Before it: sizes (4), correlation (4), tags (1), counts (1 and 1), the topic's length (1) and
+    name, the partition (4). Behind it: the base offset (8).
+    """
+    return 16 + len(topic)
+
+
+def fetch_error_at(topic: str) -> int:
+    """Likewise of `fetch_frame`; it has throttle time, error and session id (10) besides."""
+    return 26 + len(topic)
 
 
 def fetch_frame(topic: str, offset: int, *, max_wait_ms: int) -> bytes:

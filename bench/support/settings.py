@@ -32,6 +32,7 @@ class Settings:
     latency_seconds: Annotated[float, "how long messages are sent one by one"] = 10.0
     through_gigabytes: Annotated[float, "what goes in and out while the memory is watched"] = 5.0
     connections: Annotated[int, "how many idle connections"] = 10_000
+    consumers: Annotated[int, "how many consumers wait"] = 2_000
     partitions: Annotated[int, "how many partitions the broker starts with"] = 2_000
     big_log_gigabytes: Annotated[float, "how large the large log is"] = 20.0
     figure_messages: Annotated[float, "per curve of the figures, in millions"] = 1.0
@@ -44,6 +45,10 @@ class Settings:
     )
     only: Annotated[str, "the kinds that `requests` counts, with commas; all if empty"] = ""
     totals: Annotated[bool, "`requests` leaves out layers and system calls"] = False
+
+    twistd: Annotated[
+        str, "of Pythons without a global lock that Hermes is installed in, with commas"
+    ] = ""
 
     @contextmanager
     def workspace(self) -> Iterator[Path]:
