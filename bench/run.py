@@ -10,6 +10,7 @@ from typing import get_args, get_type_hints
 
 from bench.measurements import (
     attack,
+    batches,
     big_log,
     clients,
     connections,
@@ -69,6 +70,9 @@ _MEASUREMENTS = {
     ),
     "processors": _Measurement(
         processors.measure, "several brokers on one machine, and other Pythons", in_all=False
+    ),
+    "batches": _Measurement(
+        batches.measure, "Java's producer, and a hundred topics, beside Kafka", in_all=False
     ),
     "requests": _Measurement(
         requests.measure, "where a small request's instructions go; needs valgrind", in_all=False

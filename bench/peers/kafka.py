@@ -16,7 +16,7 @@ from bench.peers.system import NotInstalled
 from bench.support.processes import Program
 from bench.support.servers import Address, free_port
 
-__all__ = ["KafkaBroker", "MockBroker", "create_topics", "partitions_by_broker"]
+__all__ = ["KafkaBroker", "MockBroker", "create_topics", "java", "partitions_by_broker"]
 
 _ROOT = Path(__file__).resolve().parents[2]
 _LEADERS_SECONDS = 60.0
@@ -33,6 +33,19 @@ def _jars() -> Path:
     if not found or shutil.which("java") is None:
         raise NotInstalled("Kafka needs Java, and bash -c '. scripts/environment.sh; ensure_kafka'")
     return found[-1]
+
+
+def java(*heap: str) -> list[str]:
+    """A JVM with Kafka's classes, as its own scripts start it, but for the log.
+
+    Args:
+        heap: options for its size.
+
+    Raises:
+        NotInstalled: Kafka or Java is missing.
+    """
+    quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
+    return ["java", *heap, "-server", "-XX:+UseG1GC", quiet, "-cp", f"{_jars()}/*"]
 
 
 class KafkaBroker(Program):
@@ -52,8 +65,7 @@ class KafkaBroker(Program):
         Raises:
             NotInstalled: Kafka or Java is missing.
         """
-        jars = _jars()
-        self.version = jars.name.removeprefix("kafka-")
+        self.version = _jars().name.removeprefix("kafka-")
         directory.mkdir(parents=True, exist_ok=True)
         self.address: Address = ("127.0.0.1", free_port())
         controller = free_port()
@@ -65,17 +77,15 @@ class KafkaBroker(Program):
             "listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT\n"
             "offsets.topic.num.partitions=1\noffsets.topic.replication.factor=1\n"
         )
-        # As its own script starts it, but for the log.
-        quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
-        java = ("java", "-Xmx1G", "-Xms1G", "-server", "-XX:+UseG1GC", quiet, "-cp", f"{jars}/*")
+        started = java("-Xmx1G", "-Xms1G")
         storage = ("kafka.tools.StorageTool", "format", "-t", "hermes-beside-KafkaQ")
         subprocess.run(
-            [*java, *storage, "-c", "server.properties"],
+            [*started, *storage, "-c", "server.properties"],
             cwd=directory,
             check=True,
             stdout=subprocess.DEVNULL,
         )
-        command = [*java, "kafka.Kafka", "server.properties"]
+        command = [*started, "kafka.Kafka", "server.properties"]
         super().__init__("kafka", command, directory=directory)
         try:
             self.wait_until(self._serves, timeout_seconds=60, what="serving")
