@@ -11,6 +11,8 @@ from hermes.protocol.records import Record, encode_batch
 __all__ = [
     "ask",
     "commit_frame",
+    "consumer_heartbeat_frame",
+    "consumer_join",
     "exchange",
     "fetch_error_at",
     "fetch_frame",
@@ -142,6 +144,46 @@ def heartbeat_frame(group: str, member: str, generation: int) -> bytes:
     made, _ = import_messages("Heartbeat", 4)
     request = made.HeartbeatRequest(group_id=group, generation_id=generation, member_id=member)
     return _encode(request, kind=made.HeartbeatRequest)
+
+
+def consumer_join(connection: socket.socket, topic: str) -> tuple[str, int]:
+    """Become the one member of the consumer group (KIP-848) with the topic's name, and have it all.
+
+    Returns:
+        The member's id and epoch.
+    """
+    made, _ = import_messages("ConsumerGroupHeartbeat", 1)
+    asked = {
+        "group_id": topic,
+        "member_id": "bench-member",
+        "rebalance_timeout": _milliseconds(60_000),
+        "subscribed_topic_regex": None,
+    }
+    kind = made.ConsumerGroupHeartbeatRequest
+    joins = kind(member_epoch=0, subscribed_topic_names=(topic,), topic_partitions=(), **asked)
+    answer = ask(connection, joins)
+    if answer.error_code:
+        raise ConnectionError(f"the broker answered a heartbeat with {answer.error_code!r}")
+    owned = tuple(
+        made.TopicPartitions(topic_id=each.topic_id, partitions=each.partitions)
+        for each in answer.assignment.topic_partitions
+    )
+    has = kind(member_epoch=answer.member_epoch, topic_partitions=owned, **asked)
+    return answer.member_id, ask(connection, has).member_epoch
+
+
+def consumer_heartbeat_frame(group: str, member: str, epoch: int) -> bytes:
+    """ConsumerGroupHeartbeat, version 1, of a member with nothing to tell."""
+    made, _ = import_messages("ConsumerGroupHeartbeat", 1)
+    request = made.ConsumerGroupHeartbeatRequest(
+        group_id=group,
+        member_id=member,
+        member_epoch=epoch,
+        subscribed_topic_names=None,
+        subscribed_topic_regex=None,
+        topic_partitions=None,
+    )
+    return _encode(request, kind=made.ConsumerGroupHeartbeatRequest)
 
 
 def commit_frame(topic: str, member: str, generation: int) -> bytes:

@@ -123,6 +123,12 @@ def _heartbeat(broker: CountedBroker, topic: str, stack: ExitStack) -> Makes:
     return _repeating(broker, stack, kafka_frames.heartbeat_frame(topic, member, generation))
 
 
+def _consumer_heartbeat(broker: CountedBroker, topic: str, stack: ExitStack) -> Makes:
+    connection = stack.enter_context(connect(broker.kafka_address))
+    member, epoch = kafka_frames.consumer_join(connection, topic)
+    return _repeating(broker, stack, kafka_frames.consumer_heartbeat_frame(topic, member, epoch))
+
+
 def _commit(broker: CountedBroker, topic: str, stack: ExitStack) -> Makes:
     connection = stack.enter_context(connect(broker.kafka_address))
     member, generation = kafka_frames.join(connection, topic)
@@ -230,6 +236,7 @@ KINDS: Final = {
         "Kafka Fetch, 21 KB", _kafka_fetch(batches=_BATCHES, messages=_FETCHED // _BATCHES)
     ),
     "heartbeat": Kind("Heartbeat", _heartbeat, below=100),
+    "consumer-heartbeat": Kind("ConsumerGroupHeartbeat", _consumer_heartbeat),
     "commit": Kind("OffsetCommit, local groups", _commit, below=250),
     "commit-embedded": Kind(
         "OffsetCommit, embedded coordination", _commit, below=250, is_embedded=True

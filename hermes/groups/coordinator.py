@@ -162,14 +162,67 @@ class GroupCoordinator:
                 matched = await resolve(regex)
                 if entry.group is not group or self.local.entries.get(name) is not entry:
                     raise KafkaError(Code.COORDINATOR_NOT_AVAILABLE)
-            self.local.check_memory(name, group.growth(beat, matched))
-            group.on_heartbeat(beat, matched, self._clock.seconds())
-            if not beat.leaves:
-                await self.local.assigner.catch_up(entry, group)
-            response = group.answer(beat, self._clock.seconds())
-        finally:
+        except BaseException:
             if entry is not None:
                 self.local.changed(entry)
+            raise
+        answer = self._take_beat(entry, group, beat, matched)
+        return answer if isinstance(answer, HeartbeatResponse) else await answer
+
+    def consumer_heartbeat_now(
+        self, name: str, beat: ConsumerHeartbeat
+    ) -> HeartbeatResponse | Awaitable[HeartbeatResponse] | None:
+        """The same; None where the group has to be found, or its topics are."""
+        entry = self.local.known(name)
+        if entry is None or not isinstance(entry.group, ConsumerGroup):
+            return None
+        if entry.group.regex_of(beat) is not None:
+            return None
+        return self._take_beat(entry, entry.group, beat, None)
+
+    def _take_beat(
+        self,
+        entry: GroupEntry,
+        group: ConsumerGroup,
+        beat: ConsumerHeartbeat,
+        matched: tuple[str, ...] | None,
+    ) -> HeartbeatResponse | Awaitable[HeartbeatResponse]:
+        before = group.revision
+        try:
+            if more := group.growth(beat, matched):
+                self.local.check_memory(group.name, more)
+            now = self._clock.seconds()
+            group.on_heartbeat(beat, matched, now)
+            made = None if beat.leaves else self.local.assigner.catch_up(entry, group)
+            if made is not None:
+                return self._once_made(made, entry, group, beat)
+            response = group.answer(beat, now)
+        except BaseException:
+            self.local.changed(entry)
+            raise
+        if group.revision != before:  # else its deadlines are the same, or later
+            self.local.changed(entry)
+        if group.revision == entry.revision:
+            return response
+        return self._once_written(entry, group, response)
+
+    async def _once_made(
+        self,
+        made: "Deferred[None]",
+        entry: GroupEntry,
+        group: ConsumerGroup,
+        beat: ConsumerHeartbeat,
+    ) -> HeartbeatResponse:
+        try:
+            await made
+            response = group.answer(beat, self._clock.seconds())
+        finally:
+            self.local.changed(entry)
+        return await self._once_written(entry, group, response)
+
+    async def _once_written(
+        self, entry: GroupEntry, group: ConsumerGroup, response: HeartbeatResponse
+    ) -> HeartbeatResponse:
         code = await self.local.writer.persist(entry, group)
         if code is not Code.NONE:
             raise KafkaError(code)

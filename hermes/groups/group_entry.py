@@ -163,10 +163,10 @@ class Assigner:
         self._counts = counts
         self._changed = changed
 
-    def catch_up(self, entry: GroupEntry, group: ConsumerGroup) -> "Deferred[None]":
+    def catch_up(self, entry: GroupEntry, group: ConsumerGroup) -> "Deferred[None] | None":
         """Make a group's target anew, if it is time for that.
 
-        Fires when no target of the group is being made, whatever became of that.
+        Fires when no target of the group is being made, whatever became of that; None: none is.
         """
         made = group.begin_assignment(self._clock.seconds())
         if made is not None and made.is_large:
@@ -174,7 +174,7 @@ class Assigner:
         elif made is not None:
             self._end(group, made, made.make())
         if not group.is_assigning:
-            return succeed(None)
+            return None
         waiter: Deferred[None] = Deferred()
         entry.awaiting_target.append(waiter)
         return waiter

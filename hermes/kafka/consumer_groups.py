@@ -1,6 +1,6 @@
 """ConsumerGroupHeartbeat and ConsumerGroupDescribe: the requests of consumer groups (KIP-848)."""
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from datetime import timedelta
 from typing import Any, Final
 from uuid import UUID, uuid4
@@ -12,6 +12,7 @@ from hermes.groups.consumer_values import (
     ConsumerHeartbeat,
     DescribedConsumer,
     DescribedConsumers,
+    HeartbeatResponse,
     TopicIdPartition,
 )
 from hermes.kafka.classic_groups import LONGEST_ID, may_use, milliseconds
@@ -33,27 +34,50 @@ _LONGEST_REGEX: Final = 4_096
 # -- heartbeats ---------------------------------------------------------------------------------
 
 
-async def heartbeat(request: Any, call: Call) -> Any:
-    make = call.make
+def heartbeat(request: Any, call: Call) -> Any:
     try:
         code = may_use(call, request.group_id)
         if code is not Code.NONE:
             raise KafkaError(code)
         _check(request, call)
-        await _check_topics(request, call)
         beat = _heartbeat_of(request, call)
-        server, client = call.server, call.client
-        response = await server.groups.consumer_heartbeat(
-            request.group_id, beat, lambda regex: server.matched_topics.find(regex, client)
-        )
+        if not request.subscribed_topic_names:
+            answer = call.server.groups.consumer_heartbeat_now(request.group_id, beat)
+            if isinstance(answer, HeartbeatResponse):
+                return _answer(answer, call)
+            if answer is not None:
+                return _later(answer, call)
     except KafkaError as error:
-        return make.ConsumerGroupHeartbeatResponse(
-            error_code=error.code,
-            error_message=_text_of(error),
-            member_epoch=0,
-            heartbeat_interval=timedelta(0),
-        )
-    assignment = None
+        return _refusal(error, call)
+    return _later(_take(request, beat, call), call)
+
+
+async def _later(answer: Awaitable[HeartbeatResponse], call: Call) -> Any:
+    try:
+        return _answer(await answer, call)
+    except KafkaError as error:
+        return _refusal(error, call)
+
+
+async def _take(request: Any, beat: ConsumerHeartbeat, call: Call) -> HeartbeatResponse:
+    await _check_topics(request, call)
+    server, client = call.server, call.client
+    return await server.groups.consumer_heartbeat(
+        request.group_id, beat, lambda regex: server.matched_topics.find(regex, client)
+    )
+
+
+def _refusal(error: KafkaError, call: Call) -> Any:
+    return call.make.ConsumerGroupHeartbeatResponse(
+        error_code=error.code,
+        error_message=_text_of(error),
+        member_epoch=0,
+        heartbeat_interval=timedelta(0),
+    )
+
+
+def _answer(response: HeartbeatResponse, call: Call) -> Any:
+    make, assignment = call.make, None
     if response.assignment is not None:
         call.is_large = len(response.assignment) > LARGE_ENTRIES
         topics = tuple(

@@ -37,13 +37,20 @@ def mount_groups(
     Raises:
         StorageError: what is stored of groups in the data directory can't be read.
     """
-    settings, own = run.settings, run.coordination.own_nodes
+    own = run.coordination.own_nodes
+    bounds = coordinator_settings(run.settings)
+
+    def settings_changed() -> None:
+        nonlocal bounds
+        bounds = coordinator_settings(run.settings)
+
+    run.settings.on_change(settings_changed)
     groups = GroupCoordinator(
         LocalGroups(
             _store(run, connect),
             run.config.broker_id,
             lambda: topics.live,
-            lambda: coordinator_settings(settings),
+            lambda: bounds,
             TopicSizes(topics),
             run.reactor,
             run.now_ms,
