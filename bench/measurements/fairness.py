@@ -15,7 +15,7 @@ from bench.support.driver import Driven, Load, build_driver, drive, merged
 from bench.support.load import connect
 from bench.support.report import Row
 from bench.support.settings import Settings
-from bench.support.sides import Side, hermes_and_kafka
+from bench.support.sides import HERMES, KAFKA, Side, hermes_and_kafka
 
 __all__ = ["measure"]
 
@@ -24,7 +24,7 @@ _LARGE_VALUE_BYTES = 1_000_000
 #: Enough that a fetch finds its megabyte.
 _LARGE_BATCHES = 4
 _SHARES = (("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999))
-_ALONE = "alone"
+_ALONE, _PRODUCES, _FETCHES = "alone", "beside 1 MB produces", "beside 1 MB fetches"
 
 
 def measure(settings: Settings) -> list[Row]:
@@ -42,24 +42,25 @@ def measure(settings: Settings) -> list[Row]:
                     if number:  # the first one warms up
                         runs[name, what].append(result)
                         large[name, what] += beside
-    results = {key: merged(each) for key, each in runs.items()}
     rows = []
-    for what in ("1 MB produces", "1 MB fetches"):
-        for name in sides.running:
-            with_it, alone = results[name, what], results[name, _ALONE]
-            rate = merged(large[name, what]).rate
-            cores = f"{with_it.cores(name):.2f} and {alone.cores(name):.2f} cores"
-            rows += [
-                Row(
-                    f"{name}, small requests beside {what}: {label}",
-                    "ms",
-                    with_it.ms(share),
-                    alone.ms(share),
-                    _ALONE,
-                    note=f"{rate:,.0f} a second, {cores}" if label == "p99" else "",
-                )
-                for label, share in _SHARES
-            ]
+    for what in (_ALONE, _PRODUCES, _FETCHES):
+        results = {name: merged(runs[name, what]) for name in sides.running}
+        kafka = results.get(KAFKA)
+        described = []
+        for name, result in results.items():
+            rate = f", {merged(beside).rate:,.0f} MB/s" if (beside := large[name, what]) else ""
+            described.append(f"{name}: {result.cores(name):.2f} cores{rate}")
+        rows += [
+            Row(
+                f"small requests {what}: {label}",
+                "ms",
+                results[HERMES].ms(share),
+                kafka.ms(share) if kafka else None,
+                KAFKA,
+                note="; ".join(described) if label == "p99" else "",
+            )
+            for label, share in _SHARES
+        ]
     return [*rows, *sides.missing]
 
 
@@ -89,4 +90,4 @@ def _loads(side: Side, settings: Settings) -> tuple[Load, dict[str, Load | None]
         in_flight=IN_FLIGHT,
         seconds=seconds,
     )
-    return small, {_ALONE: None, "1 MB produces": sends, "1 MB fetches": reads}
+    return small, {_ALONE: None, _PRODUCES: sends, _FETCHES: reads}
