@@ -382,7 +382,7 @@ class LocalGroups:
         if result is not None:
             then(self._not_written(entry, change, result))
             return
-        if not change.is_empty:
+        if change.offsets or not change.is_empty:
             entry.is_stored = not change.forget
         if entry.apply(change.offsets) and self.entries.get(change.group) is entry:
             self._measure(entry)

@@ -61,15 +61,15 @@ class OffsetFile:
         return None if found is None else StoredGroup(found.record, dict(found.offsets))
 
     def write(self, changes: Sequence[Change]) -> list[HermesError | None]:
-        results: list[HermesError | None] = [
-            None if each.group in self._loaded else GroupMovedError(f"{each.group} was released")
-            for each in changes
-        ]
-        wanted = [
-            each
-            for each, result in zip(changes, results, strict=True)
-            if result is None and not each.is_empty
-        ]
+        results: list[HermesError | None] = []
+        wanted: list[Change] = []
+        for change in changes:
+            if change.group not in self._loaded:
+                results.append(GroupMovedError(f"{change.group} was released"))
+                continue
+            results.append(None)
+            if change.offsets or not change.is_empty:
+                wanted.append(change)
         try:
             if wanted:
                 self._append(wanted)

@@ -21,6 +21,7 @@ write that a crash has cut off.
 
 import struct
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -161,6 +162,7 @@ class _Body:
         return data.decode()
 
 
+@lru_cache(maxsize=256)  # of groups and topics, mostly
 def _text(text: str) -> bytes:
     data = text.encode()
     return _LENGTH.pack(len(data)) + data

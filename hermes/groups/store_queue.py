@@ -46,7 +46,9 @@ class StoreQueue:
 
     def write(self, change: Change, then: Then) -> None:
         """Store a change; `then` is told None once it is on disk, else why it isn't."""
-        self._add(change, then)
+        self._tasks.append((change, then))
+        if not self._is_busy:
+            self._next()
 
     def load(self, group: str) -> "Deferred[StoredGroup | None]":
         return self._called(lambda: self._store.load(group))
@@ -63,13 +65,10 @@ class StoreQueue:
 
     def _called(self, call: Callable[[], Any]) -> "Deferred[Any]":
         done: Deferred[Any] = Deferred()
-        self._add(call, done.callback)
-        return done
-
-    def _add(self, task: Change | Callable[[], Any], then: Then) -> None:
-        self._tasks.append((task, then))
+        self._tasks.append((call, done.callback))
         if not self._is_busy:
             self._next()
+        return done
 
     def _next(self) -> None:
         tasks = self._tasks
@@ -103,7 +102,10 @@ class StoreQueue:
                 then(results if isinstance(results, Failure) else results[place])
             except Exception:
                 self._log.failure("telling what was stored failed")
-        self._next()
+        if self._tasks:
+            self._next()
+        else:
+            self._is_busy = False
 
 
 def _are_small(changes: Sequence[Change]) -> bool:

@@ -16,7 +16,6 @@ from dataclasses import fields
 from typing import Any, Final, TypeAlias, get_args, get_origin, get_type_hints
 
 from hermes.errors import RemoteProtocolError
-from hermes.protocol import core
 from hermes.protocol.kafka_primitives import MAX_TAGS, varint
 from hermes.protocol.loops import Step, StepKind
 from hermes.protocol.wire import Buffer
@@ -50,7 +49,7 @@ _FIXED, _SIZED, _COMPACT, _ARRAY, _OPTIONAL, _TAGS = StepKind
 
 class ArrayBounds:
     def __init__(self, entity: Any) -> None:
-        self._steps = _steps_of(entity)
+        self.steps = _steps_of(entity)
 
     def check(self, data: Buffer, position: int) -> Buffer:
         """Refuse a request whose arrays declare more than there is.
@@ -64,11 +63,9 @@ class ArrayBounds:
         Raises:
             RemoteProtocolError: it does, has more tags than allowed, or ends early.
         """
-        if core.whole_message(self._steps, data, position) >= 0:
-            return data
         cuts: list[_Cut] = []
         try:
-            end = _walk(self._steps, data, position, cuts)
+            end = _walk(self.steps, data, position, cuts)
         except IndexError:
             end = len(data) + 1
         if end > len(data):

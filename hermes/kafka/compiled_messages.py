@@ -100,6 +100,7 @@ class _Source:
         self.names: dict[str, Any] = {
             "BytesIO": BytesIO,
             "LENGTHS": _LENGTHS,
+            "NO_TIME": _NO_TIME,
             "milliseconds": _milliseconds,
             "since_1970": _since_1970,
             "tags_of": _tags_of,
@@ -163,7 +164,10 @@ class _Source:
         if wire in _FORMATS:
             convert = _CONVERTED.get(wire)
             self._format += _FORMATS[wire]
-            self._values.append(value if convert is None else f"{convert}({value})")
+            converted = value if convert is None else f"{convert}({value})"
+            if convert == "milliseconds":
+                converted = f"0 if {value} is NO_TIME else {converted}"
+            self._values.append(converted)
             return
         data = self._new("data")
         encoded = f"{value}.encode()" if wire == "string" else value
@@ -236,7 +240,7 @@ def _tags_of(tags: list[tuple[int, bytes]]) -> bytes:
 
 
 def _milliseconds(time: timedelta) -> int:
-    return 0 if time is _NO_TIME else round(time.total_seconds() * 1000)
+    return round(time.total_seconds() * 1000)
 
 
 def _since_1970(time: datetime | None) -> int:

@@ -501,10 +501,11 @@ def _closing(api: Api, error: Exception) -> CloseConnection:
 
 def _decode(api: Api, frame: Frame, schema: Schema) -> Any:
     try:
-        position = frame.body
+        data, position = frame.data, frame.body
         if schema.is_flexible:
-            position = after_tags(frame.data, position)
-        return schema.read(frame.data, position)
+            has_tags = data[position : position + 1] != b"\0"
+            position = after_tags(data, position) if has_tags else position + 1
+        return schema.read(data, position)
     except Exception as error:  # kio has many
         reason = str(error) or type(error).__name__
         text = f"{api.name} in version {frame.version} can't be read: {reason}"

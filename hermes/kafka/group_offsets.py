@@ -1,6 +1,6 @@
 """OffsetCommit, OffsetFetch, OffsetDelete: how far a group has come."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from twisted.python.failure import Failure
@@ -35,8 +35,8 @@ def offset_commit(request: Any, call: Call) -> Any:
         count += len(asked.partitions)
         if count > ENTRIES_AT_A_TIME:
             return commit.in_turns()
-        for each in commit.check_topic(asked):
-            commit.check(each)
+    for asked in request.topics:
+        commit.check(asked, asked.partitions)
     return commit.store()
 
 
@@ -57,67 +57,58 @@ class _Commit:
 
     async def in_turns(self) -> Any:
         """Check all partitions, others having turns meanwhile, and store what may be."""
-        self._found.clear()
-        entry = 0
         for asked in self._request.topics:
-            for each in self.check_topic(asked):
-                await self._call.after_entry(entry)
-                entry += 1
-                self.check(each)
+            for first in range(0, max(1, len(asked.partitions)), ENTRIES_AT_A_TIME):
+                self.check(asked, asked.partitions[first : first + ENTRIES_AT_A_TIME])
+                await self._call.after_entry(ENTRIES_AT_A_TIME - 1)
         return await self._stored()
 
-    def check_topic(self, asked: Any) -> Any:
-        """Begin with a topic; its partitions are what `check` is to be called with."""
+    def check(self, asked: Any, partitions: Sequence[Any]) -> None:
+        """Find out what may be stored of these partitions of a topic."""
         call = self._call
-        name, code = _topic_of(asked, call, Operation.CONSUME)
+        name, refusal = _topic_of(asked, call, Operation.CONSUME)
         topic = call.server.topics.get(name)
-        if topic is None and code is Code.NONE:
-            code = Code.UNKNOWN_TOPIC_OR_PARTITION
-        self._code = code if self._refused is Code.NONE else self._refused
-        self._name, self._topic_id = name, None
-        self._count = 0 if topic is None else len(topic.partitions)
+        if self._refused is not Code.NONE:
+            refusal = self._refused
+        elif topic is None and refusal is Code.NONE:
+            refusal = Code.UNKNOWN_TOPIC_OR_PARTITION
         # Of 0.7's format, directories have no UUID that would outlast all.
-        if topic is not None and topic.format == FORMAT_KAFKA and topic.keeps_id:
-            self._topic_id = topic.id
-        self._codes: dict[int, Code] = {}
-        self._found.append((asked, self._codes))
-        return asked.partitions
-
-    def check(self, asked: Any) -> None:
-        code, number, metadata = self._code, asked.partition_index, asked.committed_metadata or ""
-        if code is Code.NONE and not 0 <= number < self._count:
-            code = Code.UNKNOWN_TOPIC_OR_PARTITION
-        elif code is Code.NONE and len(metadata) > MAX_METADATA_LENGTH:
-            code = Code.OFFSET_METADATA_TOO_LARGE
-        self._codes[number] = code
-        if code is Code.NONE:
-            self._offsets[TopicPartition(self._name, number)] = Committed(
-                asked.committed_offset,
-                getattr(asked, "committed_leader_epoch", -1),
-                metadata,
-                self._now_ms,
-                self._expire_ms,
-                self._topic_id,
-            )
+        is_kept = topic is not None and topic.format == FORMAT_KAFKA and topic.keeps_id
+        topic_id = topic.id if topic is not None and is_kept else None
+        if not self._found or self._found[-1][0] is not asked:
+            self._found.append((asked, {}))
+        codes = self._found[-1][1]
+        for each in partitions:
+            code, number = refusal, each.partition_index
+            metadata = each.committed_metadata or ""
+            if code is not Code.NONE:
+                pass
+            elif topic is None or not 0 <= number < len(topic.partitions):
+                code = Code.UNKNOWN_TOPIC_OR_PARTITION
+            elif len(metadata) > MAX_METADATA_LENGTH:
+                code = Code.OFFSET_METADATA_TOO_LARGE
+            else:
+                self._offsets[TopicPartition(name, number)] = Committed(
+                    each.committed_offset,
+                    getattr(each, "committed_leader_epoch", -1),
+                    metadata,
+                    self._now_ms,
+                    self._expire_ms,
+                    topic_id,
+                )
+            codes[number] = code
 
     # -- storing --------------------------------------------------------------------------------
 
-    @property
-    def _is_refused(self) -> bool:
-        """Whether there is nothing to store, and everything has its code."""
-        return self._refused is not Code.NONE or not (self._offsets or not self._found)
-
     def store(self) -> Any:
         """Store what may be; the response, or what becomes it."""
-        if self._is_refused:
-            return self._response()
-        call = self._call
-        if call.server.groups.commit_now(*self._commit, then=self._end):
+        if self._offsets and self._call.server.groups.commit_now(*self._commit, then=self._end):
             return self._answer
         return self._stored()
 
     async def _stored(self) -> Any:
-        if not self._is_refused:
+        # A request for no partition is the group's to answer, too.
+        if self._refused is Code.NONE and (self._offsets or not self._found):
             self._note(await self._call.server.groups.commit(*self._commit))
         return self._response()
 
@@ -137,7 +128,8 @@ class _Commit:
         if isinstance(code, Failure):
             self._answer.fail(code)
             return
-        self._note(code)
+        if code is not Code.NONE:
+            self._note(code)
         self._answer.resolve(
             self._call.make.response_to(self._call.correlation_id, self._response())
         )
@@ -146,9 +138,8 @@ class _Commit:
         """Say what became of all that was to be stored."""
         if code is Code.GROUP_ID_NOT_FOUND and self._call.version < _KNOWS_NO_GROUP:
             code = Code.ILLEGAL_GENERATION
-        if code is not Code.NONE:
-            for _, codes in self._found:
-                codes.update({k: code for k, before in codes.items() if before is Code.NONE})
+        for _, codes in self._found:
+            codes.update({k: code for k, before in codes.items() if before is Code.NONE})
 
     def _response(self) -> Any:
         make, topics, count = self._call.make, [], 0

@@ -12,6 +12,7 @@ from typing import Any
 from hermes.kafka.apis import Api
 from hermes.kafka.array_bounds import ArrayBounds
 from hermes.kafka.compiled_messages import encoder_of, maker_of
+from hermes.protocol import core
 from hermes.protocol.kio_messages import import_messages, without_hypothesis
 from hermes.protocol.wire import Buffer
 
@@ -66,7 +67,8 @@ class Schema:
             found = self._read_plain(data, position, self._version)
             if found is not None:
                 return found
-        data = self._bounds.check(data, position)
+        if core.whole_message(self._bounds.steps, data, position) < 0:
+            data = self._bounds.check(data, position)
         if isinstance(data, memoryview):
             data = data.toreadonly()  # `kio` takes nothing else
         return self._read(data, position)[0]

@@ -32,7 +32,7 @@ def test_the_walk_ends_where_each_request_does(api: Api, version: int) -> None:
         frame = Frame(valid_request(chance, api, version)[4:])
         position = body_of(frame, kind.__flexible__)
         assert bounds.check(frame.data, position) is frame.data
-        assert _walk(bounds._steps, frame.data, position, []) == len(frame.data)
+        assert _walk(bounds.steps, frame.data, position, []) == len(frame.data)
 
 
 @pytest.mark.parametrize(("api", "version"), ALL, ids=lambda each: getattr(each, "name", str(each)))
@@ -40,7 +40,7 @@ def test_what_is_stepped_over_at_once_is_what_the_walk_says(api: Api, version: i
     compiled = pytest.importorskip("hermes.protocol._core", reason="there was no compiler")
     chance = random.Random(version)
     kind = getattr(messages(api.name, version, "request"), f"{api.name}Request")
-    steps = ArrayBounds(kind)._steps
+    steps = ArrayBounds(kind).steps
     plain = 0
     for _ in range(60):
         frame = Frame(valid_request(chance, api, version)[4:])
