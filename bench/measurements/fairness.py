@@ -1,8 +1,9 @@
 """Small requests on one connection while another one sends or fetches a megabyte at a time.
 
-The small ones are produces of a message each (acks=all, 200 a second); the other connection asks
-for the next megabyte, or sends it, as soon as it is answered. Both go through the same disk: with
-large produces the small ones wait for flushes of megabytes, on Kafka only if they fill its memory.
+The small ones are produces of a message each (acks=all, 200 a second); the other connection sends
+100 MB a second, or fetches 1 GB, a request at a time. Both go through the same disk: with large
+produces the small ones wait for flushes of megabytes, on Kafka only if they fill its memory. The
+large load is the same on both brokers; one that is as fast as it can be would favour the slower.
 """
 
 import time
@@ -21,6 +22,7 @@ __all__ = ["measure"]
 
 _RATE = 200
 _LARGE_VALUE_BYTES = 1_000_000
+_SENDS, _READS = 100, 1_000  # a second
 #: Enough that a fetch finds its megabyte.
 _LARGE_BATCHES = 4
 _SHARES = (("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999))
@@ -79,8 +81,8 @@ def _loads(side: Side, settings: Settings) -> tuple[Load, dict[str, Load | None]
     fetch = kafka_frames.fetch_frame("read", 0, max_wait_ms=0)
     errors = kafka_frames.produce_error_at("large"), kafka_frames.fetch_error_at("read")
     sends, reads = (
-        Load(side.address, [frame], error_at, seconds=seconds)
-        for frame, error_at in zip((produces, fetch), errors, strict=True)
+        Load(side.address, [frame], error_at, rate=rate, seconds=seconds)
+        for frame, error_at, rate in zip((produces, fetch), errors, (_SENDS, _READS), strict=True)
     )
     small = Load(
         side.address,
