@@ -14,7 +14,7 @@ from hermes.broker.connections import Connections
 from hermes.errors import RemoteProtocolError
 from hermes.kafka.apis import PRODUCE
 from hermes.kafka.authenticating import KafkaGate
-from hermes.kafka.dispatching import Dispatcher, FetchFrame, Frame, ProduceFrame, ReadFrame
+from hermes.kafka.dispatching import Dispatcher, Frame, PlainFetch, ProduceFrame, ReadFrame
 from hermes.protocol import core
 from hermes.protocol.framing import Frames
 from hermes.protocol.messages import SIZE
@@ -53,7 +53,7 @@ class FrameReceiver(Frames):
         self.max_bytes = max_request_bytes
         self._largest = min(max_request_bytes, _COPY_BYTES)  # of plain ones
 
-    def next_request(self) -> Frame | None:
+    def next_request(self) -> Frame | PlainFetch | None:
         """Take the next request; None when more bytes must arrive first.
 
         Raises RemoteProtocolError: it is no request; close the connection. Further calls raise it
@@ -69,11 +69,11 @@ class FrameReceiver(Frames):
                     start, stop = self.position + SIZE.size, plain[0]
                     self.data, self.position = (used, stop) if stop < len(used) else (b"", 0)
                     return ProduceFrame(bytes(used[start:stop]), plain)
-                wanted = core.single_fetch(used, self.position, self._largest)
-                if wanted is not None:
-                    start, stop = self.position + SIZE.size, wanted[0]
+                fetch = core.single_fetch(PlainFetch, used, self.position, self._largest)
+                if fetch is not None:
+                    stop = self.position + SIZE.size + len(fetch.data)
                     self.data, self.position = (used, stop) if stop < len(used) else (b"", 0)
-                    return FetchFrame(bytes(used[start:stop]), wanted)
+                    return fetch
                 known = core.whole_request(used, self.position, self._largest)
                 if known is not None:
                     start, stop = self.position + SIZE.size, known[0]

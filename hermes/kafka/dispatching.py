@@ -20,7 +20,7 @@ import struct
 from collections.abc import Callable, Iterable
 from functools import partial
 from importlib import import_module
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from twisted.internet.defer import Deferred, DeferredSemaphore
 
@@ -112,10 +112,33 @@ class Frame:
 PlainProduce: TypeAlias = tuple[int, int, int, int, int, str | bytes, int, bytes, int, BatchHeader]
 
 
-#: What `core.single_fetch` finds.
-PlainFetch: TypeAlias = tuple[
-    int, int, int, int, int, int, int, str | bytes, int, int, int, int, bytes
-]
+class _SingleFetch(NamedTuple):
+    """What `core.single_fetch` finds; `place` is how the response names the partition."""
+
+    data: bytes
+    version: int
+    correlation_id: int
+    wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    level: int
+    topic: str | bytes
+    number: int
+    offset: int
+    most_bytes: int
+    epoch: int
+    place: bytes
+
+
+class PlainFetch(_SingleFetch):
+    """A plain Fetch request for one partition, where `Frame`s are what others come as."""
+
+    __slots__ = ()
+
+    key = FETCH
+
+    def read_header(self) -> None:
+        """It is known."""
 
 
 class ProduceFrame(Frame):
@@ -140,17 +163,6 @@ class ReadFrame(Frame):
     def __init__(self, data: Buffer, known: tuple[int, int, int, int, str, int]) -> None:
         self.data = data
         _, self.key, self.version, self.correlation_id, self.client_id, self.body = known
-
-
-class FetchFrame(Frame):
-    """A plain Fetch request for one partition; `plain` says what it is."""
-
-    __slots__ = ("plain",)
-
-    def __init__(self, data: Buffer, plain: PlainFetch) -> None:
-        self.data = data
-        self.key = FETCH
-        self.plain = plain
 
 
 class KafkaServer:
@@ -321,14 +333,14 @@ class Dispatcher:
         self._server = server
         self._around = around
         self.kinds = {api.name: RequestKind() for api in APIS.values()}
+        self._kinds = {api.key: self.kinds[api.name] for api in APIS.values()}
         self._unknown = RequestKind()
         self._loaded: dict[tuple[int, int], tuple[Schema, Handler]] = {}
 
-    def kind_of(self, frame: Frame) -> RequestKind:
-        api = APIS.get(frame.key)
-        return self._unknown if api is None else self.kinds[api.name]
+    def kind_of(self, frame: "Frame | PlainFetch") -> RequestKind:
+        return self._kinds.get(frame.key, self._unknown)
 
-    def serve(self, frame: Frame, client: Client) -> Outcome:
+    def serve(self, frame: "Frame | PlainFetch", client: Client) -> Outcome:
         """Carry out a request.
 
         Returns:
@@ -340,12 +352,14 @@ class Dispatcher:
         """
         if self._around is None:
             outcome: Outcome = NotImplemented
-            if isinstance(frame, FetchFrame):
-                outcome = self._server.fetches.carry_out(frame.plain, client)
+            if type(frame) is PlainFetch:
+                outcome = self._server.fetches.carry_out(frame, client)
             elif isinstance(frame, ProduceFrame) and frame.plain is not None:
                 outcome = self._server.produces.carry_out(frame.plain, frame.data, client)
             if outcome is not NotImplemented:
                 return outcome
+        if isinstance(frame, PlainFetch):
+            frame = Frame(frame.data)
         if type(frame) is not ReadFrame:
             try:
                 frame.read_header()

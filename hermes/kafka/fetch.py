@@ -428,13 +428,12 @@ class Fetches:
 
         NotImplemented: it has to be decoded, since there is more to be done, or something wrong.
         """
-        wait_ms, min_bytes = plain[3:5]
         found = self.look(plain, client)
         if found is None:
             return NotImplemented
         records, _, partition = found
         length = len(records) if isinstance(records, bytes) else records.length
-        if length >= min_bytes or wait_ms <= 0 or self.waiting.is_stopping:
+        if length >= plain.min_bytes or plain.wait_ms <= 0 or self.waiting.is_stopping:
             return self.response(plain, found)
         if length:
             _let_go(records)
@@ -442,7 +441,7 @@ class Fetches:
         waiter = _SingleFetch(cancellable=True)
         waiter.fetches, waiter.plain, waiter.client = self, plain, client
         log = partition.log
-        self.waiting.hold_one(waiter, log.topic, log.partition, min(wait_ms, MAX_WAIT_MS))
+        self.waiting.hold_one(waiter, log.topic, log.partition, min(plain.wait_ms, MAX_WAIT_MS))
         return waiter
 
     def look(self, plain: PlainFetch, client: Client) -> "_Found | None":
@@ -534,7 +533,7 @@ class _SingleFetch(Waiter):
             return
         records = found[0]
         length = len(records) if isinstance(records, bytes) else records.length
-        if length >= self.plain[4]:
+        if length >= self.plain.min_bytes:
             self.waiting.drop(self)
             self.resolve(self.fetches.response(self.plain, found))
         else:

@@ -924,6 +924,17 @@ tuple_of(PyObject *const *items, Py_ssize_t count)
     return made;
 }
 
+/* The same as an instance of a type of tuples. */
+static PyObject *
+made_of(PyTypeObject *make, PyObject *const *items, Py_ssize_t count)
+{
+    PyObject *fields = tuple_of(items, count);
+    PyObject *arguments = fields == NULL ? NULL : tuple_of(&fields, 1);
+    PyObject *made = arguments == NULL ? NULL : make_tuple(make, arguments, NULL);
+    Py_XDECREF(arguments);
+    return made;
+}
+
 /* The header of a batch, as BatchHeader has it. */
 static PyObject *
 batch_header(PyTypeObject *make, const uint8_t *batch)
@@ -942,11 +953,7 @@ batch_header(PyTypeObject *make, const uint8_t *batch)
         PyLong_FromLong(read_int32(batch + 53)),
         PyLong_FromLong(read_int32(batch + 57)),
     };
-    PyObject *fields = tuple_of(numbers, sizeof(numbers) / sizeof(*numbers));
-    PyObject *arguments = fields == NULL ? NULL : tuple_of(&fields, 1);
-    PyObject *header = arguments == NULL ? NULL : make_tuple(make, arguments, NULL);
-    Py_XDECREF(arguments);
-    return header;
+    return made_of(make, numbers, sizeof(numbers) / sizeof(*numbers));
 }
 
 /* What loops.py says of a request; NULL, perhaps without an error, where its topic has no name. */
@@ -1176,7 +1183,7 @@ plain_fetch(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs
 /* What loops.py says of a whole request for one partition; NULL, perhaps without an error, where
  * there is none that is plain. */
 static PyObject *
-find_single_fetch(const uint8_t *data, Py_ssize_t available, Py_ssize_t most, Py_ssize_t position)
+find_single_fetch(PyTypeObject *make, const uint8_t *data, Py_ssize_t available, Py_ssize_t most)
 {
     Wanted wanted;
     const uint8_t *at = data, *end = data + available, *head = take(&at, end, 14), *session = NULL;
@@ -1207,11 +1214,22 @@ find_single_fetch(const uint8_t *data, Py_ssize_t available, Py_ssize_t most, Py
         Py_ssize_t place_bytes = at - place + 4; /* with the partition's number */
         if (read_place(&wanted, version, &at, end) && skip_no_tags(&at, end, is_flexible)
             && is_end_of_fetch(version, at, end)) {
-            found = Py_BuildValue(
-                "niiiiiiOiLiiy#", position + (end - data), version, read_int32(head + 8),
-                read_int32(numbers), read_int32(numbers + 4), read_int32(numbers + 8),
-                (int)(int8_t)numbers[12], topic, wanted.partition, (long long)wanted.offset,
-                wanted.max_bytes, wanted.epoch, (const char *)place, place_bytes);
+            PyObject *facts[] = {
+                PyBytes_FromStringAndSize((const char *)data + 4, end - data - 4),
+                PyLong_FromLong(version),
+                PyLong_FromLong(read_int32(head + 8)),
+                PyLong_FromLong(read_int32(numbers)),
+                PyLong_FromLong(read_int32(numbers + 4)),
+                PyLong_FromLong(read_int32(numbers + 8)),
+                PyLong_FromLong((int8_t)numbers[12]),
+                Py_NewRef(topic),
+                PyLong_FromLong(wanted.partition),
+                PyLong_FromLongLong((long long)wanted.offset),
+                PyLong_FromLong(wanted.max_bytes),
+                PyLong_FromLong(wanted.epoch),
+                PyBytes_FromStringAndSize((const char *)place, place_bytes),
+            };
+            found = made_of(make, facts, sizeof(facts) / sizeof(*facts));
         }
     }
     Py_XDECREF(topic);
@@ -1223,17 +1241,18 @@ single_fetch(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t narg
 {
     Py_buffer view;
     PyObject *found = NULL;
-    if (nargs != 3) {
-        PyErr_SetString(PyExc_TypeError, "expected data, position and most");
+    if (nargs != 4) {
+        PyErr_SetString(PyExc_TypeError, "expected make, data, position and most");
         return NULL;
     }
-    Py_ssize_t position = PyLong_AsSsize_t(args[1]), most = PyLong_AsSsize_t(args[2]);
-    if (PyErr_Occurred() || PyObject_GetBuffer(args[0], &view, PyBUF_SIMPLE) < 0) {
+    Py_ssize_t position = PyLong_AsSsize_t(args[2]), most = PyLong_AsSsize_t(args[3]);
+    if (PyErr_Occurred() || !is_tuple_type(args[0])
+        || PyObject_GetBuffer(args[1], &view, PyBUF_SIMPLE) < 0) {
         return NULL;
     }
     if (position >= 0 && position <= view.len) {
-        found = find_single_fetch((const uint8_t *)view.buf + position, view.len - position, most,
-                                  position);
+        found = find_single_fetch((PyTypeObject *)args[0], (const uint8_t *)view.buf + position,
+                                  view.len - position, most);
     }
     PyBuffer_Release(&view);
     return found != NULL || PyErr_Occurred() ? found : Py_NewRef(Py_None);

@@ -89,6 +89,8 @@ def after_tags(data: Buffer, position: int) -> int:
 
 def varint(value: int) -> bytes:
     """Encode an unsigned number, seven bits a byte, the lowest first."""
+    if 0x7F < value < 0x4000:  # as nearly all that aren't in `_VARINTS`
+        return bytes((value & 0x7F | 0x80, value >> 7))
     encoded = bytearray()
     while value > 0x7F:
         encoded.append(value & 0x7F | 0x80)

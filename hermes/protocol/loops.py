@@ -501,16 +501,19 @@ def _wanted_of(parts: "_Parts", version: int) -> tuple[int, int, int, int]:
     return number, offset, max(parts.int32(), 0), epoch
 
 
-def single_fetch(data: Buffer, position: int, most: int) -> tuple[Any, ...] | None:
+def single_fetch(make: type[_R], data: Buffer, position: int, most: int) -> _R | None:
     """Find the plain Fetch request of Kafka's that begins at a position with its size.
 
     It is whole, of `most` bytes or fewer after that, and for one partition, of which no session
     knows anything; the rest is as in `plain_fetch`.
 
+    Args:
+        make: the type of what is returned.
+
     Returns:
-        Where it ends; its version and correlation id; how long to wait, in ms; how many bytes at
-        least and at most; the isolation level; of the partition what `plain_fetch` says; and the
-        bytes that name it, in the response as in the request.
+        What follows the size, as bytes; its version and correlation id; how long to wait, in ms;
+        how many bytes at least and at most; the isolation level; of the partition what
+        `plain_fetch` says; and the bytes that name it, in the response as in the request.
         None where there is no such request: anything may be there.
     """
     if not 0 <= position <= len(data) - _PRODUCE.size:
@@ -537,7 +540,8 @@ def single_fetch(data: Buffer, position: int, most: int) -> tuple[Any, ...] | No
     if topics != 1 or parts.count() != 1:
         return None
     places = bytes(data[start : parts.position + 4])
-    return end, version, correlation_id, *found[:4], *found[5][0], places
+    about = version, correlation_id, *found[:4], *found[5][0]
+    return tuple.__new__(make, (bytes(data[position + 4 : end]), *about, places))
 
 
 def whole_request(

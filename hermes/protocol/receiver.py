@@ -5,11 +5,12 @@ what is complete until `next_...` returns None. How bytes are held: `hermes.prot
 
 A broker's work is mostly produce requests of one producer for one partition, one after the other.
 `RequestReceiver` therefore recognizes the bytes of type, topic and partition instead of decoding
-them again, checks plain message sets on the way, and hands out whole runs of such requests.
+them again, checks plain message sets on the way, and hands out whole runs of such requests. A fetch
+that goes on where the last one ended is recognized, too.
 """
 
 import struct
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from hermes.errors import RemoteProtocolError
 from hermes.protocol import core
@@ -22,8 +23,9 @@ from hermes.protocol.decoding import (
 )
 from hermes.protocol.framing import Frames, refused_size
 from hermes.protocol.messages import SIZE
-from hermes.protocol.own_requests import AcknowledgedProduceRequest
-from hermes.protocol.requests import ProduceRequest
+from hermes.protocol.own_requests import AcknowledgedProduceRequest, WaitingFetchRequest
+from hermes.protocol.record_requests import RecordFetchRequest
+from hermes.protocol.requests import FetchRequest, ProduceRequest
 from hermes.protocol.wire import Buffer, ByteReader
 
 #: Type (and version) of what is recognized, and where its topic is.
@@ -33,6 +35,12 @@ _ACKNOWLEDGED_TYPE: Final = AcknowledgedProduceRequest.TYPE.to_bytes(2) + bytes(
 _ACKNOWLEDGED_TOPIC_AT: Final = 12
 _ONE: Final = b"\0\1"
 _TOPIC_LENGTH: Final = struct.Struct(">h")
+
+#: What a fetch of one partition ends with: where it starts, and how much at most; and the requests
+#: that may be such, of which the next one nearly always differs in nothing else.
+_FETCH_END: Final = struct.Struct(">qi")
+_FETCHES: Final = (FetchRequest, WaitingFetchRequest, RecordFetchRequest)
+_LONGEST_FETCH: Final = 512
 
 #: Larger acknowledged produces aren't checked on the way.
 _LARGEST_ACKNOWLEDGED: Final = 64 * 1024
@@ -104,7 +112,7 @@ class RequestReceiver(Frames):
     Requests may declare 1 to `max_request_bytes`; payloads in a run are up to `max_message_bytes`.
     """
 
-    __slots__ = ("_error", "_largest", "_produce")
+    __slots__ = ("_error", "_fetch", "_largest", "_produce")
 
     receive_data = Frames.feed
 
@@ -112,6 +120,7 @@ class RequestReceiver(Frames):
         super().__init__(max_request_bytes, "a request")
         self.limit(max_request_bytes, max_message_bytes)
         self._produce: _ProducePrefix | None = None
+        self._fetch: tuple[bytes, Any] = b"", None  # how the last one begins, and that
         self._error: str | None = None  # not the exception: it refers to the frames, they to us
 
     def limit(self, max_request_bytes: int, max_message_bytes: int) -> None:
@@ -155,8 +164,14 @@ class RequestReceiver(Frames):
                     break
             if run is not None or end is None:
                 return run
+            begins, fetch = self._fetch
+            if begins and (self.data[self.position + SIZE.size : end - _FETCH_END.size] == begins):
+                return self._fetch_again(fetch, end)
             frame = self.take(end)
-            return long_request(frame) or decode_request(frame)
+            request = long_request(frame) or decode_request(frame)
+            if isinstance(request, _FETCHES) and len(frame) <= _LONGEST_FETCH:
+                self._note_fetch(request, bytes(frame))
+            return request
         except RemoteProtocolError as error:
             self._error = str(error)
             if run is None:
@@ -191,6 +206,25 @@ class RequestReceiver(Frames):
             return None
         self._produce = _ProducePrefix(bytes(data[start:stop]))
         return self._produce
+
+    def _note_fetch(self, request: Any, frame: bytes) -> None:
+        """Recognize the next one, if this is for one partition and has nothing behind it."""
+        is_one = type(request) is FetchRequest or len(request.fetches) == 1
+        if is_one and request.encode()[SIZE.size :] == frame:
+            self._fetch = frame[: -_FETCH_END.size], request
+
+    def _fetch_again(
+        self, last: Any, end: int
+    ) -> FetchRequest | WaitingFetchRequest | RecordFetchRequest:
+        """Take a request that differs from the last one in what it ends with."""
+        offset, max_size = _FETCH_END.unpack_from(self.data, end - _FETCH_END.size)
+        self.move(end)
+        if type(last) is FetchRequest:
+            return FetchRequest(last.topic, last.partition, offset, max_size)
+        (fetch,) = last.fetches
+        fetch = FetchRequest(fetch.topic, fetch.partition, offset, max_size)
+        kind: type[WaitingFetchRequest] = type(last)
+        return kind(last.max_wait_ms, last.min_bytes, (fetch,))
 
     def _acknowledged(self, known: "_ProducePrefix", end: int) -> PlainAcknowledgedProduce | None:
         """Take a plain acknowledged produce; None when it isn't, and was left in place."""

@@ -70,7 +70,7 @@ class FileSend:
         self._parts: list[bytes | LogSlice] = []
         self.size_bytes = 0
         for part in parts:
-            if size := _size(part):
+            if size := len(part) if isinstance(part, bytes) else part.length:
                 self._parts.append(part)
                 self.size_bytes += size
         self.sent_bytes = sent_bytes

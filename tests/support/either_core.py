@@ -162,7 +162,7 @@ def what_is_fetched(data: Any, position: int, version: int) -> object:
 
 def what_is_fetched_of_one(data: Any, position: int, most: int) -> object:
     """The plain Fetch request of Kafka's for one partition at a position."""
-    found = core.single_fetch(data, position, most)
+    found = core.single_fetch(_Row, data, position, most)
     return found and (type(found), [type(each) for each in found], found)
 
 

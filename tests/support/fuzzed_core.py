@@ -167,7 +167,7 @@ def attack(compiled: ModuleType, rng: random.Random, data: bytes) -> None:
     for start in places:
         compiled.plain_produce(BatchHeader, exact, start, rng.choice(places))
         compiled.plain_fetch(BatchHeader, exact, start, rng.choice([*VERSIONS, 18, -1]))
-        compiled.single_fetch(exact, start, rng.choice(places))
+        compiled.single_fetch(BatchHeader, exact, start, rng.choice(places))
         compiled.whole_request(exact, start, rng.choice(places))
         assert compiled.whole_message(STEPS, exact, start) == loops.whole_message(
             STEPS, memoryview(data), start

@@ -15,11 +15,14 @@ from hermes.protocol import (
     PlainAcknowledgedProduce,
     ProduceRequest,
     ProduceRun,
+    RecordFetchRequest,
     RequestReceiver,
     ResponseReceiver,
+    WaitingFetchRequest,
     check_message_set,
     encode_message,
     encode_message_set,
+    frame,
 )
 
 MAX_REQUEST_BYTES = 2000
@@ -172,3 +175,28 @@ def test_runs_are_as_long_as_chunks_allow():
     receiver.receive_data(request * 1000)
 
     assert receiver.next_request().request_count == 1000
+
+
+@st.composite
+def fetches(draw):
+    """Fetches of a few partitions, some with bytes behind them."""
+    numbers = st.sampled_from([-1, 0, 7, 2**31 - 1])
+    fetch = st.builds(FetchRequest, st.sampled_from(["t", "u"]), numbers, numbers, numbers)
+    kind = draw(st.sampled_from([FetchRequest, WaitingFetchRequest, RecordFetchRequest]))
+    if kind is FetchRequest:
+        request = draw(fetch)
+    else:
+        several = tuple(draw(st.lists(fetch, min_size=0, max_size=2)))
+        request = kind(draw(st.sampled_from([5, 6])), 1, several)
+    body = request.encode()[4:] + draw(st.sampled_from([b"", b"", b"", bytes(12)]))
+    return request, frame(body)
+
+
+@given(st.lists(fetches(), max_size=12), st.booleans())
+def test_fetches_that_go_on_are_what_they_are(several, at_once):
+    receiver = RequestReceiver(MAX_REQUEST_BYTES, MAX_MESSAGE_BYTES)
+    for piece in [b"".join(each for _, each in several)] if at_once else [e for _, e in several]:
+        receiver.receive_data(piece)
+    taken = [receiver.next_request() for _ in several]
+    assert [(type(each), each) for each in taken] == [(type(each), each) for each, _ in several]
+    assert receiver.next_request() is None

@@ -313,6 +313,10 @@ def test_plain_fetches_are_found_alike(
     with_each(what_is_fetched, body, len(body) + cut, version)
 
 
+class Fields(tuple[Any, ...]):
+    """What a request says."""
+
+
 @given(st.integers(4, 18), int32, st.integers(-(2**63), 2**63 - 1), st.integers(0, 2**31 - 1))
 def test_a_fetch_of_one_partition_is_found_with_all_that_it_says(
     version: int, partition: int, offset: int, size: int
@@ -323,17 +327,17 @@ def test_a_fetch_of_one_partition_is_found_with_all_that_it_says(
     one = b"\x02" if version >= 12 else b"\0\0\0\1"
     named = {4: b"\0\6clicks", 12: b"\7clicks", 13: UUID(int=7).bytes}
     place = one + named[max(each for each in named if each <= version)] + one
-    found = core.single_fetch(b"\1" + request + b"\1", 1, len(request) - 4)
+    found = core.single_fetch(Fields, b"\1" + request + b"\1", 1, len(request) - 4)
     epoch = 3 if version >= 9 else -1
     assert found == (
-        *(1 + len(request), version, 7, 500, 1, 1 << 20, 0),
+        *(request[4:], version, 7, 500, 1, 1 << 20, 0),
         *(asked, partition, offset, size, epoch),
         place + partition.to_bytes(4, signed=True),
     )
-    assert core.single_fetch(request, 0, len(request) - 5) is None
-    assert core.single_fetch(request[:-1], 0, len(request)) is None
+    assert core.single_fetch(Fields, request, 0, len(request) - 5) is None
+    assert core.single_fetch(Fields, request[:-1], 0, len(request)) is None
     many = fetch_body(version, (0, 0, 1), (1, 0, 1), topic=topic)
-    assert core.single_fetch(fetch_request(version, many), 0, 1 << 20) is None
+    assert core.single_fetch(Fields, fetch_request(version, many), 0, 1 << 20) is None
 
 
 @given(
