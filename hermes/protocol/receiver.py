@@ -146,8 +146,14 @@ class RequestReceiver(Frames):
         if self._error is not None:
             raise RemoteProtocolError(self._error)
         run: ProduceRun | None = None
+        begins, fetch = self._fetch
         try:
             while (end := self.frame_end()) is not None:
+                if begins and (
+                    run is None
+                    and self.data[self.position + SIZE.size : end - _FETCH_END.size] == begins
+                ):
+                    return self._fetch_again(fetch, end)
                 known = self._recognize(end, run)
                 if known is None:
                     break
@@ -164,9 +170,6 @@ class RequestReceiver(Frames):
                     break
             if run is not None or end is None:
                 return run
-            begins, fetch = self._fetch
-            if begins and (self.data[self.position + SIZE.size : end - _FETCH_END.size] == begins):
-                return self._fetch_again(fetch, end)
             frame = self.take(end)
             request = long_request(frame) or decode_request(frame)
             if isinstance(request, _FETCHES) and len(frame) <= _LONGEST_FETCH:

@@ -19,6 +19,10 @@ _UNKNOWN_TIME = -1
 
 #: Of an entry of an acknowledged produce: partition, error, offset.
 _PRODUCED = struct.Struct(">ihq")
+
+# What precedes messages: the size and error of a fetch's response, and an entry of a waiting one's.
+_FETCH_HEADER = struct.Struct(">ih")
+_WAITING_ENTRY = struct.Struct(">hqi")
 #: All of a response with one of these, its size included.
 _ONE_PRODUCED = struct.Struct(">ihhihq")
 _ONE_PRODUCED_BYTES = _ONE_PRODUCED.size - 4
@@ -159,7 +163,7 @@ class BrokerMetadata:
 
 def fetch_response_header(size: int, error: int = ErrorCode.NONE) -> bytes:
     """Encode what precedes so many bytes of messages: `int32 size | int16 error`."""
-    return pack(">ih", 2 + size, error)
+    return _FETCH_HEADER.pack(2 + size, error)
 
 
 def multifetch_response_header(size: int) -> bytes:
@@ -273,7 +277,7 @@ def decode_acknowledged_produce_response(body: Buffer, *, detail: str = "") -> l
 
 def waiting_fetch_entry_header(error: int, high_watermark: int, size: int) -> bytes:
     """Encode what precedes each entry's messages: `int16 error | int64 watermark | int32 size`."""
-    return pack(">hqi", error, high_watermark, size)
+    return _WAITING_ENTRY.pack(error, high_watermark, size)
 
 
 def waiting_fetch_response_header(size: int, count: int) -> bytes:

@@ -70,7 +70,8 @@ class FairScheduler:
 
     @property
     def quantum_bytes(self) -> int:
-        return CROWDED_BYTES if self.is_crowded else QUANTUM_BYTES
+        is_crowded = self._waiting or self._used_seconds >= _SHARED_SECONDS  # as below
+        return CROWDED_BYTES if is_crowded else QUANTUM_BYTES
 
     @property
     def is_crowded(self) -> bool:

@@ -200,13 +200,17 @@ class FileSend:
                     return False
             budget -= sent
             self.sent_bytes += sent
-            self._position += sent
             if sent == left:
-                self._next_part(part)
+                if not isinstance(part, bytes):
+                    part.release()
+                self._index += 1
+                self._position = self._resident_until = 0
                 if self._index == last_part and self._index < len(parts):
                     self._await_room()
                     return False
-            elif sent == 0 or budget <= 0:
+                continue
+            self._position += sent
+            if sent == 0 or budget <= 0:
                 self._await_room()
                 return False
         return True
@@ -225,12 +229,6 @@ class FileSend:
                 return -1
             self._resident_until = resident - part.position
         return self._carrier.send_file(fd, begin, min(count, self._resident_until - self._position))
-
-    def _next_part(self, part: bytes | LogSlice) -> None:
-        if not isinstance(part, bytes):
-            part.release()
-        self._index += 1
-        self._position = self._resident_until = 0
 
     def _warm(self, part: LogSlice, begin: int) -> None:
         self._warming = True
@@ -273,43 +271,6 @@ class MessageSetSend(FileSend):
         self.messages = messages
         header = fetch_response_header(0 if messages is None else _size(messages), error)
         super().__init__((header,) if messages is None else (header, messages))
-
-    def start(
-        self,
-        transport: Any,
-        carrier: Carrier,
-        pages: PageCache,
-        scheduler: FairScheduler,
-        finished: Callable[[Exception | None], None],
-    ) -> bool:
-        """Answer nearly every fetch here, with two calls of the kernel."""
-        if len(self._parts) == 2 and self.size_bytes <= scheduler.quantum_bytes:
-            try:
-                if self._leave_at_once(carrier, pages):
-                    return True
-            except BaseException:
-                self.release()
-                raise
-        return super().start(transport, carrier, pages, scheduler, finished)
-
-    def _leave_at_once(self, carrier: Carrier, pages: PageCache) -> bool:
-        """Send a header and messages that are in memory; False leaves the rest to the producer."""
-        header, messages = self._parts
-        if not isinstance(header, bytes) or isinstance(messages, bytes):
-            return False
-        fd, begin, length = messages.fileno(), messages.position, messages.length
-        if pages.resident_until(fd, begin, begin + length) != begin + length:
-            return False
-        self.sent_bytes = self._position = carrier.send_bytes(header, True)
-        if self._position != len(header):
-            return False
-        self._index, self._resident_until = 1, length
-        self._position = carrier.send_file(fd, begin, length)
-        self.sent_bytes += self._position
-        if self._position != length:
-            return False
-        self._next_part(messages)
-        return True
 
 
 class Fetched(NamedTuple):

@@ -21,7 +21,7 @@ from hermes.interfaces import SegmentInfo
 from hermes.protocol import AppendRun
 from hermes.storage.append_times import append_runs
 from hermes.storage.descriptors import DescriptorCache, LogSlice
-from hermes.storage.files import FileLayer, ResidentFiles
+from hermes.storage.files import FEW_BYTES, FileLayer, ResidentFiles
 from hermes.storage.index_entries import IndexReader, unreadable_is_empty
 from hermes.storage.log_format import LogFormat, OpenSegment
 from hermes.storage.message_times import TimestampedOffset, latest_timestamp, offset_at_time
@@ -105,7 +105,7 @@ class LogReader:
         files = self._resident if resident else self._files
         descriptor = self._descriptors.acquire(file, writable=is_active, resident=resident)
         try:
-            if few:
+            if few and (self._counts_messages or min(end - offset, max_bytes) <= FEW_BYTES):
                 found = segment.index.read_few(
                     self._resident, descriptor, offset, end, max_bytes, whole_first
                 )

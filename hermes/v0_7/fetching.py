@@ -81,7 +81,7 @@ class Fetches:
         shared.settings.on_change(self._settings_changed)
 
     def _settings_changed(self) -> None:
-        self._refuses = self._refusals.is_on
+        self.refuses = self._refusals.is_on
 
     # -- one ------------------------------------------------------------------------------------
 
@@ -114,7 +114,7 @@ class Fetches:
             is_own: whether the request is one that 0.7 doesn't have.
             takes_records: whether the answer may be record batches.
         """
-        if self._refuses and not self._may(request, client):
+        if self.refuses and not self._may(request, client):
             return Fetched(ErrorCode.NOT_AUTHORIZED if is_own else fetch_code(client))
         partition = self._partition(request.topic, request.partition)
         try:

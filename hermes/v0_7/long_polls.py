@@ -4,9 +4,8 @@ It waits in `hermes.partition.waiting`, and is read as other fetches are (fetchi
 reactor's thread.
 """
 
-from typing import Any
+from typing import Any, Final
 
-from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from hermes.cluster.shared import Shared
@@ -22,12 +21,15 @@ from hermes.protocol import (
 )
 from hermes.server.clients import Client
 from hermes.server.fairness import QUANTUM_ENTRIES, cooperatively
-from hermes.server.outcomes import Outcome, as_result, cancellable
+from hermes.server.outcomes import DeferredResponse, Outcome, as_result, cancellable
 from hermes.server.sends import Fetched, FileSend, waiting_fetch_response
 from hermes.v0_7.fetching import CONSUME, HEADER_BYTES, LARGEST_BYTES, MARGIN_BYTES, Fetches
 
 #: More partitions than this can't be waited for in one request: each flush looks at all of them.
 MAX_WAITING_FETCHES = 1024
+
+# To look whether something is a Deferred takes much longer.
+_KNOWN: Final[tuple[type[Any], ...]] = (bytes, DeferredResponse, FileSend)
 
 #: What an encoded request begins with, and decoding does without.
 _SIZE_BYTES = 4
@@ -50,8 +52,9 @@ class LongPolls:
         """
         if len(request.fetches) > MAX_WAITING_FETCHES:
             return encode_error_response(ErrorCode.UNKNOWN)
-        if not self._refusals.is_on:
-            return cancellable(self._wait(request, client))
+        if not self._fetches.refuses:
+            answer = self._wait(request, client)
+            return answer if isinstance(answer, _KNOWN) else cancellable(answer)
 
         def is_permitted(each: FetchRequest) -> bool:
             return self._refusals.permits_topic(client, CONSUME, each.topic)
@@ -143,10 +146,10 @@ class WaitingFetch(CountingWaiter):
         except Exception:
             self.fail(Failure())  # type: ignore[no-untyped-call]
             return
-        if isinstance(response, Deferred):
-            self.follow(response)
-        else:
+        if isinstance(response, _KNOWN):
             self.resolve(response)
+        else:
+            self.follow(response)
 
 
 def _fits(fetched: list[Fetched]) -> bool:

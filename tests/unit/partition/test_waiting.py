@@ -42,12 +42,13 @@ class Bench(LongPolls):
         return None if there is None else max(min(there - offset, max_size), 0)
 
     def respond(self, request: WaitingFetchRequest, client: Client) -> Any:
-        return request
+        return succeed(request)
 
     def wait(self, request: WaitingFetchRequest) -> "Deferred[Any]":
         """Fires once it is answered, which is noted."""
         answer = self._wait(request, UNKNOWN_CLIENT)
-        waited = succeed(b"at once") if answer is request else answer.to_deferred()
+        is_over = isinstance(answer, Deferred)
+        waited = succeed(b"at once") if is_over else answer.to_deferred()
         return waited.addBoth(self._note)
 
     def _note(self, answer: Any) -> Any:
