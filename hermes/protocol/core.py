@@ -40,7 +40,9 @@ def _compiled() -> ModuleType | None:
         return None
     try:
         core = import_module("hermes.protocol._core")
-    except ImportError:  # no compiler was available, or the build is for another Python
+    # No compiler was available, or the build is for another Python: a free-threaded one loads it,
+    # and finds out only then.
+    except (ImportError, SystemError):
         return None
     # One that was built before the sources beside it changed is as good as none.
     names = (name for name in __all__ if name != "KIND")
