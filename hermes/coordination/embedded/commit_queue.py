@@ -29,8 +29,8 @@ class CommitQueue:
     """Writes changes in batches and holds back what depends on them; lives in the reactor's thread.
 
     Args:
-        write: writes changes and the zxid that they lead to, in a thread; its Deferred fires when
-            they are on disk.
+        write: writes changes and the zxid that they lead to, in a thread; its first argument is
+            called with a Failure, or with anything else when they are on disk.
         failed: called once when that fails. The queue is dead from then on.
         clock: the reactor, or a test's `Clock`.
 
@@ -43,7 +43,7 @@ class CommitQueue:
 
     def __init__(
         self,
-        write: Callable[[Sequence[Change], int], "Deferred[Any]"],
+        write: Callable[[Callable[[Any], None], Sequence[Change], int], object],
         failed: Callable[[Failure], None],
         clock: IReactorTime,
     ) -> None:
@@ -60,6 +60,7 @@ class CommitQueue:
         self._batch_bytes = 0
         self._zxid = 0
         self._running = False
+        self._writing = 0, 0  # how many will be written then, and the size of that
         self._waiting: deque[tuple[int, Callable[..., None], tuple[Any, ...]]] = deque()
         self._idle: list[Deferred[None]] = []
 
@@ -108,13 +109,15 @@ class CommitQueue:
         batch, self._batch = self._batch, []
         size, self._batch_bytes = self._batch_bytes, 0
         self._running = True
-        self._write(batch, self._zxid).addCallbacks(
-            self._done, self._fail, callbackArgs=(self._submitted, size)
-        )
+        self._writing = self._submitted, size
+        self._write(self._done, batch, self._zxid)
 
-    def _done(self, _: object, written: int, size: int) -> None:
+    def _done(self, result: Any) -> None:
+        if isinstance(result, Failure):
+            self._fail(result)
+            return
         self._running = False
-        self._written = written
+        self._written, size = self._writing
         if self._dead:
             self._notify_idle()
             return

@@ -198,12 +198,15 @@ def _latest(changes: Sequence[Change]) -> Iterator[Change]:
 def _apply(database: sqlite3.Connection, change: Change) -> int:
     match change:
         case NodeWritten(path, data, acl):
-            before, text, numbers = _node_share(database, path), _encode_acl(acl), change[3:]
+            row, text, numbers = _node_row(database, path), _encode_acl(acl), change[3:]
             digest = _node_digest(change, text)
             database.execute(
                 "INSERT OR REPLACE INTO node VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (path, data, text, *numbers, digest),
             )
+            if row is not None and row[1:] == (change.created_children, change.pzxid):
+                return digest - int(row[0])
+            before = _row_share(path, row)
             after = digest + _children_digest(path, change.created_children, change.pzxid)
         case ChildrenChanged(path, created_children, pzxid):
             before = _node_share(database, path)
@@ -226,9 +229,16 @@ def _apply(database: sqlite3.Connection, change: Change) -> int:
 
 def _node_share(database: sqlite3.Connection, path: str) -> int:
     """What a node's row counts in the sum; 0 when there is none."""
-    row = database.execute(
+    return _row_share(path, _node_row(database, path))
+
+
+def _node_row(database: sqlite3.Connection, path: str) -> Any:
+    return database.execute(
         "SELECT digest, created_children, pzxid FROM node WHERE path = ?", (path,)
     ).fetchone()
+
+
+def _row_share(path: str, row: Any) -> int:
     return 0 if row is None else row[0] + _children_digest(path, *row[1:])
 
 
@@ -249,8 +259,9 @@ def _session(row: tuple[Any, ...]) -> SessionOpened:
 
 def _node_digest(node: NodeWritten, acl: str) -> int:
     """Of all values but the two that `ChildrenChanged` sets, which have a digest of their own."""
-    rest = node._replace(data=None, acl=(), created_children=0, pzxid=0)
-    return _digest((*rest, acl, node.data is None), node.data or b"")
+    path, data, _, czxid, mzxid, _, ctime, mtime, version, acl_version, _, owner = node
+    rest = (path, None, (), czxid, mzxid, 0, ctime, mtime, version, acl_version, 0, owner)
+    return _digest((*rest, acl, data is None), data or b"")
 
 
 def _children_digest(path: str, created_children: int, pzxid: int) -> int:

@@ -134,8 +134,10 @@ class StoreKeeper(Generic[_Prepared]):
 
     # -- writing ----------------------------------------------------------------------------------
 
-    def write(self, changes: Sequence[Change], zxid: int) -> "Deferred[Any]":
-        return self.in_thread(self.store.write, changes, zxid)
+    def write(self, then: Callable[[Any], object], changes: Sequence[Change], zxid: int) -> None:
+        """Write in the file's thread; `then` is called with a Failure, or else when it is done."""
+        assert self._thread is not None
+        self._thread.call_then(then, self.store.write, changes, zxid)
 
     def failed(self, failure: Failure) -> None:
         """A write has failed: what is served may be more than what is stored."""

@@ -1,12 +1,12 @@
 """A processor without sockets, files and time: what the tests of its parts share."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from hermes.coordination.embedded.commit_queue import CommitQueue
 from hermes.coordination.embedded.four_letter_words import ClientReport
@@ -31,23 +31,22 @@ class Disk:
     def __init__(self) -> None:
         self.batches: list[tuple[list[Change], int]] = []
         self.is_slow = False
-        self._writing: list[Deferred[None]] = []
+        self._writing: list[Callable[[Any], None]] = []
 
-    def write(self, changes: Sequence[Change], zxid: int) -> "Deferred[None]":
+    def write(self, then: Callable[[Any], None], changes: Sequence[Change], zxid: int) -> None:
         self.batches.append((list(changes), zxid))
-        if not self.is_slow:
-            return succeed(None)
-        writing: Deferred[None] = Deferred()
-        self._writing.append(writing)
-        return writing
+        if self.is_slow:
+            self._writing.append(then)
+        else:
+            then(None)
 
     def finish(self) -> None:
         """The write under way is done."""
-        self._writing.pop(0).callback(None)
+        self._writing.pop(0)(None)
 
     def fail(self, error: Exception) -> None:
         """The write under way fails."""
-        self._writing.pop(0).errback(error)
+        self._writing.pop(0)(Failure(error))
 
 
 class FakePeer:

@@ -68,7 +68,9 @@ class Bench:
 
     def write(self, number: int) -> None:
         node = NodeWritten(f"/{number}", b"x", OPEN_ACL, 1, 1, 1, 0, 0, 0, 0, 0, 0)
-        self.keeper.write([node], number).addErrback(self.keeper.failed)
+        self.keeper.in_thread(self.keeper.store.write, [node], number).addErrback(
+            self.keeper.failed
+        )
 
 
 @pytest.fixture
