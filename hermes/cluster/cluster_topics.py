@@ -93,6 +93,7 @@ class ClusterTopics:
         self._partitions: dict[tuple[str, int], Partition] = {}  # as long as nothing changes
         self._brokers: Mapping[int, BrokerListeners] = {}
         self._nodes: Mapping[str, TopicNode] = {}
+        self._known_brokers: tuple[BrokerListeners, ListenerNode, list[LiveBroker]] | None = None
         self.revision = 0
         self._gone_observers: list[Callable[[str], None]] = []
         self.live = frozenset({self._broker_id})
@@ -123,14 +124,17 @@ class ClusterTopics:
         """The brokers that live and serve Kafka's clients, ascending."""
         return sorted(self.live)
 
-    def brokers(self, asked: ListenerNode) -> list[LiveBroker]:
+    def brokers(self, asked: ListenerNode) -> Sequence[LiveBroker]:
+        own = self._listeners()
+        known = self._known_brokers
+        if known is not None and known[0] is own and known[1] == asked:
+            return known[2]
         found = []
-        for broker_id, listeners in sorted(
-            {**self._brokers, self._broker_id: self._listeners()}.items()
-        ):
+        for broker_id, listeners in sorted({**self._brokers, self._broker_id: own}.items()):
             like = listeners.matching_kafka(asked)
             if like is not None:
                 found.append(LiveBroker(broker_id, like.host, like.port))
+        self._known_brokers = own, asked, found
         return found
 
     def listeners(self) -> Sequence[ListenerNode]:
@@ -252,7 +256,7 @@ class ClusterTopics:
 
         A node that hasn't changed is the same object as before.
         """
-        self._brokers = brokers
+        self._brokers, self._known_brokers = brokers, None
         serving = {each for each, listeners in brokers.items() if listeners.kafka}
         self.live = frozenset({self._broker_id, *serving})
         self.is_known = True

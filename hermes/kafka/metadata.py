@@ -10,16 +10,21 @@ from typing import Any, Final
 from uuid import UUID
 
 from hermes.cluster.cluster_topics import ClusterTopic
-from hermes.coordination.layout import BrokerPartition
 from hermes.errors import HermesError
 from hermes.kafka.admin_cluster import cluster_operations
-from hermes.kafka.dispatching import LARGE_ENTRIES, NOT_ASKED, Call, operation_bits
+from hermes.kafka.dispatching import (
+    ENTRIES_AT_A_TIME,
+    LARGE_ENTRIES,
+    NOT_ASKED,
+    Call,
+    operation_bits,
+)
 from hermes.kafka.epochs import told_epoch
 from hermes.protocol import check_kafka_topic_name, check_topic_name
 from hermes.protocol.kafka_errors import Code, code_of
 from hermes.security import Operation
 from hermes.server.fairness import cooperatively
-from hermes.server.outcomes import settled
+from hermes.server.outcomes import settled, then
 
 #: The first version in which a topic may be asked for by its UUID alone.
 _UNNAMED_VERSION: Final = 12
@@ -38,32 +43,56 @@ _OPERATIONS: Final = (
 )
 
 
-async def metadata(request: Any, call: Call) -> Any:
-    topics, make = call.server.topics, call.make
-    asked = request.topics
+def metadata(request: Any, call: Call) -> Any:
+    topics, asked = call.server.topics, request.topics
     if asked is None or (call.version == 0 and not asked):
         names = [name for name in topics.names() if call.server.shows(call.client, name)]
-        found: list[Any] = [topics.get(name) for name in names]
-    else:
-        # Before a client can say so, it wants what isn't there.
-        creates = getattr(request, "allow_auto_topic_creation", True)
-        found = []
-        # Once each, as Kafka does: a topic may have thousands of partitions.
-        wanted = {(each.name, getattr(each, "topic_id", None)): each for each in asked}
-        for number, each in enumerate(wanted.values()):
-            found.append(await _find(each, call, creates and not call.is_moot))
-            await call.after_entry(number)
+        return _answer(request, call, [topics.get(name) for name in names])
+    # Once each, as Kafka does: a topic may have thousands of partitions.
+    wanted = list({(each.name, getattr(each, "topic_id", None)): each for each in asked}.values())
+    found: list[Any] = []
+    for each in wanted[:ENTRIES_AT_A_TIME]:
+        one = _find(each, request, call)
+        if one is None:
+            break
+        found.append(one)
+    if len(found) == len(wanted):
+        return _answer(request, call, found)
+    return _find_rest(request, call, wanted, found)
+
+
+async def _find_rest(request: Any, call: Call, wanted: list[Any], found: list[Any]) -> Any:
+    """Find more topics, creating those that are to be, in turns with others."""
+    for number in range(len(found), len(wanted)):
+        one = _find(wanted[number], request, call)
+        if one is None:
+            one = await _create(wanted[number].name, call)
+        found.append(one)
+        await call.after_entry(number)
+    return await settled(_answer(request, call, found))
+
+
+def _answer(request: Any, call: Call, found: list[Any]) -> Any:
+    """The response, or a Deferred of it."""
     has_operations = getattr(request, "include_topic_authorized_operations", False)
-    count = sum(len(each.partitions) for each in found if isinstance(each, ClusterTopic))
-    call.is_large = len(found) + count > LARGE_ENTRIES
-    described = await settled(
-        cooperatively(call.server.shared.scheduler, found, partial(_describe, call, has_operations))
-    )
+    count = len(found)
+    for each in found:
+        count += len(each.partitions) if isinstance(each, ClusterTopic) else 0
+    call.is_large = count > LARGE_ENTRIES
+    if not call.is_large:
+        return _response(request, call, [_describe(call, has_operations, each) for each in found])
+    describe = partial(_describe, call, has_operations)
+    described = cooperatively(call.server.shared.scheduler, found, describe)
+    return then(described, partial(_response, request, call))
+
+
+def _response(request: Any, call: Call, described: list[Any]) -> Any:
+    topics, make = call.server.topics, call.make
+    brokers = []
+    for number, host, port in topics.brokers(call.client.listener):
+        brokers.append(make.MetadataResponseBroker(node_id=number, host=host, port=port))
     return make.MetadataResponse(
-        brokers=tuple(
-            make.MetadataResponseBroker(node_id=each.id, host=each.host, port=each.port)
-            for each in topics.brokers(call.client.listener)
-        ),
+        brokers=tuple(brokers),
         cluster_id=topics.cluster_id or None,
         controller_id=topics.controller_id,
         topics=tuple(described),
@@ -74,8 +103,8 @@ async def metadata(request: Any, call: Call) -> Any:
     )
 
 
-async def _find(asked: Any, call: Call, creates: bool) -> "ClusterTopic | tuple[Code, Any, Any]":
-    """Find or create a topic of a request; else (error, its name, its UUID)."""
+def _find(asked: Any, request: Any, call: Call) -> "ClusterTopic | tuple[Code, Any, Any] | None":
+    """Find a topic of a request; else (error, its name, its UUID); None: it is to be created."""
     name, topic_id = asked.name, getattr(asked, "topic_id", None)
     topics = call.server.topics
     if name is None:
@@ -94,10 +123,19 @@ async def _find(asked: Any, call: Call, creates: bool) -> "ClusterTopic | tuple[
     try:
         check_kafka_topic_name(name)
         check_topic_name(name, config.max_topic_name_length)
-        if not (creates and config.auto_create_topics):
-            return Code.UNKNOWN_TOPIC_OR_PARTITION, name, None
-        if not call.permits_topic(Operation.CREATE, name):
-            return Code.TOPIC_AUTHORIZATION_FAILED, name, None
+    except HermesError as error:
+        return code_of(error), name, None
+    # Before a client can say so, it wants what isn't there.
+    creates = getattr(request, "allow_auto_topic_creation", True)
+    if not (creates and config.auto_create_topics) or call.is_moot:
+        return Code.UNKNOWN_TOPIC_OR_PARTITION, name, None
+    if not call.permits_topic(Operation.CREATE, name):
+        return Code.TOPIC_AUTHORIZATION_FAILED, name, None
+    return None
+
+
+async def _create(name: str, call: Call) -> "ClusterTopic | tuple[Code, str, None]":
+    try:
         return await call.server.topic_changes.create(name, -1, {}, call.client)
     except HermesError as error:
         return code_of(error), name, None
@@ -118,27 +156,27 @@ def _describe(
             topic_authorized_operations=NOT_ASKED,
         )
     topics, find = call.server.topics, call.server.shared.directory.get
-    live = topics.live
-
-    def describe(number: int, place: BrokerPartition) -> Any:
+    live, partitions = topics.live, []
+    for number, place in enumerate(found.partitions):
         leader, replicas = topics.leader(found, number), (place.broker_id,)
         has_leader, is_in_sync = leader in live, place.broker_id in live
-        return make.MetadataResponsePartition(
-            error_code=Code.NONE if has_leader else Code.LEADER_NOT_AVAILABLE,
-            partition_index=number,
-            leader_id=leader if has_leader else _NOBODY,
-            leader_epoch=told_epoch(find(found.name, place.partition)),
-            replica_nodes=replicas,
-            isr_nodes=replicas if is_in_sync else (),
-            offline_replicas=() if is_in_sync else replicas,
+        partitions.append(
+            make.MetadataResponsePartition(
+                error_code=Code.NONE if has_leader else Code.LEADER_NOT_AVAILABLE,
+                partition_index=number,
+                leader_id=leader if has_leader else _NOBODY,
+                leader_epoch=told_epoch(find(found.name, place.partition)),
+                replica_nodes=replicas,
+                isr_nodes=replicas if is_in_sync else (),
+                offline_replicas=() if is_in_sync else replicas,
+            )
         )
-
     return make.MetadataResponseTopic(
         error_code=Code.NONE,
         name=found.name,
         topic_id=found.id,
         is_internal=False,
-        partitions=tuple(describe(*each) for each in enumerate(found.partitions)),
+        partitions=tuple(partitions),
         topic_authorized_operations=_operations(call, found.name) if has_operations else NOT_ASKED,
     )
 
