@@ -24,6 +24,8 @@ Makes: TypeAlias = Callable[[int], None]
 
 _WAIT_MS = 60_000
 _TIMEOUT_MS = 30_000
+_IDLE = 50  # consumers
+_IDLE_WAIT_MS = 200
 _FETCHED = 100  # messages, which are 21 KB
 _BATCHES = 10
 _RUN = 100
@@ -109,6 +111,22 @@ def _kafka_waiting_fetch(broker: CountedBroker, topic: str, stack: ExitStack) ->
             kafka_frames.receive(waiting)
             broker.rest()
             offset += 1
+
+    return make
+
+
+def _kafka_empty_fetch(broker: CountedBroker, topic: str, stack: ExitStack) -> Makes:
+    """Of many consumers, whose times are up one after the other."""
+    frame = kafka_frames.fetch_frame(topic, 0, max_wait_ms=_IDLE_WAIT_MS)
+    waiting = [stack.enter_context(connect(broker.kafka_address)) for _ in range(_IDLE)]
+
+    def make(count: int) -> None:
+        for begin in range(0, count, _IDLE):
+            some = waiting[: count - begin]
+            for each in some:
+                each.sendall(frame)
+            for each in some:
+                kafka_frames.receive(each)
 
     return make
 
@@ -231,6 +249,7 @@ KINDS: Final = {
         below=100,
         less="kafka-produce-1-alone",
     ),
+    "kafka-fetch-empty": Kind("Kafka Fetch, timing out empty", _kafka_empty_fetch),
     "kafka-fetch": Kind("Kafka Fetch, one message", _kafka_fetch(batches=1, messages=1)),
     "kafka-fetch-21k": Kind(
         "Kafka Fetch, 21 KB", _kafka_fetch(batches=_BATCHES, messages=_FETCHED // _BATCHES)

@@ -342,7 +342,28 @@ class BrokerConnection(Protocol):
         scheduler = self._broker.scheduler
         if awaited.kind is not None:
             awaited.kind.seconds.observe(scheduler.now() - awaited.began)
-        scheduler.after_this(self._advance)  # what else becomes known now may leave with it
+        scheduler.after_this(self._answer)  # what else becomes known now may leave with it
+
+    def _answer(self) -> None:
+        """Send what has become known; nearly always that is all that can be done now."""
+        receiver = self._receiver
+        if (
+            self._ordered is not None
+            or receiver.data
+            or receiver.chunks
+            or receiver.partial
+            or self._waiting_request is not None
+            or self._state is not _SERVING
+            or not self._reading
+            or self._is_counted
+            or self._throttle is not None
+            or self._advancing
+        ):
+            self._advance()
+            return
+        self._responses.send_ready()
+        if self._responses.small:
+            self._responses.send_small()
 
     def response_failed(self, awaited: DeferredResponse, failure: Failure) -> None:
         if awaited is self._ordered:

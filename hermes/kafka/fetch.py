@@ -44,7 +44,7 @@ from hermes.partition.partition import Partition
 from hermes.partition.waiting import MAX_WAIT_MS, CountingWaiter, Waiter
 from hermes.protocol import core
 from hermes.protocol.kafka_errors import Code, KafkaError, code_of
-from hermes.protocol.kafka_primitives import encode_length, encode_topic, varint
+from hermes.protocol.kafka_primitives import encode_length, encode_topic
 from hermes.security import Operation
 from hermes.server.clients import Client
 from hermes.server.fairness import QUANTUM_ENTRIES, cooperatively
@@ -411,17 +411,17 @@ class Fetches:
 
     def __init__(self, server: KafkaServer) -> None:
         self._server = server
-        self._topics = server.topics
+        self.topics = server.topics
         self._refusals = server.shared.refusals
         self._metrics = server.shared.metrics
         self.waiting = server.shared.waiting
         self._known: dict[tuple[str | bytes, int], Partition] = {}
-        self._revision = -1  # of the topics, when those were found
+        self.revision = -1  # of the topics, when those were found
         self._settings_changed()
         server.shared.settings.on_change(self._settings_changed)
 
     def _settings_changed(self) -> None:
-        self._refuses = self._refusals.is_on
+        self.refuses = self._refusals.is_on
 
     def carry_out(self, plain: PlainFetch, client: Client) -> Any:
         """Respond with what there is, or wait for more.
@@ -435,11 +435,12 @@ class Fetches:
         length = len(records) if isinstance(records, bytes) else records.length
         if length >= plain.min_bytes or plain.wait_ms <= 0 or self.waiting.is_stopping:
             return self.response(plain, found)
-        if length:
-            _let_go(records)
         self._metrics.fetches += 1
         waiter = _SingleFetch(cancellable=True)
         waiter.fetches, waiter.plain, waiter.client = self, plain, client
+        waiter.found = found
+        if length:
+            waiter.let_go(records)
         log = partition.log
         self.waiting.hold_one(waiter, log.topic, log.partition, min(plain.wait_ms, MAX_WAIT_MS))
         return waiter
@@ -448,12 +449,12 @@ class Fetches:
         """Read what there is; None as `carry_out` says."""
         _, _, _, _, _, max_bytes, _, asked, number, offset, size, epoch, _ = plain
         partition = self._known.get((asked, number))
-        if partition is None or self._revision != self._topics.revision:
+        if partition is None or self.revision != self.topics.revision:
             partition = self._look_up(asked, number)
             if partition is None:
                 return None
         log = partition.log
-        if self._refuses and not self._refusals.permits_topic(client, _CONSUME, log.topic):
+        if self.refuses and not self._refusals.permits_topic(client, _CONSUME, log.topic):
             return None
         if size > max_bytes:
             size = max(max_bytes, 0)
@@ -467,10 +468,10 @@ class Fetches:
 
     def _look_up(self, asked: str | bytes, number: int) -> Partition | None:
         """Find a partition whose batches can be sent as they are."""
-        topics = self._topics
-        if self._revision != topics.revision:
+        topics = self.topics
+        if self.revision != topics.revision:
             self._known.clear()
-            self._revision = topics.revision
+            self.revision = topics.revision
         found = topics.get(asked) if isinstance(asked, str) else topics.by_id_bytes(asked)
         if found is None or found.format != FORMAT_KAFKA:
             return None
@@ -495,7 +496,7 @@ class Fetches:
             numbers = _NUMBERS.pack(0, mark, mark, bases[0])
         else:
             numbers = _OLD_NUMBERS.pack(0, mark, mark)
-        size = varint(length + 1) if is_flexible else length.to_bytes(4)
+        size = encode_length(length, is_flexible)
         session = _NO_SESSION if version >= 7 else _NO_SIZE
         head = b"".join((tags, session, place, numbers, between, size))
         head = _START.pack(4 + len(head) + length + 3 * len(tags), correlation_id) + head
@@ -518,16 +519,21 @@ _Found: TypeAlias = tuple[LogSlice | bytes, LogView, Partition]
 
 
 class _SingleFetch(Waiter):
-    """A plain request that waits, and its response."""
+    """A plain request that waits, and its response.
 
-    __slots__ = ("client", "fetches", "plain")
+    Attributes:
+        found: where there is nothing, until its partition changes; None if that is to be read.
+    """
+
+    __slots__ = ("client", "fetches", "found", "plain")
 
     client: Client
     fetches: Fetches
+    found: "_Found | None"
     plain: PlainFetch
 
     def changed(self, key: int, topic: str, partition: int) -> None:
-        found = self.fetches.look(self.plain, self.client)
+        found = self.found = self.fetches.look(self.plain, self.client)
         if found is None:
             self.waiting.wake(self)
             return
@@ -536,12 +542,19 @@ class _SingleFetch(Waiter):
         if length >= self.plain.min_bytes:
             self.waiting.drop(self)
             self.resolve(self.fetches.response(self.plain, found))
-        else:
-            _let_go(records)
+        elif length:
+            self.let_go(records)
+
+    def let_go(self, records: LogSlice | bytes) -> None:
+        """Keep nothing of what isn't enough."""
+        self.found = None
+        if isinstance(records, LogSlice):
+            records.release()
 
     def ready(self) -> None:
-        fetches = self.fetches
-        found = fetches.look(self.plain, self.client)
+        fetches, found = self.fetches, self.found
+        if found is None or fetches.refuses or fetches.revision != fetches.topics.revision:
+            found = fetches.look(self.plain, self.client)
         if found is not None:
             self.resolve(fetches.response(self.plain, found))
             return
@@ -553,11 +566,6 @@ class _SingleFetch(Waiter):
                 self.follow(Deferred.fromCoroutine(answer))
         except Exception:
             self.fail(Failure())  # type: ignore[no-untyped-call]
-
-
-def _let_go(records: LogSlice | bytes) -> None:
-    if isinstance(records, LogSlice):
-        records.release()
 
 
 async def _response_of(answer: _Answer) -> Any:

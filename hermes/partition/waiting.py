@@ -95,7 +95,8 @@ class Waiter(DeferredResponse):
         raise NotImplementedError
 
     def late(self) -> None:
-        self.waiting.wake(self)
+        self.waiting.drop(self)
+        self.ready()
 
     def cancel(self) -> None:
         if self._waits_for is not None:

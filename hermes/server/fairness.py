@@ -36,6 +36,9 @@ _ALL_SECONDS = 0.250
 #: The quantum in bytes while others wait.
 CROWDED_BYTES = 256 * 1024
 
+#: So many results together take time that others must hear of.
+_MANY = 16
+
 #: The smallest quantum in time: one request, or one entry of it.
 _LEAST_SECONDS = 0.000_02
 
@@ -93,11 +96,14 @@ class FairScheduler:
             call(*args)
         finally:
             self._after = None
+            began = self.now()
             for each in after:
                 try:
                     each()
                 except Exception:
                     self._log.failure("telling who waits failed")
+            if len(after) >= _MANY:  # few of them count what they do, where it is much
+                self.count_used(began)
 
     def after_this(self, call: Callable[[], None]) -> None:
         """Call at the end of the call of `together` that is under way; at once without one."""
