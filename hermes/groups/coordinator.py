@@ -281,7 +281,8 @@ class GroupCoordinator:
                 return _of_commit(error)
             if entry is None:
                 return Code.GROUP_ID_NOT_FOUND
-            self._commit(entry, *commit)
+            if not self.commit_now(name, *commit):
+                return Code.NOT_COORDINATOR
         return await done
 
     def commit_now(
@@ -298,19 +299,6 @@ class GroupCoordinator:
         entry = self.local.known(name)
         if entry is None:
             return False
-        self._commit(entry, member_id, instance_id, generation, offsets, knows_epochs, then)
-        return True
-
-    def _commit(
-        self,
-        entry: GroupEntry,
-        member_id: str,
-        instance_id: str | None,
-        generation: int,
-        offsets: Mapping[TopicPartition, Committed],
-        knows_epochs: bool,
-        then: Then,
-    ) -> None:
         group = entry.group
         if isinstance(group, ConsumerGroup):
             code = group.commit(member_id, generation, offsets, knows_epochs=knows_epochs)
@@ -327,18 +315,13 @@ class GroupCoordinator:
                     self.local.check_memory(group.name, more)
             except KafkaError as error:
                 then(_of_commit(error))
-                return
+                return True
         if code is not Code.NONE or not offsets:
             self.local.changed(entry)
             then(code)
-            return
-
-        def written(code: Any) -> None:
-            if code is Code.NONE:
-                self.local.counts.commits += len(offsets)
-            then(code)
-
-        self.local.write_then(entry, Change(group.name, None, offsets), written)
+            return True
+        self.local.write_then(entry, Change(name, None, offsets), then, len(offsets))
+        return True
 
     async def fetch(
         self,

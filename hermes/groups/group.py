@@ -378,9 +378,11 @@ class Group:
             return Code.NONE  # of a tool, or a consumer without a group's assignment
         if generation < 0 and not member_id and instance_id is None:
             return Code.UNKNOWN_MEMBER_ID
-        code = self._check_member(member_id, instance_id, generation)
+        code = self.members.check(member_id, instance_id, generation)
         if code is not Code.NONE:
             return code
+        if generation != self.generation:
+            return Code.ILLEGAL_GENERATION
         if self.state is State.COMPLETING:
             return Code.REBALANCE_IN_PROGRESS
         self.members.by_id[member_id].extend_session(now)

@@ -372,16 +372,19 @@ class LocalGroups:
         self.write_then(entry, change, done.callback)
         return done
 
-    def write_then(self, entry: GroupEntry, change: Change, then: Then) -> None:
-        """The same, at less cost: `then` is told."""
+    def write_then(self, entry: GroupEntry, change: Change, then: Then, commits: int = 0) -> None:
+        """The same, at less cost: `then` is told. `commits` are counted once it is on disk."""
         entry.busy += 1
-        self._queue.write(change, partial(self._written, entry, change, then))
+        self._queue.write(change, partial(self._written, entry, change, then, commits))
 
-    def _written(self, entry: GroupEntry, change: Change, then: Then, result: Any) -> None:
+    def _written(
+        self, entry: GroupEntry, change: Change, then: Then, commits: int, result: Any
+    ) -> None:
         entry.busy -= 1
         if result is not None:
             then(self._not_written(entry, change, result))
             return
+        self.counts.commits += commits
         if change.offsets or not change.is_empty:
             entry.is_stored = not change.forget
         if entry.apply(change.offsets) and self.entries.get(change.group) is entry:

@@ -123,10 +123,10 @@ class OffsetFile:
     def _append(self, changes: Sequence[Change]) -> None:
         if self._descriptor < 0:
             self._open()
-        data = [encode_change(each) for each in changes]
-        length = sum(map(len, data))
+        data = b"".join(map(encode_change, changes))
+        length = len(data)
         try:
-            write_all(self._files, self._descriptor, data, self._size)
+            write_all(self._files, self._descriptor, (data,), self._size)
             self._files.fdatasync(self._descriptor)
         except OSError as error:
             # Nobody knows what is in the file now: it is written anew before the next change.

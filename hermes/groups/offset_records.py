@@ -42,6 +42,7 @@ _TIMES: Final = struct.Struct(">qq")
 _GENERATION: Final = struct.Struct(">i")
 _SINCE: Final = struct.Struct(">q")
 _COMMITTED, _NO_OFFSET, _GROUP, _NO_GROUP = range(1, 5)
+_COMMITTED_BYTE: Final = bytes([_COMMITTED])
 # Four texts and some numbers.
 _MAX_BODY_BYTES: Final = 4 * (1 << 16) + 64
 
@@ -70,15 +71,16 @@ def encode_change(change: Change) -> bytes:
         if committed is None:
             body = bytes([_NO_OFFSET]) + group + _text(topic) + _PARTITION.pack(partition)
         else:
+            offset, leader_epoch, metadata, commit_ms, expire_ms, topic_id = committed
             body = b"".join(
                 (
-                    bytes([_COMMITTED]),
+                    _COMMITTED_BYTE,
                     group,
                     _text(topic),
-                    _OFFSET.pack(partition, committed.offset, committed.leader_epoch),
-                    _text(committed.metadata),
-                    _TIMES.pack(committed.commit_ms, committed.expire_ms),
-                    b"" if committed.topic_id is None else committed.topic_id.bytes,
+                    _OFFSET.pack(partition, offset, leader_epoch),
+                    _text(metadata),
+                    _TIMES.pack(commit_ms, expire_ms),
+                    b"" if topic_id is None else topic_id.bytes,
                 )
             )
         records.append(_framed(body))

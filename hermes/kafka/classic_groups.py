@@ -29,7 +29,7 @@ _MOST_PROTOCOLS: Final = 100
 def may_use(call: Call, group: str) -> Code:
     if len(group) > LONGEST_NAME:
         return Code.INVALID_GROUP_ID
-    if call.permits_group(Operation.GROUP, group):
+    if not call.server.authorization.is_on or call.permits_group(Operation.GROUP, group):
         return Code.NONE
     return Code.GROUP_AUTHORIZATION_FAILED
 

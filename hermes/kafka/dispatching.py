@@ -188,6 +188,7 @@ class KafkaServer:
         self.topic_changes = cluster.topic_changes
         self.producer_ids = cluster.producer_ids
         self.groups = groups
+        self.authorization = shared.refusals.authorization
         self.matched_topics = MatchedTopics(self.topics, shared.refusals, self.look_up)
         self.awaited = AwaitedBatches(shared.clock.seconds)
         self.admission = Admission()
@@ -269,14 +270,10 @@ class Call:
 
     def permits_topic(self, operation: Operation, name: str) -> bool:
         """`permits`, of something that is done to a topic."""
-        return not self.server.shared.refusals.is_on or self.permits(
-            operation, Resource.topic(name)
-        )
+        return not self.server.authorization.is_on or self.permits(operation, Resource.topic(name))
 
     def permits_group(self, operation: Operation, name: str) -> bool:
-        return not self.server.shared.refusals.is_on or self.permits(
-            operation, Resource.group(name)
-        )
+        return not self.server.authorization.is_on or self.permits(operation, Resource.group(name))
 
     async def after_entry(self, number: int) -> None:
         """Let others have their turn, now and then between entries: there may be very many."""

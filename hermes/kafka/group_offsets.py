@@ -37,23 +37,39 @@ def offset_commit(request: Any, call: Call) -> Any:
             return commit.in_turns()
     for asked in request.topics:
         commit.check(asked, asked.partitions)
-    return commit.store()
+    if commit.offsets and call.server.groups.commit_now(*commit.what, then=commit.end):
+        return commit.answer
+    return commit.stored()
 
 
 class _Commit:
-    """An OffsetCommit under way: what it commits, and what is said of each partition."""
+    """An OffsetCommit under way.
+
+    Attributes:
+        offsets: what is to be stored.
+        what: the arguments by which that is asked for.
+        answer: the response, where it isn't waited for by `stored`.
+    """
 
     def __init__(self, request: Any, call: Call) -> None:
         self._request = request
         self._call = call
         self._refused = may_use(call, request.group_id)
-        self._offsets: dict[TopicPartition, Committed] = {}
+        self.offsets: dict[TopicPartition, Committed] = {}
         self._found: list[tuple[Any, dict[int, Code]]] = []
         self._now_ms = call.server.shared.now_ms()
         retention = getattr(request, "retention_time", None)
         retention_ms = -1 if retention is None else milliseconds(retention)
         self._expire_ms = self._now_ms + retention_ms if retention_ms >= 0 else -1
-        self._answer = DeferredResponse()
+        self.what: tuple[str, str, str | None, int, dict[TopicPartition, Committed], bool] = (
+            request.group_id,
+            request.member_id,
+            getattr(request, "group_instance_id", None),
+            request.generation_id_or_member_epoch,
+            self.offsets,
+            call.version >= _HAS_MEMBER_EPOCH,
+        )
+        self.answer = DeferredResponse()
 
     async def in_turns(self) -> Any:
         """Check all partitions, others having turns meanwhile, and store what may be."""
@@ -61,7 +77,7 @@ class _Commit:
             for first in range(0, max(1, len(asked.partitions)), ENTRIES_AT_A_TIME):
                 self.check(asked, asked.partitions[first : first + ENTRIES_AT_A_TIME])
                 await self._call.after_entry(ENTRIES_AT_A_TIME - 1)
-        return await self._stored()
+        return await self.stored()
 
     def check(self, asked: Any, partitions: Sequence[Any]) -> None:
         """Find out what may be stored of these partitions of a topic."""
@@ -88,7 +104,7 @@ class _Commit:
             elif len(metadata) > MAX_METADATA_LENGTH:
                 code = Code.OFFSET_METADATA_TOO_LARGE
             else:
-                self._offsets[TopicPartition(name, number)] = Committed(
+                self.offsets[TopicPartition(name, number)] = Committed(
                     each.committed_offset,
                     getattr(each, "committed_leader_epoch", -1),
                     metadata,
@@ -100,37 +116,21 @@ class _Commit:
 
     # -- storing --------------------------------------------------------------------------------
 
-    def store(self) -> Any:
-        """Store what may be; the response, or what becomes it."""
-        if self._offsets and self._call.server.groups.commit_now(*self._commit, then=self._end):
-            return self._answer
-        return self._stored()
-
-    async def _stored(self) -> Any:
+    async def stored(self) -> Any:
+        """The response, once what may be stored is."""
         # A request for no partition is the group's to answer, too.
-        if self._refused is Code.NONE and (self._offsets or not self._found):
-            self._note(await self._call.server.groups.commit(*self._commit))
+        if self._refused is Code.NONE and (self.offsets or not self._found):
+            self._note(await self._call.server.groups.commit(*self.what))
         return self._response()
 
-    @property
-    def _commit(self) -> tuple[str, str, str | None, int, dict[TopicPartition, Committed], bool]:
-        request = self._request
-        return (
-            request.group_id,
-            request.member_id,
-            getattr(request, "group_instance_id", None),
-            request.generation_id_or_member_epoch,
-            self._offsets,
-            self._call.version >= _HAS_MEMBER_EPOCH,
-        )
-
-    def _end(self, code: Any) -> None:
+    def end(self, code: Any) -> None:
+        """Answer, by what became of it."""
         if isinstance(code, Failure):
-            self._answer.fail(code)
+            self.answer.fail(code)
             return
         if code is not Code.NONE:
             self._note(code)
-        self._answer.resolve(
+        self.answer.resolve(
             self._call.make.response_to(self._call.correlation_id, self._response())
         )
 
@@ -172,7 +172,7 @@ def _topic_of(
         name = found.name
     else:
         name = asked.name
-    if not call.permits_topic(operation, name):
+    if call.server.authorization.is_on and not call.permits_topic(operation, name):
         return name, Code.TOPIC_AUTHORIZATION_FAILED
     if must_exist and topics.get(name) is None:
         return name, Code.UNKNOWN_TOPIC_OR_PARTITION

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final
 from uuid import UUID
 
@@ -49,7 +50,7 @@ def mount_groups(
         LocalGroups(
             _store(run, connect),
             run.config.broker_id,
-            lambda: topics.live,
+            partial(getattr, topics, "live"),
             lambda: bounds,
             TopicSizes(topics),
             run.reactor,

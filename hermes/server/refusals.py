@@ -106,7 +106,7 @@ class Refusals:
     """Refuses what isn't permitted. Lives in the reactor's thread."""
 
     def __init__(self, authorization: Authorization, lines: LimitedLog, metrics: Metrics) -> None:
-        self._authorization = authorization
+        self.authorization = authorization
         self._log = lines
         self._metrics = metrics
         self.permits = authorization.permits
@@ -115,7 +115,7 @@ class Refusals:
 
     @property
     def is_on(self) -> bool:
-        return self._authorization.is_on
+        return self.authorization.is_on
 
     def answer_to(self, request: Any, client: Client) -> bytes | None:
         """Judge a request that is refused as a whole; None: it may be served."""
@@ -128,7 +128,7 @@ class Refusals:
         return None if error is None else answer(client, error)
 
     def _answer_to_stranger(self, client: Client) -> bytes | None:
-        if self._authorization.belongs(client):
+        if self.authorization.belongs(client):
             return None
         error = NotAuthorizedError(f"no rule allows {quoted(client.principal)} anything")
         self.report(client, error, "other")
