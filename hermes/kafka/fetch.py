@@ -74,10 +74,6 @@ _BY_ID: Final = 13
 _PARTITION: Final = Struct(">ihqqq")
 _OLD_PARTITION: Final = Struct(">ihqq")
 _SESSION: Final = Struct(">ihi")
-_NO_SESSION: Final = _SESSION.pack(0, 0, 0)
-_START: Final = Struct(">ii")
-_NUMBERS: Final = Struct(">hqqq")
-_OLD_NUMBERS: Final = Struct(">hqq")
 _NO_REPLICA: Final = b"\xff\xff\xff\xff"
 _NO_SIZE: Final = bytes(4)
 
@@ -486,23 +482,25 @@ class Fetches:
 
     def response(self, plain: PlainFetch, found: "_Found") -> bytes | FileSend:
         """As `response_parts` makes it."""
-        _, version, correlation_id, _, _, _, level, _, _, _, _, _, place = plain
-        records, (bases, _, _, mark), partition = found
+        records, view, partition = found
         self._metrics.fetches += 1
-        is_flexible, tags, between = _FORMS[version, level == _READ_COMMITTED]
-        length = len(records) if isinstance(records, bytes) else records.length
+        few = records if isinstance(records, bytes) else None
+        length = records.length if isinstance(records, LogSlice) else len(records)
         partition.counts.bytes_out += length
-        if version >= 5:
-            numbers = _NUMBERS.pack(0, mark, mark, bases[0])
-        else:
-            numbers = _OLD_NUMBERS.pack(0, mark, mark)
-        size = encode_length(length, is_flexible)
-        session = _NO_SESSION if version >= 7 else _NO_SIZE
-        head = b"".join((tags, session, place, numbers, between, size))
-        head = _START.pack(4 + len(head) + length + 3 * len(tags), correlation_id) + head
-        if isinstance(records, bytes):
-            return head + records + 3 * tags
-        return FileSend((head, records, 3 * tags))
+        version = plain.version
+        head = core.single_fetched(
+            version,
+            plain.correlation_id,
+            plain.level,
+            plain.place,
+            view.high_watermark,
+            view.bases[0],
+            length,
+            few,
+        )
+        if few is not None:
+            return head
+        return FileSend((head, records, _FORMS[version, False][1] * 3))
 
     def read_decoded(self, plain: PlainFetch, client: Client) -> Any:
         """Respond as to a request that was decoded, with whatever there is."""

@@ -1392,6 +1392,93 @@ whole_message(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nar
     return PyErr_Occurred() ? NULL : PyLong_FromSsize_t(found);
 }
 
+static uint8_t *
+write_length(uint8_t *place, int64_t length, int is_flexible)
+{
+    uint32_t value = (uint32_t)length + (is_flexible ? 1 : 0);
+    if (!is_flexible) {
+        return write_uint32(place, value);
+    }
+    for (; value > 0x7F; value >>= 7) {
+        *place++ = (uint8_t)(value | 0x80);
+    }
+    *place++ = (uint8_t)value;
+    return place;
+}
+
+static uint8_t *
+write_uint64(uint8_t *place, uint64_t value)
+{
+    return write_uint32(write_uint32(place, (uint32_t)(value >> 32)), (uint32_t)value);
+}
+
+/* Of a response what is before the records, but for the bytes that name the partition. */
+#define FETCHED_BYTES 64
+
+static PyObject *
+single_fetched(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
+{
+    if (nargs != 8 || !PyBytes_Check(args[3]) || !(args[7] == Py_None || PyBytes_Check(args[7]))) {
+        PyErr_SetString(PyExc_TypeError, "expected version, correlation_id, level, place, mark, "
+                                         "start, size and records");
+        return NULL;
+    }
+    long version = PyLong_AsLong(args[0]), correlation_id = PyLong_AsLong(args[1]);
+    long level = PyLong_AsLong(args[2]);
+    long long mark = PyLong_AsLongLong(args[4]), start = PyLong_AsLongLong(args[5]);
+    Py_ssize_t size = PyLong_AsSsize_t(args[6]), place_bytes = PyBytes_Size(args[3]);
+    Py_ssize_t held = args[7] == Py_None ? 0 : PyBytes_Size(args[7]);
+    if (PyErr_Occurred()) {
+        return NULL;
+    }
+    if (size < 0 || size > INT32_MAX || place_bytes > INT16_MAX + 16) {
+        PyErr_SetString(PyExc_ValueError, "that is not of a response");
+        return NULL;
+    }
+    int is_flexible = version >= FETCH_FLEXIBLE, end_bytes = is_flexible ? 3 : 0;
+    uint8_t before[FETCHED_BYTES], after[FETCHED_BYTES], *to = before + 4, *then = after;
+    to = write_uint32(to, (uint32_t)correlation_id);
+    if (is_flexible) {
+        *to++ = 0;
+    }
+    to = write_uint32(to, 0);
+    if (version >= FETCH_SESSION) {
+        *to++ = 0;
+        *to++ = 0;
+        to = write_uint32(to, 0);
+    }
+    *then++ = 0;
+    *then++ = 0;
+    then = write_uint64(write_uint64(then, (uint64_t)mark), (uint64_t)mark);
+    if (version >= FETCH_START) {
+        then = write_uint64(then, (uint64_t)start);
+    }
+    then = write_length(then, level == 1 ? 0 : -1, is_flexible);
+    if (version >= FETCH_RACK) {
+        then = write_uint32(then, UINT32_MAX);
+    }
+    then = write_length(then, size, is_flexible);
+    Py_ssize_t head_bytes = (to - before) + place_bytes + (then - after);
+    write_uint32(before, (uint32_t)(head_bytes - 4 + size + end_bytes));
+    PyObject *made
+        = PyBytes_FromStringAndSize(NULL, head_bytes + (args[7] == Py_None ? 0 : held + end_bytes));
+    if (made == NULL) {
+        return NULL;
+    }
+    uint8_t *at = (uint8_t *)PyBytes_AsString(made);
+    memcpy(at, before, (size_t)(to - before));
+    at += to - before;
+    memcpy(at, PyBytes_AsString(args[3]), (size_t)place_bytes);
+    at += place_bytes;
+    memcpy(at, after, (size_t)(then - after));
+    if (args[7] != Py_None) {
+        at += then - after;
+        memcpy(at, PyBytes_AsString(args[7]), (size_t)held);
+        memset(at + held, 0, (size_t)end_bytes);
+    }
+    return made;
+}
+
 /* Of a batch's header as much as says how long it is and where the next one begins; and why
  * stepping over batches ends. */
 #define BATCH_STEP_BYTES 27
@@ -2390,6 +2477,7 @@ static PyMethodDef functions[] = {
     {"pack_plain", pack_plain, METH_VARARGS, NULL},
     {"plain_fetch", (PyCFunction)(void (*)(void))plain_fetch, METH_FASTCALL, NULL},
     {"plain_produce", (PyCFunction)(void (*)(void))plain_produce, METH_FASTCALL, NULL},
+    {"single_fetched", (PyCFunction)(void (*)(void))single_fetched, METH_FASTCALL, NULL},
     {"single_fetch", (PyCFunction)(void (*)(void))single_fetch, METH_FASTCALL, NULL},
     {"tally", tally, METH_VARARGS, NULL},
     {"whole_batches", (PyCFunction)(void (*)(void))whole_batches, METH_FASTCALL, NULL},

@@ -27,6 +27,7 @@ __all__ = [
     "plain_fetch",
     "plain_produce",
     "single_fetch",
+    "single_fetched",
     "tally",
     "whole_batches",
     "whole_bytes",
@@ -71,6 +72,7 @@ if TYPE_CHECKING:
         plain_fetch,
         plain_produce,
         single_fetch,
+        single_fetched,
         tally,
         whole_batches,
         whole_bytes,
@@ -93,6 +95,7 @@ else:
     plain_fetch = _loops.plain_fetch
     plain_produce = _loops.plain_produce
     single_fetch = _loops.single_fetch
+    single_fetched = _loops.single_fetched
     tally = _loops.tally
     whole_batches = _loops.whole_batches
     whole_bytes = _loops.whole_bytes

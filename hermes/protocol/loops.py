@@ -568,6 +568,49 @@ def whole_request(
     return end, key, version, correlation_id, client.decode(errors="replace"), body
 
 
+def single_fetched(
+    version: int,
+    correlation_id: int,
+    level: int,
+    place: bytes,
+    mark: int,
+    start: int,
+    size: int,
+    records: bytes | None,
+) -> bytes:
+    """Encode the response to what `single_fetch` finds: its size, and all that follows.
+
+    Args:
+        level: the isolation level; no transaction was ever aborted.
+        mark, start: the high watermark, and the log's first offset.
+        size: how many bytes of records there are.
+        records: those; None to leave them to the caller, and what follows: in flexible versions
+            three more bytes, 0.
+    """
+    is_flexible = version >= _FETCH_FLEXIBLE
+    tags = bytes(is_flexible)
+    parts = [_SIZE.pack(correlation_id), tags, bytes(10 if version >= _FETCH_SESSION else 4), place]
+    parts += bytes(2), struct.pack(">qq", mark, mark)
+    parts.append(struct.pack(">q", start) if version >= _FETCH_START else b"")
+    parts.append(_length(0 if level == 1 else -1, is_flexible))
+    parts.append(b"\xff\xff\xff\xff" if version >= _FETCH_RACK else b"")
+    parts.append(_length(size, is_flexible))
+    head = b"".join(parts)
+    whole = _SIZE.pack(len(head) + size + 3 * is_flexible) + head
+    return whole if records is None else whole + records + 3 * tags
+
+
+def _length(count: int, is_flexible: bool) -> bytes:
+    """Encode the length of an array or of bytes; -1 for null."""
+    if not is_flexible:
+        return _SIZE.pack(count)
+    encoded, value = bytearray(), count + 1
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes((*encoded, value))
+
+
 def whole_batches(
     data: Buffer, position: int, limit: int, offset: int, end_offset: int, most: int
 ) -> "tuple[int, BatchesEnd, int, int]":

@@ -22,6 +22,7 @@ __all__ = [
     "what_a_broker_sees",
     "what_a_consumer_sees",
     "what_a_consumer_sees_in_rows",
+    "what_answers_it",
     "what_batches_are",
     "what_is_counted",
     "what_is_encoded",
@@ -164,6 +165,11 @@ def what_is_fetched_of_one(data: Any, position: int, most: int) -> object:
     """The plain Fetch request of Kafka's for one partition at a position."""
     found = core.single_fetch(_Row, data, position, most)
     return found and (type(found), [type(each) for each in found], found)
+
+
+def what_answers_it(*fields: Any) -> object:
+    """The response to such a request."""
+    return core.single_fetched(*fields)
 
 
 def what_batches_are(

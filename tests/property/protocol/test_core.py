@@ -12,6 +12,7 @@ from either_core import (
     what_a_broker_sees,
     what_a_consumer_sees,
     what_a_consumer_sees_in_rows,
+    what_answers_it,
     what_batches_are,
     what_is_counted,
     what_is_encoded,
@@ -338,6 +339,32 @@ def test_a_fetch_of_one_partition_is_found_with_all_that_it_says(
     assert core.single_fetch(Fields, request[:-1], 0, len(request)) is None
     many = fetch_body(version, (0, 0, 1), (1, 0, 1), topic=topic)
     assert core.single_fetch(Fields, fetch_request(version, many), 0, 1 << 20) is None
+
+
+int64 = st.integers(-(2**63), 2**63 - 1)
+
+
+@given(
+    *(st.integers(4, 18), int32, st.integers(-1, 2), st.binary(max_size=300), int64, int64),
+    st.none() | st.integers(0, 20_000).map(bytes),
+    st.integers(0, 2**31 - 1000),
+)
+def test_fetches_are_answered_alike(
+    version: int,
+    correlation_id: int,
+    level: int,
+    place: bytes,
+    mark: int,
+    start: int,
+    records: bytes | None,
+    size: int,
+) -> None:
+    size = size if records is None else len(records)
+    about = version, correlation_id, level, place, mark, start, size
+    with_each(what_answers_it, *about, records)
+    whole = core.single_fetched(*about, records)
+    to_come = 0 if records is not None else size + (3 if version >= 12 else 0)
+    assert int.from_bytes(whole[:4]) + 4 == len(whole) + to_come
 
 
 @given(
