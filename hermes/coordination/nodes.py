@@ -65,7 +65,7 @@ class TreeNodes(Protocol):
     def transact(self, fill: Callable[[NodeTransaction], object]) -> list[Any]:
         """Carry out the operations that `fill` adds: all, or none.
 
-        Returns what each operation gave. When one failed none was done, and there are exceptions.
+        Returns what each operation gave. When one failed none was done, and each gave an exception.
         """
 
 

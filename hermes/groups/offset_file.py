@@ -174,10 +174,13 @@ class OffsetFile:
         if change.forget:
             self._groups.pop(change.group, None)
             return
-        record, offsets = self._groups.get(change.group, StoredGroup(None, {}))
+        found = self._groups.get(change.group)
+        if found is None or change.record is not None:
+            before = {} if found is None else found.offsets
+            found = self._groups[change.group] = StoredGroup(change.record, before)
+        offsets = found.offsets
         for place, committed in change.offsets.items():
             if committed is None:
                 offsets.pop(place, None)
             else:
                 offsets[place] = committed
-        self._groups[change.group] = StoredGroup(change.record or record, offsets)

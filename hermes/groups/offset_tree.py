@@ -82,6 +82,7 @@ class OffsetTree:
         self._open_nodes = open_nodes
         self._opened: TreeNodes | None = None
         self._claims: dict[str, _Claim] = {}
+        self._may_have_lost = False
         self._is_closed = False
 
     @property
@@ -144,7 +145,15 @@ class OffsetTree:
 
     # -- writing --------------------------------------------------------------------------------
 
+    def distrust(self) -> None:
+        """Take nothing for certain that was written until now; any thread may call."""
+        self._may_have_lost = True
+
     def write(self, changes: Sequence[Change]) -> list[HermesError | None]:
+        if self._may_have_lost:
+            self._may_have_lost = False
+            for claim in self._claims.values():
+                claim.is_certain = False
         if len(changes) == 1:
             return [self._write_alone(changes[0])]
         results: list[HermesError | None] = []
@@ -247,7 +256,8 @@ class OffsetTree:
             for name, *arguments in operations:
                 getattr(transaction, name)(*arguments)
 
-        return any(isinstance(each, Exception) for each in self._tree.transact(fill))
+        results = self._tree.transact(fill)
+        return isinstance(results[0], Exception)  # as all of them are then
 
     # -- the end --------------------------------------------------------------------------------
 

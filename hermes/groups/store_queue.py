@@ -18,7 +18,7 @@ from hermes.logs import ModuleLogger
 _MOST_AT_ONCE: Final = 500
 
 #: As many changes and offsets are small work.
-_SMALL: Final = 32
+_SMALL: Final = 64
 
 #: Told, in the reactor's thread, what a call gave: a result, or a Failure.
 Then: TypeAlias = Callable[[Any], object]

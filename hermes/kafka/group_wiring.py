@@ -90,7 +90,9 @@ class TopicSizes:
 def _store(run: ServingBroker, connect: Callable[[], TreeSession | None]) -> GroupStore:
     own = run.coordination.own_nodes
     if own is not None:
-        return OffsetTree(lambda: own)
+        tree = OffsetTree(lambda: own)
+        own.on_lost.append(tree.distrust)
+        return tree
     if run.coordination.is_enabled:
 
         def open_session() -> TreeSession:

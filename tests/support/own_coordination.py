@@ -37,6 +37,17 @@ class OwnCoordination:
             result.raiseException()
         return result
 
+    def wait_until_serving(self) -> None:
+        serves = threading.Event()
+
+        def ask() -> None:
+            self.service.on_serving = serves.set
+            if self.service.is_serving:
+                serves.set()
+
+        self._reactor.callFromThread(ask)
+        assert serves.wait(60)
+
     def in_reactor(self, function: Callable[..., Any], *args: Any) -> Any:
         return blockingCallFromThread(self._reactor, function, *args)
 
@@ -63,6 +74,7 @@ class AtOnce:
 
     def __init__(self, own: OwnCoordination) -> None:
         self._store = OffsetTree(lambda: own.nodes)
+        own.nodes.on_lost.append(self._store.distrust)
         self._call = own.at_once
 
     def names(self) -> list[str]:

@@ -137,7 +137,7 @@ def apply_changes(
 
     Returns what becomes of `total`, the sum of the rows' digests.
     """
-    for change in _latest(changes):
+    for change in changes if len(changes) == 1 else _latest(changes):
         total += _apply(database, change)
     total &= _MASK
     database.execute(_SET_COUNTERS, (zxid, _file_digest(total, zxid)))

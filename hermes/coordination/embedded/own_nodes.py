@@ -42,11 +42,15 @@ class OwnNodes:
 
     Args:
         clients: have the processor that serves them.
+
+    Attributes:
+        on_lost: called, in the reactor's thread, when calls of `call_then` may have been lost.
     """
 
     def __init__(self, reactor: Any, clients: Clients) -> None:
         self._reactor = reactor
         self._clients = clients
+        self.on_lost: list[Callable[[], None]] = []
         self._rights = Rights(principal=INTERNAL)
         self._thread = 0  # that of `call_then`, while it is under way
         self._waiting: deque[Callable[[Any], object]] = deque()  # for the disk
@@ -78,6 +82,8 @@ class OwnNodes:
 
     def abort(self) -> None:
         """Nobody knows what becomes of what isn't on disk yet: the server is out of service."""
+        for observer in self.on_lost:
+            observer()
         waiting, self._waiting = self._waiting, deque()
         for then in waiting:
             then(_lost())

@@ -90,10 +90,12 @@ class CoordinationStore:
 
         StorageError: nothing was written. Close the store and open it again.
         """
-        with self._errors():
+        try:
             self._check_in_place()
             with transaction(self._opened()) as database:
                 total = apply_changes(database, changes, zxid, self._total)
+        except (OutOfServiceError, *_ERRORS) as error:
+            raise self._told(error) from error
         self._total = total
         self._has_changed = True
 
@@ -223,10 +225,13 @@ class CoordinationStore:
     def _errors(self) -> Iterator[None]:
         try:
             yield
-        except OutOfServiceError as error:
-            raise type(error)(f"{self.path}: {error}") from error
-        except _ERRORS as error:
-            raise _kind_of(error)(f"coordination can't use {self.path}: {error}") from error
+        except (OutOfServiceError, *_ERRORS) as error:
+            raise self._told(error) from error
+
+    def _told(self, error: Exception) -> StorageError:
+        if isinstance(error, OutOfServiceError):
+            return type(error)(f"{self.path}: {error}")
+        return _kind_of(error)(f"coordination can't use {self.path}: {error}")
 
 
 def _kind_of(error: Exception) -> type[StorageError]:
