@@ -272,7 +272,7 @@ class BatchLogMachine(RuleBasedStateMachine):
             if not expected or (max_bytes == 0 and not whole):
                 assert part.length == 0
                 return
-            content = os.pread(part.fileno(), part.length, part.position)
+            content = os.pread(part.fileno(), part.length, part.position) if part.length else b""
             if self.is_damaged:
                 return
             first = expected[0][2]
