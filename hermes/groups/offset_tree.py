@@ -171,7 +171,7 @@ class OffsetTree:
             if claim is None or not claim.is_certain or change.forget:
                 break
             claim = claim.begun()
-            more = list(_operations(change, claim))
+            more = _operations(change, claim)
             size += sum(len(each[2]) for each in more if isinstance(each[2], bytes))
             if len(operations) + len(more) > _MOST_OPERATIONS or size > _MOST_BYTES:
                 break
@@ -212,7 +212,7 @@ class OffsetTree:
         if change.forget and claim.version is None:
             return True
         begun = claim.begun()
-        operations = list(_operations(change, begun))
+        operations = _operations(change, begun)
         guard: list[_Operation] = []
         part: list[_Operation] = []
         size = 0
@@ -272,48 +272,49 @@ class OffsetTree:
             tree.stop()
 
 
-def _operations(change: Change, claim: _Claim) -> Iterator[_Operation]:
+def _operations(change: Change, claim: _Claim) -> list[_Operation]:
     """A change as calls of kazoo's transaction; the claim becomes what it is then."""
-    path = claim.path
+    path, operations = claim.path, list[_Operation]()
     if change.forget:
-        yield "check", path, claim.version
+        operations.append(("check", path, claim.version))
         for name in sorted(claim.names):
-            yield "delete", f"{path}/{name}", -1
-        yield "delete", path, claim.version
+            operations.append(("delete", f"{path}/{name}", -1))
+        operations.append(("delete", path, claim.version))
         claim.version, claim.record, claim.names = None, None, set()
-        return
+        return operations
     record = change.record or claim.record
     if claim.version is None:
-        yield "create", path, _record_value(record, claim.mark)
+        operations.append(("create", path, _record_value(record, claim.mark)))
         if change.is_empty:  # which fails if anybody has made it, as a check does of a version
-            yield "delete", path, 0
-            return
+            operations.append(("delete", path, 0))
+            return operations
         claim.version = 0
     elif change.record is not None:
-        yield "set_data", path, _record_value(record, claim.mark), claim.version
+        operations.append(("set_data", path, _record_value(record, claim.mark), claim.version))
         claim.version += 1
     else:
-        yield "check", path, claim.version
+        operations.append(("check", path, claim.version))
     claim.record = record
     before = claim.names
     if change.record is not None:
         claim.names = set(before)
         # Beside the record, so that only a new generation writes it.
-        yield from _membership_operations(path, change.record, claim.names)
+        operations += _membership_operations(path, change.record, claim.names)
     for (topic, partition), committed in change.offsets.items():
         name = f"{topic}:{partition}"
         node, is_there = f"{path}/{name}", name in claim.names
         if committed is not None and is_there:
-            yield "set_data", node, _offset_value(committed), -1
+            operations.append(("set_data", node, _offset_value(committed), -1))
             continue
         if claim.names is before:
             claim.names = set(before)
         if committed is not None:
             claim.names.add(name)
-            yield "create", node, _offset_value(committed)
+            operations.append(("create", node, _offset_value(committed)))
         elif is_there:
             claim.names.remove(name)
-            yield "delete", node, -1
+            operations.append(("delete", node, -1))
+    return operations
 
 
 def _membership_operations(path: str, record: GroupRecord, names: set[str]) -> Iterator[_Operation]:

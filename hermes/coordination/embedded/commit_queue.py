@@ -70,7 +70,9 @@ class CommitQueue:
             return
         self._submitted += 1
         self._batch += changes
-        size = sum(map(_change_bytes, changes))
+        size = 0
+        for each in changes:
+            size += ITEM_BYTES + (len(each.data or b"") if isinstance(each, NodeWritten) else 0)
         self._batch_bytes += size
         self.held_bytes += size
         self._zxid = zxid
@@ -125,7 +127,8 @@ class CommitQueue:
         if self._batch:
             self._start()  # before the waiting functions, so that the disk never waits for them
         self._call_ready()
-        self._notify_idle()
+        if self._idle:
+            self._notify_idle()
 
     def _resume(self) -> None:
         self._resumption = None
@@ -165,11 +168,6 @@ class CommitQueue:
             idle, self._idle = self._idle, []
             for each in idle:
                 each.callback(None)
-
-
-def _change_bytes(change: Change) -> int:
-    data = change.data if isinstance(change, NodeWritten) else None
-    return ITEM_BYTES + len(data or b"")
 
 
 def _message_bytes(args: tuple[Any, ...]) -> int:

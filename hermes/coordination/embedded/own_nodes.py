@@ -113,33 +113,26 @@ class OwnNodes:
 
     def set(self, path: str, value: bytes, version: int = -1) -> int:
         request = SetDataRequest(path, value, version)
-        return self._change(lambda transaction: transaction.set_data(request).version)
+        return int(self._change(Transaction.set_data, request).version)
 
     def ensure_path(self, path: str) -> None:
-        self._change(lambda transaction: self._ensure(transaction, path))
-
-    def _ensure(self, transaction: Transaction, path: str) -> None:
-        if not transaction.has(path):
-            self._ensure(transaction, parent_path(path))
-            transaction.create(CreateRequest(path, b"", OPEN_ACL, 0))
+        self._change(_ensure, path)
 
     def transact(self, fill: Callable[[NodeTransaction], object]) -> list[Any]:
         collected = _Collected()
         fill(collected)
-
-        def change(processor: RequestProcessor) -> list[Any]:
-            try:
-                return processor.change(self._rights, collected.carry_out)
-            except RequestRefusedError as refusal:
-                return [refusal] * len(collected.operations)
-
-        return self._do(change)
+        operations = collected.operations
+        try:
+            return self._do(lambda processor: processor.change(self._rights, operations))
+        except RequestRefusedError as refusal:
+            return [refusal] * len(operations)
 
     # -- parts ----------------------------------------------------------------------------------
 
-    def _change(self, work: Callable[[Transaction], _Result]) -> _Result:
+    def _change(self, operation: Callable[[Transaction, Any], Any], argument: Any) -> Any:
+        operations = ((operation, argument),)
         try:
-            return self._do(lambda processor: processor.change(self._rights, work))
+            return self._do(lambda processor: processor.change(self._rights, operations))[0]
         except RequestRefusedError as refusal:
             if refusal.code in (ZooKeeperCode.NO_NODE, ZooKeeperCode.BAD_VERSION):
                 raise CoordinationUnavailableError(f"it was changed meanwhile: {refusal}") from None
@@ -147,7 +140,8 @@ class OwnNodes:
 
     def _do(self, work: Callable[[RequestProcessor], _Result]) -> _Result:
         if self._thread == threading.get_ident():
-            return self._done(work)
+            processor = self._clients.processor
+            return self._done(work) if processor is None else work(processor)
         answer: SimpleQueue[Any] = SimpleQueue()
         self._reactor.callFromThread(self.call_then, answer.put, self._done, work)
         try:
@@ -172,9 +166,6 @@ class _Collected:
     def __init__(self) -> None:
         self.operations: list[tuple[Callable[[Transaction, Any], object], Any]] = []
 
-    def carry_out(self, transaction: Transaction) -> list[Any]:
-        return [do(transaction, request) for do, request in self.operations]
-
     def create(self, path: str, value: bytes = b"") -> None:
         self.operations.append((Transaction.create, CreateRequest(path, value, OPEN_ACL, 0)))
 
@@ -186,6 +177,12 @@ class _Collected:
 
     def check(self, path: str, version: int) -> None:
         self.operations.append((Transaction.check, CheckRequest(path, version)))
+
+
+def _ensure(transaction: Transaction, path: str) -> None:
+    if not transaction.has(path):
+        _ensure(transaction, parent_path(path))
+        transaction.create(CreateRequest(path, b"", OPEN_ACL, 0))
 
 
 def _node(tree: DataTree, path: str) -> Node | None:

@@ -9,7 +9,7 @@ Source: ZooKeeper's `ZooKeeperServer`, `PrepRequestProcessor` and `FinalRequestP
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol
 
 from twisted.internet.interfaces import IReactorTime
 
@@ -48,8 +48,6 @@ from hermes.limited_log import LimitedLog
 
 #: Of a session.
 PASSWORD_BYTES: Final = 16
-
-_Result = TypeVar("_Result")
 
 
 class Peer(Protocol):
@@ -343,16 +341,24 @@ class RequestProcessor:
 
     # -- writes -----------------------------------------------------------------------------------
 
-    def change(self, rights: Rights, work: Callable[[Transaction], _Result]) -> _Result:
-        """Carry out a transaction of nobody's session, whole or, where that raises, not at all."""
+    def change(
+        self, rights: Rights, operations: Iterable[tuple[Callable[[Transaction, Any], Any], Any]]
+    ) -> list[Any]:
+        """Carry out a transaction of nobody's session, whole or, where that raises, not at all.
+
+        Each of its operations is called with the transaction and its argument; returns what they
+        gave.
+        """
         transaction = Transaction(self.state.tree, self._now_ms(), 0, rights)
+        results = []
         try:
-            result = work(transaction)
+            for operation, argument in operations:
+                results.append(operation(transaction, argument))
         except BaseException:
             transaction.rollback()
             raise
         self._commit(transaction)
-        return result
+        return results
 
     def _transaction(self, peer: Peer) -> Transaction:
         assert peer.session is not None

@@ -140,10 +140,12 @@ class Transaction:
         return self._session_id not in self._tree.ephemerals
 
     def set_data(self, request: SetDataRequest) -> ZNode:
-        if not self._is_own:
+        node = self._tree.nodes.get(request.path) if self._is_own else None
+        if node is None:
             self._rights.check_write(request.path)
-        node = self._permitted(request.path, AclPermission.WRITE)
-        _check_version(node.version, request.version, request.path)
+            node = self._permitted(request.path, AclPermission.WRITE)
+        if request.version not in (-1, node.version):
+            _check_version(node.version, request.version, request.path)
         if len(request.data or b"") != len(node.data or b""):
             self._weigh(data_weight(request.data) - data_weight(node.data))
         before = node.data, node.version, node.mzxid, node.mtime
@@ -173,10 +175,12 @@ class Transaction:
         return node
 
     def check(self, request: CheckRequest) -> None:
-        if not self._is_own:
+        node = self._tree.nodes.get(request.path) if self._is_own else None
+        if node is None:
             self._rights.check_read(request.path)
-        node = self._permitted(request.path, AclPermission.READ)
-        _check_version(node.version, request.version, request.path)
+            node = self._permitted(request.path, AclPermission.READ)
+        if request.version not in (-1, node.version):
+            _check_version(node.version, request.version, request.path)
 
     # -- steps ------------------------------------------------------------------------------------
 
@@ -185,8 +189,7 @@ class Transaction:
         if node is None:
             check_path(path)
             raise RequestRefusedError(ZooKeeperCode.NO_NODE, path)
-        if not self._is_own:
-            self._rights.check_permission(path, node.acl, permission)
+        self._rights.check_permission(path, node.acl, permission)
         return node
 
     def _drop(self, path: str, node: ZNode, above: str, parent: ZNode) -> None:
