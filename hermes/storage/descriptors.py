@@ -86,12 +86,16 @@ class DescriptorCache:
             SegmentRetiredError: it was deleted meanwhile.
             OSError: it can't be opened.
         """
-        with self._lock:
+        lock = self._lock
+        lock.acquire()  # by `with` it would take as long as all the rest
+        try:
             if file.descriptor >= 0 and not file.is_retired:
                 if not file.users:
                     del self._idle[file]
                 file.users += 1
                 return file.descriptor
+        finally:
+            lock.release()
         if resident:
             raise NotInMemoryError
         opener = self._files.open_append if writable else self._files.open_read
@@ -131,7 +135,9 @@ class DescriptorCache:
 
     def release(self, file: CachedFile) -> None:
         """Give back one `acquire`. The last one of a retired file closes it."""
-        with self._lock:
+        lock = self._lock
+        lock.acquire()  # as above
+        try:
             file.users -= 1
             if file.users:
                 return
@@ -142,6 +148,8 @@ class DescriptorCache:
                 if self.open_count + self._beside_count <= self.max_open:
                     return
                 surplus = self._evict()
+        finally:
+            lock.release()
         self._close(surplus)
 
     def open_beside(self, file: CachedFile, path: str, now_ms: int) -> int:

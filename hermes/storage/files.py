@@ -113,8 +113,8 @@ class FileLayer:
         if _NOWAIT:
             data = bytearray(length)
             try:
-                del data[os.preadv(descriptor, [data], position, _NOWAIT) :]
-                return bytes(data)
+                read = os.preadv(descriptor, [data], position, _NOWAIT)
+                return bytes(data) if read == length else bytes(data[:read])
             except BlockingIOError:
                 raise NotInMemoryError from None
             except OSError as error:
