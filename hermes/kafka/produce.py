@@ -118,6 +118,7 @@ _RESULT: Final = Struct(">hqqq")
 # throttle time.
 _NO_REASONS: Final = bytes(4) + b"\xff\xff"
 _FLEXIBLE_END: Final = b"\1\0" + bytes(2) + bytes(4) + b"\0"
+_FLEXIBLE_BYTES: Final = 4 + 1 + _RESULT.size + len(_FLEXIBLE_END)
 
 
 class TooManyPartitionsError(RemoteProtocolError):
@@ -284,7 +285,7 @@ class Produces:
             if partition is None or partition.log.state.is_closed:
                 partition = partitions[number] = self._topics.partition(found.name, number)
             log = partition.log
-            done = partition.append_batches((header,), records, rules, acks == _ALL)
+            done = partition.append_batches((header,), records, rules, acks == _ALL, True)
         except HermesError as refusal:
             entry = Entry(asked if isinstance(asked, str) else found.id, number, records)
             entry.headers = (header,)
@@ -639,11 +640,12 @@ def _encode_plain(
     plain: PlainProduce, code: int, base_offset: int, append_time_ms: int, start_offset: int
 ) -> bytes:
     """The same for a plain request, where no message says what is wrong."""
-    _, version, correlation_id, _, _, _, _, place, _, _ = plain
+    version, correlation_id, place = plain[1], plain[2], plain[7]
     result = _RESULT.pack(code, base_offset, append_time_ms, start_offset)
     if version >= _FLEXIBLE:
-        body = b"\0" + place + result + _FLEXIBLE_END
-    elif version >= 8:
+        size_bytes = _FLEXIBLE_BYTES + len(place)
+        return _START.pack(size_bytes, correlation_id) + b"\0" + place + result + _FLEXIBLE_END
+    if version >= 8:
         body = place + result + _NO_REASONS + bytes(4)
     else:
         body = place + result[: None if version >= 5 else -8] + bytes(4)

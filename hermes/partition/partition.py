@@ -45,6 +45,7 @@ def check_and_append(
     now_ms: int,
     *,
     append_time_ms: int | None = None,
+    is_as_sent: bool = False,
 ) -> AppendedBatches:
     """Append batches, unless their producer repeats them. Reactor's thread; quick.
 
@@ -52,6 +53,7 @@ def check_and_append(
         headers: as `check_batches` found them.
         buffer: not kept.
         append_time_ms: under LogAppendTime the timestamp that all messages get; else None.
+        is_as_sent: see `placed`.
 
     Raises:
         OutOfOrderSequenceError, InvalidProducerEpochError: the producer is out of step.
@@ -79,7 +81,8 @@ def check_and_append(
         if known is not None:
             stored_end = known.last_offset + 1
             return AppendedBatches(known.base_offset, known.timestamp_ms, True, stored_end)
-    buffers = placed(buffer, headers, base, log.sidecar.epochs.latest, append_time_ms)
+    epoch = log.sidecar.epochs.latest
+    buffers = placed(buffer, headers, base, epoch, append_time_ms, is_as_sent=is_as_sent)
     log.append(buffers, len(buffer), end - base, now_ms, batches)
     if producers is not None:
         if has_producers:
@@ -144,11 +147,14 @@ class Partition:
         data: Buffer,
         rules: BatchRules,
         is_awaited: bool = False,
+        is_as_sent: bool = False,
     ) -> AppendedBatches:
         """Append what was checked by these rules, as `append`. Raises as `check_and_append`."""
         now_ms = self._now_ms()
         append_time_ms = now_ms if rules.is_log_append_time else None
-        done = check_and_append(self.log, headers, data, now_ms, append_time_ms=append_time_ms)
+        done = check_and_append(
+            self.log, headers, data, now_ms, append_time_ms=append_time_ms, is_as_sent=is_as_sent
+        )
         base_offset, _, is_duplicate, end_offset = done
         if not is_duplicate:
             self._appended(len(data), end_offset - base_offset, is_awaited)

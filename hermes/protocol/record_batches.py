@@ -91,6 +91,7 @@ DELETE_HORIZON_BIT: Final = 0x40
 _KNOWN_BITS: Final = 0x7F
 
 _HEADER: Final = Struct(">qiibIhiqqqhii")
+_PLACE: Final = Struct(">qii")  # what it begins with, which its CRC leaves out
 _CRC: Final = Struct(">I")
 _MAGIC_AT: Final = 16
 _CRC_AT: Final = 17
@@ -379,6 +380,8 @@ def placed(
     base_offset: int,
     leader_epoch: int,
     append_time_ms: int | None = None,
+    *,
+    is_as_sent: bool = False,
 ) -> list[Buffer]:
     """Say which bytes to append for batches that get their place in a log now.
 
@@ -386,6 +389,7 @@ def placed(
         headers: what `check_batches` found in the buffer; they are what is appended.
         base_offset: the first batch's; the others follow.
         append_time_ms: the timestamp of all messages under LogAppendTime; None leaves them.
+        is_as_sent: whether the headers say what the buffer says.
 
     Returns:
         Buffers for `Log.append`: headers, and views of `buffer`; in all they are as long as it.
@@ -395,6 +399,12 @@ def placed(
     position = 0
     for header in headers:
         size, end = header.size_bytes, position + header.size_bytes
+        if is_as_sent and append_time_ms is None:
+            parts.append(_PLACE.pack(base_offset, size - LENGTH_END, leader_epoch))
+            parts.append(view[position + _PLACE.size : end])
+            base_offset += header.last_offset_delta + 1
+            position = end
+            continue
         body = view[position + HEADER_BYTES : end]
         if append_time_ms is not None:
             header = stamped(header, body, append_time_ms, is_log_append_time=True)
