@@ -13,7 +13,6 @@ from typing import Any
 
 from broker_bench import BrokerBench
 from hermes_testkit import fetch, message, produce, waiting_fetch
-from twisted.internet.defer import succeed
 from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 from twisted.logger import Logger
@@ -86,7 +85,7 @@ def test_a_broker_is_held_one_way(tmp_path: Path) -> None:
 def test_an_embedded_server_is_held_one_way() -> None:
     clock = Clock()
     clients = Clients(clock)
-    queue = CommitQueue(lambda changes, zxid: succeed(None), lambda failure: None, clock)
+    queue = CommitQueue(lambda then, changes, zxid: then(None), lambda failure: None, clock)
     log = LimitedLog(Logger(), clock.seconds)
     clients.processor = RequestProcessor(
         ServerState(), queue, (1000, 10_000), clock, lambda: 1_700_000_000_000, log
