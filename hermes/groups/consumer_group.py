@@ -256,7 +256,7 @@ class ConsumerGroup:
         self, member: ConsumerMember, beat: ConsumerHeartbeat, matched: tuple[str, ...] | None
     ) -> bool:
         is_new = member.previous_epoch < 0
-        before = ConsumerMember("", topics=member.topics, matched=member.matched)
+        topics, found = member.topics, member.matched
         said: dict[str, Any] = {"client_id": beat.client_id, "client_host": beat.client_host}
         if beat.rack_id is not None:
             said["rack_id"] = beat.rack_id
@@ -277,10 +277,11 @@ class ConsumerGroup:
             self.revision += 1
             self._update_size(member)
         if "matched" in changed:
-            self._topics.count_matches(before.matched, -1)
+            self._topics.count_matches(found, -1)
             self._topics.count_matches(member.matched, 1)
         if changed & {"topics", "matched"}:
-            wanted, subscribed = member.subscribed, before.subscribed
+            subscribed = ConsumerMember("", topics=topics, matched=found).subscribed
+            wanted = member.subscribed
             self._topics.count(wanted - subscribed, subscribed - wanted)
             return wanted != subscribed or is_new
         return is_new
