@@ -227,6 +227,64 @@ def test_a_fetch_waits_for_enough_or_until_its_time_is_up(bench: KafkaBench) -> 
     assert values_in(found.records) == [b"one"]
 
 
+def test_a_fetch_of_one_partition_waits_as_one_of_many(bench: KafkaBench) -> None:
+    append(bench, b"one")
+    connection, transport = bench.connect_kafka()
+    connection.dataReceived(request(bench, 12, wait_ms=10_000, places=((0, 1),), min_bytes=150))
+    for values, is_answered in (([b"two"], False), ([b"x" * 100], True)):
+        assert len(bench.server.shared.waiting) == 1
+        append(bench, *values)
+        bench.turns(transport)
+        assert (transport.value() != b"") is is_answered
+    (answer,) = answers(transport)
+    (found,) = decode_answer("Fetch", 12, answer).responses[0].partitions
+    assert (found.high_watermark, values_in(found.records)) == (3, [b"two", b"x" * 100])
+    assert len(bench.server.shared.waiting) == 0
+    assert bench.shared.metrics.fetches == 2
+
+
+def test_who_waits_hears_that_the_topic_is_deleted(bench: KafkaBench) -> None:
+    append(bench, b"one")
+    connection, transport = bench.connect_kafka()
+    connection.dataReceived(request(bench, 12, wait_ms=10_000, places=((0, 1),)))
+    assert len(bench.server.shared.waiting) == 1
+    bench.shared.topics.begin_delete("new")
+    bench.shared.directory.delete_topic("new")
+    bench.shared.topics.end_delete("new")
+    bench.shared.waiting.changed("new", 0)
+    bench.turns(transport)
+    (answer,) = answers(transport)
+    (found,) = decode_answer("Fetch", 12, answer).responses[0].partitions
+    assert found.error_code == 3
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("level", [0, 1])
+def test_a_plain_fetch_is_answered_as_one_that_is_decoded(
+    bench: KafkaBench, version: int, level: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(bench, b"one")
+    append(bench, b"x" * 100)
+    append(bench, *[b"y" * 1000] * 20)
+    places = [(0, 0), (0, 0, 0), (0, 0, 100), (0, 1), (0, 1, 300), (0, 2), (0, 22), (0, 23), (1, 0)]
+    asked = [
+        request(bench, version, isolation_level=level, places=(place,), max_bytes=max_bytes)
+        for place in places
+        for max_bytes in (0, 50, 300, 1 << 20)
+    ]
+
+    def answered() -> list[bytes]:
+        connection, transport = bench.connect_kafka()
+        connection.dataReceived(b"".join(asked))
+        bench.turns(transport)
+        return [bytes(each) for each in answers(transport)]
+
+    plain = answered()
+    monkeypatch.setattr(bench.server.fetches, "carry_out", lambda *_: NotImplemented)
+    assert answered() == plain
+    assert len(plain) == len(asked)
+
+
 def test_a_topic_that_is_deleted_before_a_fetch_waits_is_an_error_of_its_partition(
     bench: KafkaBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
