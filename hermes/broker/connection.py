@@ -361,9 +361,7 @@ class BrokerConnection(Protocol):
         ):
             self._advance()
             return
-        self._responses.send_ready()
-        if self._responses.small:
-            self._responses.send_small()
+        self._responses.send_known()
 
     def response_failed(self, awaited: DeferredResponse, failure: Failure) -> None:
         if awaited is self._ordered:

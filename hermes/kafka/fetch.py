@@ -411,7 +411,8 @@ class Fetches:
         self._refusals = server.shared.refusals
         self._metrics = server.shared.metrics
         self.waiting = server.shared.waiting
-        self._known: dict[tuple[str | bytes, int], Partition] = {}
+        # By how a request names them: by names, and by ids.
+        self._known: tuple[dict[bytes, Partition], dict[bytes, Partition]] = {}, {}
         self.revision = -1  # of the topics, when those were found
         self._settings_changed()
         server.shared.settings.on_change(self._settings_changed)
@@ -437,16 +438,15 @@ class Fetches:
         waiter.found = found
         if length:
             waiter.let_go(records)
-        log = partition.log
-        self.waiting.hold_one(waiter, log.topic, log.partition, min(plain.wait_ms, MAX_WAIT_MS))
+        self.waiting.hold_one(waiter, partition.key, min(plain.wait_ms, MAX_WAIT_MS))
         return waiter
 
     def look(self, plain: PlainFetch, client: Client) -> "_Found | None":
         """Read what there is; None as `carry_out` says."""
-        _, _, _, _, _, max_bytes, _, asked, number, offset, size, epoch, _ = plain
-        partition = self._known.get((asked, number))
+        _, version, _, _, _, max_bytes, _, _, _, offset, size, epoch, place = plain
+        partition = self._known[version >= _BY_ID].get(place)
         if partition is None or self.revision != self.topics.revision:
-            partition = self._look_up(asked, number)
+            partition = self._look_up(plain)
             if partition is None:
                 return None
         log = partition.log
@@ -457,27 +457,30 @@ class Fetches:
         try:
             if epoch > FIRST_EPOCH:
                 check_epoch(log, epoch)
-            records, view = log.fetch(offset, min(size, MAX_RESPONSE_BYTES), True, True)
+            if size > MAX_RESPONSE_BYTES:
+                size = MAX_RESPONSE_BYTES
+            records, view = log.fetch(offset, size, True, True)
         except (HermesError, NotInMemoryError):
             return None
         return records, view, partition
 
-    def _look_up(self, asked: str | bytes, number: int) -> Partition | None:
+    def _look_up(self, plain: PlainFetch) -> Partition | None:
         """Find a partition whose batches can be sent as they are."""
         topics = self.topics
         if self.revision != topics.revision:
-            self._known.clear()
+            self._known = {}, {}
             self.revision = topics.revision
+        asked = plain.topic
         found = topics.get(asked) if isinstance(asked, str) else topics.by_id_bytes(asked)
         if found is None or found.format != FORMAT_KAFKA:
             return None
         try:
-            partition = topics.partition(found.name, number)
+            partition = topics.partition(found.name, plain.number)
         except HermesError:
             return None
         if partition.log.is_closed:  # deleted: its topic is about to change
             return None
-        self._known[asked, number] = partition
+        self._known[plain.version >= _BY_ID][plain.place] = partition
         return partition
 
     def response(self, plain: PlainFetch, found: "_Found") -> bytes | FileSend:

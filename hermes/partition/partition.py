@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from hermes.config import BrokerConfig
 from hermes.errors import InvalidTransactionStateError
 from hermes.partition.flushing import FlushScheduler
+from hermes.partition.waiting import key_of
 from hermes.protocol.record_batches import (
     TRANSACTIONAL_BIT,
     BatchHeader,
@@ -95,9 +96,9 @@ def check_and_append(
 
 
 class Partition:
-    """Lives in the reactor's thread; `counts` are its topic's."""
+    """Lives in the reactor's thread; `counts` are its topic's, `key` is for who waits for it."""
 
-    __slots__ = ("_flusher", "_now_ms", "counts", "log")
+    __slots__ = ("_flusher", "_now_ms", "counts", "key", "log")
 
     def __init__(
         self,
@@ -107,6 +108,7 @@ class Partition:
         now_ms: Callable[[], int],
     ) -> None:
         self.log = log
+        self.key = key_of(log.topic, log.partition)
         self.counts = metrics.topic(log.topic)
         self._flusher = flusher
         self._now_ms = now_ms

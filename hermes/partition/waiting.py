@@ -61,7 +61,7 @@ class Waiter(DeferredResponse):
     """One fetch that waits, and its response.
 
     Attributes:
-        keys: its partitions, by their hashes.
+        keys: its partitions, by their keys.
         size_bytes: about what it holds in memory.
         is_waiting: whether it waits, in `waiting`.
         is_cancelled: whether nobody wants to hear of it.
@@ -155,6 +155,11 @@ class CountingWaiter(Waiter):
             self.waiting.wake(self)
 
 
+def key_of(topic: str, partition: int) -> int:
+    """A number for a partition, as good as unique: the hash is keyed by a secret of the process."""
+    return hash((topic, partition))
+
+
 class WaitingFetches:
     """All fetches that wait at one broker; lives in the reactor's thread.
 
@@ -174,8 +179,7 @@ class WaitingFetches:
         self._clock = clock
         self._scheduler = scheduler
         self._deadlines = Deadlines(clock, scheduler)
-        # By the hash of a partition, which is keyed by a secret of the process and so as good as
-        # unique: the fetch or fetches that wait for it.
+        # By the key of a partition: the fetch or fetches that wait for it.
         self._by_key: dict[int, Waiter | set[Waiter]] = {}
         self._narrow: dict[Waiter, None] = {}  # oldest first
         self._wide: dict[Waiter, None] = {}
@@ -202,16 +206,15 @@ class WaitingFetches:
             return
         keyed = []
         for n, each in enumerate(places):
-            keyed.append((hash((each.topic, each.partition)), n))
+            keyed.append((key_of(each.topic, each.partition), n))
         keyed.sort()
         for key, n in keyed:
             waiter.add(key, places[n].offset, places[n].max_size, available[n])
             self._listen(waiter, key)
         self._hold(waiter, len(places), max_wait_ms)
 
-    def hold_one(self, waiter: Waiter, topic: str, partition: int, max_wait_ms: int) -> None:
-        """The same of one that waits for a single partition, and counts nothing."""
-        key = hash((topic, partition))
+    def hold_one(self, waiter: Waiter, key: int, max_wait_ms: int) -> None:
+        """The same of one that waits for a single partition, by its key, and counts nothing."""
         waiter.keys, waiter.size_bytes = (key,), _WAITER_BYTES + _PARTITION_BYTES
         if self._by_key.setdefault(key, waiter) is not waiter:
             self._listen(waiter, key)
@@ -226,7 +229,7 @@ class WaitingFetches:
         buckets: list[list[tuple[int, int]]] = [[] for _ in range(_BUCKETS)]
 
         def put(n: int) -> None:
-            key = hash((places[n].topic, places[n].partition))
+            key = key_of(places[n].topic, places[n].partition)
             buckets[(key >> _BUCKET_SHIFT) + _BUCKETS // 2].append((key, n))
 
         in_order: list[Place] = []
@@ -262,7 +265,7 @@ class WaitingFetches:
 
     def changed(self, topic: str, partition: int) -> None:
         """A partition was committed, created or deleted: wake those that it satisfies."""
-        key = hash((topic, partition))
+        key = key_of(topic, partition)
         found = self._by_key.get(key)
         if found is None:
             return

@@ -110,6 +110,17 @@ class Responses:
             elif response is not None:
                 self.add(response, is_next=True)
 
+    def send_known(self) -> None:
+        """Send those that are known."""
+        awaited = self.awaited
+        only = awaited[0].response if len(awaited) == 1 else None
+        if isinstance(only, bytes) and not self.small:  # nearly always
+            awaited.popleft()
+            self.small = [only]
+        else:
+            self.send_ready()
+        self.send_small()
+
     def send_small(self) -> None:
         small, carrier = self.small, self._carrier
         if not small or self.sending is not None:
