@@ -94,16 +94,10 @@ _FORMS: Final = {
 
 
 class Fetched(NamedTuple):
-    """What there is of one partition.
+    """What there is of one partition; with an error -1 and None.
 
-    Attributes:
-        topic: its name, or the bytes of its id.
-        high_watermark: up to where it can be read; -1 with an error.
-        start_offset: the log's first offset; -1 with an error.
-        records: batches: a slice of a segment, bytes, or None for none; or a range of a log of
-            0.7, as long as batches are still to be made of it. A slice belongs to the response
-            from then on.
-        source: where they are; None with an error.
+    `topic` is its name, or the bytes of its id. `records` are batches, or a range of a log of 0.7,
+    of which they are yet to be made; a slice belongs to the response from then on.
     """
 
     topic: str | bytes
@@ -116,7 +110,6 @@ class Fetched(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """How many bytes of records there are."""
         records = self.records
         if records is None:
             return 0
@@ -421,10 +414,7 @@ class Fetches:
         self.refuses = self._refusals.is_on
 
     def carry_out(self, plain: PlainFetch, client: Client) -> Any:
-        """Respond with what there is, or wait for more.
-
-        NotImplemented: it has to be decoded, since there is more to be done, or something wrong.
-        """
+        """Respond, or wait for more; NotImplemented where it is to be decoded: see `look`."""
         found = self.look(plain, client)
         if found is None:
             return NotImplemented
@@ -442,7 +432,7 @@ class Fetches:
         return waiter
 
     def look(self, plain: PlainFetch, client: Client) -> "_Found | None":
-        """Read what there is; None as `carry_out` says."""
+        """Read what there is; None where there is more to be done, or something wrong."""
         _, version, _, _, _, max_bytes, _, _, _, offset, size, epoch, place = plain
         partition = self._known[version >= _BY_ID].get(place)
         if partition is None or self.revision != self.topics.revision:
@@ -465,7 +455,6 @@ class Fetches:
         return records, view, partition
 
     def _look_up(self, plain: PlainFetch) -> Partition | None:
-        """Find a partition whose batches can be sent as they are."""
         topics = self.topics
         if self.revision != topics.revision:
             self._known = {}, {}
@@ -520,17 +509,13 @@ _Found: TypeAlias = tuple[LogSlice | bytes, LogView, Partition]
 
 
 class _SingleFetch(Waiter):
-    """A plain request that waits, and its response.
-
-    Attributes:
-        found: where there is nothing, until its partition changes; None if that is to be read.
-    """
+    """A plain request that waits, and its response."""
 
     __slots__ = ("client", "fetches", "found", "plain")
 
     client: Client
     fetches: Fetches
-    found: "_Found | None"
+    found: "_Found | None"  # that there is nothing, until there is a change; None: to be read
     plain: PlainFetch
 
     def changed(self, key: int, topic: str, partition: int) -> None:
@@ -547,7 +532,6 @@ class _SingleFetch(Waiter):
             self.let_go(records)
 
     def let_go(self, records: LogSlice | bytes) -> None:
-        """Keep nothing of what isn't enough."""
         self.found = None
         if isinstance(records, LogSlice):
             records.release()

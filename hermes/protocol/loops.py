@@ -504,17 +504,9 @@ def _wanted_of(parts: "_Parts", version: int) -> tuple[int, int, int, int]:
 def single_fetch(make: type[_R], data: Buffer, position: int, most: int) -> _R | None:
     """Find the plain Fetch request of Kafka's that begins at a position with its size.
 
-    It is whole, of `most` bytes or fewer after that, and for one partition, of which no session
-    knows anything; the rest is as in `plain_fetch`.
-
-    Args:
-        make: the type of what is returned.
-
-    Returns:
-        What follows the size, as bytes; its version and correlation id; how long to wait, in ms;
-        how many bytes at least and at most; the isolation level; of the partition what
-        `plain_fetch` says; and the bytes that name it, in the response as in the request.
-        None where there is no such request: anything may be there.
+    It is whole, of `most` bytes or fewer, for one partition, and without a session; else as
+    `plain_fetch`. Returns what follows the size; version and correlation id; what `plain_fetch`
+    says before the session, and of the partition; and what names that, in the response as here.
     """
     if not 0 <= position <= len(data) - _PRODUCE.size:
         return None
@@ -578,14 +570,10 @@ def single_fetched(
     size: int,
     records: bytes | None,
 ) -> bytes:
-    """Encode the response to what `single_fetch` finds: its size, and all that follows.
+    """Encode the response to what `single_fetch` finds, its size included.
 
-    Args:
-        level: the isolation level; no transaction was ever aborted.
-        mark, start: the high watermark, and the log's first offset.
-        size: how many bytes of records there are.
-        records: those; None to leave them to the caller, and what follows: in flexible versions
-            three more bytes, 0.
+    `records` are of `size` bytes; with None the caller sends them, and in flexible versions three
+    bytes of 0. `mark` is the high watermark, `start` the log's first offset.
     """
     is_flexible = version >= _FETCH_FLEXIBLE
     tags = bytes(is_flexible)
@@ -601,7 +589,7 @@ def single_fetched(
 
 
 def _length(count: int, is_flexible: bool) -> bytes:
-    """Encode the length of an array or of bytes; -1 for null."""
+    # Of an array or of bytes; -1 for null.
     if not is_flexible:
         return _SIZE.pack(count)
     encoded, value = bytearray(), count + 1

@@ -284,16 +284,10 @@ class TimeIndex:
         max_bytes: int,
         whole_first: bool,
     ) -> bytes | None:
-        """Read what `LogFormat.locate` and `whole_bytes` would find, if that is few bytes.
+        """Read what `LogFormat.locate` and `whole_bytes` would find, with their arguments.
 
-        Args:
-            start, end: as for `locate`.
-            max_bytes, whole_first: as for `whole_bytes`.
-
-        Returns:
-            None where it is none, more than `FEW_BYTES`, or not all in memory; or where only
-            `locate` can tell. Of files that refuse to wait for a disk it may raise
-            NotInMemoryError where that would, too.
+        None where it is none, more than `FEW_BYTES`, or not all in memory; or where only `locate`
+        can tell. NotInMemoryError where that would raise it, too.
         """
         length = end - start
         if length > max_bytes and not whole_first:

@@ -22,6 +22,7 @@ from either_core import (
     what_a_broker_sees,
     what_a_consumer_sees,
     what_a_consumer_sees_in_rows,
+    what_answers_it,
     what_batches_are,
     what_is_counted,
     what_is_encoded,
@@ -233,6 +234,10 @@ def main(path: str, seed: str, count: str) -> None:
         agree(compiled, what_is_fetched, requests, 0, version)
         one = damaged(rng, fetch_request(version, requests))
         agree(compiled, what_is_fetched_of_one, one, 0, len(one))
+        numbers = [rng.getrandbits(bits) for bits in (31, 1, 63, 63)]
+        answer = version, numbers[0], numbers[1], requests[:300], *numbers[2:]
+        agree(compiled, what_answers_it, *answer, rng.getrandbits(26), None)
+        agree(compiled, what_answers_it, *answer, len(data), data)
         attack(compiled, rng, requests)
         held = records(rng)
         held = rng.choice([held, damaged(rng, held)])
