@@ -28,6 +28,9 @@ LARGEST_OTHER_BYTES: Final = 2 << 20
 #: Smaller frames are copied, so that they don't keep what they were received with.
 _COPY_BYTES: Final = 64 * 1024
 
+#: Larger fetches are decoded, so that what they hold while they wait is counted.
+_FETCH_BYTES: Final = 1024
+
 _PRODUCE_KEY: Final = PRODUCE.to_bytes(2)
 _KEY_END: Final = SIZE.size + len(_PRODUCE_KEY)
 
@@ -39,7 +42,7 @@ class FrameReceiver(Frames):
     reads one partition, are checked on the way.
     """
 
-    __slots__ = ("_error", "_largest")
+    __slots__ = ("_error", "_largest", "_largest_fetch")
 
     receive_data = Frames.feed
 
@@ -52,6 +55,7 @@ class FrameReceiver(Frames):
         """Change the limit of requests; that of messages is checked where they are appended."""
         self.max_bytes = max_request_bytes
         self._largest = min(max_request_bytes, _COPY_BYTES)  # of plain ones
+        self._largest_fetch = min(max_request_bytes, _FETCH_BYTES)
 
     def next_request(self) -> Frame | PlainFetch | None:
         """Take the next request; None when more bytes must arrive first.
@@ -69,7 +73,7 @@ class FrameReceiver(Frames):
                     start, stop = self.position + SIZE.size, plain[0]
                     self.data, self.position = (used, stop) if stop < len(used) else (b"", 0)
                     return ProduceFrame(bytes(used[start:stop]), plain)
-                fetch = core.single_fetch(PlainFetch, used, self.position, self._largest)
+                fetch = core.single_fetch(PlainFetch, used, self.position, self._largest_fetch)
                 if fetch is not None:
                     stop = self.position + SIZE.size + len(fetch.data)
                     self.data, self.position = (used, stop) if stop < len(used) else (b"", 0)

@@ -265,7 +265,7 @@ class WaitingFetches:
 
     def changed(self, topic: str, partition: int) -> None:
         """A partition was committed, created or deleted: wake those that it satisfies."""
-        key = key_of(topic, partition)
+        key = hash((topic, partition))  # `key_of`, written out: this runs for every flush
         found = self._by_key.get(key)
         if found is None:
             return

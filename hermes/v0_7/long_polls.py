@@ -128,8 +128,10 @@ class WaitingFetch(CountingWaiter):
     def __init__(self, polls: LongPolls, request: WaitingFetchRequest, client: Client) -> None:
         self._polls, self._client = polls, client
         self._request: WaitingFetchRequest | bytes = request
-        count, held_bytes = len(request.fetches), 0
-        if count > 1:
+        count = len(request.fetches)
+        if count == 1:
+            held_bytes = len(request.fetches[0].topic)
+        else:
             self._request = request.encode()[_SIZE_BYTES:]
             held_bytes = len(self._request)
         super().__init__(request.min_bytes, count, held_bytes)

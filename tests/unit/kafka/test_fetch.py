@@ -243,6 +243,17 @@ def test_a_fetch_of_one_partition_waits_as_one_of_many(bench: KafkaBench) -> Non
     assert bench.shared.metrics.fetches == 2
 
 
+def test_what_a_fetch_with_much_in_it_holds_while_it_waits_is_counted(bench: KafkaBench) -> None:
+    fetch(bench)
+    connection, _ = bench.connect_kafka()
+    for client_id, counted in (("c", 0), ("c" * 10_000, 10_000)):
+        connection.dataReceived(request(bench, 12, wait_ms=10_000, client_id=client_id))
+        assert bench.connections.memory.used_bytes >= counted
+        assert (bench.connections.memory.used_bytes > 0) is (counted > 0)
+        bench.server.shared.waiting.wake_all()
+        bench.server.shared.waiting.is_stopping = False
+
+
 def test_who_waits_hears_that_the_topic_is_deleted(bench: KafkaBench) -> None:
     append(bench, b"one")
     connection, transport = bench.connect_kafka()
