@@ -324,13 +324,11 @@ class _ExitingService(BrokerService):
 
 
 def _collect_briefly() -> None:
-    """Keep full garbage collections to a few milliseconds, however many objects live for ever.
-
-    They scan all objects, every log included, and stop everything until they are done. So what
-    exists now is frozen, and later what has made a collection slow: logs that were created since.
-    Little of this ever becomes garbage that only a collection could find: what requests and
-    connections leave has no reference cycles.
-    """
+    """Keep full garbage collections to a few milliseconds, however many objects live for ever."""
+    # They scan all objects, every log included, and stop everything until they are done. So what
+    # exists now is frozen, and later what has made a collection slow: logs that were created since.
+    # Little of this ever becomes garbage that only a collection could find: what requests and
+    # connections leave has no reference cycles.
     began = 0.0
 
     def collected(phase: str, info: dict[str, int]) -> None:

@@ -514,11 +514,9 @@ class BrokerConnection(Protocol):
         self._broker.scheduler.resume_later(self._resume)
 
     def _read_on(self) -> None:
-        """Take what came while responses left, sparing a round of the reactor.
-
-        A consumer that keeps several fetches in flight has sent the next one by then. An end or an
-        error of the socket is left for the transport to find.
-        """
+        """Take what came while responses left, sparing a round of the reactor."""
+        # A consumer that keeps several fetches in flight has sent the next one by then. An end or
+        # an error of the socket is left for the transport to find.
         if not isinstance(self._carrier, SendfileCarrier):
             return
         responses, scheduler = self._responses, self._broker.scheduler
@@ -628,11 +626,9 @@ class BrokerConnection(Protocol):
             self._watch_for_end()
 
     def _is_held_by_quota(self, throttle: Throttle) -> bool:
-        """Whether nothing is read because its principal is over a quota.
-
-        A started request is read on while the memory budget is used up: else it would hold memory
-        that others need, and be given up for that.
-        """
+        """Whether nothing is read because its principal is over a quota."""
+        # A started request is read on while the memory budget is used up: else it would hold memory
+        # that others need, and be given up for that.
         return throttle.is_delayed and not (
             self._connections.memory.over_budget and self._receiver.missing_bytes
         )

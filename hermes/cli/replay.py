@@ -221,11 +221,9 @@ def _plans(
 def _create_missing(
     producer: SyncProducer, topic: str, source: TopicSource, *, quiet: bool
 ) -> None:
-    """Create the target topic like the source, unless it exists.
-
-    The first send would otherwise create it with the broker's defaults: in the other format, or
-    with fewer partitions.
-    """
+    """Create the target topic like the source, unless it exists."""
+    # The first send would otherwise create it with the broker's defaults: in the other format, or
+    # with fewer partitions.
     if CreateTopicRequest.TYPE not in producer.channel.versions():
         return
     (described,) = producer.channel.run(metadata([topic])).topics

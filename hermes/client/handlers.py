@@ -161,11 +161,10 @@ def _by_place(
     placed: Sequence[ProducerData | None],
     results: Sequence[Outcome],
 ) -> tuple[list[Outcome], int]:
-    """Give every item the outcome of what the hook put in its place; and count what it took out.
-
-    An item that the hook gave back keeps its own outcome wherever it is; a new one takes the place
-    of the item at its position. If there is none, or that one has its own, it has no handle.
-    """
+    """Give every item the outcome of what the hook put in its place; and count what it took out."""
+    # An item that the hook gave back keeps its own outcome wherever it is; a new one takes the
+    # place of the item at its position. If there is none, or that one has its own, it has no
+    # handle.
     places = {id(item): place for place, item in enumerate(items)}
     given_back = {places[id(each)] for each in placed if id(each) in places}
     outcomes: list[Outcome | None] = [None] * len(items)

@@ -320,11 +320,9 @@ class TopicRegistry:
         return None
 
     def _create(self, topic: str, partition: int) -> Log:
-        """Create a partition, and announce the topic if it is new.
-
-        One of Kafka's format has all its partitions from the start: who numbers them through over
-        a cluster goes by those that there are.
-        """
+        """Create a partition, and announce the topic if it is new."""
+        # One of Kafka's format has all its partitions from the start: who numbers them through over
+        # a cluster goes by those that there are.
         new = topic not in self._counts
         log = self._make(topic, partition)
         try:

@@ -268,11 +268,9 @@ class SettingChanges:
     def _made(
         self, check: Callable[[], None], change: Callable[..., Any], *args: Any
     ) -> "Deferred[Any]":
-        """Make a change when no other is made.
-
-        `check` refuses at once what must not wait, being large: there may be thousands. It takes no
-        time, either: they arrive in turns of others.
-        """
+        """Make a change when no other is made."""
+        # `check` refuses at once what must not wait, being large: there may be thousands. It takes
+        # no time, either: they arrive in turns of others.
 
         async def make() -> Any:
             check()

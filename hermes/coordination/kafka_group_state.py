@@ -201,11 +201,9 @@ def _read_members(
 def _read_record_and_members(
     session: TreeSession, record_path: str, members_path: str
 ) -> tuple[Node | None, Node | None]:
-    """Read two nodes as they were together: members count only with their generation's record.
-
-    Each write of members changes the record's version: if that is the same before and after them,
-    nothing was written in between.
-    """
+    """Read two nodes as they were together: members count only with their generation's record."""
+    # Each write of members changes the record's version: if that is the same before and after them,
+    # nothing was written in between.
     for _ in range(_MOST_READS):
         before, members, record = session.get_all([record_path, members_path, record_path])
         if before == record:

@@ -183,11 +183,9 @@ class BoundedConnection(ConnectionHandler):  # type: ignore[misc]
         return what_answers((host, port), min(self._connect_seconds, _PROBE_SECONDS))
 
     def _rest(self) -> None:
-        """Wait before connecting again, when the last connections were established in vain.
-
-        kazoo's own pauses are for attempts that fail; a server that is reached and then answers
-        nonsense would be asked as fast as it can be connected to.
-        """
+        """Wait before connecting again, when the last connections were established in vain."""
+        # kazoo's own pauses are for attempts that fail; a server that is reached and then answers
+        # nonsense would be asked as fast as it can be connected to.
         established, self._established = self._established, None
         if established is None:
             return

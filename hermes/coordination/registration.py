@@ -333,11 +333,9 @@ class BrokerRegistration:
         )
 
     def _register(self, registered: dict[str, bytes]) -> Node | None:
-        """Register the broker itself; returns what another has registered instead.
-
-        Nobody else can listen where this broker does, so an entry with its address is one that
-        it has left behind: its session has not expired yet. That one is replaced.
-        """
+        """Register the broker itself; returns what another has registered instead."""
+        # Nobody else can listen where this broker does, so an entry with its address is one that
+        # it has left behind: its session has not expired yet. That one is replaced.
         session_id = self._session.session_id
         if session_id is not None:
             self._on_session(session_id)

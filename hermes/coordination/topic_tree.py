@@ -190,11 +190,9 @@ class TopicTree:
         return deleted[0] if deleted else None
 
     def _deletion(self, topic_id: UUID, deleted: DeletedTopic) -> _Operation:
-        """Note what is to be deleted, beside what is still to be of the same topic.
-
-        A broker of an earlier version may have put a node that it read before the topic was deleted
-        in the place of the next one of that name.
-        """
+        """Note what is to be deleted, beside what is still to be of the same topic."""
+        # A broker of an earlier version may have put a node that it read before the topic was
+        # deleted in the place of the next one of that name.
         path = deleted_path(topic_id)
         found = self._session.get(path)
         if found is None:

@@ -110,13 +110,11 @@ class OffsetExpiry:
 
 
 def _expired(entry: GroupEntry, now_ms: int, retention_ms: int) -> Iterable[TopicPartition]:
-    """Find the offsets of a group that are of no use any more; Kafka's rules.
-
-    Those of a group without members count from when it has lost the last one; those of consumers
-    that share with nobody, and of topics that a group doesn't want any more, from their commit.
-    While a group rebalances none expires, nor does any of a group that isn't one of consumers. The
-    offsets of a consumer group (KIP-848) always count from their commit.
-    """
+    """Find the offsets of a group that are of no use any more; Kafka's rules."""
+    # Those of a group without members count from when it has lost the last one; those of consumers
+    # that share with nobody, and of topics that a group doesn't want any more, from their commit.
+    # While a group rebalances none expires, nor does any of a group that isn't one of consumers.
+    # The offsets of a consumer group (KIP-848) always count from their commit.
     group = entry.group
     if isinstance(group, ConsumerGroup) or group.protocol_type is None:
         since = None

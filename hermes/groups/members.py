@@ -138,12 +138,10 @@ class Members:
         return Code.NONE if member_id in self.by_id else Code.UNKNOWN_MEMBER_ID
 
     def _may_be_lost(self, member_id: str, generation: int) -> bool:
-        """Whether an id may be of a generation that was not stored before a crash.
-
-        A member that is fenced never comes back, so only those may be that were replaced for
-        certain. librdkafka's members have a generation without an id, when a broker was away for
-        longer than their session.
-        """
+        """Whether an id may be of a generation that was not stored before a crash."""
+        # A member that is fenced never comes back, so only those may be that were replaced for
+        # certain. librdkafka's members have a generation without an id, when a broker was away for
+        # longer than their session.
         until = self.known_until
         if until is None or member_id in self.replaced:
             return False

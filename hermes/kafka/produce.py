@@ -211,11 +211,9 @@ async def produce(_: None, call: Call) -> bytes | None:
 
 
 async def _large(call: Call, began: float) -> bytes | None:
-    """Append what a request for very many partitions has, when it is its turn.
-
-    Decoded and answered, it takes many times what it came as, also while it waits for its flush.
-    Then it keeps only its like from having their turn: others need no disk.
-    """
+    """Append what a request for very many partitions has, when it is its turn."""
+    # Decoded and answered, it takes many times what it came as, also while it waits for its flush.
+    # Then it keeps only its like from having their turn: others need no disk.
     size_bytes = len(call.frame.data)
     await call.server.large_produces.enter(size_bytes)
     try:

@@ -121,11 +121,9 @@ class Frames:
         )
 
     def _advance(self) -> bool:
-        """Make the next chunk the current one; False when there is none.
-
-        The rest of the current chunk is the start of a frame: it is set aside, completed from
-        the chunks that follow, and becomes a chunk of its own.
-        """
+        """Make the next chunk the current one; False when there is none."""
+        # The rest of the current chunk is the start of a frame: it is set aside, completed from
+        # the chunks that follow, and becomes a chunk of its own.
         if self.position < len(self.data):
             self.partial += memoryview(self.data)[self.position :]
         self.data, self.position = b"", 0

@@ -182,11 +182,9 @@ class RequestReceiver(Frames):
             return run
 
     def _recognize(self, end: int, run: ProduceRun | None) -> "_ProducePrefix | None":
-        """Identify the produce at the current position; None when it doesn't fit into a run.
-
-        A frame for another partition ends the run; without a run, its partition becomes the one
-        that is recognized from now on.
-        """
+        """Identify the produce at the current position; None when it doesn't fit into a run."""
+        # A frame for another partition ends the run; without a run, its partition becomes the one
+        # that is recognized from now on.
         data, start = self.data, self.position + SIZE.size
         known = self._produce
         if known is not None and data[start : start + known.length] == known.prefix:
@@ -245,12 +243,10 @@ class RequestReceiver(Frames):
     def _extend(
         self, run: ProduceRun | None, known: "_ProducePrefix", end: int
     ) -> ProduceRun | None:
-        """Take plain produces for one partition from the current chunk, and add them to a run.
-
-        Whatever isn't plain ends it and is left in place. The first request ends at `end`; the
-        others follow, unless the partition is negative: then only the first is taken. None when
-        nothing was taken.
-        """
+        """Take plain produces for one partition from the current chunk, and add them to a run."""
+        # Whatever isn't plain ends it and is left in place. The first request ends at `end`; the
+        # others follow, unless the partition is negative: then only the first is taken. None when
+        # nothing was taken.
         if known.partition >= 0:
             end = len(self.data)
         buffers: list[Buffer] = []

@@ -68,11 +68,9 @@ def expand_records(codec: RecordCodec, data: Buffer, budget: Budget) -> Buffer:
 
 
 def _expand_frames(codec: RecordCodec, data: memoryview, budget: Budget) -> bytes:
-    """Expand frames whose size isn't known reliably.
-
-    The output is memory that the system reserves but provides only as it is written, so that
-    neither a guess nor a second try is needed.
-    """
+    """Expand frames whose size isn't known reliably."""
+    # The output is memory that the system reserves but provides only as it is written, so that
+    # neither a guess nor a second try is needed.
     library = cramjam.lz4 if codec is RecordCodec.LZ4 else cramjam.zstd
     most = min(budget.room, _MOST_EXPANDED[codec] * len(data))
     with mmap.mmap(-1, most + 1, flags=_PRIVATE) as output:

@@ -171,11 +171,9 @@ class RegistryResource(Resource):
         return _Refused(error_response(RegistryError(status, text)))
 
     def _may_ask(self, request: Any) -> bool:
-        """Whether a request is a program's, or a browser's for a page of this server.
-
-        Any web page can make its visitor's browser send requests, and by a name of its own that
-        leads here, even look at the responses.
-        """
+        """Whether a request is a program's, or a browser's for a page of this server."""
+        # Any web page can make its visitor's browser send requests, and by a name of its own that
+        # leads here, even look at the responses.
         origin = request.getHeader(b"Origin")
         site = request.getHeader(b"Sec-Fetch-Site")
         agent = request.getHeader(b"User-Agent") or b""

@@ -156,11 +156,9 @@ class LogOpening:
             del self._doomed[-1]
 
     def _recover(self, now_ms: int) -> RecoveryReport:
-        """Under the flush lock, offline: recover from the flushed end on.
-
-        All segments are new objects. The old ones may be open in a file system that was taken away,
-        or hold names that an earlier attempt has changed half.
-        """
+        """Under the flush lock, offline: recover from the flushed end on."""
+        # All segments are new objects. The old ones may be open in a file system that was taken
+        # away, or hold names that an earlier attempt has changed half.
         state = self._state
         self._exchange.settle()
         self._remove_doomed()

@@ -196,11 +196,9 @@ class Broker:
         return encode_coordination_response(self._coordination_address())
 
     def _long(self, request: LongRequest, client: Client) -> DeferredResponse:
-        """Serve a request of very many entries that appends nothing.
-
-        Decoded it holds twenty times what its bytes do, and its response is large: so it is
-        decoded (in a thread) when there is room, and answered before the next one is decoded.
-        """
+        """Serve a request of very many entries that appends nothing."""
+        # Decoded it holds twenty times what its bytes do, and its response is large: so it is
+        # decoded (in a thread) when there is room, and answered before the next one is decoded.
 
         def serve(decoded: Any) -> Any:
             if isinstance(decoded, MultiFetchRequest):

@@ -258,11 +258,9 @@ class BrokerFetcher(FetchThread):
             _log.warning("%s: fetching is retried after a pause: %s", claim, error)
 
     def _find_start(self, claim: Claim, out_of_range: int | None) -> None:
-        """Find where to resume without an offset, or with one that is out of range.
-
-        The offset is stored before a message is handed out, so that it has a version that fences
-        commits, and a group starts in one place only.
-        """
+        """Find where to resume without an offset, or with one that is out of range."""
+        # The offset is stored before a message is handed out, so that it has a version that fences
+        # commits, and a group starts in one place only.
         policy = self._config.auto_offset_reset
         why = "no offset is stored" if out_of_range is None else f"{out_of_range} is out of range"
         if policy == "fail":

@@ -250,11 +250,9 @@ def _fitting(
     partition_by: Sequence[str],
     merge_schema: bool,
 ) -> DeltaTable:
-    """The table, once these columns fit into it; LoadError if they don't.
-
-    New ones are a commit of their own: a run that ends after it has changed nothing that a reader
-    could see but a column of nulls.
-    """
+    """The table, once these columns fit into it; LoadError if they don't."""
+    # New ones are a commit of their own: a run that ends after it has changed nothing that a reader
+    # could see but a column of nulls.
 
     def fit(table: DeltaTable) -> DeltaTable:
         new = _new_columns(store, table, schema, merge_schema)

@@ -62,11 +62,9 @@ def only_folder(plan: Plan) -> str | None:
 
 
 def _as_read(plan: Plan, extras: ExtraColumns) -> StructType:
-    """The columns of a plan's rows: where a message is and goes to is never null.
-
-    The columns that become folders are left out where there is one folder: what isn't written
-    need not come from the workers.
-    """
+    """The columns of a plan's rows: where a message is and goes to is never null."""
+    # The columns that become folders are left out where there is one folder: what isn't written
+    # need not come from the workers.
     may_be_null = {"value", *ExtraColumns._fields}
     left_out = () if only_folder(plan) is None else FOLDERS[plan.partition_by]
     return StructType(
