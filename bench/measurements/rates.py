@@ -1,7 +1,7 @@
 """Small acknowledged requests at given rates: how long they take, beside Kafka, in turns.
 
 A hundred connections send one message a request (200 bytes, acks=all, as with `linger.ms=0`) to ten
-partitions: a thousand a second, ten thousand, and as many as the server answers, a request of each
+partitions: 1,000 a second, 2,000, 10,000, and as many as the server answers, a request of each
 connection at a time. At a given rate the schedule is fixed beforehand: a request counts from when
 it was due. Hermes flushes before it answers; Kafka does with `flush.messages=1` only. The same load
 on a server that does nothing shows what part of it all is the driver's.
@@ -26,7 +26,7 @@ __all__ = ["CONNECTIONS", "IN_FLIGHT", "measure", "produce_frames"]
 CONNECTIONS = 100
 #: What Kafka's clients allow by default.
 IN_FLIGHT = 5
-_RATES = (1_000, 10_000, 0)
+_RATES = (1_000, 2_000, 10_000, 0)
 _PARTITIONS = 10
 _WARM_UP_SECONDS = 2.0
 _SHARES = (("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999))
