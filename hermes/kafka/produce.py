@@ -276,7 +276,7 @@ class Produces:
         ):
             return NotImplemented
         records = memoryview(data)[start : start + size_bytes]
-        began = self._now()
+        began = self._now() if acks == _ALL else 0.0
         log = None
         try:
             partition = partitions.get(number)
@@ -289,8 +289,8 @@ class Produces:
             entry.headers = (header,)
             self._refuse(entry, refusal, log)
             if acks == _NONE:
-                _close_if_refused((entry,))
-            return None if acks == _NONE else encode_produced(version, correlation_id, (entry,))
+                _close_if_refused((entry,))  # which raises
+            return encode_produced(version, correlation_id, (entry,))
         if acks == _NONE:
             return None
         if acks != _ALL:

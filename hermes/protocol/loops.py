@@ -1,4 +1,4 @@
-"""The loops that run once per message, in Python.
+"""The loops that run once per message, and what reads plain requests of Kafka's, in Python.
 
 `_core.c` has the same functions in C, and `core` chooses. Both give the same results and raise the
 same errors, and one suite of tests checks both. A plain message is whole and intact, of

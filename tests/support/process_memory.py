@@ -5,28 +5,20 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-__all__ = ["PeakMemory"]
+__all__ = ["InThread", "PeakMemory"]
 
 _SECONDS = 0.05
 
 
-class PeakMemory:
-    """The most memory that processes below one had, by what they are, while its block runs.
+class InThread:
+    """Runs `_run` in a thread while its block does, until `_ended` is set."""
 
-    Args:
-        pid: of the process at the top.
-
-    Attributes:
-        peaks: resident bytes of the largest process of each program ("java", "python").
-        samples: how often they were looked at.
-    """
-
-    def __init__(self, pid: int) -> None:
-        self.peaks: dict[str, int] = {}
-        self.samples = 0
-        self._pid = pid
+    def __init__(self) -> None:
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        raise NotImplementedError
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -40,6 +32,24 @@ class PeakMemory:
     ) -> None:
         self._ended.set()
         self._thread.join()
+
+
+class PeakMemory(InThread):
+    """The most memory that processes below one had, by what they are, while its block runs.
+
+    Args:
+        pid: of the process at the top.
+
+    Attributes:
+        peaks: resident bytes of the largest process of each program ("java", "python").
+        samples: how often they were looked at.
+    """
+
+    def __init__(self, pid: int) -> None:
+        super().__init__()
+        self.peaks: dict[str, int] = {}
+        self.samples = 0
+        self._pid = pid
 
     def _run(self) -> None:
         while not self._ended.wait(_SECONDS):

@@ -1,11 +1,14 @@
 """What is looked at while a broker has the same load for an hour."""
 
 import statistics
-import threading
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
+
+from process_memory import InThread
+
+from bench.support.usage import resident_bytes
 
 __all__ = ["Sample", "Samples", "TailReader"]
 
@@ -22,7 +25,7 @@ class Sample(NamedTuple):
     log_bytes: int
 
 
-class Samples:
+class Samples(InThread):
     """Looks at a process, and its data directory, twice a second while its block runs.
 
     Args:
@@ -35,31 +38,17 @@ class Samples:
     """
 
     def __init__(self, pid: int, log_dir: Path, warm_up_seconds: float) -> None:
+        super().__init__()
         self.seen: list[Sample] = []
-        self._process = Path(f"/proc/{pid}")
+        self._pid = pid
         self._log_dir = log_dir
         self._begin = time.monotonic() + warm_up_seconds
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run)
 
     def tenth(self, number: int) -> Sample:
         """The medians of a tenth of the time, from 0 to 9."""
         count = len(self.seen)
         part = self.seen[number * count // 10 : (number + 1) * count // 10]
         return Sample(*(round(statistics.median(values)) for values in zip(*part, strict=True)))
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._ended.set()
-        self._thread.join()
 
     def _run(self) -> None:
         while not self._ended.wait(_SECONDS):
@@ -68,18 +57,17 @@ class Samples:
                 self.seen.append(sample)
 
     def _sample(self) -> Sample:
-        status = (self._process / "status").read_text()
-        resident = int(status.partition("VmRSS:")[2].split()[0]) * 1024
         size = 0
         for file in self._log_dir.rglob("*"):
             try:
                 size += file.stat().st_blocks * 512
             except FileNotFoundError:  # retention has just deleted it
                 continue
-        return Sample(resident, len(list((self._process / "fd").iterdir())), size)
+        descriptors = len(list(Path(f"/proc/{self._pid}/fd").iterdir()))
+        return Sample(resident_bytes(self._pid), descriptors, size)
 
 
-class TailReader:
+class TailReader(InThread):
     """Reads a topic as it grows, with librdkafka, and holds its offsets to be without gaps.
 
     Args:
@@ -95,6 +83,7 @@ class TailReader:
     def __init__(self, address: tuple[str, int], topic: str, partitions: int) -> None:
         from confluent_kafka import Consumer, TopicPartition
 
+        super().__init__()
         host, port = address
         self._consumer = Consumer(
             {
@@ -108,8 +97,6 @@ class TailReader:
         self.received = 0
         self.wrong: list[Any] = []
         self._next = [0] * partitions
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run)
 
     def wait_for(self, count: int) -> None:
         """Wait until so many have come, as long as more do."""
@@ -118,18 +105,13 @@ class TailReader:
             assert time.monotonic() < deadline, f"{self.received} of {count} messages came"
             self._ended.wait(0.05)
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
     def __exit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._ended.set()
-        self._thread.join()
+        super().__exit__(kind, error, traceback)
         self._consumer.close()
 
     def _run(self) -> None:
