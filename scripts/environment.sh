@@ -239,6 +239,14 @@ ensure_versitygw() {
     mv -T "$partial" "${HERMES_VERSITYGW%/*}" 2>/dev/null || rm -rf "$partial"
 }
 
+# Looks whether histories of the simulator's clients could be those of a log.
+ensure_porcupine() {
+    local sources="$root/tests/simulation/porcupine" built
+    built="$cache/porcupine-$(cksum_of "$sources")"
+    build_once "the checker of histories" "$sources" "$built" go build -trimpath -o porcupine .
+    export HERMES_PORCUPINE="$built/porcupine"
+}
+
 # A HDFS in one process, for the soak suite.
 ensure_hdfs() {
     local here="$root/tests/support/java/hdfs" version
