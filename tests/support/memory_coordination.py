@@ -39,9 +39,14 @@ _CHANGED = frozenset(
 
 
 class MemoryCoordination:
-    """One server's state; makes sessions with it."""
+    """One server's state; makes sessions with it.
+
+    Attributes:
+        on_events: told the paths of nodes that a transaction has changed, before watches fire.
+    """
 
     def __init__(self) -> None:
+        self.on_events: Callable[[list[str]], None] = lambda paths: None
         self.tree = DataTree()
         self.watches: Watches[MemorySession] = Watches()
         self._last_session_id = 0
@@ -75,6 +80,7 @@ class MemoryCoordination:
             raise
         if transaction.changes:
             transaction.commit()
+            self.on_events([path for _, path, *_ in transaction.events])
         woken = {
             watcher: None
             for kind, path, *_ in transaction.events
@@ -201,8 +207,11 @@ class _Collected:
     def __init__(self) -> None:
         self.operations: list[Callable[[Transaction], object]] = []
 
-    def create(self, path: str, value: bytes = b"") -> None:
-        self.operations.append(lambda each: each.create(CreateRequest(path, value, OPEN_ACL, 0)))
+    def create(
+        self, path: str, value: bytes = b"", acl: None = None, ephemeral: bool = False
+    ) -> None:
+        request = CreateRequest(path, value, OPEN_ACL, _EPHEMERAL if ephemeral else 0)
+        self.operations.append(lambda each: each.create(request))
 
     def set_data(self, path: str, value: bytes, version: int = -1) -> None:
         self.operations.append(

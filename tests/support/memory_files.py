@@ -10,7 +10,7 @@ A file is copied for each write until it is synced: for logs of some hundred kB.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from errno import EBADF, EEXIST, EINVAL, EISDIR, ENOENT, ENOTDIR, ENOTEMPTY, EWOULDBLOCK
 from random import Random
@@ -36,6 +36,7 @@ class _Node:
         since: the states of `data` that writes and cuts have replaced since then.
         changes: what has become of a directory's names since then, a change in each; None is gone.
         links: how many names it has.
+        synced: how many states, or changes, are over and done with.
     """
 
     number: int
@@ -48,6 +49,7 @@ class _Node:
     changes: "list[dict[str, _Node | None]]" = field(default_factory=list)
     links: int = 1
     modified_ns: int = 0
+    synced: int = 0
 
 
 class MemoryFiles(FileLayer):
@@ -169,10 +171,21 @@ class MemoryFiles(FileLayer):
         self._change({source: None, target: node})
 
     def fsync_directory(self, path: str) -> None:
+        self.begin_directory_sync(path)()
+
+    def begin_directory_sync(self, path: str) -> Callable[[], None]:
+        """As `begin_sync`, for a directory's names."""
         node = self._there(path)
         if node.names is None:
             raise _error(ENOTDIR, path)
-        node.durable_names, node.changes = dict(node.names), []
+        names, synced = dict(node.names), node.synced + len(node.changes)
+
+        def end() -> None:
+            if synced >= node.synced:
+                node.durable_names, node.changes = names, node.changes[synced - node.synced :]
+                node.synced = synced
+
+        return end
 
     # -- looking --------------------------------------------------------------------------------
 
@@ -273,8 +286,22 @@ class MemoryFiles(FileLayer):
         return node
 
     def fdatasync(self, descriptor: int) -> None:
+        self.begin_sync(descriptor)()
+
+    def begin_sync(self, descriptor: int) -> Callable[[], None]:
+        """Begin to put on the disk what a file is now; what is returned ends it.
+
+        Of what is written in between nothing is certain.
+        """
         node = self._node(descriptor)
-        node.durable, node.since = bytes(node.data), []
+        data, synced = bytes(node.data), node.synced + len(node.since)
+
+        def end() -> None:
+            if synced >= node.synced:  # else a sync that began later is over already
+                node.durable, node.since = data, node.since[synced - node.synced :]
+                node.synced = synced
+
+        return end
 
     # -- a loss of power ------------------------------------------------------------------------
 

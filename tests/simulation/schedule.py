@@ -1,0 +1,195 @@
+"""One seed, one schedule: what is simulated, what befalls it, and whether all that must hold did.
+
+run_schedule(7).broken          None, or what doesn't hold
+run_schedule(7, mutation="x")   the same with a rule of the product's broken
+"""
+
+import gc
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from typing import NamedTuple, Protocol
+
+from machines import simulated_threads
+from twisted.logger import LogLevel, globalLogPublisher
+from world import World
+
+__all__ = ["MUTATIONS", "SCENES", "Mutation", "Outcome", "Scene", "run_schedule"]
+
+
+class Scene(Protocol):
+    """What a schedule simulates.
+
+    Attributes:
+        busy_us: how long troubles come.
+        calm_us: how long all may take until it has come to rest without them.
+        acknowledged, elections, cuts: what there was, for `Outcome`.
+    """
+
+    busy_us: int
+    calm_us: int
+    acknowledged: int
+    elections: int
+    cuts: int
+
+    def begin(self) -> None:
+        """Have everything started, as events."""
+
+    def calm(self) -> None:
+        """Let troubles end, and clients begin nothing new."""
+
+    def check_end(self) -> None:
+        """After `calm_us` without troubles: hold everything against what was told."""
+
+
+class Mutation(NamedTuple):
+    """A rule of the product's, and what breaks it.
+
+    Attributes:
+        rule: in words.
+        scene: where it matters.
+        seeds: within how many of them, from 0 on, it is found.
+        broken: breaks the rule until it is left.
+    """
+
+    rule: str
+    scene: str
+    seeds: int
+    broken: Callable[[], AbstractContextManager[object]]
+
+
+@dataclass
+class Outcome:
+    """Attributes:
+    events: how many there were; faults: how many were asked for, left out or not.
+    broken: what doesn't hold; None when all does.
+    trace: what happened, where something is broken or a trace was asked for.
+    """
+
+    seed: int
+    scene: str
+    events: int
+    acknowledged: int
+    elections: int
+    cuts: int
+    faults: int
+    broken: str | None
+    trace: list[str]
+
+
+#: The modules that add to the tables below when they are imported.
+_MODULES: tuple[str, ...] = ()
+
+#: What can be simulated, by name, and what share of seeds it has.
+SCENES: dict[str, tuple[Callable[[World], Scene], int]] = {}
+
+#: By name.
+MUTATIONS: dict[str, Mutation] = {}
+
+
+def load() -> None:
+    """Have all scenes and mutations in the tables."""
+    for name in _MODULES:
+        import_module(name)
+
+
+def scene_of(seed: int) -> str:
+    """Which scene a seed plays: by its number, so that each has its share of any thousand."""
+    shares = [name for name, (_, share) in SCENES.items() for _ in range(share)]
+    return shares[seed % len(shares)]
+
+
+def run_schedule(
+    seed: int,
+    mutation: str | None = None,
+    without: frozenset[int] = frozenset(),
+    limit: int | None = None,
+    *,
+    scene: str | None = None,
+    traced: bool = False,
+) -> Outcome:
+    """Run what a seed says; again, with a trace, where something breaks.
+
+    Args:
+        mutation: of `MUTATIONS`: then its scene is played, whatever the seed says.
+        without: the numbers of faults that are left out.
+        limit: end after so many events, without looking whether all came to rest.
+        scene: which to play; else the seed says.
+    """
+    load()
+    changed = None if mutation is None else MUTATIONS[mutation]
+    name = scene or (scene_of(seed) if changed is None else changed.scene)
+    outcome = _run(seed, name, changed, without, limit, traced)
+    if outcome.broken is not None and not traced:
+        return _run(seed, name, changed, without, limit, True)
+    return outcome
+
+
+def _run(
+    seed: int,
+    name: str,
+    mutation: Mutation | None,
+    without: frozenset[int],
+    limit: int | None,
+    traced: bool,
+) -> Outcome:
+    world = World(f"{name}/{seed}", without=without, traced=traced)
+    with ExitStack() as stack:
+        stack.enter_context(_no_collections())
+        if mutation is not None:
+            stack.enter_context(mutation.broken())
+        stack.enter_context(_watched_log(world))
+        stack.enter_context(simulated_threads(world))
+        scene = SCENES[name][0](world)
+        scene.begin()
+        world.run(scene.busy_us, most=limit)
+        if limit is None or world.happened < limit:
+            scene.calm()
+            world.run(scene.busy_us + scene.calm_us, most=limit)
+        if world.broken is None and (limit is None or world.happened < limit):
+            scene.check_end()
+        return Outcome(
+            seed,
+            name,
+            world.happened,
+            scene.acknowledged,
+            scene.elections,
+            scene.cuts,
+            len(world.faults),
+            world.broken,
+            world.trace,
+        )
+
+
+@contextmanager
+def _no_collections() -> Iterator[None]:
+    """Have nothing of an earlier schedule's collected during this one, where it might act."""
+    was_enabled = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+@contextmanager
+def _watched_log(world: World) -> Iterator[None]:
+    """Have failures that the product only logs break the run, and its lines be in the trace."""
+
+    def observe(event: Mapping[str, object]) -> None:
+        level = event.get("log_level")
+        if level is LogLevel.critical:
+            failure = event.get("log_failure")
+            told = getattr(failure, "getTraceback", str)()
+            world.breaks(f"{event.get('log_format')}: {told}")
+        elif world.is_traced:
+            world.note(world.process, str(event.get("log_format")))
+
+    globalLogPublisher.addObserver(observe)
+    try:
+        yield
+    finally:
+        globalLogPublisher.removeObserver(observe)
