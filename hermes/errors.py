@@ -563,6 +563,14 @@ class InvalidTransactionStateError(ProducerStateError):
     """There are no transactions that a batch could be part of."""
 
 
+class WrongStateError(HermesError):
+    """A partition isn't in the state that a change of it needs; nothing was changed."""
+
+
+class LastReplicaError(WrongStateError):
+    """The last in-sync replica can't leave: nobody else is known to have everything."""
+
+
 # -- what to do about them ----------------------------------------------------------------------
 
 

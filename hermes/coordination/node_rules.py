@@ -7,9 +7,11 @@
     /brokers/topics/<topic> and below       describe the topic    admin
     /hermes/kafka/topics/<topic>            describe the topic    admin
     /hermes/kafka/brokers/<topic> and below describe the topic    admin
+    /hermes/kafka/replicas/<topic>          describe the topic    admin
     /cluster/origins/<topic>                describe the topic    produce
     /brokers/ids, /cluster/id, /registry,
-    /hermes/brokers, each with all below    being served          admin
+    /hermes/brokers, each with all below,
+    /hermes/kafka/directories and below     being served          admin
     everything else                         admin                 admin
 
 Being served is to have authenticated where the listener asks for that. The parents of groups,
@@ -21,6 +23,7 @@ from typing import Final, NamedTuple
 from hermes.coordination.kafka_groups import KAFKA_GROUPS, group_of_node
 from hermes.coordination.kafka_topics import KAFKA_TOPICS, RECORD_TOPICS
 from hermes.coordination.layout import BROKER_TOPICS, CONSUMERS, MIRRORS, ORIGINS
+from hermes.coordination.replicas import KAFKA_DIRECTORIES, KAFKA_REPLICAS
 from hermes.security.access import CLUSTER, Operation, Resource
 
 
@@ -33,15 +36,21 @@ _ADMIN: Final = Need(Operation.ADMIN, CLUSTER)
 
 #: The parents whose lists of children show only what may be read.
 FILTERED: Final = frozenset(
-    {CONSUMERS, MIRRORS, BROKER_TOPICS, ORIGINS, KAFKA_TOPICS, RECORD_TOPICS, KAFKA_GROUPS}
+    {
+        *(CONSUMERS, MIRRORS, BROKER_TOPICS, ORIGINS, KAFKA_GROUPS),
+        *(KAFKA_TOPICS, RECORD_TOPICS, KAFKA_REPLICAS),
+    }
 )
 
 # What whoever is served may read: the nodes themselves, and with what is below them.
 _READABLE: Final = frozenset({"/", "/brokers", "/cluster", "/hermes", "/hermes/kafka", *FILTERED})
-_READABLE_TREES: Final = ("/brokers/ids", "/cluster/id", "/hermes/brokers", "/registry")
+_READABLE_TREES: Final = (
+    *("/brokers/ids", "/cluster/id", "/hermes/brokers", "/registry"),
+    KAFKA_DIRECTORIES,
+)
 
 # The parents of what is about one topic each.
-_OF_TOPICS: Final = (BROKER_TOPICS, ORIGINS, KAFKA_TOPICS, RECORD_TOPICS)
+_OF_TOPICS: Final = (BROKER_TOPICS, ORIGINS, KAFKA_TOPICS, RECORD_TOPICS, KAFKA_REPLICAS)
 
 
 def need_to_read(path: str) -> Need | None:

@@ -7,8 +7,7 @@ looks again. A partition's number is its place in a topic's list, which only eve
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from functools import partial
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
 
 from hermes.coordination.kafka_topics import (
@@ -27,30 +26,15 @@ from hermes.coordination.kafka_topics import (
     topic_node_path,
 )
 from hermes.coordination.layout import parse_number
-from hermes.coordination.nodes import Node, NodeTransaction, TreeSession
-from hermes.coordination.recent_changes import (
-    RecentChanges,
-    changes_up_to,
-    format_changes,
-    parse_changes,
-)
+from hermes.coordination.nodes import Node, TreeSession
+from hermes.coordination.noted_changes import NotedChanges, Operation, changes_of
 from hermes.errors import CoordinationUnavailableError, InvalidNodeError
-
-#: How often a change is tried that others get in the way of.
-_TRIES: Final = 100
-
-#: After how many of these a change isn't listed any more, but only told as the last one. The list
-#: makes changes of different topics wait for each other.
-_LISTED_TRIES: Final = 20
 
 #: Producer ids have 63 bits.
 _PRODUCER_IDS_END: Final = 1 << 63
 
 #: How many nodes are asked for at once.
 _AT_ONCE: Final = 500
-
-#: The name of an operation of kazoo's transactions, and its arguments.
-_Operation = tuple[Any, ...]
 
 _Parsed = TypeVar("_Parsed")
 
@@ -79,6 +63,7 @@ class TopicTree:
         on_fault: Callable[[InvalidNodeError], None] = lambda fault: None,
     ) -> None:
         self._session = session
+        self._changes = NotedChanges(session)
         self._on_fault = on_fault
 
     # -- reading --------------------------------------------------------------------------------
@@ -110,7 +95,7 @@ class TopicTree:
         noted = None
         if last.version > version + 1:
             noted = self._session.get(RECENT_CHANGES)
-        return _changes(last, noted).since(version)
+        return changes_of(last, noted).since(version)
 
     def _topics(self, names: Sequence[str]) -> dict[str, TopicNode]:
         return {
@@ -152,7 +137,7 @@ class TopicTree:
         path = topic_node_path(name)
         after: TopicNode | None = None
 
-        def decide(found: Node | None) -> Sequence[_Operation]:
+        def decide(found: Node | None) -> Sequence[Operation]:
             nonlocal after
             before = None if found is None else parse_topic(path, found.value)
             after = change(before)
@@ -163,7 +148,7 @@ class TopicTree:
                 return (("create", path, value),)
             return (("set_data", path, value, found.version),)
 
-        self._carry_out(path, decide, name)
+        self._changes.carry_out(path, decide, name)
         return after
 
     def delete(self, name: str, wanted: Callable[[TopicNode], bool]) -> TopicNode | None:
@@ -174,22 +159,22 @@ class TopicTree:
         path = topic_node_path(name)
         deleted: list[TopicNode] = []
 
-        def decide(found: Node | None) -> Sequence[_Operation]:
+        def decide(found: Node | None) -> Sequence[Operation]:
             deleted.clear()
             node = None if found is None else parse_topic(path, found.value)
             if found is None or node is None or not wanted(node):
                 return ()
             deleted.append(node)
-            operations: list[_Operation] = [("delete", path, found.version)]
+            operations: list[Operation] = [("delete", path, found.version)]
             left = node.brokers - node.gone
             if left:
                 operations.append(self._deletion(node.id, DeletedTopic(name, node.format, left)))
             return operations
 
-        self._carry_out(path, decide, name)
+        self._changes.carry_out(path, decide, name)
         return deleted[0] if deleted else None
 
-    def _deletion(self, topic_id: UUID, deleted: DeletedTopic) -> _Operation:
+    def _deletion(self, topic_id: UUID, deleted: DeletedTopic) -> Operation:
         """Note what is to be deleted, beside what is still to be of the same topic."""
         # A broker of an earlier version may have put a node that it read before the topic was
         # deleted in the place of the next one of that name.
@@ -204,7 +189,7 @@ class TopicTree:
         """A broker has no more files of a topic that was deleted."""
         path = deleted_path(topic_id)
 
-        def decide(found: Node | None) -> Sequence[_Operation]:
+        def decide(found: Node | None) -> Sequence[Operation]:
             deleted = None if found is None else parse_deleted(path, found.value)
             if found is None or deleted is None or broker_id not in deleted.brokers:
                 return ()
@@ -213,13 +198,13 @@ class TopicTree:
                 return (("set_data", path, format_deleted(left), found.version),)
             return (("delete", path, found.version),)
 
-        self._carry_out(path, decide)
+        self._changes.carry_out(path, decide)
 
     def claim_producer_ids(self, count: int, at_least: int = 0) -> int:
         """Take `count` ids that nobody had before, from `at_least` on; returns the first one."""
         first: list[int] = []
 
-        def decide(found: Node | None) -> Sequence[_Operation]:
+        def decide(found: Node | None) -> Sequence[Operation]:
             kept = 0 if found is None else parse_number(PRODUCER_IDS, found.value)
             first[:] = [max(kept, at_least)]
             following = first[0] + count
@@ -230,57 +215,8 @@ class TopicTree:
                 return (("create", PRODUCER_IDS, value),)
             return (("set_data", PRODUCER_IDS, value, found.version),)
 
-        self._carry_out(PRODUCER_IDS, decide)
+        self._changes.carry_out(PRODUCER_IDS, decide)
         return first[0]
-
-    def _carry_out(
-        self,
-        path: str,
-        decide: Callable[[Node | None], Sequence[_Operation]],
-        topic: str | None = None,
-    ) -> None:
-        """Do what `decide` says of a path's node, unless that has changed meanwhile.
-
-        `topic`: the one that it changes; None for none.
-        """
-        # The node last: it may be deleted and made anew, with the same version, but not unless
-        # `changes` gets another one.
-        paths = [path] if topic is None else [KAFKA_CHANGES, RECENT_CHANGES, path]
-        results: list[Any] = []
-        for attempt in range(_TRIES):
-            *noted, found = self._session.get_all(paths)
-            operations = list(decide(found))
-            if not operations:
-                return
-            if topic is not None:
-                operations += _noting(topic, *noted, is_listed=attempt < _LISTED_TRIES)
-            results = self._session.transact(partial(_fill, operations))
-            if not any(isinstance(each, Exception) for each in results):
-                return
-        raise CoordinationUnavailableError(f"{path}: it can't be changed: {results!r:.200}")
-
-
-def _noting(
-    name: str, last: Node | None, noted: Node | None, *, is_listed: bool
-) -> Iterator[_Operation]:
-    """Note a change: what is listed must be of the versions that `changes` has in between."""
-    if last is None or not is_listed:
-        yield "set_data", KAFKA_CHANGES, name.encode()
-        return
-    value = format_changes(_changes(last, noted).followed_by(name))
-    yield "set_data", KAFKA_CHANGES, name.encode(), last.version
-    yield ("create" if noted is None else "set_data"), RECENT_CHANGES, value
-
-
-def _changes(last: Node, noted: Node | None) -> RecentChanges:
-    name = last.value.decode(errors="replace")
-    listed = None if noted is None else parse_changes(noted.value)
-    return changes_up_to(last.version, name, listed)
-
-
-def _fill(operations: Sequence[_Operation], transaction: NodeTransaction) -> None:
-    for name, *arguments in operations:
-        getattr(transaction, name)(*arguments)
 
 
 def _deleted_with_id(path: str, value: bytes) -> tuple[UUID, DeletedTopic]:

@@ -56,6 +56,18 @@ class LogReplica:
         """The leader epoch of the last batch, -1 for none: where another log has another, cut."""
         return self._sidecar.epoch_before(self._state.tail.end)
 
+    def epoch_before(self, offset: int) -> int:
+        """The leader epoch of the last batch before an offset; -1 for none, or an unknown one."""
+        return self._sidecar.epoch_before(offset)
+
+    def end_of_epoch(self, epoch: int) -> tuple[int, int]:
+        """As `Log.end_of_epoch`, up to the log's end: what isn't committed counts between copies.
+
+        An epoch after the last one ends where that does.
+        """
+        sidecar = self._sidecar
+        return sidecar.end_of_epoch(min(epoch, sidecar.epochs.latest), self._state.tail.end)
+
     def begin_epoch(self, epoch: int) -> None:
         """Append in a leader epoch from now on; the next flush has it on disk."""
         self._check_format()

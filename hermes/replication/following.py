@@ -1,0 +1,168 @@
+"""Following a partition's leader for one epoch: one fetch at a time, and what its answer means.
+
+    idle --fetch--> fetching --records--> writing --written--> idle, once all is on the disk
+                        |  '---diverging, starts later--> cutting --cut--> idle
+                        '---refused, broken off--> idle
+
+A fetch says that the log is on this disk up to its end, and is like the leader's. So it is made
+only when nothing is being appended, flushed or cut; and an answer counts once, for the fetch that
+is under way: what an earlier one said may not hold any more.
+"""
+
+from collections.abc import Iterator, Sequence
+from enum import Enum, auto
+from typing import NamedTuple
+
+from hermes.errors import InvalidBatchError
+from hermes.protocol.record_batches import HEADER_BYTES, BatchHeader, decode_header, is_intact
+from hermes.replication.messages import (
+    Answer,
+    Diverging,
+    LogEnds,
+    LogEpochs,
+    Records,
+    Refused,
+    ReplicaFetch,
+    StartsLater,
+)
+
+
+class Append(NamedTuple):
+    """Append the batches that came, flush them, and say `written`."""
+
+    high_watermark: int
+    start: int
+
+
+class Cut(NamedTuple):
+    """Let the log end at an offset, on the disk, and say `cut`."""
+
+    offset: int
+
+
+class Restart(NamedTuple):
+    """Let the log begin and end at an offset, without batches, and say `cut`."""
+
+    offset: int
+
+
+class Rest(NamedTuple):
+    """Fetch again later: the leader refuses."""
+
+    refusal: Refused
+
+
+class _Doing(Enum):
+    IDLE = auto()
+    FETCHING = auto()
+    WRITING = auto()
+    CUTTING = auto()
+
+
+class Following:
+    """One follower's side of an epoch.
+
+    Args:
+        tokens: numbers that no fetch of this broker's had before.
+    """
+
+    def __init__(
+        self, broker_id: int, life: int, leader: int, epoch: int, tokens: Iterator[int]
+    ) -> None:
+        self.broker_id = broker_id
+        self.life = life
+        self.leader = leader
+        self.epoch = epoch
+        self._tokens = tokens
+        self._doing = _Doing.IDLE
+        self._token = -1
+
+    def fetch(self, ends: LogEnds, last_epoch: int, high_watermark: int) -> ReplicaFetch | None:
+        """Begin the next fetch; None while one is under way, or not all is on this disk."""
+        if self._doing is not _Doing.IDLE or ends.flushed_end < ends.end:
+            return None
+        self._doing, self._token = _Doing.FETCHING, next(self._tokens)
+        return ReplicaFetch(
+            self.broker_id,
+            self.life,
+            self.epoch,
+            ends.end,
+            last_epoch,
+            high_watermark,
+            self._token,
+        )
+
+    def answered(
+        self, token: int, answer: Answer, ends: LogEnds, epochs: LogEpochs
+    ) -> Append | Cut | Restart | Rest | None:
+        """Take the answer to a fetch; None where it is to none that is under way."""
+        if not self._is_awaited(token):
+            return None
+        if isinstance(answer, Refused):
+            self._doing = _Doing.IDLE
+            return Rest(answer)
+        if isinstance(answer, Records):
+            self._doing = _Doing.WRITING
+            return Append(answer.high_watermark, answer.start)
+        self._doing = _Doing.CUTTING
+        if isinstance(answer, StartsLater):
+            return Restart(max(answer.start, ends.end))
+        return self._parted(answer, ends, epochs)
+
+    def _is_awaited(self, token: int) -> bool:
+        return self._doing is _Doing.FETCHING and token == self._token
+
+    def _parted(self, answer: Diverging, ends: LogEnds, epochs: LogEpochs) -> Cut | Restart:
+        """Where histories part: after the last epoch that both have, where it ends first."""
+        if answer.epoch < 0:
+            # All that the leader has is later than all that is here.
+            return Cut(answer.start) if ends.start <= answer.start < ends.end else Cut(ends.start)
+        epoch, end = epochs.end_of_epoch(answer.epoch)
+        shared = min(answer.end, end) if epoch >= 0 else ends.start
+        return Cut(min(max(shared, ends.start), ends.end))
+
+    def written(self) -> None:
+        """What came is in the log, or couldn't be appended."""
+        self._doing = _Doing.IDLE
+
+    def cut(self) -> None:
+        """The log ends elsewhere now, or couldn't be cut."""
+        self._doing = _Doing.IDLE
+
+    def broken_off(self) -> None:
+        """The connection was lost, or the answer is too late: it doesn't count any more."""
+        if self._doing is _Doing.FETCHING:
+            self._doing = _Doing.IDLE
+
+
+def check_batches(
+    data: bytes | memoryview, end: int, last_epoch: int, epoch: int
+) -> Sequence[BatchHeader]:
+    """Find the whole batches of an answer; bytes after them are the beginning of one more.
+
+    Args:
+        end, last_epoch: of the follower's log.
+        epoch: the one that it follows.
+
+    Raises:
+        InvalidBatchError: bytes were damaged on the way or at the leader, or don't follow the log;
+            nothing of them is to be appended.
+    """
+    found: list[BatchHeader] = []
+    position, view = 0, memoryview(data)
+    while len(view) - position >= HEADER_BYTES:
+        header = decode_header(view, position)
+        size = header.size_bytes
+        if position + size > len(view):
+            break
+        if not is_intact(view[position : position + size]):
+            raise InvalidBatchError(f"the batch at offset {header.base_offset} is damaged")
+        if header.base_offset < end or not last_epoch <= header.leader_epoch <= epoch:
+            raise InvalidBatchError(
+                f"a batch at offset {header.base_offset} of epoch {header.leader_epoch} came after "
+                f"offset {end} of epoch {last_epoch}, in epoch {epoch}"
+            )
+        end, last_epoch = header.next_offset, header.leader_epoch
+        position += size
+        found.append(header)
+    return found

@@ -1,0 +1,253 @@
+"""Leading a partition for one epoch: what each follower has, and what is committed by that.
+
+All of it is of one epoch, and gone with it: nothing that an earlier leader counted, or this broker
+in an earlier epoch, says what a copy has now.
+"""
+
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from hermes.protocol.kafka_errors import Code
+from hermes.replication.messages import (
+    Diverging,
+    LogEnds,
+    LogEpochs,
+    Records,
+    Refused,
+    ReplicaFetch,
+    StartsLater,
+)
+from hermes.replication.state import PartitionState, expanded, shrunk
+
+
+class LeaderSettings(NamedTuple):
+    """How a partition is led.
+
+    Attributes:
+        min_insync: how many in-sync replicas there must be, the leader one of them, for anything to
+            be committed; at most all are asked for.
+        lag_seconds: for how long a follower may lack something before it isn't in sync.
+        trust_seconds: for how long a fetch shows that its follower follows nobody else.
+    """
+
+    min_insync: int = 1
+    lag_seconds: float = 10.0
+    trust_seconds: float = 4.0
+
+
+@dataclass(slots=True)
+class Progress:
+    """What a follower has, of one life.
+
+    Attributes:
+        end: up to where its log is on its disk, the same as the leader's.
+        fetched_at: when it last said so.
+        caught_up_at: when it last had all that the leader had.
+        leader_end: where the leader's log ended at its last fetch.
+    """
+
+    life: int
+    end: int
+    fetched_at: float
+    caught_up_at: float
+    leader_end: int
+
+
+class Leading:
+    """One epoch of a partition's leader.
+
+    Args:
+        broker_id: the leader's.
+        start: where its log ended when the epoch began.
+        high_watermark: what it knew to be committed then.
+
+    Attributes:
+        state: what is known to stand in coordination; what was proposed may stand there instead.
+        followers: what each has that has fetched in this epoch.
+        high_watermark: what is committed; it never goes back.
+    """
+
+    def __init__(
+        self,
+        broker_id: int,
+        state: PartitionState,
+        start: int,
+        high_watermark: int,
+        settings: LeaderSettings,
+        now: float,
+    ) -> None:
+        self.broker_id = broker_id
+        self.state = state
+        self.epoch = state.epoch
+        self.start = start
+        self.high_watermark = high_watermark
+        self.settings = settings
+        self.followers: dict[int, Progress] = {}
+        self._began_at = now
+        self._proposed: frozenset[int] | None = None
+
+    # -- fetches ----------------------------------------------------------------------------------
+
+    def judge(
+        self, fetch: ReplicaFetch, life: int | None, ends: LogEnds, epochs: LogEpochs
+    ) -> Refused | Diverging | StartsLater | None:
+        """Say what keeps a follower from getting what comes next; None: nothing.
+
+        `life`: of the follower's registration; None without one.
+        """
+        refusal = self._refusal_of(fetch, life)
+        if refusal is not None:
+            return Refused(refusal)
+        is_same = fetch.last_epoch in (-1, epochs.epoch_before(fetch.offset))
+        # Of what was before its start it can't tell whether it is the same: none of it is wanted.
+        if fetch.offset < ends.start or (fetch.offset == ends.start and not is_same):
+            return StartsLater(ends.start)
+        if fetch.offset <= ends.end and is_same:
+            return None
+        return Diverging(*epochs.end_of_epoch(fetch.last_epoch), ends.start)
+
+    def _refusal_of(self, fetch: ReplicaFetch, life: int | None) -> Code | None:
+        if fetch.epoch != self.epoch:
+            is_old = fetch.epoch < self.epoch
+            return Code.FENCED_LEADER_EPOCH if is_old else Code.UNKNOWN_LEADER_EPOCH
+        if fetch.broker_id not in self.state.replicas:
+            return Code.NOT_LEADER_OR_FOLLOWER
+        return None if fetch.life == life else Code.STALE_BROKER_EPOCH
+
+    def fetched(self, fetch: ReplicaFetch, end: int, now: float) -> None:
+        """Count what a follower has: it may fetch, and it asks for what comes after that.
+
+        `end`: where the leader's log ends.
+        """
+        known = self.followers.get(fetch.broker_id)
+        if known is None or known.life != fetch.life:
+            known = Progress(fetch.life, fetch.offset, now, self._began_at, end)
+            self.followers[fetch.broker_id] = known
+        if fetch.offset >= end:
+            known.caught_up_at = now
+        elif fetch.offset >= known.leader_end:
+            known.caught_up_at = max(known.caught_up_at, known.fetched_at)
+        known.end = max(known.end, fetch.offset)
+        known.fetched_at, known.leader_end = now, end
+
+    def records(self, start: int) -> Records:
+        """What is said beside the batches; `start`: the log's."""
+        return Records(self.high_watermark, start)
+
+    # -- what is committed ------------------------------------------------------------------------
+
+    @property
+    def largest_isr(self) -> AbstractSet[int]:
+        """Who may be in sync, as long as the outcome of a change isn't known."""
+        return self.state.isr if self._proposed is None else self.state.isr | self._proposed
+
+    @property
+    def is_end_known(self) -> bool:
+        """Whether what earlier epochs have committed is: else nobody is told of an end."""
+        return self.high_watermark >= self.start
+
+    @property
+    def has_enough(self) -> bool:
+        """Whether enough replicas are in sync for anything to be committed."""
+        wanted = min(self.settings.min_insync, len(self.state.replicas))
+        return len(self.state.isr) >= wanted
+
+    def advance(self, flushed_end: int, lives: Mapping[int, int], now: float) -> int:
+        """Find what is committed by now.
+
+        Args:
+            flushed_end: of the leader's own log.
+            lives: the sessions of the brokers that are registered.
+        """
+        if self.has_enough:
+            ends = [self._end_of(each) for each in self.largest_isr if each != self.broker_id]
+            ends += [each.end for each in self._joining(lives, now)]
+            self.high_watermark = max(self.high_watermark, min([flushed_end, *ends]))
+        return self.high_watermark
+
+    def _end_of(self, follower: int) -> int:
+        known = self.followers.get(follower)
+        return 0 if known is None else known.end
+
+    def _joining(self, lives: Mapping[int, int], now: float) -> list[Progress]:
+        # What is committed waits for those about to get in sync: under load they never would be.
+        return [
+            known
+            for follower, known in self.followers.items()
+            if follower not in self.largest_isr
+            and lives.get(follower) == known.life
+            and known.caught_up_at > self._began_at
+            and now - known.caught_up_at <= self.settings.lag_seconds
+        ]
+
+    # -- who is in sync ---------------------------------------------------------------------------
+
+    def due_change(self, lives: Mapping[int, int], now: float) -> PartitionState | None:
+        """The state that is to be written, since replicas fall behind or have caught up."""
+        if self._proposed is not None:
+            return None
+        gone = {
+            each
+            for each in self.state.isr
+            if each != self.broker_id and self._is_gone(each, lives, now)
+        }
+        if gone:
+            return shrunk(self.state, self.broker_id, gone)
+        joined = {
+            each
+            for each in self.state.replicas
+            if each not in self.state.isr and self._may_join(each, lives)
+        }
+        return expanded(self.state, self.broker_id, joined) if joined else None
+
+    def _is_gone(self, follower: int, lives: Mapping[int, int], now: float) -> bool:
+        known = self.followers.get(follower)
+        caught_up_at = self._began_at if known is None else known.caught_up_at
+        return follower not in lives or now - caught_up_at > self.settings.lag_seconds
+
+    def _may_join(self, follower: int, lives: Mapping[int, int]) -> bool:
+        known = self.followers.get(follower)
+        return (
+            known is not None
+            and lives.get(follower) == known.life
+            and self._has_all_committed(known)
+        )
+
+    def _has_all_committed(self, known: Progress) -> bool:
+        # What earlier leaders have committed is at most all that this epoch began with.
+        return known.end >= max(self.high_watermark, self.start)
+
+    def proposed(self, isr: AbstractSet[int]) -> None:
+        """A change is being written; until `settled` nobody knows whether it holds."""
+        self._proposed = frozenset(isr)
+
+    def settled(self, state: PartitionState) -> None:
+        """What stands in coordination is known for certain, and of this epoch."""
+        self.state = state
+        self._proposed = None
+
+    def learned(self, state: PartitionState) -> None:
+        """Somebody else has changed it: a replica has left, or a move begins.
+
+        What a replica had that has left counts on: what it acknowledged is on its disk.
+        """
+        self.state = state
+
+    # -- whether it leads still -------------------------------------------------------------------
+
+    def is_confirmed(self, now: float, *, has_lease: bool) -> bool:
+        """Whether nobody else can have become leader, as far as can be told without asking.
+
+        `has_lease`: whether its session lives for certain. Who becomes leader was in sync, and
+        fetches from nobody any more. Ask before each answer that only a leader may give.
+        """
+        if has_lease:
+            return True
+        others = self.largest_isr - {self.broker_id}
+        return all(
+            each in self.followers
+            and now - self.followers[each].fetched_at <= self.settings.trust_seconds
+            for each in others
+        )

@@ -1,0 +1,83 @@
+"""What leader and follower say to each other, and what both know of a log."""
+
+from typing import NamedTuple, Protocol
+
+from hermes.protocol.kafka_errors import Code
+
+
+class LogEnds(NamedTuple):
+    """`flushed_end`: up to where it is on this disk, at most the end."""
+
+    start: int
+    flushed_end: int
+    end: int
+
+
+class LogEpochs(Protocol):
+    """Which leader epochs a log has, up to its end, committed or not."""
+
+    def epoch_before(self, offset: int) -> int:
+        """The epoch of what comes before an offset; -1 for nothing, or where it isn't known."""
+
+    def end_of_epoch(self, epoch: int) -> tuple[int, int]:
+        """(the largest epoch up to it that is known, where that ends); (-1, -1) when none is."""
+
+
+class ReplicaFetch(NamedTuple):
+    """A follower asks for what comes next.
+
+    Attributes:
+        life: the follower's session with coordination.
+        epoch: the one that it follows.
+        offset: its log's end, all of it on its disk: so a fetch acknowledges what is before.
+        last_epoch: that of its last batch; -1 where it has none.
+        high_watermark: what it knows to be committed.
+        token: by which it knows the answer.
+    """
+
+    broker_id: int
+    life: int
+    epoch: int
+    offset: int
+    last_epoch: int
+    high_watermark: int
+    token: int
+
+
+class Refused(NamedTuple):
+    """The follower looks at coordination, and asks again."""
+
+    code: Code
+
+
+class Diverging(NamedTuple):
+    """The follower has what the leader hasn't, and cuts it off.
+
+    Attributes:
+        epoch: the largest of the leader's up to that of the follower's last batch; -1 for none.
+        end: where it ends in the leader's log.
+        start: the leader's first offset.
+    """
+
+    epoch: int
+    end: int
+    start: int
+
+
+class StartsLater(NamedTuple):
+    """The leader has deleted what the follower asks for; `start`: its first offset."""
+
+    start: int
+
+
+class Records(NamedTuple):
+    """Batches from the offset on go with it, as they lie, maybe none.
+
+    `start`: the leader's first offset; what is before may be deleted.
+    """
+
+    high_watermark: int
+    start: int
+
+
+Answer = Refused | Diverging | StartsLater | Records

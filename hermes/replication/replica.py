@@ -1,0 +1,372 @@
+"""One broker's copy of a partition: which part it plays, and what is to be done for that.
+
+    state      what it means
+    OFFLINE    the log isn't in service or its copy not whole, or what the node says isn't known
+    FOLLOWING  another broker leads, or nobody does
+    LEADING    this broker does, in an epoch that it was given in this life
+    LEAVING    the broker stops, or has no copy any more: nothing is fetched or taken
+
+`TRANSITIONS` has what leads from one to another. Whoever runs it tells what happens, and carries
+out what `due` gives: one change of the node at a time, whose outcome it tells.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from enum import Enum, auto
+from typing import Final, NamedTuple
+
+from hermes.errors import LastReplicaError, WrongStateError
+from hermes.replication.electing import Electing, Refusals
+from hermes.replication.following import Following
+from hermes.replication.leading import LeaderSettings, Leading
+from hermes.replication.messages import LogEnds, ReplicaFetch
+from hermes.replication.moving import HandOver, finished_move, successor
+from hermes.replication.state import (
+    NOBODY,
+    PartitionState,
+    forfeited,
+    handed_over,
+    led_by,
+    left,
+)
+
+
+class Role(Enum):
+    OFFLINE = auto()
+    FOLLOWING = auto()
+    LEADING = auto()
+    LEAVING = auto()
+
+
+class Event(Enum):
+    """What a replica's part depends on.
+
+    ELECTED: the node names this broker, in this life, in an epoch in which it can append.
+    OVERRULED: it names another one, nobody, or this one in an epoch that is over for it.
+    LOST: the log went out of service, the copy isn't whole, or the session is over.
+    DISMISSED: the broker stops, or the node names it no more.
+    """
+
+    ELECTED = auto()
+    OVERRULED = auto()
+    LOST = auto()
+    DISMISSED = auto()
+
+
+#: Each event leads somewhere from every state: the node is written by others, too. Nothing leads
+#: back from LEAVING: who comes back makes a new replica.
+TRANSITIONS: Final[Mapping[tuple[Role, Event], Role]] = {
+    (Role.OFFLINE, Event.ELECTED): Role.LEADING,
+    (Role.OFFLINE, Event.OVERRULED): Role.FOLLOWING,
+    (Role.OFFLINE, Event.LOST): Role.OFFLINE,
+    (Role.OFFLINE, Event.DISMISSED): Role.LEAVING,
+    (Role.FOLLOWING, Event.ELECTED): Role.LEADING,
+    (Role.FOLLOWING, Event.OVERRULED): Role.FOLLOWING,
+    (Role.FOLLOWING, Event.LOST): Role.OFFLINE,
+    (Role.FOLLOWING, Event.DISMISSED): Role.LEAVING,
+    (Role.LEADING, Event.ELECTED): Role.LEADING,
+    (Role.LEADING, Event.OVERRULED): Role.FOLLOWING,
+    (Role.LEADING, Event.LOST): Role.OFFLINE,
+    (Role.LEADING, Event.DISMISSED): Role.LEAVING,
+    (Role.LEAVING, Event.ELECTED): Role.LEAVING,
+    (Role.LEAVING, Event.OVERRULED): Role.LEAVING,
+    (Role.LEAVING, Event.LOST): Role.LEAVING,
+    (Role.LEAVING, Event.DISMISSED): Role.LEAVING,
+}
+
+
+class BeginEpoch(NamedTuple):
+    """Append in an epoch from now on."""
+
+    epoch: int
+
+
+class EndEpoch(NamedTuple):
+    """Answer who waits for what was appended: nobody knows what becomes of it."""
+
+
+class Fetch(NamedTuple):
+    """Send a fetch; `to`: the leader."""
+
+    to: int
+    fetch: ReplicaFetch
+
+
+class Change(NamedTuple):
+    """Change the partition's state in coordination, and tell the outcome.
+
+    Attributes:
+        what: it is for, in a word.
+        make: the new state of the one that stands there. Raises WrongStateError: it is not what
+            this change was made for.
+        isr: who may be in sync until the outcome is known.
+    """
+
+    what: str
+    make: Callable[[PartitionState], PartitionState]
+    isr: frozenset[int] = frozenset()
+
+
+Command = BeginEpoch | EndEpoch | Fetch | Change
+
+
+class LogFacts(NamedTuple):
+    """`last_epoch`: the leader epoch of the last batch; -1 for none."""
+
+    ends: LogEnds
+    last_epoch: int
+    high_watermark: int
+
+
+class Replica:
+    """One copy.
+
+    Args:
+        tokens: numbers that no fetch of this broker's had before.
+        refusals: whose address refuses connections.
+
+    Attributes:
+        state: the partition's, as it was read last; None before that.
+        life: this broker's session; None while it has none.
+        leading: while it leads.
+        following: while another leads.
+        is_whole: whether the log has all that it ever said it had; None until that was found out.
+    """
+
+    def __init__(
+        self,
+        broker_id: int,
+        settings: LeaderSettings,
+        tokens: Iterator[int],
+        refusals: Refusals,
+    ) -> None:
+        self.broker_id = broker_id
+        self.settings = settings
+        self.role = Role.OFFLINE
+        self.state: PartitionState | None = None
+        self.life: int | None = None
+        self.lives: Mapping[int, int] = {}
+        self.leading: Leading | None = None
+        self.following: Following | None = None
+        self.is_whole: bool | None = None
+        self._is_in_service = False
+        self._version = -1
+        self._tokens = tokens
+        self._refusals = refusals
+        self._electing = Electing(broker_id)
+        self._changing: str | None = None
+        self._spent_epoch = -1
+        self._hand_over: HandOver | None = None
+        self._is_dismissed = False
+        self._wants_out = False
+        self._has_ended = False
+
+    # -- what happens -----------------------------------------------------------------------------
+
+    def opened(self, *, is_whole: bool) -> None:
+        """The log is in service.
+
+        `is_whole`: whether it has all that it ever said it had; False for one in another directory
+        than the broker's last one, that lacks what was committed, or is damaged below that.
+        """
+        self._is_in_service = True
+        self._wants_out = False
+        self.is_whole = is_whole if self.is_whole is None else self.is_whole and is_whole
+
+    def lost(self, *, is_whole: bool = True) -> None:
+        """The log is out of service: what wasn't flushed may be gone from it when it comes back."""
+        self._is_in_service = False
+        self._wants_out = True
+        if not is_whole:
+            self.is_whole = False
+        self._close_epoch()
+
+    def registered(self, life: int | None) -> None:
+        """The broker has another session, or none."""
+        if life != self.life:
+            self.life = life
+            self._close_epoch()
+
+    def learned(self, state: PartitionState | None, version: int, lives: Mapping[int, int]) -> None:
+        """What stands in coordination was read; None: the topic is gone."""
+        self.lives = lives
+        if state is None:
+            self.dismissed()
+        elif version >= self._version:
+            self._version, self.state = version, state
+            if self.leading is not None and self.leading.epoch == state.epoch:
+                self.leading.learned(state)
+
+    def change_ended(self, state: PartitionState, version: int, *, is_done: bool) -> None:
+        """A change's outcome is known: what stands in coordination, after it was written or not.
+
+        `is_done`: whether it certainly was; what was not, or perhaps, is decided anew.
+        """
+        what, self._changing = self._changing, None
+        if what == "forfeit" and is_done:
+            self.is_whole = True
+        self.learned(state, version, self.lives)
+        assert self.state is not None
+        if self.leading is not None and self.leading.epoch == self.state.epoch:
+            self.leading.settled(self.state)
+
+    def dismissed(self) -> None:
+        """The broker stops, or has no copy any more."""
+        self._is_dismissed = True
+
+    def stopping(self, now: float) -> None:
+        """Hand over what it leads, and leave what it doesn't."""
+        self._wants_out = True
+        if self.leading is not None and self._hand_over is None:
+            heir = successor(self.leading, self.lives)
+            if heir != NOBODY:
+                self._hand_over = HandOver(heir, now, must=True)
+
+    @property
+    def takes_appends(self) -> bool:
+        return self.role is Role.LEADING and self._hand_over is None and not self._wants_out
+
+    # -- what is to be done -----------------------------------------------------------------------
+
+    def due(self, facts: LogFacts, now: float) -> list[Command]:
+        """What is to be done by now: call it after everything that happens, and as time goes by."""
+        commands: list[Command] = []
+        self._play(facts, now, commands)
+        if self._has_ended:
+            self._has_ended = False
+            commands.insert(0, EndEpoch())
+        if self._changing is None and self.state is not None and self.life is not None:
+            change = self._due_change(facts, now)
+            if change is not None:
+                self._changing = change.what
+                if self.leading is not None and change.isr:
+                    self.leading.proposed(change.isr)
+                commands.append(change)
+        if self.role is Role.FOLLOWING and self.following is not None:
+            fetch = self.following.fetch(facts.ends, facts.last_epoch, facts.high_watermark)
+            if fetch is not None:
+                commands.append(Fetch(self.following.leader, fetch))
+        return commands
+
+    def _event(self) -> Event:
+        state = self.state
+        if self._is_dismissed or (state is not None and self.broker_id not in state.replicas):
+            return Event.DISMISSED
+        if state is None or self.life is None or not (self._is_in_service and self.is_whole):
+            return Event.LOST
+        is_elected = state.is_led_by(self.broker_id, self.life) and self._may_append_in(state)
+        return Event.ELECTED if is_elected else Event.OVERRULED
+
+    def _may_append_in(self, state: PartitionState) -> bool:
+        """Whether it isn't an epoch whose unflushed tail this log may have lost."""
+        return state.epoch > self._spent_epoch
+
+    def _play(self, facts: LogFacts, now: float, commands: list[Command]) -> None:
+        """Take the part that the node and the log leave to this broker."""
+        state, self.role = self.state, TRANSITIONS[self.role, self._event()]
+        if self.leading is not None and (
+            self.role is not Role.LEADING or state is None or self.leading.epoch != state.epoch
+        ):
+            self._close_epoch()
+        if self.role is not Role.FOLLOWING:
+            self.following = None
+        if state is None or self.life is None:
+            return
+        if self.role is Role.LEADING and self.leading is None:
+            commands.append(BeginEpoch(state.epoch))
+            self.leading = Leading(
+                self.broker_id, state, facts.ends.end, facts.high_watermark, self.settings, now
+            )
+        elif self.role is Role.FOLLOWING:
+            self._follow(state, self.life)
+
+    def _follow(self, state: PartitionState, life: int) -> None:
+        known = self.following
+        if state.leader in (NOBODY, self.broker_id):
+            self.following = None
+        elif known is None or (known.leader, known.epoch) != (state.leader, state.epoch):
+            self.following = Following(
+                self.broker_id, life, state.leader, state.epoch, self._tokens
+            )
+
+    def _close_epoch(self) -> None:
+        self.following = None
+        if self.leading is not None:
+            self._spent_epoch = self.leading.epoch
+            self._has_ended = True
+        self.leading = self._hand_over = None
+
+    # -- changes of the node ----------------------------------------------------------------------
+
+    def _due_change(self, facts: LogFacts, now: float) -> Change | None:
+        state, life = self.state, self.life
+        assert state is not None
+        assert life is not None
+        if self.role is Role.LEAVING:
+            return None
+        if self.is_whole is False:
+            return self._forfeit(state)
+        if self._wants_out and self._hand_over is None:
+            return self._leave(state)
+        if self.leading is not None:
+            return self._led_change(self.leading, facts, now)
+        if self.role is not Role.FOLLOWING:
+            return None
+        if self._is_to_lead(state, now):
+            me = self.broker_id
+            return Change("lead", _of(state, lambda found: led_by(found, me, life)))
+        return None
+
+    def _is_to_lead(self, state: PartitionState, now: float) -> bool:
+        if state.leader == self.broker_id:
+            return True  # in an epoch that is over for it: it needs one of its own
+        due_at = self._electing.due_at(state, self.lives, self._refusals, now)
+        return due_at is not None and due_at <= now
+
+    def _forfeit(self, state: PartitionState) -> Change | None:
+        if not _is_possible(forfeited, state, self.broker_id):
+            return None
+        return Change("forfeit", lambda found: forfeited(found, self.broker_id))
+
+    def _leave(self, state: PartitionState) -> Change | None:
+        if self.broker_id not in state.isr or not _is_possible(left, state, self.broker_id):
+            return None
+        return Change("leave", lambda found: left(found, self.broker_id))
+
+    def _led_change(self, leading: Leading, facts: LogFacts, now: float) -> Change | None:
+        hand_over = self._hand_over
+        if hand_over is not None:
+            if hand_over.is_over(now) or hand_over.to not in self.lives:
+                self._hand_over = None
+            elif hand_over.is_due(leading, facts.ends.end, now):
+                return self._handing_over(leading.state, hand_over.to)
+        after = finished_move(leading, self.lives) or leading.due_change(self.lives, now)
+        if after is None:
+            return None
+        return Change("isr", _of(leading.state, lambda found: after), after.isr)
+
+    def _handing_over(self, state: PartitionState, to: int) -> Change:
+        me, life = self.broker_id, self.lives[to]
+        return Change("hand over", _of(state, lambda found: handed_over(found, me, to, life)))
+
+
+def _is_possible(
+    change: Callable[[PartitionState, int], PartitionState], state: PartitionState, broker_id: int
+) -> bool:
+    try:
+        change(state, broker_id)
+    except LastReplicaError:
+        return False
+    return True
+
+
+def _of(
+    expected: PartitionState, change: Callable[[PartitionState], PartitionState]
+) -> Callable[[PartitionState], PartitionState]:
+    """A change that is made only of the state that it was decided for."""
+
+    def make(found: PartitionState) -> PartitionState:
+        if found != expected:
+            raise WrongStateError(f"the partition is in another state by now: {found}")
+        return change(found)
+
+    return make
