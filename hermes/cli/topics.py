@@ -27,7 +27,7 @@ from hermes.cli.terminal import (
     write_table,
 )
 from hermes.client import SimpleConsumer
-from hermes.config.kinds import MAX_PARTITIONS
+from hermes.config.kinds import FORMAT_0_7, FORMAT_KAFKA, MAX_PARTITIONS
 from hermes.errors import ClientError, TopicExistsError
 from hermes.protocol import ErrorCode, MetadataRequest, TopicMetadata, error_for
 
@@ -156,14 +156,16 @@ def list_(broker: BrokerOption, as_json: bool, connection: CommandConnection) ->
     """
     with _connected(broker, connection, "list its topics") as consumer:
         topics = sorted(consumer.metadata().topics, key=lambda each: each.topic)
-        rows = [(each.topic, len(each.numbers), _size_bytes(each)) for each in topics]
+        rows = [
+            (each.topic, _format(each), len(each.numbers), _size_bytes(each)) for each in topics
+        ]
         _note_shares(consumer, broker, topics)
     if not as_json:
-        table = [(topic, count, format_bytes(size)) for topic, count, size in rows]
-        write_table(("TOPIC", "PARTITIONS", "SIZE"), table)
+        table = [(*each[:-1], format_bytes(each[-1])) for each in rows]
+        write_table(("TOPIC", "FORMAT", "PARTITIONS", "SIZE"), table)
         return
-    for topic, count, size in rows:
-        write_json({"topic": topic, "partitions": count, "size_bytes": size})
+    for each in rows:
+        write_json(dict(zip(("topic", "format", "partitions", "size_bytes"), each, strict=True)))
 
 
 @command.command("describe", short_help="Show the partitions or settings of topics.")
@@ -283,6 +285,10 @@ def _note_shares(
 def _sharers(consumer: SimpleConsumer, topics: Iterable[TopicMetadata]) -> int:
     """How many brokers share the topics with Kafka's format among these; 0 without such a one."""
     return len(consumer.brokers()) if any(each.holds_records for each in topics) else 0
+
+
+def _format(topic: TopicMetadata) -> str:
+    return FORMAT_KAFKA if topic.holds_records else FORMAT_0_7
 
 
 def _size_bytes(topic: TopicMetadata) -> int:

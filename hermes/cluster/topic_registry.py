@@ -29,7 +29,7 @@ from hermes.errors import (
     WrongPartitionError,
 )
 from hermes.logs import ModuleLogger
-from hermes.protocol import check_new_topic_name, check_topic_name
+from hermes.protocol import check_kafka_topic_name, check_new_topic_name, check_topic_name
 from hermes.quoting import printable, quoted
 from hermes.server.settings import Settings
 from hermes.storage import DataDirectory, Log
@@ -387,6 +387,8 @@ class TopicRegistry:
             raise TopicBeingDeletedError(f"topic {quoted(topic)} is being deleted; try again")
 
     def _check_name(self, topic: str, partitions: int) -> None:
+        if topic not in self._counts:  # 0.7 takes other names, and so did Hermes once
+            check_kafka_topic_name(topic)
         check_new_topic_name(topic, self._config.max_topic_name_length, len(f"-{partitions - 1}"))
 
     def _check_room(self, topic: str, new: bool) -> None:

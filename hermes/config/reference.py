@@ -18,6 +18,18 @@ broker_id: 0
 log_dir: /var/lib/hermes
 ```
 
+Topics need no settings, but **a topic keeps the format that it is created with**. One that a Kafka
+client touches first is `kafka`; one that `hermes produce`, `hermes topics create` or Hermes'
+library creates is what `format` says, which is `0.7` unless it is given: here, or by
+`hermes topics create --set format=kafka`. `hermes topics list` shows it.
+
+```yaml
+broker_id: 0
+log_dir: /var/lib/hermes
+topics:
+  orders: {format: kafka}
+```
+
 [examples/broker.yaml](../examples/broker.yaml) is a longer example. The file is checked before
 anything starts: an unknown key, a wrong type or a bad unit is reported in one line on stderr, which
 names the key and what was expected, with exit status 1. `hermes config check broker.yaml` does only

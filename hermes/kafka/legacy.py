@@ -14,7 +14,7 @@ This costs time for each message: call it in a worker thread. Timestamps are tho
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from hermes.errors import InvalidMessageError, MessageTooLargeError
+from hermes.errors import InvalidMessageError, InvalidRecordError, MessageTooLargeError
 from hermes.protocol import AppendRun, Codec, Message, MessageSet, encode_message_set
 from hermes.protocol.expansion import Expansion
 from hermes.protocol.kafka_errors import Code, KafkaError
@@ -31,6 +31,14 @@ CHUNK_BYTES: Final = 1 << 20
 _LEAST_BYTES: Final = 4096
 
 _NO_TIME: Final = -1
+
+#: How many of a batch's messages that 0.7 can't keep are named.
+_MOST_NAMED: Final = 100
+
+_VALUES_ONLY: Final = (
+    "this topic has the format of Kafka 0.7, which keeps values only: send just these, or to a "
+    "topic with `format: kafka`"
+)
 
 
 class LegacyRange(NamedTuple):
@@ -234,20 +242,25 @@ def message_set_of(
         (the message set, how many messages it has).
 
     Raises:
-        KafkaError: a message has a key, headers or no value, which 0.7 has no room for.
+        InvalidRecordError: messages have keys, headers or no value, which 0.7 has no room for.
         MessageTooLargeError: a payload is larger than allowed.
         InvalidMessageError: the batch is damaged, or expands to too much.
     """
     payloads: list[bytes] = []
-    for record in iterate_records(batch, header, max_expanded_bytes=max_expanded_bytes):
+    unfit: list[int] = []
+    why = ""
+    records = iterate_records(batch, header, max_expanded_bytes=max_expanded_bytes)
+    for number, record in enumerate(records):
         lost = "a key" if record.key is not None else "headers" if record.headers else ""
         if lost or record.value is None:
-            raise KafkaError(
-                Code.INVALID_RECORD,
-                f"message {len(payloads)} has {lost or 'no value'}, and a topic with the format of "
-                "Kafka 0.7 can't keep that",
-            )
-        if len(record.value) > max_message_bytes:
+            why = why or f"message {number} has {lost or 'no value'}"
+            unfit.append(number)
+            if len(unfit) == _MOST_NAMED:
+                break
+        elif len(record.value) > max_message_bytes:
             raise MessageTooLargeError(len(record.value), max_message_bytes)
-        payloads.append(record.value)
+        else:
+            payloads.append(record.value)
+    if unfit:
+        raise InvalidRecordError(f"{why}, and {_VALUES_ONLY}", tuple(unfit))
     return encode_message_set(payloads), len(payloads)

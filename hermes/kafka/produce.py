@@ -514,6 +514,14 @@ class _Run:
             )
         except HermesError as error:
             entry.error = error
+            if isinstance(error, InvalidBatchError | KafkaError):
+                self._shared.lines.warn(
+                    "unfit",
+                    "refused messages of {client} for {topic}: {error}",
+                    client=self._call.client,
+                    topic="" if entry.found is None else entry.found.name,
+                    error=error,
+                )
 
     def _append(self, entry: Entry) -> None:
         self._produces.append(entry)

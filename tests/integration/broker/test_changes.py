@@ -110,7 +110,8 @@ def test_consumers_learn_of_more_partitions(tmp_path: Path) -> None:
         ("new", {"retention_tiem": "1d"}, SettingRefusedError, "did you mean retention_time"),
         ("new", {"retention_policy": "never"}, SettingRefusedError, "retention_policy: "),
         ("hermes-schemas", {"retention_bytes": 1}, SettingRefusedError, "is never trimmed"),
-        ("x" * 254, {"partitions": 101}, InvalidTopicBrokerError, "directory names of 258 bytes"),
+        ("bad topic!", {}, InvalidTopicBrokerError, "other than ASCII alphanumerics"),
+        ("x" * 250, {}, InvalidTopicBrokerError, "longer than the max allowed length 249"),
     ],
 )
 def test_a_topic_that_can_not_be_created_is_refused_with_the_reason(

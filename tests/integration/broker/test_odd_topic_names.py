@@ -194,15 +194,16 @@ def test_a_backup_has_them(broker: BrokerProcess, run: Run, tmp_path: Path) -> N
         run("topics", "delete", "--yes", into)
 
 
-def test_a_mirror_copies_them(broker: BrokerProcess, tmp_path: Path) -> None:
+def test_a_mirror_copies_them_under_names_of_today(broker: BrokerProcess, tmp_path: Path) -> None:
     source = {"name": "odd", "brokers": [f"127.0.0.1:{broker.port}"]}
-    mirror = {"name": "m", "sources": [source], "whitelist": ".*"}
+    names = {name: f"mirrored-{number}" for number, name in enumerate(NAMES)}
+    mirror = {"name": "m", "sources": [source], "whitelist": ".*", "topics": {"map": names}}
     settings = {"log_dir": str(tmp_path / "logs"), "coordination": "embedded"}
     listeners = {"coordination_listen": LOOPBACK}
     target = BrokerProcess(tmp_path / "target", {**settings, **listeners, "mirror": mirror})
     try:
         with SimpleConsumer("127.0.0.1", target.port) as consumer:
-            for name in NAMES:
+            for name in names.values():
                 found: list[bytes] = []
                 end = time.monotonic() + SECONDS
                 while found[:2] != PAYLOADS:

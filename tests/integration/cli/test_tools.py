@@ -19,11 +19,11 @@ def filled(broker, names, partitioned, hermes_once):
 def test_topics_list(hermes, filled):
     one, three = filled
     listed = {row["topic"]: row for row in rows(hermes("topics", "list", "--json"))}
-    assert listed[one] == {"topic": one, "partitions": 1, "size_bytes": 130}
-    assert listed[three] == {"topic": three, "partitions": 3, "size_bytes": 14}
+    assert listed[one] == {"topic": one, "format": "0.7", "partitions": 1, "size_bytes": 130}
+    assert listed[three] == {"topic": three, "format": "0.7", "partitions": 3, "size_bytes": 14}
     table = hermes("topics", "list").stdout.decode().splitlines()
-    assert table[0].split() == ["TOPIC", "PARTITIONS", "SIZE"]
-    assert [one, "1", "130", "B"] in [line.split() for line in table]
+    assert table[0].split() == ["TOPIC", "FORMAT", "PARTITIONS", "SIZE"]
+    assert [one, "0.7", "1", "130", "B"] in [line.split() for line in table]
 
 
 def test_topics_created_and_altered(hermes):

@@ -1,9 +1,12 @@
 """A topic of 0.7 between both kinds of clients: each reads what the other has written."""
 
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from kafka import KafkaProducer
+from kafka.errors import InvalidRecordError
 
 from hermes.client import FetchRequest, MessageSet, SimpleConsumer, SyncProducer
 from hermes.errors import WrongFormatError
@@ -91,6 +94,33 @@ def test_a_value_of_kafkas_is_a_message_of_0_7(broker: RunningBroker) -> None:
     with SimpleConsumer(broker.host, broker.port) as reader:
         found = reader.fetch(FetchRequest("values", 0, 0, 1 << 20))
         assert [message.payload for message, _ in found] == [b"first", b"second"]
+
+
+def test_who_sends_what_0_7_cannot_keep_is_told_why(broker: RunningBroker) -> None:
+    with SyncProducer(broker.host, broker.port) as writer:
+        writer.send_acknowledged([ProduceRequest("unfit", 0, MessageSet.of([b"first"]).data)])
+    outcomes: dict[bytes, KafkaError | None] = {}
+    settings = {"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 60_000}
+    producer = Producer(settings)
+    for value, key in ((b"fits", None), (b"doesn't", b"k"), (b"nor", b"k")):
+        producer.produce(
+            "unfit", value, key, on_delivery=lambda e, m: outcomes.update({m.value(): e})
+        )
+    assert producer.flush(60) == 0
+    codes = {value: error and error.code() for value, error in outcomes.items()}
+    assert codes == {
+        b"fits": KafkaError._INVALID_DIFFERENT_RECORD,
+        b"doesn't": KafkaError.INVALID_RECORD,
+        b"nor": KafkaError.INVALID_RECORD,
+    }
+    with (
+        closing(KafkaProducer(bootstrap_servers=broker.bootstrap_servers)) as other,
+        pytest.raises(InvalidRecordError, match=r"has headers.*format of Kafka 0\.7"),
+    ):
+        other.send("unfit", b"x", headers=[("h", b"1")]).get(60)
+    with SimpleConsumer(broker.host, broker.port) as reader:
+        lines = [each.message for each in reader.recent_log_lines(max_lines=1000).lines]
+    assert len([each for each in lines if "refused messages of" in each and "unfit" in each]) == 2
 
 
 def test_a_client_of_our_own_is_told_what_the_topic_is(broker: RunningBroker) -> None:
