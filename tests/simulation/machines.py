@@ -157,17 +157,18 @@ class SimulatedThread:
             raise KilledError
 
     def sleep(self, us: int) -> None:
-        process = self.process
-        process.world.at(us, process.run, self.resume)
+        self.resume_later(us)
         self.pause()
+
+    def resume_later(self, us: int) -> Any:
+        """Have it go on after so many µs, or when its process does."""
+        return self.process.world.at(us, self.process.run_thread, self.resume)
 
     def end(self) -> None:
         """End it where it is, as its process was killed."""
         try:
             self.greenlet.throw(KilledError)
-        except KilledError:
-            pass
-        except Exception as error:  # of what it has tried in its last moment
+        except (KilledError, BrokenError, Exception) as error:  # of its last moment
             self.process.world.note(self.name, f"ended with {error!r}")
 
 
@@ -183,6 +184,7 @@ class Process:
         clock: its reactor's clock; `IReactorTime`, and `callFromThread`.
         threads: those that are not over, in the order of their start.
         is_dead: whether it was killed, or has ended.
+        is_stopping: whether its reactor may wait for a thread: at the very end it does.
         on_end: called when it is killed, outside of it.
     """
 
@@ -192,12 +194,13 @@ class Process:
         self.number = number
         self.name = f"{machine.name}.{number}"
         self.is_dead = False
-        self.is_paused = False
+        self.is_paused = self.is_starting = self.is_stopping = False
         self.clock = Clock(self, machine.rate, machine.wall_ms)
         self.threads: dict[SimulatedThread, None] = {}
         self.on_end: list[Callable[[], None]] = []
         self.world_greenlet = getcurrent()
         self._backlog: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
+        self._unstarted: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
         self._pool = deque[Callable[[], None]]()
         self._pool_free = machine.pool_threads
 
@@ -207,7 +210,14 @@ class Process:
     # -- its events -----------------------------------------------------------------------------
 
     def run(self, function: Callable[..., Any], *arguments: Any) -> None:
-        """Let it do something, as an event; when it is paused, later."""
+        """Let its reactor do something, as an event; when it is paused or starting, later."""
+        if self.is_starting and not self.is_dead:
+            self._unstarted.append((function, arguments))
+        else:
+            self.run_thread(function, *arguments)
+
+    def run_thread(self, function: Callable[..., Any], *arguments: Any) -> None:
+        """The same for what is done in one of its threads."""
         if self.is_dead:
             return
         if self.is_paused:
@@ -232,6 +242,23 @@ class Process:
         if not self.is_dead:
             self.at(self.machine.wake_us(), function, *arguments)
 
+    def start_with(self, function: Callable[[], bool]) -> None:
+        """Call what may wait, in the main thread: until it returns, no reactor runs.
+
+        Whether one is to run then is what it returns.
+        """
+        self.is_starting = True
+
+        def start() -> None:
+            if not function():
+                return
+            self.is_starting = False
+            unstarted, self._unstarted = self._unstarted, []
+            for each, arguments in unstarted:
+                self.at(0, each, *arguments)
+
+        self.thread("main", start)
+
     def pause(self) -> None:
         self.is_paused = True
         self.world.note(self, "paused")
@@ -243,7 +270,7 @@ class Process:
         self.world.note(self, "goes on")
         backlog, self._backlog = self._backlog, []
         for function, arguments in backlog:
-            self.world.at(0, self.run, function, *arguments)
+            self.world.at(0, self.run_thread, function, *arguments)
 
     def kill(self) -> None:
         """Nothing that belongs to it happens any more. Call it outside of the process."""
@@ -252,8 +279,10 @@ class Process:
         self.is_dead = True
         self.world.note(self, "ends")
         self._backlog.clear()
+        before, self.world.process = self.world.process, self
         for each in list(self.threads):
             each.end()
+        self.world.process = before
         self.threads.clear()
         for call in self.on_end:
             call()
@@ -264,7 +293,7 @@ class Process:
     def thread(self, name: str, function: Callable[[], Any]) -> SimulatedThread:
         made = SimulatedThread(self, f"{self.name}/{name}", function)
         self.threads[made] = None
-        self.at(self.machine.wake_us(), made.resume)
+        made.resume_later(self.machine.wake_us())
         return made
 
     def in_thread(self, function: Callable[..., Any], *args: Any, **kw: Any) -> "Deferred[Any]":
@@ -407,14 +436,15 @@ class SimulatedLock:
     is_reentrant = False
 
     def __init__(self) -> None:
+        self._process = Threading.world.process
         self._owner: Any = None
         self._depth = 0
         self._waiting: deque[SimulatedThread] = deque()
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        process = Threading.world.process
-        if process is None:
-            raise BrokenError("a lock is taken outside of any process")
+        process = self._process or Threading.world.process
+        if process.is_dead:
+            raise KilledError
         thread = current_thread()
         me = thread or process
         if thread is not None and not thread.held and process.machine.chance.random() < 0.05:
@@ -451,7 +481,7 @@ class SimulatedLock:
         self._owner = None
         if self._waiting:
             thread = self._waiting.popleft()
-            thread.process.at(thread.process.machine.wake_us(), thread.resume)
+            thread.resume_later(thread.process.machine.wake_us())
 
     def locked(self) -> bool:
         return self._owner is not None
@@ -479,7 +509,7 @@ class SimulatedEvent:
         self._is_set = True
         waiting, self._waiting = self._waiting, {}
         for thread in waiting:
-            thread.process.at(thread.process.machine.wake_us(), thread.resume)
+            thread.resume_later(thread.process.machine.wake_us())
 
     def clear(self) -> None:
         self._is_set = False
@@ -490,11 +520,13 @@ class SimulatedEvent:
         thread, process = current_thread(), Threading.world.process
         if thread is None:
             raise BrokenError(f"{process}: the reactor waits for an event")
+        if process.is_dead:
+            raise KilledError
         self._waiting[thread] = None
         timer = None
         if timeout is not None:
             us = max(1, int(timeout * 1e6 / process.clock.rate))
-            timer = process.at(us, self._timed_out, thread)
+            timer = process.world.at(us, process.run_thread, self._timed_out, thread)
         thread.pause()
         if timer is not None:
             timer.cancel()
@@ -530,6 +562,8 @@ class ProductThread:
     def join(self, timeout: float | None = None) -> None:
         if self._thread is None or self._thread.is_over:
             return
+        if current_thread() is None and self._thread.process.is_stopping:
+            return  # which is over soon
         over = SimulatedEvent()
         self._thread.on_over.append(over.set)
         over.wait(timeout)
@@ -554,8 +588,9 @@ class Threading:
 #: Where threads, clocks and chance are the simulator's while a schedule runs.
 _ROOMS = (
     *("hermes.storage.", "hermes.partition.", "hermes.cluster.", "hermes.groups."),
-    *("hermes.replication.", "hermes.broker.maintenance", "hermes.coordination.registration"),
-    *("hermes.coordination.replicas", "hermes.coordination.cluster_id"),
+    *("hermes.replication.", "hermes.broker.", "hermes.server.", "hermes.kafka."),
+    *("hermes.coordination.registration", "hermes.coordination.replicas"),
+    "hermes.coordination.cluster_id",
 )
 
 

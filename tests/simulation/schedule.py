@@ -5,15 +5,16 @@ run_schedule(7, mutation="x")   the same with a rule of the product's broken
 """
 
 import gc
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from machines import simulated_threads
-from twisted.logger import LogLevel, globalLogPublisher
-from world import World
+from machines import KilledError, simulated_threads
+from twisted.logger import formatEvent, globalLogPublisher
+from world import BrokenError, World
 
 __all__ = ["MUTATIONS", "SCENES", "Mutation", "Outcome", "Scene", "run_schedule"]
 
@@ -79,7 +80,7 @@ class Outcome:
 
 
 #: The modules that add to the tables below when they are imported.
-_MODULES: tuple[str, ...] = ()
+_MODULES: tuple[str, ...] = ("today",)
 
 #: What can be simulated, by name, and what share of seeds it has.
 SCENES: dict[str, tuple[Callable[[World], Scene], int]] = {}
@@ -148,7 +149,8 @@ def _run(
             scene.calm()
             world.run(scene.busy_us + scene.calm_us, most=limit)
         if world.broken is None and (limit is None or world.happened < limit):
-            scene.check_end()
+            with suppress(BrokenError):
+                scene.check_end()
         return Outcome(
             seed,
             name,
@@ -179,17 +181,25 @@ def _no_collections() -> Iterator[None]:
 def _watched_log(world: World) -> Iterator[None]:
     """Have failures that the product only logs break the run, and its lines be in the trace."""
 
-    def observe(event: Mapping[str, object]) -> None:
-        level = event.get("log_level")
-        if level is LogLevel.critical:
-            failure = event.get("log_failure")
-            told = getattr(failure, "getTraceback", str)()
-            world.breaks(f"{event.get('log_format')}: {told}")
+    def observe(event: dict[str, Any]) -> None:
+        failure = event.get("log_failure")
+        if failure is not None and not failure.check(KilledError):
+            world.breaks(f"{formatEvent(event)}: {failure.getTraceback()}")
         elif world.is_traced:
-            world.note(world.process, str(event.get("log_format")))
+            world.note(world.process, formatEvent(event))
 
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if world.is_traced:
+                world.note(world.process, record.getMessage())
+
+    handler, logger = Handler(), logging.getLogger("hermes")
     globalLogPublisher.addObserver(observe)
+    logger.addHandler(handler)
+    propagates, logger.propagate = logger.propagate, False
     try:
         yield
     finally:
+        logger.propagate = propagates
+        logger.removeHandler(handler)
         globalLogPublisher.removeObserver(observe)

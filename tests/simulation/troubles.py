@@ -15,6 +15,7 @@ from world import World
 
 #: How often each kind comes to the whole world in a second, at a rate of 1.
 _USUAL: dict[str, float] = {
+    "stop": 0.06,
     "kill": 0.10,
     "power": 0.08,
     "wipe": 0.02,
@@ -82,6 +83,7 @@ class Troubles:
 
     Args:
         restart: starts what lives on a machine again; called outside of any process.
+        stop: has what lives on a machine stop by itself, and start again.
         on_wiped: told of a machine before it starts with an empty disk.
     """
 
@@ -94,6 +96,7 @@ class Troubles:
         disks: dict[str, Disk],
         restart: Callable[[Machine], None],
         on_wiped: Callable[[Machine], None] = lambda machine: None,
+        stop: Callable[[Machine], None] = lambda machine: None,
     ) -> None:
         self._world = world
         self._rates = rates
@@ -102,6 +105,7 @@ class Troubles:
         self._disks = disks
         self._restart = restart
         self._on_wiped = on_wiped
+        self._stop = stop
         self._chance = world.child("troubles")
         self._is_stopped = False
         self._undo: dict[int, Callable[[], None]] = {}  # what still lasts
@@ -138,6 +142,8 @@ class Troubles:
         server = self._coordination.machine
         if kind in ("kill", "power", "wipe"):
             self._take_down(kind, disk, lasts_us)
+        elif kind == "stop":
+            self._stop(machine)
         elif kind == "pause":
             self._pause(machine, lasts_us)
         elif kind in ("cut", "one-way cut") and other is not machine:

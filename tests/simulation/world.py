@@ -10,7 +10,7 @@ from heapq import heappop, heappush
 from itertools import count
 from random import Random
 from traceback import format_exc
-from typing import Any
+from typing import Any, NoReturn
 
 
 class BrokenError(BaseException):
@@ -134,6 +134,7 @@ class World:
             self.broken = what
             self.note("BROKEN", what)
 
-    def check(self, holds: object, what: str) -> None:
-        if not holds:
-            self.breaks(what)
+    def fail(self, what: str) -> NoReturn:
+        """The same, and go no further."""
+        self.breaks(what)
+        raise BrokenError(what)

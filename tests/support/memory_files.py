@@ -21,7 +21,8 @@ from hermes.storage.files import Buffer, FileLayer
 #: What a disk writes as a whole.
 SECTOR_BYTES = 512
 
-_FIRST_DESCRIPTOR = 1 << 30
+#: From here on descriptors are this module's.
+FIRST_DESCRIPTOR = 1 << 30
 _DEVICE = 7
 
 
@@ -69,7 +70,7 @@ class MemoryFiles(FileLayer):
         self._numbers = 0
         self._root = self._made(S_IFDIR | 0o755)
         self._open: dict[int, tuple[_Node, bool]] = {}
-        self._next_descriptor = _FIRST_DESCRIPTOR
+        self._next_descriptor = FIRST_DESCRIPTOR
         self._locks: dict[_Node, int] = {}
         path = ""
         for name in root.strip("/").split("/"):

@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from memory_files import MemoryFiles
+from memory_files import FIRST_DESCRIPTOR
 from storage_fakes import UnsyncedFiles
 
 from hermes.protocol import encode_message_set
@@ -60,7 +60,7 @@ def append(log: Log, *messages: bytes, now_ms: int = NOW_MS) -> int:
 
 def bytes_of(log: Log, part: LogSlice) -> bytes:
     """Read a slice as `sendfile` does: past a file layer on real files, which might fail it."""
-    pread = log.files.pread if isinstance(log.files, MemoryFiles) else os.pread
+    pread = os.pread if part.fileno() < FIRST_DESCRIPTOR else log.files.pread
     return pread(part.fileno(), part.length, part.position)
 
 

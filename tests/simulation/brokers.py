@@ -1,0 +1,267 @@
+"""Simulated brokers: `ServingBroker` itself, on a simulated machine, disk and coordination.
+
+Everything that a broker decides is the product's own: its start and stop, logs, flushes, recovery,
+registration, topics, groups, retention, compaction. What is simulated lies below: files, threads,
+clocks, sessions; and above, where requests come in as calls (`requests.py`) instead of bytes.
+"""
+
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any
+
+from coordination import Coordination, SimulatedSession
+from disks import Disk
+from invariants_today import Books
+from machines import Bell, Machine, Process
+from network import Network
+from twisted.internet.defer import Deferred, succeed
+from world import World
+
+from hermes.broker import serving
+from hermes.config import BrokerConfig
+from hermes.config.loading import parse_broker_config
+from hermes.coordination import registration
+from hermes.errors import HermesError
+from hermes.kafka.dispatching import KafkaServer
+from hermes.kafka.fetch import Fetches
+from hermes.kafka.group_wiring import mount_groups
+from hermes.kafka.produce import Produces
+from hermes.listening import OpenPort
+
+__all__ = ["SimulatedBroker", "simulate_brokers"]
+
+#: How long it takes until a process that could not start, or ended, is started again, in µs.
+_RESTART_US = 500_000
+
+#: What a broker does by itself comes sooner than in a real one, as a schedule lasts a minute.
+_SOONER = {"_COMPACTION_SECONDS": 2.0, "_REOPEN_SECONDS": 1.0, "FIRST_RETENTION_SECONDS": 2.0}
+
+
+@cache
+def config_of(broker_id: int, brokers: int) -> BrokerConfig:
+    """A broker's settings: small segments, and groups that don't wait for long."""
+    return parse_broker_config(
+        {
+            "broker_id": broker_id,
+            "log_dir": "/data/logs",
+            "listen": f"tcp:{9000 + broker_id}:interface=127.0.0.1",
+            "kafka_listen": f"tcp:{9100 + broker_id}:interface=127.0.0.1",
+            "coordination": "zookeeper",
+            "zookeeper_connect": "simulated:2181",
+            "segment_bytes": 1024,
+            "flush_interval": "200ms",
+            "retention_check_interval": "3s",
+            "metrics_interval": "1h",
+            "group_initial_rebalance_delay": "500ms",
+            "group_min_session_timeout": "1s",
+            "group_consumer_session_timeout": "3s",
+            "group_consumer_heartbeat_interval": "500ms",
+            "damage_check_rate": 0,
+        }
+    )
+
+
+class _Port:
+    """A listener that nobody connects to; its broker is asked directly."""
+
+    tls = None
+
+    def __init__(self, config: Any, port: int) -> None:
+        self.config = config
+        self._address = "127.0.0.1", port
+
+    def open(self, factory: object) -> OpenPort:
+        return OpenPort(self, self._address)  # type: ignore[arg-type]
+
+    def stopListening(self) -> "Deferred[None]":
+        return succeed(None)
+
+
+class SimulatedBroker:
+    """A broker's machine, its disk, and whatever life of it there is now.
+
+    Attributes:
+        books: told what a request is about to do.
+        run: the `ServingBroker`; None while there is none.
+        server: what Kafka's requests are carried out with.
+        starts, refusals: how often it was started, and could not start.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        network: Network,
+        coordination: Coordination,
+        broker_id: int,
+        brokers: int,
+        books: Books,
+        drift: float = 0.0,
+    ) -> None:
+        self.world = world
+        self.network = network
+        self.coordination = coordination
+        self.id = broker_id
+        chance = world.child(f"broker {broker_id}")
+        rate = 1.0 + drift * (chance.random() - 0.5)
+        self.machine = Machine(world, f"broker{broker_id}", rate, chance.randrange(-500, 500))
+        self.disk = Disk(self.machine)
+        self.config = config_of(broker_id, brokers)
+        self.books = books
+        self.run: Any = None
+        self.server: KafkaServer | None = None
+        self.starts = self.refusals = 0
+
+    @property
+    def is_serving(self) -> bool:
+        return self.run is not None and self.machine.is_up and not self.run.stopping
+
+    def start(self) -> None:
+        if self.machine.is_up:
+            return
+        self.starts += 1
+        self.run = self.server = None
+        process = self.machine.start()
+        process.on_end.append(self._ended)
+        process.broker = self  # type: ignore[attr-defined]
+        process.start_with(partial(self._begin, process))
+
+    def _ended(self) -> None:
+        self.run = self.server = None
+
+    def _begin(self, process: Process) -> bool:
+        config, files = self.config, self.disk.mount(process)
+        try:
+            self.run = serving.ServingBroker(
+                config,
+                process.clock,
+                process.clock.now_ms,
+                [_Port(each, 9000 + self.id) for each in config.listen],
+                files,
+                kafka_listeners=[_Port(each, 9100 + self.id) for each in config.kafka_listen],
+                mount_kafka=self._mount,
+            )
+        except HermesError as error:
+            self.refusals += 1
+            self.world.note(process, f"doesn't start: {error}")
+            self.world.at(0, self._start_again, process)
+            return False
+        return True
+
+    def _mount(self, run: Any) -> Callable[[Any], Any]:
+        groups = mount_groups(run, run.cluster.topics, run.new_session)
+        server = KafkaServer(run.shared, run.cluster, groups)
+        server.produces, server.fetches = Produces(server), Fetches(server)
+        self.server = server
+        return lambda policy: None
+
+    def _start_again(self, process: Process) -> None:
+        process.kill()
+        self.world.at(_RESTART_US, self._restart, process)
+
+    def _restart(self, process: Process) -> None:
+        if self.machine.process is process:  # else somebody was quicker
+            self.start()
+
+    def stop(self) -> None:
+        """Stop it as an operator does, and start it again once it has ended."""
+        process = self.machine.process
+        if self.is_serving and process is not None and not process.is_starting:
+            process.is_stopping = True
+            process.at(0, self._stop, process)
+
+    def _stop(self, process: Process) -> None:
+        self.world.note(process, "stops")
+        self.run.stop().addCallback(lambda _: self.world.at(10_000, self._start_again, process))
+
+
+# -- what stands for what in the product's modules ------------------------------------------------
+
+
+class _Pool:
+    """Threads, which a process has anyway."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        pass
+
+    def start(self) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
+
+    def adjustPoolsize(self, *_: int) -> None:
+        pass
+
+
+class _AtOnce:
+    """An executor of the thread that uses it."""
+
+    def __init__(self, threads: int) -> None:
+        self.map = map
+
+    def __enter__(self) -> "_AtOnce":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+class _OwnThread:
+    """As `reactors.OwnThread`: calls that follow each other."""
+
+    def __init__(self, reactor: Any, name: str) -> None:
+        self._process: Process = reactor.process
+        self._due: list[tuple[Any, ...]] = []
+        self._is_busy = False
+
+    def call_then(
+        self, then: Callable[[Any], object], call: Callable[..., Any], *args: Any
+    ) -> None:
+        self._due.append((then, call, *args))
+        self._next()
+
+    def _next(self) -> None:
+        if self._due and not self._is_busy:
+            self._is_busy = True
+            then, call, *args = self._due.pop(0)
+            self._process.call_then(partial(self._ended, then), call, *args)
+
+    def _ended(self, then: Callable[[Any], object], result: Any) -> None:
+        self._is_busy = False
+        self._next()
+        then(result)
+
+    def stop(self, waits: bool = True) -> None:
+        self._due.clear()
+
+
+def simulate_brokers(world: World, coordination: Coordination) -> None:
+    """Have brokers that start from now on live in this world, until it ends."""
+
+    def session(
+        connect: str, *, on_change: Callable[[], None], session_timeout_seconds: float, **_: Any
+    ) -> SimulatedSession:
+        return coordination.session(world.process, on_change, session_timeout_seconds)
+
+    def in_thread(reactor: Any, _: object, call: Callable[..., Any], *args: Any, **kw: Any) -> Any:
+        return reactor.process.in_thread(call, *args, **kw)
+
+    def bell(reactor: Any, call: Callable[[], None]) -> Bell:
+        return Bell(reactor.process, call)
+
+    stands_for: dict[Any, dict[str, Any]] = {
+        serving: {
+            "_Threads": _Pool,
+            "ThreadPoolExecutor": _AtOnce,
+            "OwnThread": _OwnThread,
+            "Bell": bell,
+            "deferToThreadPool": in_thread,
+            "Session": session,
+            **_SOONER,
+        },
+        registration: {"Session": session},
+    }
+    for module, names in stands_for.items():
+        before = {name: getattr(module, name) for name in names}
+        world.at_end.append(partial(vars(module).update, before))
+        vars(module).update(names)

@@ -1,0 +1,288 @@
+"""Clients of simulated brokers: producers that retry, readers, and an administrator.
+
+They do what Kafka's own do as far as it matters to brokers: an idempotent producer sends what was
+not acknowledged again, in order and with the same numbers, until it is, or until it must begin anew
+as somebody else; then what was under way is given up, and may be there or not.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from random import Random
+from typing import Any, NamedTuple
+
+import requests
+from invariants_today import Books, Partition, value_of
+from requests import Client, LostError, RefusedError, Topic
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+from hermes.protocol.kafka_errors import MAY_BE_STORED, Code
+from hermes.protocol.records import Record, encode_batch
+
+__all__ = ["Administrator", "Producer", "Reader", "run"]
+
+#: Keys of compacted topics: few, so that there is something to compact.
+KEYS = tuple(f"k{number}".encode() for number in range(5))
+
+#: After these a producer sends the same again.
+_AGAIN = frozenset(
+    {
+        Code.CORRUPT_MESSAGE,
+        Code.NOT_LEADER_OR_FOLLOWER,
+        Code.REQUEST_TIMED_OUT,
+        Code.KAFKA_STORAGE_ERROR,
+        Code.LEADER_NOT_AVAILABLE,
+        MAY_BE_STORED,
+    }
+)
+
+#: After these it looks for the topic again: it may be another one by now.
+_NOT_THERE = frozenset({Code.UNKNOWN_TOPIC_OR_PARTITION, Code.UNKNOWN_TOPIC_ID})
+
+
+def run(client: Client, work: Callable[[], Any]) -> None:
+    """Have a client work, as an event; what it doesn't expect breaks the run."""
+
+    def begin() -> None:
+        Deferred.fromCoroutine(work()).addErrback(failed)
+
+    def failed(failure: Failure) -> None:
+        client.process.world.breaks(f"{client.name}: {failure.getTraceback()}")
+
+    client.process.at(0, begin)
+
+
+async def found_topic(client: Client, chance: Random, name: str) -> Topic | None:
+    """Ask some broker for a topic; None where it doesn't know it, or doesn't answer."""
+    try:
+        topic: Topic = await client.ask(
+            chance.choice(list(client.brokers)), requests.metadata, name
+        )
+        return topic
+    except (LostError, RefusedError):
+        return None
+
+
+class _Batch(NamedTuple):
+    sequence: int
+    messages: tuple[tuple[bytes | None, bytes], ...]
+    data: bytes
+
+
+class Producer:
+    """An idempotent producer for one partition at a time, with some batches under way."""
+
+    def __init__(self, client: Client, books: Books, names: list[str], chance: Random) -> None:
+        self.client, self.books, self.chance = client, books, chance
+        self._names = names
+        self._lives = 0
+
+    async def work(self) -> None:
+        client, chance = self.client, self.chance
+        while not client.is_over:
+            await client.sleep(chance.expovariate(2.0))
+            topic = await found_topic(client, chance, chance.choice(self._names))
+            if topic is None or not topic.leaders:
+                continue
+            try:
+                broker = chance.choice(list(client.brokers))
+                producer_id = await client.ask(broker, requests.init_producer)
+            except (LostError, RefusedError):
+                continue
+            self._lives += 1
+            await _Stay(self, topic, producer_id, f"{client.name}.{self._lives}").work()
+
+
+class _Stay:
+    """A producer as one producer id, at one partition."""
+
+    def __init__(self, producer: Producer, topic: Topic, producer_id: int, name: str) -> None:
+        self.client, self.books, self.chance = producer.client, producer.books, producer.chance
+        self.topic = topic
+        self.number = self.chance.randrange(len(topic.leaders))
+        self.leader = topic.leaders[self.number]
+        self.name = name
+        self._producer_id = producer_id
+        self._unacknowledged: deque[_Batch] = deque()
+        self._made = self._sequence = 0
+        self._left = self.chance.randint(1, 30)
+        self._most = self.chance.choice((1, 2, 5))
+
+    async def work(self) -> None:
+        books = self.books.topics.get(self.topic.id)
+        is_keyed = books is not None and books.is_compacted
+        attempts = 0
+        while (self._left or self._unacknowledged) and attempts < 60:
+            while self._left and len(self._unacknowledged) < self._most:
+                self._left -= 1
+                self._unacknowledged.append(self._batch(is_keyed))
+            if self.client.is_over:
+                self._left = 0
+            before = len(self._unacknowledged)
+            if not await self._send():
+                return
+            attempts = 0 if len(self._unacknowledged) < before else attempts + 1
+            slowly = self.chance.expovariate(5.0) if attempts else self.chance.expovariate(30.0)
+            await self.client.sleep(slowly)
+
+    def _batch(self, is_keyed: bool) -> _Batch:
+        now_ms = self.client.process.clock.now_ms()
+        records, base = [], self._sequence
+        for offset in range(self.chance.choice((1, 1, 3))):
+            value = value_of(self.topic.id, self.number, self.name, self._sequence)
+            key = self.chance.choice(KEYS) if is_keyed else None
+            records.append(Record(offset, now_ms, key, value))
+            self._sequence += 1
+        data = encode_batch(
+            records, producer_id=self._producer_id, producer_epoch=0, base_sequence=base
+        )
+        messages = tuple((each.key, each.value or b"") for each in records)
+        return _Batch(base, messages, data)
+
+    async def _send(self) -> bool:
+        """Send all that is unacknowledged, in order; whether to go on as the same."""
+        asked = [
+            Deferred.fromCoroutine(
+                self.client.ask(
+                    self.leader,
+                    requests.produce,
+                    self.topic.id,
+                    self.number,
+                    each.data,
+                    seconds=self.chance.choice((1.0, 5.0)),
+                )
+            )
+            for each in self._unacknowledged
+        ]
+        goes_on = True
+        for batch, answered in zip(list(self._unacknowledged), asked, strict=True):
+            code = await self._outcome(batch, answered)
+            if code in _NOT_THERE:
+                goes_on = await self._look_again() and goes_on
+            elif code not in (Code.NONE, None) and code not in _AGAIN:
+                # Out of order: after an earlier one that failed it is to be expected.
+                is_expected = code is Code.OUT_OF_ORDER_SEQUENCE_NUMBER and not self._is_first(
+                    batch
+                )
+                goes_on = goes_on and is_expected
+        return goes_on
+
+    def _is_first(self, batch: _Batch) -> bool:
+        return bool(self._unacknowledged) and self._unacknowledged[0] is batch
+
+    async def _outcome(self, batch: _Batch, answered: "Deferred[Any]") -> Code | None:
+        try:
+            code, base = await answered
+        except LostError:
+            return None
+        except RefusedError as error:
+            return error.code
+        if code is Code.NONE:
+            self.books.acknowledge(Partition(self.topic.id, self.number), base, batch.messages)
+            self._unacknowledged.remove(batch)
+        return Code(code)
+
+    async def _look_again(self) -> bool:
+        """Whether the topic is still there, as far as anybody knows."""
+        found = await found_topic(self.client, self.chance, self.topic.name)
+        if found is None:
+            return self.chance.random() < 0.9
+        return found.id == self.topic.id
+
+
+class Reader:
+    """Reads partitions, from their start or on from where it was."""
+
+    def __init__(self, client: Client, books: Books, names: list[str], chance: Random) -> None:
+        self.client, self.books, self.chance = client, books, chance
+        self._names = names
+        self._next: dict[Partition, int] = {}
+
+    async def work(self) -> None:
+        client, chance = self.client, self.chance
+        while not client.is_over:
+            await client.sleep(chance.expovariate(2.0))
+            topic = await found_topic(client, chance, chance.choice(self._names))
+            if topic is None or not topic.leaders:
+                continue
+            try:
+                await self._read(topic, chance.randrange(len(topic.leaders)))
+            except (LostError, RefusedError):
+                self._next.clear()
+
+    async def _read(self, topic: Topic, number: int) -> None:
+        partition = Partition(topic.id, number)
+        begin = self._next.get(partition)
+        known_end = self.books.end_of(partition)
+        found: requests.Fetched = await self.client.ask(
+            topic.leaders[number], requests.fetch, topic.name, number, begin
+        )
+        if found.topic_id != topic.id:
+            return
+        self.books.read(
+            partition,
+            found.start if begin is None else begin,
+            found.start,
+            found.end,
+            found.records,
+            known_end,
+        )
+        if found.records:
+            self._next[partition] = found.records[-1].offset + 1
+
+
+class Administrator:
+    """Creates, grows, alters, deletes and re-creates topics, and deletes records."""
+
+    def __init__(self, client: Client, books: Books, names: list[str], chance: Random) -> None:
+        self.client, self.books, self.chance = client, books, chance
+        self._names = names
+
+    async def work(self) -> None:
+        client, chance = self.client, self.chance
+        for name in self._names:
+            await self._create(name)
+        steps = ((self._create, 4), (self._grow, 2), (self._delete_records, 4), (self._delete, 2))
+        calls, weights = zip(*steps, strict=True)
+        while not client.is_over:
+            await client.sleep(chance.expovariate(0.5))
+            step = chance.choices(calls, weights)[0]
+            await step(chance.choice(self._names))
+
+    async def _ask(self, *request: Any) -> Any:
+        try:
+            return await self.client.ask(self.chance.choice(list(self.client.brokers)), *request)
+        except (LostError, RefusedError) as error:
+            self.client.process.world.note(self.client.name, f"{request[1:]}: {error}")
+            return None
+
+    async def _create(self, name: str) -> None:
+        settings = {}
+        if name.startswith("compacted"):
+            settings["cleanup_policy"] = "compact"
+        elif name.startswith("retained"):
+            settings["retention_bytes"] = "3KiB"
+        count = self.chance.choice((1, 2, 3))
+        await self._ask(requests.create, name, count, settings)
+
+    async def _grow(self, name: str) -> None:
+        await self._ask(requests.grow, name, self.chance.choice((2, 3, 4)))
+
+    async def _delete_records(self, name: str) -> None:
+        topic = await found_topic(self.client, self.chance, name)
+        if topic is None:
+            return
+        number = self.chance.randrange(len(topic.leaders))
+        partition = Partition(topic.id, number)
+        offset = int(self.books.end_of(partition) * self.chance.random())
+        try:
+            await self.client.ask(
+                topic.leaders[number], requests.delete_records, name, number, offset
+            )
+        except (LostError, RefusedError):
+            return
+
+    async def _delete(self, name: str) -> None:
+        topic = await found_topic(self.client, self.chance, name)
+        if topic is not None:
+            await self._ask(requests.delete, name)

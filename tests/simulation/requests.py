@@ -1,0 +1,282 @@
+"""What clients ask of a simulated broker, as calls: the product's handlers without the bytes.
+
+A request goes through the network on a connection, is carried out in the broker's reactor in the
+order of its arrival, and is answered on the same connection: a result, or a code of Kafka's.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from brokers import SimulatedBroker
+from invariants_today import Partition
+from kafka_logs import batches_in
+from machines import Process
+from network import Connection
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+from hermes.errors import HermesError
+from hermes.kafka.admin_records import _delete
+from hermes.kafka.produce import Entry, ProduceRequest, _Run
+from hermes.protocol.kafka_errors import Code, KafkaError, code_of
+from hermes.protocol.records import Record, iterate_records
+from hermes.server.clients import UNKNOWN_CLIENT
+
+__all__ = ["Client", "LostError", "RefusedError", "Topic"]
+
+#: How long a client waits for an answer, in seconds.
+ANSWER_SECONDS = 5.0
+
+
+class LostError(Exception):
+    """No answer came: it was done, or not."""
+
+
+class RefusedError(Exception):
+    """The broker answered with an error."""
+
+    def __init__(self, code: Code, text: str = "") -> None:
+        super().__init__(f"{code.name} {text}".strip())
+        self.code = code
+
+
+class Topic(NamedTuple):
+    """A topic as a broker told it: who leads each partition."""
+
+    name: str
+    id: UUID
+    leaders: tuple[int, ...]
+
+
+class Produced(NamedTuple):
+    code: Code
+    base_offset: int
+
+
+class Fetched(NamedTuple):
+    """Attributes:
+    start, end: the log's first offset, and its high watermark, when it was read.
+    """
+
+    topic_id: UUID
+    start: int
+    end: int
+    records: Sequence[Record]
+
+
+async def metadata(broker: SimulatedBroker, name: str) -> Topic:
+    topics = broker.server.topics
+    found = topics.get(name)
+    if found is None:
+        raise KafkaError(Code.UNKNOWN_TOPIC_OR_PARTITION)
+    broker.books.see(found.id, name)
+    numbers = range(len(found.partitions))
+    return Topic(name, found.id, tuple(topics.leader(found, each) for each in numbers))
+
+
+async def produce(
+    broker: SimulatedBroker, topic: str | UUID, number: int, batch: bytes, acks: int = -1
+) -> Produced:
+    call: Any = SimpleNamespace(
+        server=broker.server,
+        version=13,
+        correlation_id=0,
+        frame=SimpleNamespace(data=batch),
+        permits_topic=lambda *_: True,
+        let_pass=lambda: None,
+        step_aside=lambda: None,
+    )
+    entry = Entry(topic, number, memoryview(batch))
+    await _Run(call, ProduceRequest(None, acks, 30_000, [entry])).answer(0.0)
+    return Produced(entry.code, entry.base_offset)
+
+
+async def fetch(
+    broker: SimulatedBroker, topic: str, number: int, offset: int | None, most_bytes: int = 1 << 20
+) -> Fetched:
+    """Read from an offset on; None is the log's start."""
+    server = broker.server
+    log = server.topics.log(topic, number)
+    found = _topic(broker, topic)
+    start, end = log.earliest, log.high_watermark
+    begin = start if offset is None else offset
+    records = []
+    if begin > end:
+        raise KafkaError(Code.OFFSET_OUT_OF_RANGE)
+    if begin < end:
+        with log.read(begin, most_bytes, whole_first=True) as part:
+            data = log.files.pread(part.fileno(), part.length, part.position)
+        for header, batch in batches_in(data):
+            records += iterate_records(batch, header)
+    return Fetched(found.id, start, end, [each for each in records if each.offset >= begin])
+
+
+async def init_producer(broker: SimulatedBroker) -> int:
+    return await broker.server.producer_ids.take()
+
+
+async def create(
+    broker: SimulatedBroker, name: str, partitions: int, settings: dict[str, str]
+) -> UUID:
+    made = await broker.server.topic_changes.create(name, partitions, settings, UNKNOWN_CLIENT)
+    return made.id
+
+
+def _topic(broker: SimulatedBroker, name: str) -> Any:
+    found = broker.server.topics.get(name)
+    if found is None:
+        raise KafkaError(Code.UNKNOWN_TOPIC_OR_PARTITION)
+    return found
+
+
+async def grow(broker: SimulatedBroker, name: str, partitions: int) -> None:
+    await broker.server.topic_changes.grow(_topic(broker, name), partitions, UNKNOWN_CLIENT)
+
+
+async def alter(broker: SimulatedBroker, name: str, settings: dict[str, str]) -> None:
+    await broker.server.topic_changes.alter(_topic(broker, name), settings, (), UNKNOWN_CLIENT)
+
+
+async def delete(broker: SimulatedBroker, name: str) -> UUID:
+    found = _topic(broker, name)
+    broker.books.see(found.id, name).is_doomed = True
+    await broker.server.topic_changes.delete(found, UNKNOWN_CLIENT)
+    return found.id
+
+
+async def delete_records(broker: SimulatedBroker, name: str, number: int, offset: int) -> int:
+    broker.books.wants_deleted(Partition(_topic(broker, name).id, number), offset)
+    code, low = await _delete(name, number, offset, SimpleNamespace(server=broker.server))
+    if code is not Code.NONE:
+        raise KafkaError(code)
+    return low
+
+
+async def coordinator(broker: SimulatedBroker, group: str) -> int | None:
+    return broker.server.groups.local.coordinator_for(group)
+
+
+def of_groups(name: str) -> Callable[..., Awaitable[Any]]:
+    """A request that the coordinator takes as it is."""
+
+    async def ask(broker: SimulatedBroker, *arguments: Any) -> Any:
+        return await getattr(broker.server.groups, name)(*arguments)
+
+    ask.__name__ = name
+    return ask
+
+
+join, sync, heartbeat = of_groups("join"), of_groups("sync"), of_groups("heartbeat")
+leave, commit, fetch_offsets = of_groups("leave"), of_groups("commit"), of_groups("fetch")
+consumer_heartbeat = of_groups("consumer_heartbeat")
+
+
+class Client:
+    """A client's connections to brokers, from a process of its own; no retries.
+
+    Attributes:
+        process: where it lives.
+        is_over: whether it asks nothing more.
+    """
+
+    def __init__(self, process: Process, brokers: dict[int, SimulatedBroker], name: str) -> None:
+        self.process = process
+        self.brokers = brokers
+        self.name = name
+        self.is_over = False
+        self._connections: dict[int, Connection] = {}
+        self._asked: dict[Connection, list[Deferred[Any]]] = {}
+
+    def sleep(self, seconds: float) -> "Deferred[None]":
+        slept: Deferred[None] = Deferred()
+        self.process.clock.callLater(seconds, slept.callback, None)
+        return slept
+
+    async def ask(
+        self,
+        broker_id: int,
+        request: Callable[..., Awaitable[Any]],
+        *arguments: Any,
+        seconds: float = ANSWER_SECONDS,
+    ) -> Any:
+        """Ask a broker, and wait for the answer.
+
+        Raises:
+            LostError: none came.
+            RefusedError: it was an error.
+        """
+        connection = self._connections.get(broker_id)
+        if connection is None or connection.is_lost:
+            connection = self._connect(broker_id)
+            if connection is None:
+                await self.sleep(0.05)
+                raise LostError("not connected")
+        answered: Deferred[Any] = Deferred()
+        self._asked[connection].append(answered)
+        timer = self.process.clock.callLater(seconds, self._late, connection)
+        broker = self.brokers[broker_id]
+        connection.to_server(_serve, connection, broker, request, arguments, answered, self)
+        try:
+            result = await answered
+        finally:
+            if timer.active():
+                timer.cancel()
+        if isinstance(result, RefusedError):
+            raise result
+        return result
+
+    def _connect(self, broker_id: int) -> Connection | None:
+        broker = self.brokers[broker_id]
+        if not broker.is_serving:
+            return None
+        made: list[Connection] = []
+        connection = broker.network.connect(
+            self.process, broker.machine, lambda: self._lost(made[0])
+        )
+        if connection is not None:
+            made.append(connection)
+            self._connections[broker_id] = connection
+            self._asked[connection] = []
+        return connection
+
+    def _late(self, connection: Connection) -> None:
+        connection.lose()
+        self._lost(connection)
+
+    def _lost(self, connection: Connection) -> None:
+        for each in self._asked.pop(connection, ()):
+            if not each.called:
+                each.errback(Failure(LostError("the connection is lost")))
+
+    def answered(self, connection: Connection, answered: "Deferred[Any]", result: Any) -> None:
+        waiting = self._asked.get(connection)
+        if waiting is not None and answered in waiting:
+            waiting.remove(answered)
+            answered.callback(result)
+
+
+def _serve(
+    connection: Connection,
+    broker: SimulatedBroker,
+    request: Callable[..., Awaitable[Any]],
+    arguments: tuple[Any, ...],
+    answered: "Deferred[Any]",
+    client: Client,
+) -> None:
+    """In the broker's reactor: carry a request out, and answer it."""
+    if broker.server is None or broker.run is None:
+        connection.lose()
+        return
+
+    def answer(result: Any) -> None:
+        if isinstance(result, Failure):
+            error = result.value
+            if not isinstance(error, HermesError):
+                broker.world.breaks(f"{broker.machine}: {result.getTraceback()}")
+                return
+            result = RefusedError(code_of(error), str(error))
+        connection.to_client(client.answered, connection, answered, result)
+
+    Deferred.fromCoroutine(request(broker, *arguments)).addBoth(answer)

@@ -1,0 +1,170 @@
+"""The scene of today's cluster: three brokers, each partition on one, and clients of all kinds."""
+
+from brokers import SimulatedBroker, simulate_brokers
+from clients import Administrator, Producer, Reader, run
+from coordination import Coordination
+from invariants_today import Books, Partition
+from kafka_logs import read_records
+from machines import Machine
+from network import Network
+from requests import Client
+from schedule import SCENES
+from troubles import Rates, Troubles
+from world import World
+
+from hermes.coordination.kafka_topics import KAFKA_DELETED
+
+#: What may come here: an empty disk loses what has one copy.
+_KINDS = (
+    *("stop", "kill", "power", "pause", "cut from coordination", "expire"),
+    *("slow disk", "full disk", "failing sync", "clock"),
+)
+
+_BROKERS = 3
+
+
+class Today:
+    """See `Scene`."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.busy_us, self.calm_us = 20_000_000, 40_000_000
+        self.elections = self.cuts = 0
+        self.rates = rates = Rates.drawn(world, _KINDS)
+        self.books = Books(world)
+        self.network = Network(world, late=rates.late, lost=rates.lost, doubled=rates.doubled)
+        self.coordination = Coordination(
+            world, self.network, lost=rates.unanswered, lagging=rates.lagging
+        )
+        simulate_brokers(world, self.coordination)
+        self.brokers = {
+            number: SimulatedBroker(
+                world,
+                self.network,
+                self.coordination,
+                number,
+                _BROKERS,
+                self.books,
+                rates.drift,
+            )
+            for number in range(1, _BROKERS + 1)
+        }
+        self.troubles = Troubles(
+            world,
+            rates,
+            self.network,
+            self.coordination,
+            {each.machine.name: each.disk for each in self.brokers.values()},
+            restart=lambda machine: self._broker_on(machine).start(),
+            stop=lambda machine: self._broker_on(machine).stop(),
+        )
+        self.clients: list[Client] = []
+        self._chance = world.child("clients")
+
+    @property
+    def acknowledged(self) -> int:
+        return self.books.acknowledged
+
+    def _broker_on(self, machine: Machine) -> SimulatedBroker:
+        return next(each for each in self.brokers.values() if each.machine is machine)
+
+    def _client(self, name: str) -> Client:
+        machine = Machine(self.world, name)
+        client = Client(machine.start(), self.brokers, name)
+        self.clients.append(client)
+        return client
+
+    # -- its course -----------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        for broker in self.brokers.values():
+            self.world.at(0, broker.start)
+        names = self._chance.sample(("clicks", "compacted", "retained", "orders"), 2)
+        administrator = Administrator(
+            self._client("administrator"), self.books, names, self.world.child("administrator")
+        )
+        self.world.at(1_000_000, run, administrator.client, administrator.work)
+        for kind, count in ((Producer, self._chance.randint(1, 3)), (Reader, 1)):
+            for number in range(count):
+                name = f"{kind.__name__.lower()}{number}"
+                actor = kind(self._client(name), self.books, names, self.world.child(name))
+                self.world.at(1_500_000, run, actor.client, actor.work)
+        self.world.at(2_500_000, self.troubles.start)
+
+    def calm(self) -> None:
+        self.troubles.stop()
+        self.network.lost = self.network.doubled = self.coordination.lost = 0.0
+        for client in self.clients:
+            client.is_over = True
+
+    # -- what must hold at the end --------------------------------------------------------------
+
+    def check_end(self) -> None:
+        world = self.world
+        for broker in self.brokers.values():
+            if not broker.is_serving or broker.server is None:
+                world.fail(f"{broker.machine} doesn't serve in the end")
+        self._check_topics()
+        self._check_quiet()
+        if world.broken is None:
+            self._check_logs()
+
+    def _check_topics(self) -> None:
+        """Every broker knows the same topics, and has of them what is its own."""
+        views = {}
+        for broker in self.brokers.values():
+            topics = broker.server.topics
+            views[broker.id] = {name: topics.get(name) for name in topics.names()}
+            if topics.live != frozenset(self.brokers):
+                self.world.fail(f"{broker.machine} sees only {topics.live} live")
+        first = views[1]
+        for number, view in views.items():
+            if view != first:
+                self.world.fail(f"broker 1 sees {first}, broker {number} {view}")
+            here = self.brokers[number].run.directory.logs
+            for (name, _), log in here.items():
+                topic = first.get(name)
+                if topic is None or log.topic_id != topic.id:
+                    self.world.fail(
+                        f"{log.name} is still on broker {number}: topic {topic}, log {log.topic_id}"
+                    )
+        left = self.coordination.nodes(KAFKA_DELETED)
+        if len(left) > 1:
+            self.world.fail(f"deletions are not over: {sorted(left)}")
+
+    def _check_quiet(self) -> None:
+        """Nobody waits for anything any more."""
+        for broker in self.brokers.values():
+            shared = broker.run.shared
+            waits = {
+                "flushes": shared.flusher.running,
+                "refreshes": len(broker.run.cluster._part.cluster._waiting),
+                "deletions": len(broker.run.cluster._part._deleting),
+            }
+            if any(waits.values()):
+                self.world.fail(f"{broker.machine} still has {waits}")
+        for client in self.clients:
+            waiting = sum(map(len, client._asked.values()))
+            if waiting:
+                self.world.fail(f"{client.name} still waits for {waiting} answers")
+
+    def _check_logs(self) -> None:
+        topics = self.brokers[1].server.topics
+        for name in topics.names():
+            topic = topics.get(name)
+            if topic.id not in self.books.topics:
+                continue  # nobody has used it
+            for number in range(len(topic.partitions)):
+                server = self.brokers[topics.leader(topic, number)].server
+                log = server.topics.log(name, number)
+                if log.is_offline:
+                    self.world.fail(f"{log.name} is offline: {log.offline_reason}")
+                partition = Partition(topic.id, number)
+                start, end = log.earliest, log.high_watermark
+                records = read_records(log)
+                known_end = self.books.end_of(partition)
+                self.books.read(partition, start, start, end, records, known_end)
+                self.books.check_whole(partition, start, records)
+
+
+SCENES["today"] = (Today, 1)
