@@ -6,12 +6,13 @@ run_schedule(7, mutation="x")   the same with a rule of the product's broken
 
 import gc
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 
+from histories import History
 from machines import KilledError, simulated_threads
 from twisted.logger import formatEvent, globalLogPublisher
 from world import BrokenError, World
@@ -25,7 +26,8 @@ class Scene(Protocol):
     Attributes:
         busy_us: how long troubles come.
         calm_us: how long all may take until it has come to rest without them.
-        acknowledged, elections, cuts: what there was, for `Outcome`.
+        acknowledged, elections, cuts: what there was, for `Outcome`; so is `histories`, where
+            there is one.
     """
 
     busy_us: int
@@ -60,11 +62,16 @@ class Mutation(NamedTuple):
     broken: Callable[[], AbstractContextManager[object]]
 
 
+#: What clients did with partitions, by name, and what was in them by offset at the end.
+Histories = dict[str, tuple[History, Mapping[int, int]]]
+
+
 @dataclass
 class Outcome:
     """Attributes:
     events: how many there were; faults: how many were asked for, left out or not.
     broken: what doesn't hold; None when all does.
+    histories: of partitions for porcupine, by name, with what is in them at the end.
     trace: what happened, where something is broken or a trace was asked for.
     """
 
@@ -77,6 +84,7 @@ class Outcome:
     faults: int
     broken: str | None
     trace: list[str]
+    histories: Histories
 
 
 #: The modules that add to the tables below when they are imported.
@@ -161,6 +169,7 @@ def _run(
             len(world.faults),
             world.broken,
             world.trace,
+            getattr(scene, "histories", {}),
         )
 
 
