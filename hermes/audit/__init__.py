@@ -4,12 +4,15 @@ In the order of a reading:
 
     events          what the parts of a pipeline report on the topic hermes-audit: values <-> JSON
     publishing      sends these, so that each counts once whatever fails
-    counting        counts a tier's messages by topic and window
-    producers, cluster_counter, consumers
+    counting, record_counting
+                    counts a tier's messages by topic and window, and those of Kafka's format
+    producers, cluster_counter, consumers, clients
                     the tiers: the callback handler `audit`; a cluster's messages, counted as a
-                    group; members of a group that are audited, and the decoder `audit`
-    event_reader, tiers
-                    reads events, and adds them up
+                    group; members of a group that are audited, and the decoder `audit`; producers
+                    and consumers of other libraries
+    event_reader, tiers, log_tally
+                    reads events, and adds them up, of each log by its ranges
+    commits         what groups of Kafka's consumers have by what they committed
     comparing       what is complete, short, over or uncertain
     checking        all of that for some clusters: what `hermes audit` does
     audit_metrics, serving

@@ -33,7 +33,8 @@ COMPLETE_UNTIL: Final = Family(
 )  # fmt: skip
 LOSSES: Final = Family(
     "hermes_audit_lost_ranges", "gauge",
-    "Ranges of logs that could not be counted: lost by retention, damaged, or in no report.",
+    "Ranges of logs that could not be counted: lost by retention, damaged, with messages missing, "
+    "or in no report; and those that a group gets again.",
     ("topic", "tier", "why"),
 )  # fmt: skip
 FAULTS: Final = Family(

@@ -127,6 +127,8 @@ class Audit:
             for counter in self._counters
             if not counter.publish()
         ]
+        for counter in self._counters:
+            counter.report_commits(is_due=True)
         return [f"{each}: not counted to its end" for each in left] + unpublished
 
     def look(self, chosen: Sequence[str] = (), topics: Sequence[str] = ()) -> Report:

@@ -10,17 +10,19 @@ index shows since when all its messages are.
 """
 
 import logging
-import math
 import socket
 import threading
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
+from hermes.audit.commits import CommitReporter, CountedLog
 from hermes.audit.counting import DEFAULT_WINDOW_MS, OWN_TOPICS, TierCounter
-from hermes.audit.publishing import SendsEvents
+from hermes.audit.publishing import Outbox, SendsEvents
+from hermes.client.admin import describe_settings
 from hermes.client.append_times import append_times
 from hermes.client.fetching import FetchedSet, FetchResult
 from hermes.client.groups.config import ConsumerConfig
@@ -30,8 +32,8 @@ from hermes.client.groups.streams import Claim, MessageStream
 from hermes.coordination.layout import BrokerPartition, Subscription, make_consumer_id
 from hermes.coordination.sessions import Lease, Session
 from hermes.coordination.topic_filters import Blacklist, TopicFilter
-from hermes.errors import HermesError, InvalidMessageError, WrongFormatError
-from hermes.protocol import LATEST, AppendTimesRequest, RecordSet
+from hermes.errors import BrokerError, HermesError, InvalidMessageError
+from hermes.protocol import EARLIEST, LATEST, AppendTimesRequest, RecordSet
 from hermes.protocol.damage import resume_beyond
 from hermes.security import PLAIN, ClientSecurity
 
@@ -42,8 +44,9 @@ GROUP_PREFIX: Final = "hermes-audit-"
 
 _FETCH_BYTES: Final = 4 * 1024 * 1024
 _BUFFER_BYTES: Final = 256 * 1024 * 1024
+# How often it is looked at where a log begins: what groups have not read by then is lost to them.
+_BEGIN_SECONDS: Final = 5.0
 _PUBLISH_SECONDS: Final = (1.0, 30.0)
-_NOT_COUNTED: Final = "its topic has Kafka's format, and audits count messages of 0.7 only"
 
 
 class CountingClaim(Claim):
@@ -53,6 +56,9 @@ class CountingClaim(Claim):
         log: what the reports call it.
         published: up to where it is reported, and so may be committed.
         since_ms: see `events`, for the first range.
+        begin: where the log began when that was last looked at.
+        begin_until: when it is looked at again, on the monotonic clock.
+        is_compacted: finds out whether compaction may have taken messages.
         reached_at: when the log was last counted to its end, on the monotonic clock.
     """
 
@@ -69,6 +75,9 @@ class CountingClaim(Claim):
         self.log = f"{partition.broker_id}-{partition.partition}"
         self.published = 0
         self.since_ms: int | None = None
+        self.begin = 0
+        self.begin_until = 0.0
+        self.is_compacted: Callable[[], bool] = bool
         self.reached_at = 0.0
         self._counter = counter
 
@@ -98,12 +107,10 @@ class CountingClaim(Claim):
         with self.lock:
             if epoch != self.epoch or self.is_revoked or not len(messages):
                 return
-            if isinstance(messages, RecordSet):
-                # Nobody waits for what is never counted.
-                self.failure, self.reached_at = WrongFormatError(_NOT_COUNTED), math.inf
-                _log.warning("%s: %s", self, _NOT_COUNTED)
-                return
             start, end = messages.base_offset, messages.next_offset
+            if isinstance(messages, RecordSet):
+                self._add_records(messages, start, end)
+                return
             if end == start:  # its first length is damaged
                 _, after = resume_beyond(messages.data, 0)
                 end = start + (after or len(messages))
@@ -120,6 +127,23 @@ class CountingClaim(Claim):
             )
             self.since_ms = None
             self.fetch_offset = end
+
+    def _add_records(self, records: RecordSet, start: int, end: int) -> None:
+        if end == start:  # nothing says where the next batch begins
+            self.failure = InvalidMessageError(f"no batch can be at offset {start}")
+            _log.warning("%s is not counted any further: %s", self, self.failure)
+            return
+        self._counter.add_records(
+            self.topic,
+            records,
+            log=self.log,
+            start=start,
+            end=end,
+            since_ms=self.since_ms,
+            is_compacted=self.is_compacted,
+        )
+        self.since_ms = None
+        self.fetch_offset = end
 
     def note_published(self) -> None:
         offset = self._counter.published_to(self.topic, self.log)
@@ -145,10 +169,13 @@ class _CountingFetcher(BrokerFetcher):
     def _deliver(self, claim: Claim, epoch: int, result: FetchResult) -> bool:
         assert isinstance(claim, CountingClaim)
         error = result.error
+        claim.is_compacted = partial(self._is_compacted, claim)
         if isinstance(error, InvalidMessageError) and error.next_offset is not None:
             claim.skip(error.next_offset, epoch)
             return True
         brought = super()._deliver(claim, epoch, result)
+        if time.monotonic() >= claim.begin_until:
+            self._find_begin(claim)
         if error is None and epoch == claim.epoch and claim.fetch_offset is not None:
             end = result.high_watermark
             if claim.fetch_offset >= end if end is not None else not brought:
@@ -161,6 +188,20 @@ class _CountingFetcher(BrokerFetcher):
         super()._find_start(claim, out_of_range)
         if out_of_range is None and claim.fetch_offset is not None:
             claim.since_ms = self._since(claim, claim.fetch_offset)
+
+    def _find_begin(self, claim: CountingClaim) -> None:
+        claim.begin_until = time.monotonic() + _BEGIN_SECONDS
+        with suppress(BrokerError):
+            claim.begin = self._find_offset(claim, EARLIEST)
+
+    def _is_compacted(self, claim: Claim) -> bool:
+        try:
+            settings = self._channel.run(describe_settings(claim.topic))
+        except HermesError as error:
+            _log.warning("%s: can't tell whether it is compacted: %s", claim, error)
+            return True
+        policies = [each.value for each in settings if each.name == "cleanup_policy"]
+        return policies != ["delete"]
 
     def _since(self, claim: Claim, offset: int) -> int:
         """Before when everything was appended that is before an offset; 0 if nothing is."""
@@ -229,6 +270,12 @@ class ClusterCounter:
         )
         self._session = Session(zookeeper_connect, on_change=self._changed, security=security)
         self._membership: GroupMember | None = None
+        self._commits = CommitReporter(
+            f"cluster:{name}",
+            self._session,
+            lambda tier: Outbox(tier, publisher, window_ms=window_ms),
+            GROUP_PREFIX,
+        )
         self._session.start()
         token = uuid.uuid4().hex[:8]
         now_ms = time.time_ns() // 1_000_000
@@ -266,6 +313,13 @@ class ClusterCounter:
             claim.note_published()
         return True
 
+    def report_commits(self, *, is_due: bool = False) -> None:
+        """Report how far groups have come that don't count themselves; see `CommitReporter`."""
+        counted = [
+            CountedLog(each.topic, *each.partition, each.log, each.begin) for each in self.claims()
+        ]
+        self._commits.report(counted, is_due=is_due)
+
     def stop(self) -> bool:
         """Report the rest, commit and leave the group; returns whether everything is reported."""
         self._stopped.set()
@@ -278,7 +332,8 @@ class ClusterCounter:
 
     def _run(self) -> None:
         while not self._stopped.wait(self._pause_seconds):
-            self.publish()
+            if self.publish():
+                self.report_commits()
 
     def _released(self, _partitions: Sequence[tuple[str, BrokerPartition]]) -> None:
         self.publish()

@@ -13,15 +13,18 @@ nothing else uncertain. A difference is only called one if nothing else can expl
     uncertain   it can't be known: a producer ended without its last report, doesn't know what
                 became of some messages, or the counting began later
 
-Messages without a stamp have no window: of them only totals are compared.
+Messages without a stamp have the window of their timestamp, and no process. Producers report none
+of these, so that they are compared with the first other tier. Those of 0.7 have no timestamp,
+either: of them only totals are compared.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from hermes.audit.events import UNSTAMPED, hex_id
-from hermes.audit.tiers import Hole, Process, Tiers, TopicTally
+from hermes.audit.events import NOBODY, UNSTAMPED, hex_id
+from hermes.audit.log_tally import Hole
+from hermes.audit.tiers import Process, Tiers, TopicTally
 
 #: The states that are differences.
 DIFFERENT: Final = ("short", "over", "changed")
@@ -109,6 +112,7 @@ class Report:
         windows: all of them, by topic, tier and time.
         totals: of messages without a stamp.
         damaged: by tier and topic how many damaged messages were skipped.
+        removed: by tier and topic how many were compacted away before they were counted.
     """
 
     now_ms: int
@@ -117,6 +121,7 @@ class Report:
     totals: list[Total] = field(default_factory=list)
     losses: list[Loss] = field(default_factory=list)
     damaged: dict[tuple[str, str], int] = field(default_factory=dict)
+    removed: dict[tuple[str, str], int] = field(default_factory=dict)
 
     @property
     def differences(self) -> list[Window]:
@@ -152,7 +157,9 @@ def compare(
             continue
         (first, reference), *others = by_topic[topic]
         for tier, tally in [(first, reference), *others]:
-            report.losses += [_loss(tier, hole) for hole in _holes(tally)]
+            report.losses += [_loss(tier, hole) for hole in tally.holes()]
+            if removed := tally.removed():
+                report.removed[tier, topic] = removed
             damaged = tally.damaged + sum(log.damaged() for log in tally.logs.values())
             if damaged:
                 report.damaged[tier, topic] = damaged
@@ -162,7 +169,18 @@ def compare(
             total = pair.total()
             if total is not None:
                 report.totals.append(total)
+        if others and _is_producers(first):
+            (first, reference), *behind = others
+            for tier, tally in behind:
+                pair = _TierComparison(
+                    tiers, topic, first, reference, tier, tally, report, grace_ms
+                )
+                report.windows += pair.windows(since_ms, only=NOBODY)
     return report
+
+
+def _is_producers(tier: str) -> bool:
+    return tier.partition(":")[0] == _PRODUCERS
 
 
 def _by_topic(tiers: Tiers, names: Sequence[str]) -> dict[str, list[tuple[str, TopicTally]]]:
@@ -174,15 +192,14 @@ def _by_topic(tiers: Tiers, names: Sequence[str]) -> dict[str, list[tuple[str, T
                 sources.setdefault(tally.target_topic, set()).add(topic)
     found: dict[str, list[tuple[str, TopicTally]]] = {}
     for name in names:
-        for topic, tally in tiers.topics[name].items():
+        for topic, own in tiers.topics[name].items():
+            counted = tiers.topics.get(own.commits.of, {}).get(topic)
+            known = own.by_commits(counted)
             of = sources.get(topic, set())
-            (first,) = of if len(of) == 1 and not tally.target_topic else (topic,)
-            found.setdefault(first, []).append((name, tally))
+            (first,) = of if len(of) == 1 and not own.target_topic else (topic,)
+            if known is not None:
+                found.setdefault(first, []).append((name, known))
     return found
-
-
-def _holes(tally: TopicTally) -> list[Hole]:
-    return [hole for log in tally.logs.values() for hole in log.holes()]
 
 
 def _loss(tier: str, hole: Hole) -> Loss:
@@ -212,9 +229,9 @@ class _TierComparison:
         self._report = report
         self._grace_ms = grace_ms
         self._window_ms = report.window_ms
-        self._is_from_producers = against.partition(":")[0] == _PRODUCERS
+        self._is_from_producers = _is_producers(against)
         self._late = found.late()
-        self._has_holes = any(hole.why == "unknown" for hole in _holes(expected) + _holes(found))
+        self._has_holes = any(hole.why == "unknown" for hole in expected.holes() + found.holes())
         self._since_ms = max(expected.since_ms(), found.since_ms())
         self._counted_ms = min(self._counted_to(against, expected), self._counted_to(tier, found))
         self._known = {process for _, process in [*self._expected_tallies, *expected.unknown]}
@@ -224,11 +241,13 @@ class _TierComparison:
             if name == against
         }
 
-    def windows(self, since_ms: int) -> list[Window]:
+    def windows(self, since_ms: int, *, only: int | None = None) -> list[Window]:
         by_window: dict[int, set[int]] = {}
         for tallies in (self._expected_tallies, self._found_tallies, self._expected.unknown):
             for key in tallies:
-                if key != UNSTAMPED and key[0] >= since_ms:
+                if key == UNSTAMPED or key[0] < since_ms or only not in (None, key[1]):
+                    continue
+                if key[1] != NOBODY or not self._is_from_producers:
                     by_window.setdefault(key[0], set()).add(key[1])
         return [self._window(start, by_window[start]) for start in sorted(by_window)]
 
@@ -318,7 +337,16 @@ class _TierComparison:
         end = window.start_ms + self._window_ms
         if end + self._grace_ms > self._report.now_ms:
             return "open"
+        if window.start_ms in self._found.unsure:
+            why = "messages were deleted that it hadn't committed"
+            window.parts.append(ProcessDifference("", "", 0, why))
+            return "uncertain"
         if window.short or window.over:
+            if window.start_ms in self._found.awaited:
+                return "behind"
+            if why := self._compacted(window):
+                window.parts.append(ProcessDifference("", "", 0, why))
+                return "uncertain"
             if window.start_ms < self._since_ms or self._has_holes:
                 window.parts.append(ProcessDifference("", "", 0, self._why_uncounted(window)))
                 return "uncertain"
@@ -331,13 +359,19 @@ class _TierComparison:
             return "uncertain"
         return "complete"
 
+    def _compacted(self, window: Window) -> str:
+        taken, as_well = self._found.removed(), self._expected.removed()
+        if window.short <= taken and window.over <= as_well:
+            return f"compaction took {max(taken, as_well)} messages before they were counted"
+        return ""
+
     def _why_uncounted(self, window: Window) -> str:
         if window.start_ms < self._since_ms:
             return "the counting began later"
         return "reports on a part of the log are missing"
 
     def _counted_to(self, tier: str, tally: TopicTally) -> int:
-        reached = tally.reached_ms(in_turn=tier.partition(":")[0] == _SPARK)
+        reached = (tally.counted or tally).reached_ms(in_turn=tier.partition(":")[0] == _SPARK)
         if reached is not None:
             return reached
         times = [each.last_ms for each in self._tiers.processes.values() if each.tier == tier]

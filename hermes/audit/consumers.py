@@ -22,12 +22,13 @@ from hermes.client import ProducerConfig
 from hermes.client.fetching import FetchedSet
 from hermes.client.groups.config import ConsumerConfig
 from hermes.client.groups.connector import Connector, RebalanceListener
-from hermes.client.groups.streams import MADE_AT_ONCE, Claim, StreamMessage
+from hermes.client.groups.streams import MADE_AT_ONCE, Claim, StreamMessage, StreamRecord
 from hermes.coordination.layout import BrokerPartition
 from hermes.interfaces import IDecoder
 from hermes.keywords import explains_keywords
 from hermes.plugins.discovery import load_plugin, verify_plugin
 from hermes.protocol.loops import ListedRows
+from hermes.protocol.records import Record
 from hermes.protocol.stamps import without_stamp
 
 _log = logging.getLogger(__name__)
@@ -112,9 +113,12 @@ class AuditedClaim(Claim):
 
     def _note(self, end: int) -> None:
         if end > self._noted:
-            payloads = [each.message for each in self._run.listed[self._noted : end]]
+            some = self._run.listed[self._noted : end]
             self._noted = end
-            self._counter.add_payloads(self.topic, payloads)
+            if isinstance(some[0], StreamRecord):
+                self._counter.add_messages(self.topic, [_record(each) for each in some])
+            else:
+                self._counter.add_payloads(self.topic, [each.message for each in some])
 
 
 @explains_keywords
@@ -197,6 +201,11 @@ class AuditedConnector(Connector):
     def _report(self) -> None:
         while not self._left.wait(self._pause_seconds):
             self.publish()
+
+
+def _record(message: StreamMessage) -> Record:
+    time_ms = -1 if message.timestamp_ms is None else message.timestamp_ms
+    return Record(message.offset, time_ms, message.key, message.message, message.headers)
 
 
 def _take_off(_topic: str, payload: bytes) -> bytes:

@@ -16,19 +16,31 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Final
 
-from hermes.audit.events import Alive, CountsEvent, Gap, Tallies, add_tallies
+from hermes.audit.events import (
+    Alive,
+    Body,
+    CountsEvent,
+    Gap,
+    Spans,
+    Tallies,
+    add_spans,
+    add_tallies,
+)
 from hermes.audit.publishing import Outbox, SendsEvents
+from hermes.audit.record_counting import CountedRecords, count_one_by_one
 from hermes.errors import InvalidMessageError
 from hermes.protocol import (
     DEFAULT_MAX_EXPANDED_BYTES,
     MAX_NESTING,
     Codec,
+    RecordSet,
     core,
     encode_message_set,
 )
 from hermes.protocol.compression import Budget, expand
 from hermes.protocol.damage import resume_after, resume_beyond
 from hermes.protocol.messages import SIZE, decode_message
+from hermes.protocol.records import Record
 
 #: How long a window is unless somebody says otherwise. All tiers of a pipeline use the same.
 DEFAULT_WINDOW_MS: Final = 60_000
@@ -105,7 +117,10 @@ class _Open:
     end: int
     since_ms: int | None
     damaged: int = 0
+    removed: int = 0
+    missing: int = 0
     found: Tallies = field(default_factory=dict)
+    spans: Spans = field(default_factory=dict)
 
     def bodies(self) -> list[CountsEvent]:
         whole = CountsEvent(
@@ -116,6 +131,8 @@ class _Open:
             self.end,
             self.since_ms,
             damaged=self.damaged,
+            removed=self.removed,
+            missing=self.missing,
         )
         items = iter(self.found.items())
         parts: list[Tallies] = []
@@ -128,6 +145,9 @@ class _Open:
                 whole,
                 windows=some,
                 damaged=0 if place else self.damaged,
+                removed=0 if place else self.removed,
+                missing=0 if place else self.missing,
+                spans={w: self.spans[w] for w in sorted({w for w, _ in some} & self.spans.keys())},
                 part=(place if self.log else 0, count),
             )
             for place, some in enumerate(parts)
@@ -212,6 +232,37 @@ class TierCounter:
             if len(held.found) >= _MOST_TALLIES:
                 self._finish(topic, log)
 
+    def add_records(
+        self,
+        topic: str,
+        records: RecordSet,
+        *,
+        log: str = "",
+        start: int = 0,
+        end: int = 0,
+        since_ms: int | None = None,
+        is_compacted: Callable[[], bool] = bool,
+    ) -> None:
+        """Count the records of whole batches from the set's base offset on; as `add_set`.
+
+        `is_compacted`: asked where offsets have no message.
+        """
+        if topic.startswith(OWN_TOPICS):
+            return
+        counted = CountedRecords(records, self._window_ms)
+        with self._lock:
+            held = self._opened(topic, log, start, end, "", since_ms)
+            held.damaged += counted.damaged
+            if log:
+                if counted.empty and is_compacted():
+                    held.removed += counted.empty
+                else:
+                    held.missing += counted.empty
+                add_spans(held.spans, {window: (start, end) for window, _ in counted.found})
+            add_tallies(held.found, counted.found)
+            if len(held.found) >= _MOST_TALLIES:
+                self._finish(topic, log)
+
     def add_tallies(
         self, topic: str, tallies: Tallies, *, log: str = "", start: int = 0, end: int = 0
     ) -> None:
@@ -226,6 +277,10 @@ class TierCounter:
 
     def add_payloads(self, topic: str, payloads: Sequence[bytes]) -> None:
         self.add_set(topic, encode_message_set(payloads))
+
+    def add_messages(self, topic: str, messages: Sequence[Record]) -> None:
+        """Count records as `add_payloads` payloads, by what they are and not where."""
+        self.add_tallies(topic, count_one_by_one(messages, self._window_ms))
 
     def add_lost(self, topic: str, log: str, start: int, end: int) -> None:
         """Report a range of a log that retention has deleted before it was counted."""
@@ -314,11 +369,11 @@ class TierCounter:
             self._published |= self._taken
             self._taken.clear()
 
-    def _take(self, closing: bool) -> list[CountsEvent | Gap | Alive]:
+    def _take(self, closing: bool) -> list[Body]:
         with self._lock:
             for key in list(self._open):
                 self._finish(*key)
-            bodies: list[CountsEvent | Gap | Alive] = [*self._done]
+            bodies: list[Body] = [*self._done]
             self._taken |= {(each.topic, each.log): each.end for each in self._done if each.log}
             self._done = []
             reached, self._reached = self._reached, {}

@@ -10,7 +10,7 @@ from typing import Final
 
 from hermes.audit.events import AUDIT_TOPIC, Event, decode_event
 from hermes.client import EARLIEST, FetchRequest, SimpleConsumer
-from hermes.coordination.cluster_view import read_brokers, read_partition_counts
+from hermes.coordination.cluster_view import read_brokers, read_partitions
 from hermes.coordination.layout import BrokerNode, BrokerPartition
 from hermes.coordination.sessions import Session
 from hermes.errors import (
@@ -61,13 +61,13 @@ class EventReader:
         brokers = read_brokers(self._session, self._note, security=self._security)
         if self._own is not None and self._own[0] in brokers:
             brokers[self._own[0]] = BrokerNode("", *self._own[1])
-        counts = read_partition_counts(self._session, AUDIT_TOPIC, self._note)
-        for broker_id, count in counts.items():
+        partitions = read_partitions(self._session, AUDIT_TOPIC, self._note)
+        for broker_id, numbers in partitions.items():
             node = brokers.get(broker_id)
             if node is None:
                 self.unavailable.append(f"{AUDIT_TOPIC}: broker {broker_id} is not registered")
                 continue
-            for number in range(count):
+            for number in numbers:
                 partition = BrokerPartition(broker_id, number)
                 try:
                     yield from self._read(self._consumer(node), partition)

@@ -23,9 +23,20 @@ Each event is one message: a JSON object. All have
                  ones are in window "0" of process "0". The sum is of `stamps.mixed`, in hex
     unknown      the same for messages that a producer sent without learning what became of them
     damaged      how many damaged messages were skipped
+    removed      how many offsets of the range have no message, since compaction took them
+    missing      the same where nothing is compacted: the log has lost them
+    spans        {start of the window in ms: [start, end]}: between which offsets of the range its
+                 messages are, at most; of topics of Kafka's format
     part         [number, of how many]: a range with many windows takes several events
 
 `gap`: topic, log, start, end as above; why: `lost` (retention was quicker) or `damaged`.
+
+`committed`: how far a group of Kafka's consumers, whose tier it is, has committed.
+
+    topic        of which topic
+    of           the tier that counts the messages of the same logs
+    logs         {log: [offset that is committed, offset at which the log begins]}
+    set_back     {log: [from, to]}: where it has committed less than before
 
 `alive`, at least once per window, and `closed`, the last event:
 
@@ -56,8 +67,12 @@ _HEX: Final = re.compile("[0-9a-f]{1,16}")
 #: By start of the window and process: how many messages, and the sum of them modulo 2^64.
 Tallies: TypeAlias = dict[tuple[int, int], tuple[int, int]]
 
-#: The window and the process of messages without a stamp.
-UNSTAMPED: Final = (0, 0)
+#: By start of the window: between which offsets its messages are.
+Spans: TypeAlias = dict[int, tuple[int, int]]
+
+#: The process of messages without a stamp, and the window of those that have no time, either.
+NOBODY: Final = 0
+UNSTAMPED: Final = (0, NOBODY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +95,17 @@ class CountsEvent:
     unknown: Tallies = field(default_factory=dict)
     damaged: int = 0
     part: tuple[int, int] = (0, 1)
+    removed: int = 0
+    missing: int = 0
+    spans: Spans = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    topic: str
+    of: str
+    logs: dict[str, tuple[int, int]]
+    set_back: dict[str, tuple[int, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +133,10 @@ class Alive:
     reached: dict[str, dict[str, tuple[int, int]]] = field(default_factory=dict)
 
 
+#: What an event says.
+Body: TypeAlias = CountsEvent | Gap | Alive | Committed
+
+
 class Event(NamedTuple):
     """What one process, a random number from 1 to 2^64 - 1, reports; see the module."""
 
@@ -116,7 +146,13 @@ class Event(NamedTuple):
     time_ms: int
     window_ms: int
     host: str
-    body: CountsEvent | Gap | Alive
+    body: Body
+
+
+def add_spans(to: Spans, more: Spans) -> None:
+    for window, (start, end) in more.items():
+        held_start, held_end = to.get(window, (start, end))
+        to[window] = min(held_start, start), max(held_end, end)
 
 
 def add_tallies(to: Tallies, more: Tallies) -> None:
@@ -153,6 +189,12 @@ def encode_event(event: Event) -> bytes:
             shown["unknown"] = _shown(body.unknown)
         if body.damaged:
             shown["damaged"] = body.damaged
+        if body.removed:
+            shown["removed"] = body.removed
+        if body.missing:
+            shown["missing"] = body.missing
+        if body.spans:
+            shown["spans"] = {str(window): span for window, span in body.spans.items()}
         if body.part != (0, 1):
             shown["part"] = body.part
     elif isinstance(body, Gap):
@@ -160,6 +202,10 @@ def encode_event(event: Event) -> bytes:
         shown |= {"start": body.start, "end": body.end}
         if body.target_topic:
             shown["target_topic"] = body.target_topic
+    elif isinstance(body, Committed):
+        shown |= {"kind": "committed", "topic": body.topic, "of": body.of, "logs": body.logs}
+        if body.set_back:
+            shown["set_back"] = body.set_back
     else:
         shown["kind"] = "closed" if body.closed else "alive"
         if body.covered_ms:
@@ -180,7 +226,7 @@ def decode_event(payload: bytes) -> Event:
     if version != _VERSION:
         raise AuditEventError(f"version {version} of the format; this Hermes knows {_VERSION}")
     kind = fields.text("kind")
-    body: CountsEvent | Gap | Alive
+    body: Body
     if kind == "counts":
         body = _counts(fields)
     elif kind == "gap":
@@ -192,6 +238,9 @@ def decode_event(payload: bytes) -> Event:
             "damaged" if why == "damaged" else "lost",
             fields.text("target_topic", ""),
         )
+    elif kind == "committed":
+        logs, set_back = (fields.pairs(key) for key in ("logs", "set_back"))
+        body = Committed(fields.text("topic"), fields.text("of"), logs, set_back)
     elif kind in ("alive", "closed"):
         body = Alive(kind == "closed", fields.number("covered_ms", 0), _reached(fields))
     else:
@@ -237,6 +286,9 @@ class _EventFields:
     def number(self, key: str, default: int | None = None) -> int:
         return _number(key, self._given.get(key, default))
 
+    def pairs(self, key: str) -> dict[str, tuple[int, int]]:
+        return {name: _pair(key, pair) for name, pair in _items(key, self._given.get(key) or {})}
+
     def range(self) -> tuple[int, int]:
         start, end = self.number("start"), self.number("end")
         if end < start:
@@ -264,20 +316,31 @@ def _counts(fields: _EventFields) -> CountsEvent:
         _tallies("unknown", fields.get("unknown") or {}),
         fields.number("damaged", 0),
         (part, parts),
+        fields.number("removed", 0),
+        fields.number("missing", 0),
+        _spans(fields),
     )
 
 
 def _tallies(key: str, given: Any) -> Tallies:
     found: Tallies = {}
     for window, processes in _items(key, given):
-        if not (window.isascii() and window.isdigit()):
-            raise AuditEventError(f"{key}: {quoted(window)} is no time")
-        start = _number(key, int(window[:20]))
+        start = _window(key, window)
         for process, tally in _items(key, processes):
             if not (isinstance(tally, list) and len(tally) == 2 and isinstance(tally[1], str)):
                 raise AuditEventError(f"{key}: expected a count and a sum, got {quoted(tally)}")
             found[start, _hex(process)] = _number(key, tally[0]), _hex(tally[1])
     return found
+
+
+def _spans(fields: _EventFields) -> Spans:
+    return {_window("spans", window): span for window, span in fields.pairs("spans").items()}
+
+
+def _window(key: str, given: str) -> int:
+    if not (given.isascii() and given.isdigit()):
+        raise AuditEventError(f"{key}: {quoted(given)} is no time")
+    return _number(key, int(given[:20]))
 
 
 def _reached(fields: _EventFields) -> dict[str, dict[str, tuple[int, int]]]:

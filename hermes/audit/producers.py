@@ -51,22 +51,23 @@ class ProducerTier:
         self._lock = threading.Lock()
         self._publishing = threading.Lock()
         self._last_ms = 0
-        # Of each thread that is sending, the time of the first stamp that has no outcome yet.
-        self._sending_since: dict[int, int] = {}
+        # Of each thread, or whatever is sending, the time of the first stamp that has no outcome.
+        self._sending_since: dict[object, int] = {}
         self._certain: dict[str, Tallies] = {}
         self._unknown: dict[str, Tallies] = {}
 
-    def stamped(self, topic: str, payloads: list[bytes]) -> list[bytes]:
+    def stamped(self, topic: str, payloads: list[bytes], sender: object = None) -> list[bytes]:
+        """Put stamps before payloads; the sender is this thread unless another one is given."""
         if topic.startswith(OWN_TOPICS):
             return payloads
         with self._lock:
             # A clock that is set back must not write into windows that were reported as whole.
             self._last_ms = max(self._last_ms, self._outbox.now_ms())
-            self._sending_since.setdefault(threading.get_ident(), self._last_ms)
+            self._sending_since.setdefault(sender or threading.get_ident(), self._last_ms)
             return self._stamper.stamped(payloads, self._last_ms)
 
-    def settled(self, sent: Sequence[tuple[str, list[bytes], bool]]) -> None:
-        """Count all payloads that this thread has stamped and sent.
+    def settled(self, sent: Sequence[tuple[str, list[bytes], bool]], sender: object = None) -> None:
+        """Count all payloads that a sender has stamped and sent.
 
         `sent`: of each list that `stamped` gave, if it was sent, the topic, the list, and whether
         the broker has acknowledged it.
@@ -80,7 +81,7 @@ class ProducerTier:
                 if not topic.startswith(OWN_TOPICS):
                     tallies = self._certain if is_certain else self._unknown
                     core.tally(data, 0, self._window_ms, tallies.setdefault(topic, {}))
-            self._sending_since.pop(threading.get_ident(), None)
+            self._sending_since.pop(sender or threading.get_ident(), None)
 
     def publish(self, *, closing: bool = False) -> bool:
         with self._publishing:
@@ -100,6 +101,40 @@ class ProducerTier:
             for topic in topics
         ]
         return [*bodies, Alive(closing, covered)]
+
+
+class ReportingProducer:
+    """The tier of one producer, with a thread that reports at the end of each window."""
+
+    def __init__(self, audit_to: ProducerConfig, *, tier: str, window_ms: int) -> None:
+        self._publisher = Publisher(audit_to)
+        self._publisher.open()
+        self._window_seconds = window_ms / 1000
+        self.tier = ProducerTier(self._publisher, tier=tier, window_ms=window_ms)
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="hermes-audit", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._closed.set()
+        self._thread.join()
+        if not self.tier.publish(closing=True):
+            _log.error(
+                "audit: the last counts of this producer could not be stored: its last windows "
+                "stay uncertain"
+            )
+        self._publisher.close()
+
+    def _run(self) -> None:
+        """Report at once, so that the producer is known to live, and at the end of each window."""
+        while True:
+            try:
+                self.tier.publish()
+            except HermesError:
+                _log.exception("audit: reporting failed")
+            window = self._window_seconds
+            if self._closed.wait(window - time.time() % window):
+                return
 
 
 @implementer(ICallbackHandler, IPayloadObserver)
@@ -142,25 +177,21 @@ class AuditHandler:
         self._window_ms = round(window * 1000)
         self._tier_name = tier
         self._audit_to = audit_to
-        self._tier: ProducerTier | None = None
-        self._publisher: Publisher | None = None
-        self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="hermes-audit", daemon=True)
+        self._producer: ReportingProducer | None = None
 
     # -- IPayloadObserver -----------------------------------------------------------------------
 
     def on_open(self, config: ProducerConfig) -> None:
-        self._publisher = Publisher(self._audit_to or config)
-        self._publisher.open()
-        self._tier = ProducerTier(self._publisher, tier=self._tier_name, window_ms=self._window_ms)
-        self._thread.start()
+        self._producer = ReportingProducer(
+            self._audit_to or config, tier=self._tier_name, window_ms=self._window_ms
+        )
 
     def after_encode(self, topic: str, payloads: list[bytes]) -> list[bytes]:
-        return payloads if self._tier is None else self._tier.stamped(topic, payloads)
+        return payloads if self._producer is None else self._producer.tier.stamped(topic, payloads)
 
     def after_outcomes(self, sent: Sequence[tuple[str, list[bytes], Any]]) -> None:
-        if self._tier is not None:
-            self._tier.settled([(*each[:2], _is_acknowledged(each[2])) for each in sent])
+        if self._producer is not None:
+            self._producer.tier.settled([(*each[:2], _is_acknowledged(each[2])) for each in sent])
 
     # -- ICallbackHandler -----------------------------------------------------------------------
 
@@ -183,29 +214,8 @@ class AuditHandler:
         pass
 
     def on_close(self) -> None:
-        self._closed.set()
-        if self._tier is None or self._publisher is None:
-            return
-        if self._thread.is_alive():
-            self._thread.join()
-        if not self._tier.publish(closing=True):
-            _log.error(
-                "audit: the last counts of this producer could not be stored: its last windows "
-                "stay uncertain"
-            )
-        self._publisher.close()
-
-    def _run(self) -> None:
-        """Report at once, so that the producer is known to live, and at the end of each window."""
-        assert self._tier is not None
-        while True:
-            try:
-                self._tier.publish()
-            except HermesError:
-                _log.exception("audit: reporting failed")
-            window = self._window_ms / 1000
-            if self._closed.wait(window - time.time() % window):
-                return
+        if self._producer is not None:
+            self._producer.close()
 
 
 def _is_acknowledged(outcome: Any) -> bool:

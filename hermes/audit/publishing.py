@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final, Protocol
 
-from hermes.audit.events import AUDIT_TOPIC, Alive, CountsEvent, Event, Gap, encode_event
+from hermes.audit.events import AUDIT_TOPIC, Body, Event, encode_event
 from hermes.client import Producer, ProducerConfig
 from hermes.errors import HermesError
 
@@ -121,7 +121,7 @@ class Outbox:
     def now_ms(self) -> int:
         return max(0, int(self._clock() * 1000))
 
-    def send(self, bodies: Sequence[CountsEvent | Gap | Alive]) -> bool:
+    def send(self, bodies: Sequence[Body]) -> bool:
         """Send events, and first those that failed before; for none only these.
 
         After False, before `is_clear`, no more may be given. Returns whether all are stored. If

@@ -1,21 +1,23 @@
 """What the events of hermes-audit add up to: of each tier its messages by topic, window, process.
 
-Events come in any order, some twice. Counts without a range are added up once each. Ranges of a log
-are joined where one ends and another starts: from the furthest end backwards, so that what several
-processes counted is used once, whoever of them was killed. What no range covers is a hole.
+Events come in any order, some twice. Counts without a range are added up once each, those of ranges
+by log (`log_tally`). A group that doesn't count itself has what it has committed (`commits`).
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
-from hermes.audit.events import Alive, CountsEvent, Event, Gap, Tallies, add_tallies
-
-# Ranges of a log that are kept apart; older ones, whose order is settled, are added up.
-_MOST_RANGES: Final = 64
-
-# What comes so much later than its window is late; less is the way through a pipeline.
-_LATE_MS: Final = 10_000
+from hermes.audit.commits import GroupCommits
+from hermes.audit.events import (
+    UNSTAMPED,
+    Alive,
+    Committed,
+    CountsEvent,
+    Event,
+    Tallies,
+    add_tallies,
+)
+from hermes.audit.log_tally import Hole, LogTally
 
 # Numbers of events that came before their predecessors; a process that has more has lost some.
 _MOST_EARLY: Final = 10_000
@@ -74,167 +76,6 @@ class Process:
 
 
 @dataclass(slots=True)
-class _Range:
-    start: int
-    end: int
-    body: CountsEvent | Gap | None
-    tallies: Tallies
-    since_ms: int
-    damaged: int = 0
-
-
-@dataclass(slots=True)
-class Hole:
-    """A range of a log that a tier hasn't counted.
-
-    `why`: `lost` (retention was quicker), `damaged`, or `unknown`: no event covers it.
-    """
-
-    topic: str
-    log: str
-    start: int
-    end: int
-    why: str
-
-
-class LogTally:
-    """One log in one tier.
-
-    Attributes:
-        reached: an offset up to which the log was counted, and when it ended there, in ms.
-        late: by start of the window how many messages came late, and by how many ms at least: the
-            log had been counted to its end since the window's.
-    """
-
-    def __init__(self, topic: str, log: str, window_ms: int) -> None:
-        self.topic = topic
-        self.log = log
-        self.late: dict[int, tuple[int, int]] = {}
-        self._window_ms = window_ms
-        self.reached: tuple[int, int] = (0, 0)
-        self._base: _Range | None = None
-        self._base_holes: list[Hole] = []
-        self._ranges: dict[tuple[int, int], _Range] = {}
-        self._parts: dict[tuple[int, int, int], dict[int, CountsEvent]] = {}
-        self._path: list[_Range] | None = None
-
-    def add(self, process: int, time_ms: int, body: CountsEvent | Gap) -> None:
-        """Take a range that a process counted.
-
-        `time_ms` is when that was reported: what is before the range had been appended by then.
-        """
-        if isinstance(body, CountsEvent) and body.part[1] > 1:
-            key = (process, body.start, body.end)
-            parts = self._parts.setdefault(key, {})
-            parts[body.part[0]] = body
-            if len(parts) < body.part[1]:
-                return
-            del self._parts[key]
-            found: Tallies = {}
-            for each in parts.values():
-                add_tallies(found, each.windows)
-            damaged = sum(each.damaged for each in parts.values())
-            made = _Range(body.start, body.end, body, found, _since(body, time_ms), damaged)
-        elif isinstance(body, CountsEvent):
-            since = _since(body, time_ms)
-            made = _Range(body.start, body.end, body, body.windows, since, body.damaged)
-        else:
-            made = _Range(body.start, body.end, body, {}, time_ms)
-        if made.end <= made.start or (self._base is not None and made.end <= self._base.end):
-            return
-        if (made.start, made.end) not in self._ranges:
-            self._note_late(made)
-        self._ranges[made.start, made.end] = made
-        self._path = None
-        if len(self._ranges) > _MOST_RANGES:
-            self._settle()
-
-    @property
-    def end(self) -> int:
-        path = self._joined()
-        return path[-1].end if path else self._base.end if self._base else 0
-
-    @property
-    def since_ms(self) -> int:
-        """Since when everything that was appended is counted, in ms."""
-        path = self._joined()
-        first = self._base or (path[0] if path else None)
-        return first.since_ms if first is not None and first.start else 0
-
-    def tallies(self) -> Tallies:
-        """What is in it, each offset counted once."""
-        found = dict(self._base.tallies) if self._base is not None else {}
-        for each in self._joined():
-            add_tallies(found, each.tallies)
-        return found
-
-    def damaged(self) -> int:
-        base = self._base.damaged if self._base is not None else 0
-        return base + sum(each.damaged for each in self._joined())
-
-    def holes(self) -> list[Hole]:
-        """What is not counted, of what lies between the first and the last range."""
-        return [*self._base_holes, *self._holes(self._joined())]
-
-    def _note_late(self, made: _Range) -> None:
-        offset, reached_ms = self.reached
-        if made.start < offset:
-            return
-        for (window, _), (count, _) in made.tallies.items():
-            late_ms = reached_ms - window - self._window_ms
-            if window and late_ms > _LATE_MS:
-                held, by_ms = self.late.get(window, (0, 0))
-                self.late[window] = held + count, max(by_ms, late_ms)
-
-    def _holes(self, path: list[_Range]) -> Iterator[Hole]:
-        end = self._base.end if self._base is not None else None
-        for each in path:
-            if end is not None and each.start > end:
-                yield Hole(self.topic, self.log, end, each.start, "unknown")
-            if isinstance(each.body, Gap):
-                yield Hole(self.topic, self.log, each.start, each.end, each.body.why)
-            end = each.end
-
-    def _joined(self) -> list[_Range]:
-        if self._path is not None:
-            return self._path
-        floor = self._base.end if self._base is not None else 0
-        by_end: dict[int, _Range] = {}
-        for each in sorted(self._ranges.values(), key=lambda each: (each.end, -each.start)):
-            if each.start >= floor:
-                by_end[each.end] = each  # of several the longest
-        path: list[_Range] = []
-        ends = sorted(by_end)
-        at = ends[-1] if ends else None
-        while at is not None:
-            path.append(by_end[at])
-            start = path[-1].start
-            while ends and ends[-1] > start:
-                ends.pop()
-            at = ends[-1] if ends else None
-        self._path = path[::-1]
-        return self._path
-
-    def _settle(self) -> None:
-        path = self._joined()
-        settled = path[: len(path) // 2] or path[:1]
-        if not settled:  # all lie below the base
-            self._ranges.clear()
-            return
-        self._base_holes += self._holes(settled)
-        base = self._base
-        if base is None:
-            first = settled[0]
-            base = self._base = _Range(first.start, first.start, None, {}, first.since_ms)
-        for each in settled:
-            add_tallies(base.tallies, each.tallies)
-            base.damaged += each.damaged
-            base.end = each.end
-        self._ranges = {key: each for key, each in self._ranges.items() if key[1] > base.end}
-        self._path = None
-
-
-@dataclass(slots=True)
 class TopicTally:
     """One topic in one tier.
 
@@ -243,6 +84,10 @@ class TopicTally:
         unknown: what producers sent without learning what became of it.
         logs: what was counted in ranges, by log.
         target_topic: the topic's name further on.
+        commits: what a group has committed; used if it doesn't count itself.
+        counted: of a group that is judged by that, the tally of the tier that counts the logs.
+        awaited: the windows of which it has not yet committed everything.
+        unsure: those of which something was deleted before it had.
     """
 
     counts: Tallies = field(default_factory=dict)
@@ -250,6 +95,26 @@ class TopicTally:
     logs: dict[str, LogTally] = field(default_factory=dict)
     target_topic: str = ""
     damaged: int = 0
+    commits: GroupCommits = field(default_factory=GroupCommits)
+    counted: "TopicTally | None" = None
+    awaited: set[int] = field(default_factory=set)
+    unsure: set[int] = field(default_factory=set)
+
+    def holes(self) -> list[Hole]:
+        of_logs = [hole for log in self.logs.values() for hole in log.holes()]
+        return [*of_logs, *self.commits.holes]
+
+    def removed(self) -> int:
+        return sum(log.removed() for log in self.logs.values())
+
+    def by_commits(self, counted: "TopicTally | None") -> "TopicTally | None":
+        """What a group has, by what another tier has counted; None if that can't be told."""
+        if self.counts or self.logs or not self.commits.logs:
+            return self
+        if counted is None or not any(log.spans for log in counted.logs.values()):
+            return None
+        found, awaited, unsure = self.commits.passed(counted.logs)
+        return replace(self, counts=found, counted=counted, awaited=awaited, unsure=unsure)
 
     def tallies(self) -> Tallies:
         found = dict(self.counts)
@@ -321,6 +186,9 @@ class Tiers:
             return
         process.topics.add(body.topic)
         tally = self._topic(event.tier, body.topic)
+        if isinstance(body, Committed):
+            tally.commits.add(event.time_ms, body)
+            return
         tally.target_topic = body.target_topic or tally.target_topic
         if isinstance(body, CountsEvent):
             body = self._recent(body)
@@ -348,7 +216,9 @@ class Tiers:
         least = self._since_ms - self.window_ms
 
         def kept(tallies: Tallies) -> Tallies:
-            return {key: each for key, each in tallies.items() if not key[1] or key[0] > least}
+            return {
+                key: each for key, each in tallies.items() if key == UNSTAMPED or key[0] > least
+            }
 
         return CountsEvent(
             body.topic,
@@ -361,6 +231,9 @@ class Tiers:
             kept(body.unknown),
             body.damaged,
             body.part,
+            body.removed,
+            body.missing,
+            {window: span for window, span in body.spans.items() if window > least},
         )
 
     def _topic(self, tier: str, topic: str) -> TopicTally:
@@ -371,7 +244,3 @@ class Tiers:
         if log not in logs:
             logs[log] = LogTally(topic, log, self.window_ms or 1)
         return logs[log]
-
-
-def _since(body: CountsEvent, time_ms: int) -> int:
-    return time_ms if body.since_ms is None else body.since_ms

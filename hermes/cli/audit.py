@@ -51,6 +51,9 @@ _LOOK_SECONDS: Final = 10.0
 # What is older than that is forgotten by starting over.
 _AFRESH_SECONDS: Final = 6 * 3_600.0
 
+# Why ranges of a log aren't counted that end the command with EXIT_DIFFERENT.
+_GONE: Final = ("lost", "missing", "set back")
+
 _COLUMNS: Final = ("topic", "tier", "window", "state", "expected", "found", "why")
 _SUMMARY: Final = (
     *("topic", "tier", "against", "complete", "short", "over", "changed", "uncertain", "behind"),
@@ -343,7 +346,7 @@ class _AuditRun:
         self._strict = strict
         self._quiet = quiet
         self._as_json = as_json
-        self._told: dict[tuple[str, str, int], tuple[Any, ...]] = {}
+        self._told: dict[tuple[str, str, str, int], tuple[Any, ...]] = {}
 
     def count(self) -> None:
         status("counting", quiet=self._quiet)
@@ -358,7 +361,7 @@ class _AuditRun:
             _write_report(report, windows)
         else:
             _show_report(report, windows)
-        if report.differences or any(each.why == "lost" for each in report.losses):
+        if report.differences or any(each.why in _GONE for each in report.losses):
             raise click.exceptions.Exit(EXIT_DIFFERENT)
         unsure = [each for each in report.windows if each.state in ("uncertain", "behind")]
         if self._strict and (unsure or not report.windows):
@@ -367,7 +370,7 @@ class _AuditRun:
     def follow(self) -> None:
         while True:
             for window in self._look().windows:
-                key = (window.topic, window.tier, window.start_ms)
+                key = (window.topic, window.tier, window.against, window.start_ms)
                 told = (window.state, window.expected, window.found, window.late)
                 if window.state == "open" or self._told.get(key) == told:
                     continue
@@ -460,10 +463,16 @@ def _show_report(report: Report, windows: Sequence[Window]) -> None:
             + {
                 "lost": "lost, retention was quicker",
                 "damaged": "damaged, and skipped",
+                "missing": "some offsets have no message, though nothing is compacted",
+                "set back": "the group was set back, and gets them again",
             }.get(each.why, "no report mentions them")
         )
     for (tier, topic), count in report.damaged.items():
         write_line(f"{tier}: topic {topic}: {count} damaged messages were skipped")
+    for (tier, topic), count in report.removed.items():
+        write_line(
+            f"{tier}: topic {topic}: {count} messages were compacted away before they were counted"
+        )
     for total in report.totals:
         write_line(
             f"{total.tier}: topic {total.topic}: {total.found} messages without a stamp, "
@@ -475,10 +484,10 @@ def _show_report(report: Report, windows: Sequence[Window]) -> None:
 
 
 def _summaries(report: Report) -> list[dict[str, Any]]:
-    rows: dict[tuple[str, str], dict[str, Any]] = {}
+    rows: dict[tuple[str, str, str], dict[str, Any]] = {}
     for each in report.windows:
         row = rows.setdefault(
-            (each.topic, each.tier),
+            (each.topic, each.tier, each.against),
             dict.fromkeys(_SUMMARY, 0)
             | {"topic": each.topic, "tier": each.tier, "against": each.against, "since": None},
         )
@@ -505,5 +514,7 @@ def _write_report(report: Report, windows: Sequence[Window]) -> None:
         write_json({"kind": "loss", **asdict(loss)})
     for (tier, topic), count in report.damaged.items():
         write_json({"kind": "damaged", "tier": tier, "topic": topic, "count": count})
+    for (tier, topic), count in report.removed.items():
+        write_json({"kind": "compacted", "tier": tier, "topic": topic, "count": count})
     for total in report.totals:
         write_json({"kind": "total", **asdict(total)})

@@ -147,10 +147,10 @@ def _view(report: Report, unavailable: tuple[str, ...], is_reading: bool) -> Aud
 
 
 def _rows(report: Report) -> list[TierRow]:
-    by_tier: dict[tuple[str, str], list[Window]] = {}
+    by_tier: dict[tuple[str, str, str], list[Window]] = {}
     for each in report.windows:
-        by_tier.setdefault((each.topic, each.tier), []).append(each)
-    return [_row(topic, tier, windows) for (topic, tier), windows in by_tier.items()]
+        by_tier.setdefault((each.topic, each.tier, each.against), []).append(each)
+    return [_row(topic, tier, windows) for (topic, tier, _), windows in by_tier.items()]
 
 
 def _row(topic: str, tier: str, windows: list[Window]) -> TierRow:

@@ -127,10 +127,11 @@ crc32c_by_instruction(uint32_t crc, const uint8_t *data, size_t length)
 }
 #endif
 
+/* Go on from the CRC-32 of what comes before. */
 static uint32_t
-crc32_of(const uint8_t *data, size_t length)
+crc32_after(uint32_t before, const uint8_t *data, size_t length)
 {
-    uint32_t crc = ~0u;
+    uint32_t crc = ~before;
 #if defined(__x86_64__) && defined(__GNUC__)
     if (has_clmul && length >= 64) {
         size_t whole = length & ~(size_t)15;
@@ -140,6 +141,12 @@ crc32_of(const uint8_t *data, size_t length)
     }
 #endif
     return ~crc_by_table(crc_tables, crc, data, length);
+}
+
+static uint32_t
+crc32_of(const uint8_t *data, size_t length)
+{
+    return crc32_after(0, data, length);
 }
 
 /* CRC-32C, which Kafka's batches have. */
@@ -347,24 +354,24 @@ read_uint64(const uint8_t *data)
     return (uint64_t)read_uint32(data) << 32 | read_uint32(data + 4);
 }
 
-/* Which window and process a message is of, and its number there; all 0 without a stamp. */
-static void
-read_stamp(const Message *message, uint64_t window_ms, Tally *of, uint32_t *number)
+/* Which window and process a payload is of, and its number there; 0 without a stamp, all as it
+ * was. */
+static int
+read_stamp(const uint8_t *payload, size_t bytes, uint64_t window_ms, Tally *of, uint32_t *number)
 {
-    const uint8_t *payload = message->payload;
-    of->window = of->process = *number = 0;
-    if (message->payload_bytes < STAMP_BYTES
-        || memcmp(payload, stamp_start, sizeof(stamp_start)) != 0
-        || message->payload_bytes < STAMP_BYTES + (size_t)payload[5]) {
-        return;
+    if (bytes < STAMP_BYTES || memcmp(payload, stamp_start, sizeof(stamp_start)) != 0
+        || bytes < STAMP_BYTES + (size_t)payload[5]) {
+        return 0;
     }
     uint64_t time_ms = read_uint64(payload + 6);
     uint64_t process = read_uint64(payload + 14);
-    if (time_ms >> 48 == 0 && process != 0) {
-        of->window = time_ms - time_ms % window_ms;
-        of->process = process;
-        *number = read_uint32(payload + 22);
+    if (time_ms >> 48 != 0 || process == 0) {
+        return 0;
     }
+    of->window = time_ms - time_ms % window_ms;
+    of->process = process;
+    *number = read_uint32(payload + 22);
+    return 1;
 }
 
 /* Add a tally to what the dictionary has of its window and process, and empty it. */
@@ -396,6 +403,32 @@ add_tally(PyObject *found, Tally *tally)
     return failed ? -1 : 0;
 }
 
+/* Count one message; the dictionary gets what has to make room for it. */
+static int
+add_message(PyObject *found, Tally *tallies, uint64_t window_ms, const Tally *of, uint64_t adds)
+{
+    int failed = 0;
+    Tally *at = &tallies[(of->window / window_ms + (of->process >> 32 ^ of->process)) % TALLIES];
+    if (at->window != of->window || at->process != of->process) {
+        failed = add_tally(found, at);
+        at->window = of->window;
+        at->process = of->process;
+    }
+    at->count++;
+    at->sum += adds;
+    return failed;
+}
+
+static int
+add_tallies(PyObject *found, Tally *tallies)
+{
+    int failed = 0;
+    for (size_t place = 0; !failed && place < TALLIES; place++) {
+        failed = add_tally(found, &tallies[place]);
+    }
+    return failed;
+}
+
 static PyObject *
 tally(PyObject *Py_UNUSED(module), PyObject *args)
 {
@@ -416,22 +449,13 @@ tally(PyObject *Py_UNUSED(module), PyObject *args)
     }
     while (!failed && find_message(view.buf, position, view.len, 1, &message)
            && crc32_of(message.payload, message.payload_bytes) == message.crc) {
-        Tally of;
-        uint32_t number;
-        read_stamp(&message, window_ms, &of, &number);
-        Tally *at = &tallies[(of.window / window_ms + (of.process >> 32 ^ of.process)) % TALLIES];
-        if (at->window != of.window || at->process != of.process) {
-            failed = add_tally(found, at) < 0;
-            at->window = of.window;
-            at->process = of.process;
-        }
-        at->count++;
-        at->sum += mixed(number, message.crc);
+        Tally of = {0, 0, 0, 0};
+        uint32_t number = 0;
+        read_stamp(message.payload, message.payload_bytes, window_ms, &of, &number);
+        failed = add_message(found, tallies, window_ms, &of, mixed(number, message.crc));
         position = message.following;
     }
-    for (size_t place = 0; !failed && place < TALLIES; place++) {
-        failed = add_tally(found, &tallies[place]) < 0;
-    }
+    failed = failed || add_tallies(found, tallies);
     PyBuffer_Release(&view);
     return failed ? NULL : PyLong_FromSsize_t(position);
 }
@@ -590,6 +614,135 @@ check_records(PyObject *Py_UNUSED(module), PyObject *args)
     }
     return Py_BuildValue("inLnN", fault, found.number, (long long)found.newest_ms, found.unkeyed,
                          listed);
+}
+
+/* A field of a record. */
+typedef struct {
+    const uint8_t *data;
+    size_t bytes;
+} Field;
+
+static inline int
+take_field(const uint8_t **at, const uint8_t *end, Field *field)
+{
+    int64_t length;
+    int fault = skip_field(at, end, &length);
+    field->bytes = fault == FAULT_NONE && length > 0 ? (size_t)length : 0;
+    field->data = *at - field->bytes;
+    return fault;
+}
+
+static const char stamp_header[] = "hermes-audit";
+
+/* Read the headers of a record, and the stamp in the first one that is one. */
+static int
+find_stamp(const uint8_t **at, const uint8_t *end, uint64_t window_ms, Tally *of, uint32_t *number,
+           Field *stamp)
+{
+    int64_t count;
+    Field name, value;
+    int fault = read_varint(at, end, 32, &count);
+    for (; fault == FAULT_NONE && count > 0; count--) {
+        if ((fault = take_field(at, end, &name)) != FAULT_NONE
+            || (fault = take_field(at, end, &value)) != FAULT_NONE) {
+            return fault;
+        }
+        if (stamp->bytes == 0 && name.bytes == sizeof(stamp_header) - 1
+            && memcmp(name.data, stamp_header, name.bytes) == 0
+            && read_stamp(value.data, value.bytes, window_ms, of, number)) {
+            *stamp = value;
+        }
+    }
+    return fault;
+}
+
+/* What every record of a batch is counted by; see tally_records in loops.py. */
+typedef struct {
+    int64_t base_ms, append_ms, first;
+    uint64_t window_ms;
+} Counting;
+
+/* Find what the record at `*at` counts as, and advance past it; `count` of it is 0 for nothing. */
+static int
+read_counted(const uint8_t **at, const uint8_t *end, const Counting *by, Tally *of, uint64_t *adds)
+{
+    int64_t size, delta_ms, delta;
+    uint32_t number = 0, crc;
+    Field key, value, stamp = {NULL, 0};
+    int fault = read_varint(at, end, 32, &size);
+    if (fault != FAULT_NONE || size <= 0 || size > end - *at) {
+        return fault != FAULT_NONE ? fault : FAULT_SIZE;
+    }
+    const uint8_t *stop = *at + size;
+    (*at)++; /* the attributes */
+    *of = (Tally){0, 0, 0, 0};
+    if ((fault = read_varint(at, stop, 64, &delta_ms)) != FAULT_NONE
+        || (fault = read_varint(at, stop, 32, &delta)) != FAULT_NONE
+        || (fault = take_field(at, stop, &key)) != FAULT_NONE
+        || (fault = take_field(at, stop, &value)) != FAULT_NONE) {
+        return fault;
+    }
+    int is_stamped = read_stamp(value.data, value.bytes, by->window_ms, of, &number);
+    if (is_stamped) {
+        crc = crc32_of(value.data, value.bytes);
+        stamp.bytes = 1; /* none is looked for */
+    }
+    if ((fault = find_stamp(at, stop, by->window_ms, of, &number, &stamp)) != FAULT_NONE) {
+        return fault;
+    }
+    if (*at != stop) {
+        return FAULT_SIZE;
+    }
+    if (!is_stamped) {
+        crc = crc32_after(crc32_of(stamp.data, stamp.bytes), key.data, key.bytes);
+        crc = crc32_after(crc, value.data, value.bytes);
+    }
+    if (!is_stamped && stamp.bytes == 0) {
+        int64_t time_ms = (int64_t)((uint64_t)by->base_ms + (uint64_t)delta_ms);
+        time_ms = by->append_ms < 0 ? time_ms : by->append_ms;
+        if (time_ms >= 0) {
+            of->window = (uint64_t)time_ms - (uint64_t)time_ms % by->window_ms;
+            number = (uint32_t)time_ms;
+        }
+    }
+    of->count = delta >= by->first;
+    *adds = mixed(number, crc);
+    return FAULT_NONE;
+}
+
+static PyObject *
+tally_records(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    Py_buffer view;
+    Py_ssize_t start, end, count, read = 0;
+    long long base_ms, append_ms, first;
+    unsigned long long window_ms;
+    PyObject *found;
+    Tally of, tallies[TALLIES] = {{0, 0, 0, 0}};
+    uint64_t adds;
+    int failed = 0;
+    if (!PyArg_ParseTuple(args, "y*nnnLLLKO!", &view, &start, &end, &count, &base_ms, &append_ms,
+                          &first, &window_ms, &PyDict_Type, &found)) {
+        return NULL;
+    }
+    if (window_ms == 0) {
+        PyBuffer_Release(&view);
+        PyErr_SetString(PyExc_ZeroDivisionError, "a window has no length");
+        return NULL;
+    }
+    if (start >= 0 && start <= end && end <= view.len) {
+        const Counting by = {base_ms, append_ms, first, window_ms};
+        const uint8_t *at = (const uint8_t *)view.buf + start;
+        const uint8_t *stop = (const uint8_t *)view.buf + end;
+        while (!failed && read < count
+               && read_counted(&at, stop, &by, &of, &adds) == FAULT_NONE) {
+            failed = of.count && add_message(found, tallies, window_ms, &of, adds);
+            read++;
+        }
+    }
+    failed = failed || add_tallies(found, tallies);
+    PyBuffer_Release(&view);
+    return failed ? NULL : PyLong_FromSsize_t(read);
 }
 
 /* -- produces --------------------------------------------------------------------------------- */
@@ -2480,6 +2633,7 @@ static PyMethodDef functions[] = {
     {"single_fetched", (PyCFunction)(void (*)(void))single_fetched, METH_FASTCALL, NULL},
     {"single_fetch", (PyCFunction)(void (*)(void))single_fetch, METH_FASTCALL, NULL},
     {"tally", tally, METH_VARARGS, NULL},
+    {"tally_records", tally_records, METH_VARARGS, NULL},
     {"whole_batches", (PyCFunction)(void (*)(void))whole_batches, METH_FASTCALL, NULL},
     {"whole_bytes", whole_bytes, METH_O, NULL},
     {"whole_message", (PyCFunction)(void (*)(void))whole_message, METH_FASTCALL, NULL},

@@ -29,6 +29,7 @@ __all__ = [
     "single_fetch",
     "single_fetched",
     "tally",
+    "tally_records",
     "whole_batches",
     "whole_bytes",
     "whole_message",
@@ -74,6 +75,7 @@ if TYPE_CHECKING:
         single_fetch,
         single_fetched,
         tally,
+        tally_records,
         whole_batches,
         whole_bytes,
         whole_message,
@@ -97,6 +99,7 @@ else:
     single_fetch = _loops.single_fetch
     single_fetched = _loops.single_fetched
     tally = _loops.tally
+    tally_records = _loops.tally_records
     whole_batches = _loops.whole_batches
     whole_bytes = _loops.whole_bytes
     whole_message = _loops.whole_message

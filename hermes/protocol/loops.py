@@ -21,7 +21,14 @@ from zlib import crc32
 
 from crc32c import crc32c
 
-from hermes.protocol.stamps import STAMP, STAMP_START, TIME_LIMIT_MS, mixed
+from hermes.protocol.stamps import (
+    STAMP,
+    STAMP_HEADER,
+    STAMP_START,
+    TIME_LIMIT_MS,
+    mixed,
+    read_stamp,
+)
 from hermes.protocol.wire import Buffer
 
 #: uint32 length | uint16 magic and attributes | uint32 crc. A negative length is too large when
@@ -328,6 +335,63 @@ def tally(
         found[window, process] = count + 1, total + mixed(number, crc) & _MASK_64
         position = following
     return position
+
+
+def tally_records(
+    data: Buffer,
+    start: int,
+    end: int,
+    count: int,
+    base_timestamp_ms: int,
+    append_time_ms: int,
+    first: int,
+    window_ms: int,
+    found: dict[tuple[int, int], tuple[int, int]],
+) -> int:
+    """Count the records of a batch, not compressed, as `tally` does messages.
+
+    A record's stamp is what its value begins with, or its first header `hermes-audit` that is one;
+    without a stamp it counts in its timestamp's window of process 0, its number being the lower 32
+    bits of that. Its CRC is that of a stamped value, else of the stamp, the key and the value in
+    one. Stops at what is damaged; returns how many records it has read.
+
+    Args:
+        append_time_ms: the timestamp that all have; below 0 if they have their own.
+        first: records whose offset is less above the batch's don't count.
+    """
+    number = 0
+    if not 0 <= start <= end <= len(data):
+        return number
+    for number in range(count):
+        try:
+            size, start = _varint(data, start, end, 32)
+            stop = start + size
+            if size <= 0 or stop > end:
+                return number
+            delta_ms, start = _varint(data, start + 1, stop, 64)
+            delta, start = _varint(data, start, stop, 32)
+            key, start = _field(data, start, stop)
+            value, start = _field(data, start, stop)
+            stamp, start = _stamp_in_headers(data, start, stop)
+        except _FaultError:
+            return number
+        if start != stop:
+            return number
+        if delta < first:
+            continue
+        time_ms = _signed(base_timestamp_ms + delta_ms, 64)
+        time_ms = time_ms if append_time_ms < 0 else append_time_ms
+        read = read_stamp(value)[0]
+        whole = stamp + key + value if read is None else value
+        read = read or read_stamp(stamp)[0]
+        if read is not None:
+            time_ms, process, message = read[:3]
+        else:
+            process, message = 0, time_ms & 0xFFFFFFFF if time_ms >= 0 else 0
+        window = time_ms - time_ms % window_ms if time_ms >= 0 else 0
+        held, total = found.get((window, process), (0, 0))
+        found[window, process] = held + 1, total + mixed(message, crc32(whole)) & _MASK_64
+    return max(0, count)
 
 
 def check_records(
@@ -803,6 +867,25 @@ def _varint(data: Buffer, position: int, end: int, bits: int) -> tuple[int, int]
             number &= (1 << bits) - 1
             return (number >> 1) ^ -(number & 1), position
     raise _FaultError(RecordFault.NUMBER)
+
+
+def _field(data: Buffer, position: int, end: int) -> tuple[bytes, int]:
+    length, position = _varint(data, position, end, 32)
+    following = position + max(0, length)
+    if following > end:
+        raise _FaultError(RecordFault.CUT)
+    return bytes(data[position:following]), following
+
+
+def _stamp_in_headers(data: Buffer, position: int, end: int) -> tuple[bytes, int]:
+    stamp = b""
+    count, position = _varint(data, position, end, 32)
+    for _ in range(count):
+        name, position = _field(data, position, end)
+        value, position = _field(data, position, end)
+        if not stamp and name == STAMP_HEADER and read_stamp(value)[0] is not None:
+            stamp = value
+    return stamp, position
 
 
 def _signed(number: int, bits: int) -> int:

@@ -135,9 +135,8 @@ def iterate_records(
         ExpandedTooLargeError: they expand to more than is allowed.
     """
     base_offset = header.base_offset
-    body = memoryview(buffer)[position + HEADER_BYTES : position + header.size_bytes]
     try:
-        data = bytes(expand_records(_codec_of(header), body, Budget(max_expanded_bytes)))
+        data = record_bytes(buffer, header, position, max_expanded_bytes=max_expanded_bytes)
         yield from _records(data, header)
     except InvalidMessageError as error:
         raise type(error)(
@@ -145,6 +144,18 @@ def iterate_records(
             offset=base_offset,
             next_offset=header.next_offset,
         ) from error
+
+
+def record_bytes(
+    buffer: Buffer,
+    header: BatchHeader,
+    position: int = 0,
+    *,
+    max_expanded_bytes: int = DEFAULT_MAX_EXPANDED_BYTES,
+) -> bytes:
+    """The records of the batch at a position, not compressed; raises InvalidMessageError."""
+    body = memoryview(buffer)[position + HEADER_BYTES : position + header.size_bytes]
+    return bytes(expand_records(_codec_of(header), body, Budget(max_expanded_bytes)))
 
 
 def _codec_of(header: BatchHeader) -> RecordCodec:

@@ -13,8 +13,9 @@
     26 + n            bytes   the payload
 
 Everything is big-endian. What begins otherwise, or ends within the stamp, has none: all of it is
-the payload. A payload that begins like this by chance has the same 40 bits, and 16 bits of the
-time that are 0; audited producers stamp it again, and so get it back whole.
+the payload. A payload that begins like this by chance has the same 40 bits, and 16 bits of the time
+that are 0; audited producers stamp it again, and so get it back whole. Records of Kafka's format
+may have their stamp in a header instead, alone.
 
 docs/audit.md says what the stamps are for; `loops.tally` counts by them. Knows no clock.
 """
@@ -26,6 +27,9 @@ from hermes.errors import LocalProtocolError
 
 #: The first five bytes: magic and version.
 STAMP_START: Final = b"\xf5HAU\x01"
+
+#: The header of a record that has a stamp, where its value doesn't begin with one.
+STAMP_HEADER: Final = b"hermes-audit"
 
 #: What is before the host's name. Times at and above the limit are none that a producer writes.
 STAMP: Final = struct.Struct(">5sBqQI")

@@ -31,6 +31,7 @@ __all__ = [
     "what_is_plain",
     "what_is_produced",
     "what_records_are",
+    "what_records_count_as",
     "what_request_it_is",
 ]
 
@@ -142,6 +143,15 @@ def what_is_produced(
 def what_records_are(data: bytes, start: int, end: int, count: int, base_ms: int) -> object:
     """What is wrong with the records of a batch, and what is known of them."""
     return core.check_records(data, start, end, count, base_ms)
+
+
+def what_records_count_as(
+    data: bytes, start: int, end: int, count: int, base_ms: int, append_ms: int, first: int
+) -> object:
+    """The windows of a batch's records, and how many could be read."""
+    found: dict[tuple[int, int], tuple[int, int]] = {(0, 0): (1, (1 << 64) - 1)}
+    times = base_ms, append_ms, first, 1000
+    return core.tally_records(data, start, end, count, *times, found), found
 
 
 def what_is_plain(data: Any, position: int, most: int) -> object:

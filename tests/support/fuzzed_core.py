@@ -181,6 +181,9 @@ def attack(compiled: ModuleType, rng: random.Random, data: bytes) -> None:
             compiled.check_records(
                 exact, start, end, rng.choice([0, 5, 1 << 40]), rng.choice(places)
             )
+            compiled.tally_records(
+                exact, start, end, rng.choice([0, 5, 1 << 40]), 0, rng.choice(places), 0, 9, {}
+            )
             compiled.count_plain(exact, start, end)
             compiled.count_uncompressed(exact, start, end)
     compiled.whole_bytes(exact)

@@ -92,24 +92,6 @@ def test_counting_goes_on_where_it_stopped(broker):
         assert all(log.since_ms == 0 and log.holes() == [] for log in logs)
 
 
-def test_topics_of_kafkas_format_are_not_counted_and_not_waited_for(broker, caplog):
-    with SimpleConsumer(broker.host, broker.port) as admin:
-        admin.create_topic("records", {"format": "kafka", "partitions": 1})
-    with Producer(ProducerConfig(broker_list=broker.broker_list)) as producer:
-        producer.send("records", b"one")
-    send(broker, "beside", 30)
-    try:
-        report = checked(broker, "beside", name="formats")
-    finally:
-        with SimpleConsumer(broker.host, broker.port) as admin:
-            admin.delete_topic("records")
-    assert (states(report), found(report)) == ({"complete"}, 30)
-    lines = {each for each in caplog.messages if "Kafka's format" in each}
-    assert lines == {
-        "records 0-0: its topic has Kafka's format, and audits count messages of 0.7 only"
-    }
-
-
 def test_two_members_share_the_work(broker):
     send(broker, "shared", 900)
     with audit(broker, "shared") as one, audit(broker, "shared") as other:

@@ -21,6 +21,7 @@ from either_core import (
     what_is_plain,
     what_is_produced,
     what_records_are,
+    what_records_count_as,
     what_request_it_is,
 )
 from example_counts import examples
@@ -217,6 +218,39 @@ def test_records_are_what_they_are(
     assert (fault, number) == (0, count)
     assert listed == [each.offset for each in records if each.key is None]
     assert unkeyed == len(listed)
+
+
+headers_with_stamps = st.lists(
+    st.tuples(st.sampled_from(["hermes-audit", "hermes-audi", "source"]), stamped() | parts),
+    max_size=3,
+).map(tuple)
+
+
+@settings(max_examples=examples(60))
+@given(
+    st.lists(st.tuples(times, parts, stamped() | parts, headers_with_stamps), max_size=6),
+    st.lists(st.tuples(st.integers(0, 200), st.sampled_from(DAMAGE)), max_size=2),
+    times,
+    times,
+    st.integers(0, 9),
+)
+def test_records_count_as_what_they_are(
+    contents: list[Any], damage: list[tuple[int, str]], base_ms: int, append_ms: int, cut: int
+) -> None:
+    records = [Record(n, *each) for n, each in enumerate(contents)]
+    whole = encode_records(records, 0, 0)
+    data = bytearray(whole)
+    for place, what in damage:
+        data[place : place + len(what) // 2] = bytes.fromhex(what)
+    count = len(records)
+    with_each(what_records_count_as, whole, 0, len(whole), count, base_ms, append_ms, cut - 4)
+    end = max(0, len(data) - cut // 3)
+    with_each(what_records_count_as, bytes(data), 0, end, count, base_ms, -1, 0)
+    with_each(what_records_count_as, bytes(data), cut, len(data), count + cut - 3, 0, append_ms, 0)
+    found: dict[tuple[int, int], tuple[int, int]] = {}
+    args = (count, base_ms, append_ms, 0, 1000)
+    assert core.tally_records(whole, 0, len(whole), *args, found) == count
+    assert sum(number for number, _ in found.values()) == count
 
 
 @st.composite

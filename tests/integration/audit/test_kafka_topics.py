@@ -1,0 +1,196 @@
+"""Topics of Kafka's format, by whatever client: counted, stamped in headers, and compared."""
+
+import asyncio
+import time
+import uuid
+
+import pytest
+from kafka_clients import CODECS, Aiokafka, Confluent, Sent
+
+from hermes.audit.checking import Audit, ClusterAddress
+from hermes.audit.clients import AuditedGroup, AuditedProducer
+from hermes.audit.consumers import AuditedConnector
+from hermes.client import Producer, ProducerConfig, SimpleConsumer
+from hermes.client.groups import ConsumerConfig
+from hermes.testing import running_kafka
+
+WINDOW_MS = 1000
+#: In a window of its own, long over.
+LONG_AGO_MS = 1_700_000_000_000
+
+
+@pytest.fixture(scope="module")
+def kafka():
+    with running_kafka(settings={"coordination": "embedded"}) as running:
+        yield running
+
+
+@pytest.fixture
+def topic(kafka):
+    name = f"clicks-{uuid.uuid4().hex[:8]}"
+    with SimpleConsumer(kafka.host, kafka.port) as admin:
+        admin.create_topic(name, {"format": "kafka", "partitions": 2})
+    return name
+
+
+def audit_to(kafka):
+    return ProducerConfig(zookeeper_connect=kafka.zookeeper_connect)
+
+
+def judged(kafka, topic, *tiers):
+    deadline = time.monotonic() + 60
+    addresses = [ClusterAddress("main", kafka.zookeeper_connect)]
+    with Audit(addresses, grace_seconds=0, window_ms=WINDOW_MS) as auditing:
+        while True:
+            assert auditing.count() == []
+            report = auditing.look(topics=[topic])
+            found = {each.tier for each in report.windows}
+            if found >= set(tiers) and "open" not in {each.state for each in report.windows}:
+                return report
+            assert time.monotonic() < deadline, report
+
+
+def summed(report, tier, against=None):
+    """By state how many messages the tier has in windows of that."""
+    states = {}
+    for each in report.windows:
+        if each.tier == tier and against in (None, each.against):
+            states[each.state] = states.get(each.state, 0) + each.found
+    return states
+
+
+def consume(kafka, topic, count, group):
+    from confluent_kafka import Consumer
+
+    consumer = Consumer(
+        {
+            "bootstrap.servers": kafka.bootstrap_servers,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+    )
+    consumer.subscribe([topic])
+    read = []
+    while len(read) < count:
+        read += consumer.consume(min(count - len(read), 500), timeout=0.2)
+        assert all(each.error() is None for each in read)
+    return consumer, read
+
+
+@pytest.mark.parametrize("client", [Confluent(), Aiokafka()], ids=repr)
+def test_what_nobody_stamps_is_counted_by_its_timestamp(kafka, topic, client):
+    times = [LONG_AGO_MS + number * 10 for number in range(300)]  # three windows
+    records = [Sent(b"x", timestamp_ms=each, partition=n % 2) for n, each in enumerate(times)]
+    client.produce(kafka.bootstrap_servers, topic, records)
+    consumer, _ = consume(kafka, topic, 300, "by-commits-" + topic)
+    consumer.commit(asynchronous=False)
+    consumer.close()
+    report = judged(kafka, topic, "group:by-commits-" + topic)
+    windows = {each.start_ms: (each.state, each.found) for each in report.windows}
+    assert windows == {LONG_AGO_MS + n * 1000: ("complete", 100) for n in range(3)}
+    assert {each.against for each in report.windows} == {"cluster:main"}
+    assert report.losses == []
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_producer_of_another_library_takes_part_by_headers(kafka, topic, codec):
+    from confluent_kafka import Producer as ConfluentProducer
+
+    producer = ConfluentProducer(
+        {"bootstrap.servers": kafka.bootstrap_servers, "compression.type": codec}
+    )
+    audit = AuditedProducer(audit_to(kafka), window_ms=WINDOW_MS)
+    for number in range(500):
+        value, key = b"click %d" % number, b"user" if number % 2 else None
+        stamped = audit.stamp(topic, value, key)
+        producer.produce(
+            topic,
+            value,
+            key,
+            headers=[("source", b"shop"), stamped.header],
+            on_delivery=lambda error, _, stamped=stamped: stamped.settle(error is None),
+        )
+    producer.flush()
+    audit.close()
+    group = AuditedGroup("counts-" + topic, audit_to(kafka), window_ms=WINDOW_MS)
+    consumer, read = consume(kafka, topic, 500, "counts-" + topic)
+    for each in read:
+        time_ms = each.timestamp()[1]
+        group.finished(each.topic(), each.value(), each.key(), each.headers(), time_ms)
+    assert group.publish()
+    consumer.commit(asynchronous=False)
+    consumer.close()
+    assert group.close()
+    report = judged(kafka, topic, "cluster:main", "group:counts-" + topic)
+    assert summed(report, "cluster:main") == {"complete": 500}
+    assert summed(report, "group:counts-" + topic) == {"complete": 500}
+    assert {each.against for each in report.windows} == {"producers"}
+
+
+def test_a_producer_of_aiokafka_takes_part_and_a_message_that_nobody_acknowledged_is_found(
+    kafka, topic
+):
+    from aiokafka import AIOKafkaProducer
+
+    async def produce():
+        audit = AuditedProducer(audit_to(kafka), window_ms=WINDOW_MS)
+        async with AIOKafkaProducer(bootstrap_servers=kafka.bootstrap_servers) as producer:
+            sent = []
+            for number in range(200):
+                value = b"click %d" % number
+                stamped = audit.stamp(topic, value)
+                if number == 7:  # told as stored, and never sent
+                    stamped.settle(True)
+                    continue
+                future = await producer.send(topic, value, headers=[stamped.header])
+                future.add_done_callback(lambda f, s=stamped: s.settle(f.exception() is None))
+                sent.append(future)
+            await asyncio.gather(*sent)
+        await asyncio.to_thread(audit.close)
+
+    asyncio.run(produce())
+    report = judged(kafka, topic, "cluster:main")
+    (window,) = report.differences
+    assert (window.state, window.short, window.over) == ("short", 1, 0)
+
+
+def test_hermes_own_producers_and_groups_take_part_as_ever(kafka, topic):
+    options = {"callback_handler": "audit", "callback_handler_options": {"window": 1}}
+    config = ProducerConfig(
+        zookeeper_connect=kafka.zookeeper_connect, producer_type="async", **options
+    )
+    with Producer(config) as producer:
+        for number in range(300):
+            producer.send(topic, b"click %d" % number)
+    records = [Sent(b"x", timestamp_ms=LONG_AGO_MS)] * 20
+    Confluent().produce(kafka.bootstrap_servers, topic, records)
+    consuming = ConsumerConfig(
+        group="own-" + topic, zookeeper_connect=kafka.zookeeper_connect, consumer_timeout="20s"
+    )
+    with AuditedConnector(consuming, window_ms=WINDOW_MS) as connector:
+        (stream,) = connector.create_message_streams({topic: 1})[topic]
+        found = [next(stream).message for _ in range(320)]
+        connector.commit_offsets()
+    assert sorted(found) == sorted([b"click %d" % n for n in range(300)] + [b"x"] * 20)
+    report = judged(kafka, topic, "group:own-" + topic)
+    assert summed(report, "group:own-" + topic, "producers") == {"complete": 300}
+    assert summed(report, "group:own-" + topic, "cluster:main") == {"complete": 20}
+
+
+def test_a_group_that_lags_is_behind_and_one_that_is_set_back_is_told(kafka, topic):
+    records = [Sent(b"x", timestamp_ms=LONG_AGO_MS + n, partition=0) for n in range(2000)]
+    Confluent().produce(kafka.bootstrap_servers, topic, records)
+    group = "lags-" + topic
+    consumer, read = consume(kafka, topic, 1500, group)
+    consumer.commit(message=read[999], asynchronous=False)
+    addresses = [ClusterAddress("main", kafka.zookeeper_connect)]
+    with Audit(addresses, grace_seconds=0, window_ms=WINDOW_MS) as auditing:
+        assert auditing.count() == []
+        report = auditing.look(topics=[topic])
+        assert summed(report, "group:" + group) == {"behind": 0}
+        consumer.commit(message=read[499], asynchronous=False)
+        consumer.close()
+        assert auditing.count() == []
+        (loss,) = auditing.look(topics=[topic]).losses
+    assert (loss.tier, loss.start, loss.end, loss.why) == (f"group:{group}", 500, 1000, "set back")
