@@ -17,6 +17,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from threading import Thread
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -40,6 +41,7 @@ from hermes.cluster.neighbours import Neighbours
 from hermes.cluster.shared import Shared, no_file
 from hermes.cluster.topic_registry import TopicRegistry
 from hermes.config import BrokerConfig
+from hermes.config.requested import Requested
 from hermes.coordination.cluster_id import new_cluster_id
 from hermes.coordination.listeners import BrokerListeners
 from hermes.coordination.sessions import Session
@@ -60,6 +62,7 @@ from hermes.server.pages import PageCache
 from hermes.server.policies import ListenerPolicy
 from hermes.server.settings import Settings, parsed_entries
 from hermes.storage import DataDirectory, FileLayer, Log, LogSettings, OpenReport, TopicEntries
+from hermes.storage.requested_file import REQUESTED_NAME, read_requested
 from hermes.storage.topic_entries import ENTRIES_NAME
 from hermes.v0_7.dispatching import Broker
 
@@ -417,7 +420,12 @@ class ServingBroker:
             path = os.path.join(self.directory.path, ENTRIES_NAME)
             raise ConfigError(error.key, error.message, source=path) from None
         self.settings.entries = entries
-        self.settings.use(self.config.with_altered(altered))
+        try:
+            requested = Requested.decode(read_requested(self.directory.path, self.directory.files))
+        except ConfigError as error:
+            path = os.path.join(self.directory.path, REQUESTED_NAME)
+            raise ConfigError(error.key, error.message, source=path) from None
+        self.settings.use(replace(self.config, altered=altered, requested=requested))
 
     def _settings_changed(self) -> None:
         config = self.config

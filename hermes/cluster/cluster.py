@@ -15,6 +15,7 @@ from hermes.cluster.cluster_part import ClusterPart
 from hermes.cluster.cluster_topics import ClusterTopic, ClusterTopics
 from hermes.cluster.deletions import Deletions
 from hermes.cluster.producer_ids import ProducerIds
+from hermes.cluster.requested import RequestedChanges
 from hermes.cluster.shared import Shared
 from hermes.cluster.topic_changes import TopicChanges
 from hermes.cluster.topic_cluster import TopicCluster
@@ -68,6 +69,7 @@ class Cluster:
         )
         self.changes = SettingChanges(shared)
         self.deletions = Deletions(shared, self.changes)
+        self.requested = RequestedChanges(shared)
         self._shared = shared
         self._part: ClusterPart | None = None
         claim = shared.directory.claim_producer_ids
@@ -77,10 +79,12 @@ class Cluster:
                 self.topics,
                 self.changes,
                 self.deletions,
+                self.requested.use,
                 lambda on_state: TopicCluster(
                     shared.config.broker_id, *following, shared.in_thread, on_state
                 ),
             )
+            self.requested.do_in_cluster = self._part.cluster.do
             claim = partial(claim, elsewhere=self._part.cluster.claim_producer_ids)
         self.topic_changes = TopicChanges(
             shared, self.topics, self.changes, self.deletions, self._part

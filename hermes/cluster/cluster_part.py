@@ -30,7 +30,10 @@ _PARTITIONS: Final = "partitions"
 
 
 class ClusterPart:
-    """Lives in the reactor's thread. `follow` makes the TopicCluster, which reports the state."""
+    """Lives in the reactor's thread. `follow` makes the TopicCluster, which reports the state.
+
+    `use_requested`: takes what was set by request for the cluster.
+    """
 
     def __init__(
         self,
@@ -38,6 +41,7 @@ class ClusterPart:
         topics: ClusterTopics,
         changes: SettingChanges,
         deletions: Deletions,
+        use_requested: Callable[[bytes], None],
         follow: Callable[[Callable[[ClusterState], None]], TopicCluster],
     ) -> None:
         self._shared = shared
@@ -45,6 +49,7 @@ class ClusterPart:
         self._topics = topics
         self._changes = changes
         self._deletions = deletions
+        self._use_requested = use_requested
         self.cluster = follow(self.on_state)
         self._known: list[Deferred[None]] = []  # wait until it is known what there is
         self._nodes: Mapping[str, TopicNode] = {}
@@ -109,6 +114,7 @@ class ClusterPart:
     def on_state(self, state: ClusterState) -> None:
         before, self._nodes = self._nodes, state.contents.topics
         self._topics.use(state.contents.topics, state.brokers)
+        self._use_requested(state.requested)
         for topic_id, deleted in state.contents.deleted.items():
             if self._topics.broker_id in deleted.brokers and topic_id not in self._deleting:
                 self._deleting[topic_id] = []

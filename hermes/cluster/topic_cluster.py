@@ -29,8 +29,11 @@ _BEGIN_SECONDS: Final = 0.02
 
 
 class ClusterState(NamedTuple):
+    """`requested`: what was set by request, as `hermes.config.requested` writes it."""
+
     contents: TreeContents
     brokers: Mapping[int, BrokerListeners]
+    requested: bytes = b""
 
 
 class TopicCluster:
@@ -171,7 +174,7 @@ class TopicCluster:
         contents = tree.read(None if self._state is None else self._state.contents)
         if self._register(tree, contents):
             contents = tree.read(contents)
-        state = ClusterState(contents, self._read_brokers())
+        state = ClusterState(contents, self._read_brokers(), tree.requested())
         is_new = state != self._state
         self._state = state
         self._from_thread(partial(self._tell, state if is_new else None, asked))

@@ -192,7 +192,7 @@ class SettingChanges:
         shared = self._shared
         await shared.in_thread(shared.directory.write_entries, entries)
         self._settings.entries = entries
-        self._settings.config = config
+        self._settings.config = replace(config, requested=self._settings.config.requested)
         self._settings.notify_topic(topic)
 
     # -- broker.yaml ----------------------------------------------------------------------------
@@ -227,7 +227,7 @@ class SettingChanges:
             )
             raise
         config, changes = read
-        settings.use(config)
+        settings.use(replace(config, requested=settings.config.requested))
         topics = self._topics
         concerned = self._concerned(running, config)
         await settled(cooperatively(shared.scheduler, concerned, settings.notify_topic))

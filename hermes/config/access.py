@@ -8,7 +8,7 @@ from hermes.quoting import quoted
 from hermes.security import AccessRule, Operation
 
 _EXAMPLE: Final = "{principal: alice, operations: [produce], topic: clicks}"
-_KEYS: Final = ("principal", "operations", "topic", "group", "allow")
+_KEYS: Final = ("principal", "operations", "topic", "group", "cluster", "allow")
 _ALL: Final = "all"
 
 
@@ -37,15 +37,18 @@ def _parse_rule(value: object) -> AccessRule:
     for key in ("principal", "operations"):
         if key not in value:
             raise ValueError(f"it has no {key}")
-    allow = value.get("allow", True)
-    if not isinstance(allow, bool):
-        raise ValueError(f"expected true or false for allow, got {quoted(allow)}")
+    flags = {"allow": value.get("allow", True), "cluster": value.get("cluster", False)}
+    for key, flag in flags.items():
+        if not isinstance(flag, bool):
+            raise ValueError(f"expected true or false for {key}, got {quoted(flag)}")
     names = {key: _parse_name(key, value[key]) for key in ("topic", "group") if key in value}
     return AccessRule(
         principal=_parse_name("principal", value["principal"]),
         operations=_parse_operations(value["operations"]),
-        allow=allow,
-        **names,
+        allow=flags["allow"],
+        cluster=flags["cluster"],
+        topic=names.get("topic"),
+        group=names.get("group"),
     )
 
 

@@ -21,6 +21,7 @@ from hermes.config.connect_as import CONNECT_AS, ConnectAs
 from hermes.config.embedded_mirror import EMBEDDED_MIRROR, EmbeddedMirror
 from hermes.config.listeners import LISTENER, LISTENERS, NONE, ListenerConfig
 from hermes.config.quotas import QUOTAS, Quota
+from hermes.config.requested import Requested, quota_in_force
 from hermes.config.setting import Setting, table_of
 from hermes.config.topic import (
     DEFAULT_OF,
@@ -359,6 +360,8 @@ class BrokerConfig:
     topics: Mapping[str, TopicConfig] = field(default_factory=dict)
     #: What `hermes topics` has set while a broker ran, by topic: before what `topics` says.
     altered: Mapping[str, TopicConfig] = field(default_factory=dict)
+    #: What Kafka's clients have set while a broker ran, beside `access` and `quotas`.
+    requested: Requested = field(default_factory=Requested)
     #: The attributes that broker.yaml gave.
     given: frozenset[str] = field(default=frozenset(), compare=False)
 
@@ -866,6 +869,14 @@ class BrokerConfig:
                 for each in listeners
             )
         )
+
+    @property
+    def rules(self) -> tuple[AccessRule, ...] | None:
+        """All access rules; None where whoever connects may do everything."""
+        return None if self.access is None else (*self.access, *self.requested.rules)
+
+    def quota(self, principal: str) -> Quota | None:
+        return quota_in_force(self.quotas, self.requested.quotas, principal)
 
     def topic(self, name: str) -> TopicSettings:
         found = self._topic_settings.get(name)

@@ -20,6 +20,7 @@ from hermes.security.users_file import read_users
 
 _MOST_USERS: Final = 200
 _SOURCE: Final = "broker.yaml"
+_SOURCES: Final = "broker.yaml and ACLs"
 
 
 class UserRow(NamedTuple):
@@ -60,7 +61,7 @@ def _security(sources: Sources, request: PageRequest) -> PageResponse:
         request,
         "security",
         "security.html",
-        rules=config.access,
+        rules=config.rules,
         users=found[:_MOST_USERS],
         found=len(found),
         total=len(users.names),
@@ -96,7 +97,8 @@ def _verdict(
     if wanted not in OPERATIONS_ON[kind]:
         return AccessDecision(False), f"{wanted} is not done to a {kind}"
     groups = users.groups(principal)
-    return explain_decision(config.access, _SOURCE, principal, groups, wanted, resource)
+    source = _SOURCES if config.requested.rules else _SOURCE
+    return explain_decision(config.rules, source, principal, groups, wanted, resource)
 
 
 ROUTES: Final = (PageRoute("GET", ("security",), _security, PagePermission.ADMIN),)

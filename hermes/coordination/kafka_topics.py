@@ -6,6 +6,7 @@
                                                       `recent_changes` has them
     /hermes/kafka/deleted/<UUID>         persistent   JSON: a `DeletedTopic`
     /hermes/kafka/producer_ids           persistent   the next producer id that nobody has, decimal
+    /hermes/kafka/requested              persistent   JSON: what `hermes.config.requested` has
     /hermes/kafka/brokers/<topic>/<id>   ephemeral    of a broker without `kafka_listen`: how many
                                                       partitions of its own the topic has, decimal
 
@@ -33,6 +34,7 @@ KAFKA_CHANGES: Final = "/hermes/kafka/changes"
 RECENT_CHANGES: Final = "/hermes/kafka/recent_changes"
 KAFKA_DELETED: Final = "/hermes/kafka/deleted"
 PRODUCER_IDS: Final = "/hermes/kafka/producer_ids"
+KAFKA_REQUESTED: Final = "/hermes/kafka/requested"
 RECORD_TOPICS: Final = "/hermes/kafka/brokers"
 
 #: Who has a partition whose broker isn't known any more: coordination was lost.

@@ -13,6 +13,7 @@ from uuid import UUID
 from hermes.coordination.kafka_topics import (
     KAFKA_CHANGES,
     KAFKA_DELETED,
+    KAFKA_REQUESTED,
     KAFKA_TOPICS,
     PRODUCER_IDS,
     RECENT_CHANGES,
@@ -70,7 +71,7 @@ class TopicTree:
 
     def prepare(self) -> None:
         """Make the parents; comes first."""
-        for path in (KAFKA_TOPICS, KAFKA_DELETED, KAFKA_CHANGES):
+        for path in (KAFKA_TOPICS, KAFKA_DELETED, KAFKA_CHANGES, KAFKA_REQUESTED):
             self._session.ensure_path(path)
 
     def read(self, known: TreeContents | None = None) -> TreeContents:
@@ -199,6 +200,25 @@ class TopicTree:
             return (("delete", path, found.version),)
 
         self._changes.carry_out(path, decide)
+
+    def requested(self) -> bytes:
+        """What was set by request for the cluster; it is watched. b"" where nothing was."""
+        found = self._session.get(KAFKA_REQUESTED, watch=True)
+        return b"" if found is None else found.value
+
+    def change_requested(self, change: Callable[[bytes], bytes]) -> None:
+        """Change that in one step, however many do so at once; what `change` raises ends it."""
+
+        def decide(found: Node | None) -> Sequence[Operation]:
+            before = b"" if found is None else found.value
+            after = change(before)
+            if after == before:
+                return ()
+            if found is None:
+                return (("create", KAFKA_REQUESTED, after),)
+            return (("set_data", KAFKA_REQUESTED, after, found.version),)
+
+        self._changes.carry_out(KAFKA_REQUESTED, decide)
 
     def claim_producer_ids(self, count: int, at_least: int = 0) -> int:
         """Take `count` ids that nobody had before, from `at_least` on; returns the first one."""

@@ -186,6 +186,7 @@ class KafkaServer:
         self.shared = shared
         self.topics = cluster.topics
         self.topic_changes = cluster.topic_changes
+        self.requested = cluster.requested
         self.producer_ids = cluster.producer_ids
         self.groups = groups
         self.authorization = shared.refusals.authorization

@@ -96,6 +96,7 @@ class AccessRule:
         group: the same for consumer groups. With neither, the rule is about every topic, every
             group and the cluster.
         allow: False to deny.
+        cluster: whether it is about the cluster alone.
 
     Raises:
         ValueError: the rule has no meaning; the text says why.
@@ -106,11 +107,12 @@ class AccessRule:
     topic: str | None = None
     group: str | None = None
     allow: bool = True
+    cluster: bool = False
     _matches: Callable[[str], bool] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if self.topic is not None and self.group is not None:
-            raise ValueError("give a topic or a group, not both")
+        if (self.topic is not None) + (self.group is not None) + self.cluster > 1:
+            raise ValueError("give a topic, a group or the cluster, one of them")
         if self.principal in ("", _GROUP):
             raise ValueError(f"{quoted(self.principal)} names nobody")
         if self.principal.startswith(_GROUP) and self.principal.endswith("*"):
@@ -122,13 +124,22 @@ class AccessRule:
 
     def _check_operations(self) -> None:
         """Refuse what looks like a rule and would never decide anything."""
-        if self.topic is None and self.group is None:
+        kind = self._kind
+        if kind is None:
             return
-        kind = ResourceKind.GROUP if self.topic is None else ResourceKind.TOPIC
         idle = self.operations - OPERATIONS_ON[kind]
         if idle and len(self.operations) < len(Operation):
             can_be = ", ".join(each for each in Operation if each in OPERATIONS_ON[kind])
             raise ValueError(f"{min(idle)} is not done to a {kind}: {can_be} are")
+
+    @property
+    def _kind(self) -> ResourceKind | None:
+        """What it is about; None for everything."""
+        if self.cluster:
+            return ResourceKind.CLUSTER
+        if self.topic is not None:
+            return ResourceKind.TOPIC
+        return None if self.group is None else ResourceKind.GROUP
 
     @property
     def pattern(self) -> str:
@@ -150,9 +161,7 @@ class AccessRule:
         return principal == name
 
     def is_about(self, kind: ResourceKind) -> bool:
-        if self.topic is not None:
-            return kind is ResourceKind.TOPIC
-        return self.group is None or kind is ResourceKind.GROUP
+        return self._kind in (None, kind)
 
     def covers(self, name: str) -> bool:
         """Whether a name is one of the rule's; in doubt so that less is allowed."""
@@ -169,13 +178,17 @@ class AccessRule:
             given["topic"] = self.topic
         if self.group is not None:
             given["group"] = self.group
+        if self.cluster:
+            given["cluster"] = True
         return {**given, "allow": self.allow}
 
     def __str__(self) -> str:
         given = self.as_given()
         shown = {key: quoted(given[key]) for key in given}
         shown["operations"] = f"[{', '.join(given['operations'])}]"
-        shown["allow"] = str(self.allow).lower()
+        for key in ("allow", "cluster"):
+            if key in given:
+                shown[key] = str(given[key]).lower()
         return "{" + ", ".join(f"{key}: {value}" for key, value in shown.items()) + "}"
 
 

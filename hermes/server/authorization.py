@@ -52,11 +52,11 @@ class Authorization:
 
     def _settings_changed(self) -> None:
         config = self._settings.config
-        used = (config.access, config.authorizer, config.authorizer_options)
+        used = (config.rules, config.authorizer, config.authorizer_options)
         if used != self._used:
             self._used = used
             self._authorizer = authorizer_of(config)
-            self._rules = None if config.access is None else AccessRules(config.access)
+            self._rules = None if config.rules is None else AccessRules(config.rules)
             self._known = {}
             self.is_on = self._authorizer is not None
 

@@ -167,7 +167,7 @@ def authorizer_of(config: BrokerConfig) -> IAuthorizer | None:
     """
     if config.access is None and config.authorizer == RULES:
         return None
-    settings = AuthorizerSettings(config.access, config.authorizer_options)
+    settings = AuthorizerSettings(config.rules, config.authorizer_options)
     try:
         authorizer: IAuthorizer = load_plugin(
             "hermes.authorizers", config.authorizer, IAuthorizer, settings

@@ -13,7 +13,8 @@ from typing import Any, Final
 
 from twisted.internet.interfaces import IReactorTime
 
-from hermes.config.quotas import Quota, quota_of
+from hermes.config import BrokerConfig
+from hermes.config.quotas import Quota
 from hermes.quoting import quoted
 from hermes.security import INTERNAL
 from hermes.server.clients import Client
@@ -198,6 +199,10 @@ class _PrincipalUsage:
         return any(rate.owes(throttle) for rate in self._rates.values())
 
 
+def _quotas_of(config: BrokerConfig) -> tuple[Mapping[str, Quota], Mapping[str, Quota]]:
+    return config.quotas, config.requested.quotas
+
+
 class Quotas:
     """The quotas of a broker.
 
@@ -210,7 +215,7 @@ class Quotas:
     def __init__(self, settings: Settings, clock: IReactorTime) -> None:
         self._settings = settings
         self._clock = clock
-        self._quotas: Mapping[str, Quota] = settings.config.quotas
+        self._used = _quotas_of(settings.config)
         self._usages: dict[str, _PrincipalUsage] = {}
         self._labels: set[str] = set()
         self.delays: dict[tuple[str, str], int] = {}
@@ -252,10 +257,10 @@ class Quotas:
 
     def reload(self) -> bool:
         """Use the settings as they are now; whether connections should join anew."""
-        quotas = self._settings.config.quotas
-        if quotas == self._quotas:
+        used = _quotas_of(self._settings.config)
+        if used == self._used:
             return False
-        self._quotas = quotas
+        self._used = used
         for principal, usage in list(self._usages.items()):
             quota = self._of(principal)
             if quota is None:
@@ -271,9 +276,9 @@ class Quotas:
         self.delayed_seconds[key] = self.delayed_seconds.get(key, 0.0) + seconds
 
     def _of(self, principal: str) -> Quota | None:
-        if not self._quotas or principal == INTERNAL:
+        if not any(self._used) or principal == INTERNAL:
             return None
-        return quota_of(self._quotas, principal)
+        return self._settings.config.quota(principal)
 
     def _label(self, principal: str) -> str:
         if principal not in self._labels:

@@ -8,6 +8,7 @@
     <log_dir>/.hermes_cluster_id     the UUID of a cluster that has no coordination
     <log_dir>/.hermes_damage         which segments are damaged: `hermes.storage.damage`
     <log_dir>/.hermes_topics         what was set for single topics: `hermes.storage.topic_entries`
+    <log_dir>/.hermes_requested      what was set for the broker: `hermes.storage.requested_file`
     <log_dir>/.hermes_producer_ids   the next producer id: `hermes.storage.producer_ids`
     <log_dir>/.hermes_registry       the schema registry's snapshot: `hermes.registry.snapshot`
     <log_dir>/log-start-offset-checkpoint, recovery-point-offset-checkpoint
@@ -71,6 +72,7 @@ OWN_FILES = (
     ".hermes_lock",
     ".hermes_coordination",
     ".hermes_topics",
+    ".hermes_requested",
     ".hermes_registry",
     ".hermes_producer_ids",
     ".hermes_kafka_groups",

@@ -78,6 +78,7 @@ def _attack(
         topics={WIDE_TOPIC: {"partitions": 100}},
         max_topics=max_topics,
         stop_timeout="5s",
+        access=[{"principal": "anonymous", "operations": ["all"]}],
         coordination="embedded",
         coordination_listen=f"tcp:{coordination_port}:interface=127.0.0.1",
         **({"kafka_listen": f"tcp:{kafka_port}:interface=127.0.0.1"} if is_kafka else {}),

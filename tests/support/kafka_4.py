@@ -83,6 +83,7 @@ def run_java(*arguments: str, given: str = "", cwd: Path | None = None) -> str:
 
 #: The console tools by the names of their scripts.
 TOOLS = {
+    "kafka-acls": "org.apache.kafka.tools.AclCommand",
     "kafka-configs": "kafka.admin.ConfigCommand",
     "kafka-console-consumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
     "kafka-console-producer": "org.apache.kafka.tools.ConsoleProducer",

@@ -31,6 +31,12 @@ _MEANT: Mapping[str, Sequence[Any]] = {
     "server_assignor": (None, "uniform", "range"),
     "subscribed_topic_regex": (None, None, "n.*", "old|new", "(a|aa)+b", "("),
     "rack_id": (None, "here"),
+    **dict.fromkeys(("resource_type", "resource_type_filter"), (2, 2, 3, 4, 1)),
+    **dict.fromkeys(("resource_pattern_type", "pattern_type_filter"), (3, 3, 4, 1, 2)),
+    "resource_name": ("old", "new", "kafka-cluster", "*"),
+    "principal": ("User:alice", "User:alice", "Group:ops", "User:*"),
+    "host": ("*",),
+    "operation": (*range(1, 13),),
 }
 _NOTHING = ((),)
 # Groups have something to share only after some requests of theirs: heartbeats, joins, syncs.

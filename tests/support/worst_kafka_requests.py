@@ -22,6 +22,27 @@ _GROUP = "worst"
 _BATCH = encode_batch([Record(0, 5, b"k", b"v")])
 
 
+_ACL = {
+    "resource_type": 2,
+    "resource_name": "a-000000",
+    "resource_pattern_type": 3,
+    "principal": "User:alice",
+    "host": "*",
+    "operation": 3,
+    "permission_type": 3,
+}
+_ANY_ACL: dict[str, Any] = {
+    "resource_type_filter": 1,
+    "resource_name_filter": None,
+    "pattern_type_filter": 1,
+    "principal_filter": None,
+    "host_filter": None,
+    "operation": 1,
+    "permission_type": 1,
+}
+_ACL_FILTER = {**_ANY_ACL, "resource_name_filter": "a-000000", "pattern_type_filter": 2}
+
+
 def prepare_kafka(port: int) -> None:
     """Make what the requests are about."""
     with KafkaAsker("127.0.0.1", port) as asker:
@@ -73,6 +94,9 @@ def kafka_kinds() -> list[Kind]:
         Kind("60,000 commits", _committing()),
         Kind("60,000 descriptions of settings", _describing()),
         Kind("40,000 topics created", _creating()),
+        Kind("20,000 ACLs made", _many("CreateAcls", 3, 20_000, "creations", _ACL)),
+        Kind("20,000 filters of ACLs", _many("DeleteAcls", 3, 20_000, "filters", _ACL_FILTER)),
+        Kind("ACLs described, 1,000 times", _request("DescribeAcls", 3, **_ANY_ACL) * 1000, 1000),
         Kind("log directories, 500 times", _request("DescribeLogDirs", 4, topics=None) * 500, 500),
         Kind("2,000 ids of producers", _init_producer() * 2000, 2000),
         Kind("ApiVersions, 5,000 times", _request("ApiVersions", 0) * 5000, 5000),

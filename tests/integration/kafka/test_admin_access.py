@@ -128,6 +128,40 @@ def test_settings_and_disks_are_shown_where_that_is_allowed(ask: Any) -> None:
     assert (int(disks.error_code), disks.results) == (CLUSTER_REFUSED, ())
 
 
+ANY_ACL = {
+    "resource_type_filter": 1,
+    "resource_name_filter": None,
+    "pattern_type_filter": 1,
+    "principal_filter": None,
+    "host_filter": None,
+    "operation": 1,
+    "permission_type": 1,
+}
+
+
+def test_acls_are_shown_and_changed_by_whom_the_cluster_is(ask: Any) -> None:
+    make = parts("CreateAcls", 3)
+    own = make.AclCreation(
+        resource_type=2,
+        resource_name="hidden",
+        resource_pattern_type=3,
+        principal="User:ANONYMOUS",
+        host="*",
+        operation=2,
+        permission_type=3,
+    )
+
+    described = ask("DescribeAcls", 3, **ANY_ACL)
+    made = ask("CreateAcls", 3, creations=(own,))
+    deleted = ask("DeleteAcls", 3, filters=(parts("DeleteAcls", 3).DeleteAclsFilter(**ANY_ACL),))
+
+    assert (int(described.error_code), described.resources) == (CLUSTER_REFUSED, ())
+    assert [int(each.error_code) for each in made.results] == [CLUSTER_REFUSED]
+    (result,) = deleted.filter_results
+    assert (int(result.error_code), result.matching_acls) == (CLUSTER_REFUSED, ())
+    assert create(ask, "hidden") == TOPIC_REFUSED
+
+
 def test_whoever_may_do_anything_gets_a_producer_id_and_others_get_none(ask: Any) -> None:
     def init(ask: Any) -> int:
         wanted = {"transactional_id": None, "producer_id": -1, "producer_epoch": -1}

@@ -1,0 +1,92 @@
+"""What was set by request while a broker ran, for all of it or its cluster: ACLs and quotas.
+
+    {"acls": [[2, "clicks", 3, "User:alice", "*", 3, 3]], "quotas": {"alice": {"bytes_in": 1000}}}
+
+It is beside what broker.yaml says, which wins where both say something of the same name.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from hermes.config.quotas import DEFAULT, Quota, quota_of
+from hermes.errors import ConfigError
+from hermes.security import AccessRule
+from hermes.security.acls import Acl, rules_of
+
+#: How many ACLs, and principals with quotas, there may be.
+MOST_ENTRIES: Final = 2000
+
+#: All of it is one node of coordination, of which a ZooKeeper takes 1 MiB.
+MOST_BYTES: Final = 512 << 10
+
+_KEYS: Final = frozenset({"acls", "quotas"})
+
+
+@dataclass(frozen=True)
+class Requested:
+    """Attributes: `rules` is what the ACLs come to."""
+
+    acls: frozenset[Acl] = frozenset()
+    quotas: Mapping[str, Quota] = field(default_factory=dict)
+    rules: tuple[AccessRule, ...] = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        rules = dict.fromkeys(rule for acl in sorted(self.acls) for rule in rules_of(acl))
+        object.__setattr__(self, "rules", tuple(rules))
+
+    def encode(self) -> bytes:
+        """Raises ConfigError: there is too much of it."""
+        quotas = {name: self.quotas[name].as_given() for name in sorted(self.quotas)}
+        data = json.dumps({"acls": sorted(self.acls), "quotas": quotas}).encode()
+        if max(len(self.acls), len(quotas)) > MOST_ENTRIES or len(data) > MOST_BYTES:
+            raise ConfigError(
+                "", f"there may be {MOST_ENTRIES} ACLs and quotas, in {MOST_BYTES >> 10} KiB"
+            )
+        return data
+
+    @classmethod
+    def decode(cls, data: bytes) -> "Requested":
+        """Raises ConfigError: it is damaged, or a later Hermes wrote it."""
+        if not data:
+            return cls()
+        try:
+            values: dict[str, Any] = json.loads(data)
+            if values.keys() - _KEYS:
+                raise ValueError(f"it has {', '.join(values)}")
+            acls = frozenset(Acl(*each) for each in values["acls"])
+            return cls(acls, {name: Quota(**each) for name, each in values["quotas"].items()})
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise ConfigError("", f"what was set by request can't be read: {error}") from None
+
+
+def quota_in_force(
+    given: Mapping[str, Quota], requested: Mapping[str, Quota], principal: str
+) -> Quota | None:
+    """The limits of a principal: of its name in broker.yaml, or else each as Kafka finds it.
+
+    That is the one that was requested for it, or what holds for the rest: broker.yaml's, or the
+    requested default.
+    """
+    found = quota_of(given, principal)
+    if principal in given or not requested:
+        return found
+    rest = found or requested.get(DEFAULT)
+    own = requested.get(principal) if principal != DEFAULT else None
+    if own is None or rest is None:
+        return own or rest
+    return Quota(**{**rest.as_given(), **own.as_given()})
+
+
+Change = Callable[[Requested], Requested]
+
+
+def without_acls(gone: Iterable[Acl]) -> Change:
+    left_out = frozenset(gone)
+    return lambda now: Requested(now.acls - left_out, now.quotas)
+
+
+def with_acls(more: Iterable[Acl]) -> Change:
+    added = frozenset(more)
+    return lambda now: Requested(now.acls | added, now.quotas)
