@@ -112,6 +112,8 @@ class Audit:
         if not self._counters:
             self.start_counting()
         since = last = time.monotonic()
+        for counter in self._counters:
+            counter.hurry()
         positions = 0
         while left := [each for counter in self._counters for each in counter.uncounted(since)]:
             now = sum(each.position for counter in self._counters for each in counter.claims())

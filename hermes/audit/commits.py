@@ -15,6 +15,7 @@ from hermes.audit.events import UNSTAMPED, Committed, Tallies, add_tallies
 from hermes.audit.log_tally import Hole, LogTally
 from hermes.audit.publishing import Outbox
 from hermes.coordination.kafka_group_state import read_committed
+from hermes.coordination.layout import BrokerPartition
 from hermes.coordination.nodes import TreeSession
 from hermes.errors import CoordinationError
 
@@ -77,13 +78,13 @@ class GroupCommits:
 
 
 class CountedLog(NamedTuple):
-    """A log that is counted here: its broker's id, the number there, and where it begins."""
+    """A log that is counted here: where it begins, and up to where it is counted."""
 
     topic: str
-    broker_id: int
-    partition: int
     name: str
+    partition: BrokerPartition
     begin: int
+    end: int
 
 
 class CommitReporter:
@@ -106,26 +107,39 @@ class CommitReporter:
         self._reported: dict[tuple[str, str], dict[str, tuple[int, int]]] = {}
         self._not_before = 0.0
 
-    def report(self, counted: Iterable[CountedLog], *, is_due: bool = False) -> None:
-        """Report what has changed, unless that took long, not long ago; with `is_due` always."""
+    def report(
+        self, counted: Iterable[CountedLog], *, is_due: bool = False
+    ) -> set[tuple[str, str]]:
+        """Report what has changed, unless that took long, not long ago; with `is_due` always.
+
+        Returns the logs, by topic and name, in which a group has not come to the counted end.
+        """
         with self._lock:
             began = time.monotonic()
             if began < self._not_before and not is_due:
-                return
+                return set()
+            places = {(each.topic, *each.partition): each for each in counted}
             try:
-                found = self._read(list(counted))
+                found = self._read(places)
             except CoordinationError as error:
                 _log.warning("what groups have committed can't be read: %s", error)
-                return
+                return set()
             for (group, topic), logs in found.items():
                 self._send(group, topic, logs)
             now = time.monotonic()
             self._not_before = now + (now - began) / _READING_SHARE
+        return {
+            (each.topic, each.name)
+            for each in places.values()
+            for (_, topic), logs in found.items()
+            if topic == each.topic and logs.get(each.name, (each.end, 0))[0] < each.end
+        }
 
-    def _read(self, counted: list[CountedLog]) -> dict[tuple[str, str], dict[str, tuple[int, int]]]:
-        places = {(each.topic, each.broker_id, each.partition): each for each in counted}
+    def _read(
+        self, places: Mapping[tuple[str, int, int], CountedLog]
+    ) -> dict[tuple[str, str], dict[str, tuple[int, int]]]:
         found: dict[tuple[str, str], dict[str, tuple[int, int]]] = {}
-        for broker_id in sorted({each.broker_id for each in counted}):
+        for broker_id in sorted({broker_id for _, broker_id, _ in places}):
             offsets, is_all = read_committed(self._session, broker_id, _MOST_OFFSETS)
             if not is_all:
                 _log.warning("of what groups have committed, %d offsets are read", _MOST_OFFSETS)

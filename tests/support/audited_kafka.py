@@ -1,0 +1,285 @@
+"""A topic of Kafka's format, its clients all confluent-kafka's, and its audit, through kills.
+
+Idempotent producers with stamps in headers and others without any, a process that counts, one group
+that counts and one that only commits. The broker, the counter and producers are killed. Then the
+same messages again, as tiers that lost one, have one twice, or both in the same window: the audit
+must name each of them, and nothing else.
+"""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+from confluent_kafka import Consumer
+from mirror_clusters import HERMES, ClusterProcess, eventually
+from server_process import free_ports
+
+from hermes.audit.checking import Audit, ClusterAddress
+from hermes.audit.clients import AuditedGroup
+from hermes.audit.comparing import Report, Window
+from hermes.audit.counting import TierCounter
+from hermes.audit.publishing import Publisher
+from hermes.client import EARLIEST, LATEST, FetchRequest, ProducerConfig, SimpleConsumer
+from hermes.protocol import RecordSet
+from hermes.protocol.records import Record, encode_batch
+from hermes.protocol.stamps import read_stamp
+
+__all__ = ["AuditedKafkaTopic"]
+
+_TOPIC = "clicks"
+_WINDOW_MS = 1000
+_PRODUCERS = 3
+_PARTITIONS = 2
+_PATIENCE_SECONDS = 300.0
+_BATCH = 500
+
+_PRODUCER = """
+import os, signal, sys
+import confluent_kafka
+from hermes.audit.clients import AuditedProducer
+from hermes.client import ProducerConfig
+address, connect, count, window_ms, kind = sys.argv[1:]
+producer = confluent_kafka.Producer(
+    {"bootstrap.servers": address, "enable.idempotence": True, "compression.type": "lz4"}
+)
+if kind != "plain":
+    audited = AuditedProducer(ProducerConfig(zookeeper_connect=connect), window_ms=int(window_ms))
+    print(f"{audited._producer.tier.process:016x}", flush=True)
+stored = 0
+for number in range(int(count)):
+    value, options = b"click %d" % number + b"x" * 50, {}
+    def told(error, _, stamped=None):
+        global stored
+        assert error is None, error
+        stored += 1
+        if stamped is not None:
+            stamped.settle(True)
+    if kind != "plain":
+        stamped = audited.stamp("clicks", value)
+        options["headers"] = [stamped.header]
+        told.__defaults__ = (stamped,)
+    while True:
+        try:
+            producer.produce("clicks", value, on_delivery=told, **options)
+            break
+        except BufferError:
+            producer.poll(0.1)
+    producer.poll(0)
+    if kind == "dies" and number > 1000 and stored:
+        os.kill(os.getpid(), signal.SIGKILL)
+assert producer.flush() == 0
+if kind != "plain":
+    audited.close()
+"""
+
+
+class AuditedKafkaTopic:
+    """One run.
+
+    Args:
+        directory: for the broker.
+        messages: how many the producers send that aren't killed; as many more, a tenth, unstamped.
+        kills: how often each of the broker, the counter and a producer is killed.
+    """
+
+    def __init__(self, directory: Path, messages: int, kills: int) -> None:
+        self._messages = messages
+        self._kills = kills
+        self._killed: set[str] = set()
+        (port,) = free_ports(1)
+        self._address = f"127.0.0.1:{port}"
+        self._cluster = ClusterProcess(directory, kafka_listen=f"tcp:{port}:interface=127.0.0.1")
+
+    def run(self) -> dict[str, int]:
+        """Run it all; raises AssertionError for whatever isn't as it must be."""
+        try:
+            with SimpleConsumer("127.0.0.1", self._cluster.port) as admin:
+                admin.create_topic(_TOPIC, {"format": "kafka", "partitions": _PARTITIONS})
+            self._produce()
+            stored = sum(len(records) for _, _, _, records in self._stored())
+            self._read(stored)
+            windows = self._without_faults(stored)
+            self._with_faults()
+        finally:
+            self._cluster.stop()
+        return {"messages": stored, "windows": windows, "kills": 3 * self._kills}
+
+    # -- the pipeline ---------------------------------------------------------------------------
+
+    def _produce(self) -> None:
+        share = self._messages // _PRODUCERS
+        counts = [share] * (_PRODUCERS - 1) + [self._messages - share * (_PRODUCERS - 1)]
+        running = [self._producer(count, "counts") for count in counts]
+        running.append(self._producer(self._messages // 10, "plain"))
+        counter = self._counter()
+        for _ in range(self._kills):
+            with self._producer(10**9, "dies") as victim:
+                assert victim.stdout is not None
+                self._killed.add(victim.stdout.readline().strip())
+                assert victim.wait() == -signal.SIGKILL
+            counter.kill()
+            counter.wait()
+            self._cluster.kill()
+            self._cluster.start()
+            counter = self._counter()
+        for process in running:
+            with process:
+                assert process.wait() == 0
+        counter.terminate()
+        counter.wait()
+
+    def _producer(self, count: int, kind: str) -> "subprocess.Popen[str]":
+        places = [self._address, self._cluster.connect, str(count), str(_WINDOW_MS), kind]
+        return subprocess.Popen(
+            [sys.executable, "-c", _PRODUCER, *places], stdout=subprocess.PIPE, text=True
+        )
+
+    def _counter(self) -> "subprocess.Popen[bytes]":
+        where = ["-Z", self._cluster.connect, "--window", str(_WINDOW_MS / 1000)]
+        return subprocess.Popen([HERMES, "audit", *where, "count", "-q"], stderr=subprocess.DEVNULL)
+
+    def _read(self, count: int) -> None:
+        config = ProducerConfig(zookeeper_connect=self._cluster.connect)
+        counted = AuditedGroup("counts", config, window_ms=_WINDOW_MS)
+        for group in ("counts", "commits"):
+            consumer = Consumer(
+                {
+                    "bootstrap.servers": self._address,
+                    "group.id": group,
+                    "auto.offset.reset": "earliest",
+                    "enable.auto.commit": False,
+                }
+            )
+            consumer.subscribe([_TOPIC])
+            read = 0
+            while read < count:
+                for each in consumer.consume(min(10_000, count - read), timeout=0.2):
+                    assert each.error() is None, each.error()
+                    read += 1
+                    if group == "counts":
+                        time_ms = each.timestamp()[1]
+                        counted.finished(
+                            each.topic(), each.value(), each.key(), each.headers(), time_ms
+                        )
+            assert counted.publish()
+            consumer.commit(asynchronous=False)
+            consumer.close()
+        assert counted.close()
+
+    # -- its audit ------------------------------------------------------------------------------
+
+    def _audit(self) -> Audit:
+        addresses = [ClusterAddress("main", self._cluster.connect)]
+        return Audit(addresses, grace_seconds=0, window_ms=_WINDOW_MS)
+
+    def _judged(self, auditing: Audit, tiers: set[str]) -> Report:
+        """The report, once all windows are over and counted by these tiers."""
+
+        def judged() -> Report | None:
+            assert auditing.count() == []
+            report = auditing.look(topics=[_TOPIC])
+            states = {each.state for each in report.windows}
+            found = {each.tier for each in report.windows}
+            return report if found >= tiers and not states & {"open", "behind"} else None
+
+        found: Report = eventually(judged, "windows stay open", _PATIENCE_SECONDS)
+        return found
+
+    def _without_faults(self, stored: int) -> int:
+        tiers = {"cluster:main", "group:counts", "group:commits"}
+        with self._audit() as auditing:
+            report = self._judged(auditing, tiers)
+        assert report.differences == []
+        assert report.losses == []
+        plain = self._messages // 10
+        for tier in tiers:
+            of_tier = [each for each in report.windows if each.tier == tier]
+            stamped = sum(each.found for each in of_tier if each.against == "producers")
+            assert stamped == stored - plain, tier
+            unsure = {part.process for each in of_tier for part in each.parts}
+            assert unsure <= self._killed, tier
+        for tier in tiers - {"cluster:main"}:
+            of_tier = [each for each in report.windows if each.tier == tier]
+            found = [each for each in of_tier if each.against == "cluster:main"]
+            assert sum(each.found for each in found) == plain, tier
+            assert {each.state for each in found} == {"complete"}
+        return len({each.start_ms for each in report.windows})
+
+    def _with_faults(self) -> None:
+        publisher = Publisher(ProducerConfig(zookeeper_connect=self._cluster.connect))
+        wanted = {}
+        for kind in ("cluster", "mirror", "group", "spark"):
+            for fault in ("dropped", "doubled", "both"):
+                tier = f"{kind}:{fault}"
+                wanted[tier] = {"dropped": (1, 0), "doubled": (0, 1), "both": (1, 1)}[fault]
+                counter = TierCounter(tier, publisher, window_ms=_WINDOW_MS)
+                self._count(counter, fault, in_ranges=kind in ("cluster", "mirror"))
+                assert counter.close()
+        publisher.close()
+        with self._audit() as auditing:
+            report = self._judged(auditing, set(wanted))
+        found: dict[str, list[Window]] = {}
+        for each in report.differences:
+            found.setdefault(each.tier, []).append(each)
+        assert found.keys() == wanted.keys()
+        for tier, windows in found.items():
+            (window,) = windows
+            assert (window.topic, window.short, window.over) == (_TOPIC, *wanted[tier]), tier
+
+    def _count(self, counter: TierCounter, fault: str, *, in_ranges: bool) -> None:
+        """Count what there is, with a fault at the first place that is fit for it."""
+        is_done = False
+        for log, start, end, records in self._stored():
+            if not is_done and (place := self._fit(records)) is not None:
+                is_done = True
+                records = _faulty(records, place, fault)
+            if not in_ranges:
+                counter.add_messages(_TOPIC, records)
+                continue
+            renumbered = [each._replace(offset=n) for n, each in enumerate(records)]
+            whole = RecordSet(encode_batch(renumbered), 0)
+            counter.add_records(_TOPIC, whole, log=log, start=start, end=end)
+            counter.reached(_TOPIC, log)
+        assert is_done
+
+    def _fit(self, records: Sequence[Record]) -> int | None:
+        """The first of two neighbours of a window and of a process that ended well."""
+
+        def place_of(record: Record) -> tuple[str, int]:
+            values = [value for name, value in record.headers if name == "hermes-audit"]
+            stamp = read_stamp(values[0] or b"")[0] if values else None
+            if stamp is None:
+                return "", 0
+            return f"{stamp.process:016x}", stamp.time_ms // _WINDOW_MS
+
+        places = [place_of(each) for each in records]
+        for place, (one, following) in enumerate(pairwise(places)):
+            if one == following and one[0] and one[0] not in self._killed:
+                return place
+        return None
+
+    def _stored(self) -> Iterator[tuple[str, int, int, list[Record]]]:
+        """What there is: log, first offset, that after the last, and some records."""
+        with SimpleConsumer("127.0.0.1", self._cluster.port, timeout_seconds=60) as consumer:
+            for partition in range(_PARTITIONS):
+                (offset,) = consumer.get_offsets_before(_TOPIC, partition, EARLIEST)
+                (end,) = consumer.get_offsets_before(_TOPIC, partition, LATEST)
+                while offset < end:
+                    fetched = consumer.fetch(FetchRequest(_TOPIC, partition, offset, 1 << 20))
+                    assert isinstance(fetched, RecordSet)
+                    for records in fetched.runs(_BATCH):
+                        if records:
+                            start, following = records[0].offset, records[-1].offset + 1
+                            yield f"0-{partition}", start, following, records
+                    offset = fetched.next_offset
+
+
+def _faulty(records: list[Record], place: int, fault: str) -> list[Record]:
+    if fault == "dropped":
+        return [*records[:place], *records[place + 1 :]]
+    if fault == "doubled":
+        return [*records, records[place]]
+    return [*records[:place], records[place + 1], *records[place + 1 :]]
