@@ -147,8 +147,12 @@ class ReplicaTree:
         }
 
     def directory(self, broker_id: int) -> UUID | None:
-        """The data directory that a broker has said is its; None for none yet."""
+        """The data directory that a broker has said is its; None for none yet, and that is certain.
+
+        A server that lags behind would have a broker with an empty disk take it for its first one.
+        """
         path = directory_path(broker_id)
+        self._session.sync(path)
         found = self._session.get(path)
         if found is None:
             return None

@@ -1,7 +1,7 @@
 """Following a partition's leader for one epoch: one fetch at a time, and what its answer means.
 
     idle --fetch--> fetching --records--> writing --written--> idle, once all is on the disk
-                        |  '---diverging, starts later--> cutting --cut--> idle
+                        |  '---diverging, starts later--> it is over: the log is cut, or begun again
                         '---refused, broken off--> idle
 
 A fetch says that the log is on this disk up to its end, and is like the leader's. So it is made
@@ -35,13 +35,13 @@ class Append(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """Let the log end at an offset, on the disk, and say `cut`."""
+    """Let the log end at an offset, on the disk; then follow anew."""
 
     offset: int
 
 
 class Restart(NamedTuple):
-    """Let the log begin and end at an offset, without batches, and say `cut`."""
+    """Let the log begin and end at an offset, without batches; then follow anew."""
 
     offset: int
 
@@ -56,7 +56,6 @@ class _Doing(Enum):
     IDLE = auto()
     FETCHING = auto()
     WRITING = auto()
-    CUTTING = auto()
 
 
 class Following:
@@ -96,7 +95,7 @@ class Following:
         self, token: int, answer: Answer, ends: LogEnds, epochs: LogEpochs
     ) -> Append | Cut | Restart | Rest | None:
         """Take the answer to a fetch; None where it is to none that is under way."""
-        if not self._is_awaited(token):
+        if not self.is_awaited(token):
             return None
         if isinstance(answer, Refused):
             self._doing = _Doing.IDLE
@@ -104,12 +103,12 @@ class Following:
         if isinstance(answer, Records):
             self._doing = _Doing.WRITING
             return Append(answer.high_watermark, answer.start)
-        self._doing = _Doing.CUTTING
+        self._token = -1
         if isinstance(answer, StartsLater):
             return Restart(max(answer.start, ends.end))
         return self._parted(answer, ends, epochs)
 
-    def _is_awaited(self, token: int) -> bool:
+    def is_awaited(self, token: int) -> bool:
         return self._doing is _Doing.FETCHING and token == self._token
 
     def _parted(self, answer: Diverging, ends: LogEnds, epochs: LogEpochs) -> Cut | Restart:
@@ -125,10 +124,6 @@ class Following:
         """What came is in the log, or couldn't be appended."""
         self._doing = _Doing.IDLE
 
-    def cut(self) -> None:
-        """The log ends elsewhere now, or couldn't be cut."""
-        self._doing = _Doing.IDLE
-
     def broken_off(self) -> None:
         """The connection was lost, or the answer is too late: it doesn't count any more."""
         if self._doing is _Doing.FETCHING:
@@ -136,13 +131,16 @@ class Following:
 
 
 def check_batches(
-    data: bytes | memoryview, end: int, last_epoch: int, epoch: int
+    data: bytes | memoryview, end: int, last_epoch: int, epoch: int, *, has_holes: bool = False
 ) -> Sequence[BatchHeader]:
     """Find the whole batches of an answer; bytes after them are the beginning of one more.
 
     Args:
         end, last_epoch: of the follower's log.
         epoch: the one that it follows.
+        has_holes: whether the leader's log may lack offsets, since it was compacted. A batch's own
+            offset is the one thing in it that its CRC doesn't cover: where there are no holes, it
+            must be the end.
 
     Raises:
         InvalidBatchError: bytes were damaged on the way or at the leader, or don't follow the log;
@@ -157,7 +155,8 @@ def check_batches(
             break
         if not is_intact(view[position : position + size]):
             raise InvalidBatchError(f"the batch at offset {header.base_offset} is damaged")
-        if header.base_offset < end or not last_epoch <= header.leader_epoch <= epoch:
+        is_next = header.base_offset == end or (has_holes and header.base_offset > end)
+        if not is_next or not last_epoch <= header.leader_epoch <= epoch:
             raise InvalidBatchError(
                 f"a batch at offset {header.base_offset} of epoch {header.leader_epoch} came after "
                 f"offset {end} of epoch {last_epoch}, in epoch {epoch}"

@@ -198,7 +198,7 @@ class Leading:
         joined = {
             each
             for each in self.state.replicas
-            if each not in self.state.isr and self._may_join(each, lives)
+            if each not in self.state.isr and self._may_join(each, lives, now)
         }
         return expanded(self.state, self.broker_id, joined) if joined else None
 
@@ -207,13 +207,12 @@ class Leading:
         caught_up_at = self._began_at if known is None else known.caught_up_at
         return follower not in lives or now - caught_up_at > self.settings.lag_seconds
 
-    def _may_join(self, follower: int, lives: Mapping[int, int]) -> bool:
+    def _may_join(self, follower: int, lives: Mapping[int, int], now: float) -> bool:
         known = self.followers.get(follower)
-        return (
-            known is not None
-            and lives.get(follower) == known.life
-            and self._has_all_committed(known)
-        )
+        if known is None or lives.get(follower) != known.life:
+            return False
+        # Who would have to go again at once isn't taken in.
+        return self._has_all_committed(known) and not self._is_gone(follower, lives, now)
 
     def _has_all_committed(self, known: Progress) -> bool:
         # What earlier leaders have committed is at most all that this epoch began with.

@@ -6,7 +6,12 @@ from hermes.protocol.kafka_errors import Code
 
 
 class LogEnds(NamedTuple):
-    """`flushed_end`: up to where it is on this disk, at most the end."""
+    """Where a log begins and ends.
+
+    Attributes:
+        start: the base offset of its first batch, which may hold the log's first offset inside.
+        flushed_end: up to where it is on this disk, at most the end.
+    """
 
     start: int
     flushed_end: int
@@ -56,7 +61,7 @@ class Diverging(NamedTuple):
     Attributes:
         epoch: the largest of the leader's up to that of the follower's last batch; -1 for none.
         end: where it ends in the leader's log.
-        start: the leader's first offset.
+        start: the leader's first batch's.
     """
 
     epoch: int
@@ -65,7 +70,7 @@ class Diverging(NamedTuple):
 
 
 class StartsLater(NamedTuple):
-    """The leader has deleted what the follower asks for; `start`: its first offset."""
+    """The leader has deleted what the follower asks for; `start`: its first batch's."""
 
     start: int
 

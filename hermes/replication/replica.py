@@ -16,9 +16,9 @@ from typing import Final, NamedTuple
 
 from hermes.errors import LastReplicaError, WrongStateError
 from hermes.replication.electing import Electing, Refusals
-from hermes.replication.following import Following
+from hermes.replication.following import Append, Cut, Following, Rest, Restart
 from hermes.replication.leading import LeaderSettings, Leading
-from hermes.replication.messages import LogEnds, ReplicaFetch
+from hermes.replication.messages import Answer, LogEnds, LogEpochs, ReplicaFetch
 from hermes.replication.moving import HandOver, finished_move, successor
 from hermes.replication.state import (
     NOBODY,
@@ -42,7 +42,7 @@ class Event(Enum):
 
     ELECTED: the node names this broker, in this life, in an epoch in which it can append.
     OVERRULED: it names another one, nobody, or this one in an epoch that is over for it.
-    LOST: the log went out of service, the copy isn't whole, or the session is over.
+    LOST: the log is out of service or being cut, the copy isn't whole, or there is no session.
     DISMISSED: the broker stops, or the node names it no more.
     """
 
@@ -148,7 +148,7 @@ class Replica:
         self.leading: Leading | None = None
         self.following: Following | None = None
         self.is_whole: bool | None = None
-        self._is_in_service = False
+        self._is_in_service = self._is_being_cut = False
         self._version = -1
         self._tokens = tokens
         self._refusals = refusals
@@ -179,6 +179,25 @@ class Replica:
         if not is_whole:
             self.is_whole = False
         self._close_epoch()
+
+    def answered(
+        self, token: int, answer: Answer, ends: LogEnds, epochs: LogEpochs
+    ) -> Append | Cut | Restart | Rest | None:
+        """A fetch was answered: what is to be done, None where it is to none that is under way.
+
+        While the log is cut it is out of service here: whoever led in the meantime would append
+        to what goes.
+        """
+        if self.following is None:
+            return None
+        found = self.following.answered(token, answer, ends, epochs)
+        if isinstance(found, Cut | Restart):
+            self._is_being_cut, self.following = True, None
+        return found
+
+    def cut(self) -> None:
+        """The log ends where it was to, or the disk failed, and it is `lost`."""
+        self._is_being_cut = False
 
     def registered(self, life: int | None) -> None:
         """The broker has another session, or none."""
@@ -251,7 +270,8 @@ class Replica:
         state = self.state
         if self._is_dismissed or (state is not None and self.broker_id not in state.replicas):
             return Event.DISMISSED
-        if state is None or self.life is None or not (self._is_in_service and self.is_whole):
+        has_log = self._is_in_service and self.is_whole and not self._is_being_cut
+        if state is None or self.life is None or not has_log:
             return Event.LOST
         is_elected = state.is_led_by(self.broker_id, self.life) and self._may_append_in(state)
         return Event.ELECTED if is_elected else Event.OVERRULED

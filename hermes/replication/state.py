@@ -209,7 +209,7 @@ def cancelled(state: PartitionState) -> PartitionState:
 
 
 def _check_leader(state: PartitionState, broker_id: int) -> None:
-    if state.leader != broker_id:
+    if state.leader != broker_id or broker_id == NOBODY:
         raise WrongStateError(f"broker {broker_id} doesn't lead: {state.leader} does")
 
 

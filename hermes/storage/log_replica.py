@@ -8,7 +8,7 @@ lock for flushes (`hermes.storage.log_state`). What was committed is never cut.
 from collections.abc import Sequence
 
 from hermes.errors import OffsetOutOfRangeError, StorageError
-from hermes.protocol.record_batches import BatchHeader
+from hermes.protocol.record_batches import HEADER_BYTES, BatchHeader, decode_header
 from hermes.storage.descriptors import LogSlice, SegmentRetiredError
 from hermes.storage.files import Buffer, storage_error
 from hermes.storage.log_deletion import LogDeletion
@@ -34,6 +34,7 @@ class LogReplica:
         self._opening = opening
         self._deletion = deletion
         self._reader = LogReader(state.files, state.descriptors, state.format)
+        self._first_base = (-1, -1)
 
     def read_appended(self, offset: int, max_bytes: int, *, whole_first: bool = False) -> LogSlice:
         """Find bytes up to the log's end, committed or not: for other copies, and for nobody else.
@@ -51,6 +52,21 @@ class LogReplica:
             raise state.offline_error() from None
         except OSError as error:
             raise state.unreadable(error) from error
+
+    def first_base(self) -> int:
+        """The base offset of the first batch, where another copy begins: up to `Log.earliest`.
+
+        What was deleted may end inside of a batch. Reads a little, once for each start.
+        """
+        earliest = self._state.view.earliest
+        if earliest == self._first_base[0]:
+            return self._first_base[1]
+        with self.read_appended(earliest, 0, whole_first=True) as found:
+            if not found.length:
+                return earliest
+            data = self._state.files.pread(found.fileno(), HEADER_BYTES, found.position)
+        self._first_base = earliest, min(earliest, decode_header(data).base_offset)
+        return self._first_base[1]
 
     def epoch_before_end(self) -> int:
         """The leader epoch of the last batch, -1 for none: where another log has another, cut."""

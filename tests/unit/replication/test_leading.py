@@ -1,0 +1,239 @@
+"""A leader counts what followers have in its epoch, and finds what is committed by that."""
+
+from dataclasses import replace
+
+import pytest
+
+from hermes.protocol.kafka_errors import Code
+from hermes.replication.leading import LeaderSettings, Leading
+from hermes.replication.messages import Diverging, LogEnds, Refused, ReplicaFetch, StartsLater
+from hermes.replication.state import PartitionState
+
+STATE = PartitionState((1, 2, 3), 1, 11, 7, frozenset({1, 2, 3}))
+LIVES = {1: 11, 2: 22, 3: 33}
+ENDS = LogEnds(0, 20, 20)
+SETTINGS = LeaderSettings(min_insync=2, lag_seconds=10, trust_seconds=4)
+
+
+class Epochs:
+    """Epoch 5 from 0 on, 7 from 10 on; nothing is before the start."""
+
+    def __init__(self, start: int = 0) -> None:
+        self.start = start
+
+    def epoch_before(self, offset: int) -> int:
+        if offset <= self.start:
+            return -1
+        return 7 if offset > 10 else 5
+
+    def end_of_epoch(self, epoch: int) -> tuple[int, int]:
+        if epoch < (7 if self.start >= 10 else 5):
+            return -1, -1
+        return (7, 20) if epoch >= 7 else (5, 10)
+
+
+def leading(state: PartitionState = STATE, **changed: int) -> Leading:
+    settings = SETTINGS._replace(**changed)  # type: ignore[arg-type]
+    return Leading(1, state, start=10, high_watermark=8, settings=settings, now=100)
+
+
+def fetch(broker: int, offset: int, last_epoch: int = 7, epoch: int = 7) -> ReplicaFetch:
+    return ReplicaFetch(broker, LIVES[broker], epoch, offset, last_epoch, 0, 1)
+
+
+def has(leader: Leading, broker: int, offset: int, now: float = 101, end: int = 20) -> None:
+    leader.fetched(fetch(broker, offset), end, now)
+
+
+# -- fetches --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("asked", "life", "code"),
+    [
+        (fetch(2, 20, epoch=6), 22, Code.FENCED_LEADER_EPOCH),
+        (fetch(2, 20, epoch=8), 22, Code.UNKNOWN_LEADER_EPOCH),
+        (fetch(2, 20)._replace(broker_id=9), 22, Code.NOT_LEADER_OR_FOLLOWER),
+        (fetch(2, 20), 23, Code.STALE_BROKER_EPOCH),
+        (fetch(2, 20), None, Code.STALE_BROKER_EPOCH),
+    ],
+)
+def test_who_asks_in_another_epoch_or_life_is_refused(
+    asked: ReplicaFetch, life: int | None, code: Code
+) -> None:
+    assert leading().judge(asked, life, ENDS, Epochs()) == Refused(code)
+
+
+@pytest.mark.parametrize(
+    ("offset", "last_epoch", "answer"),
+    [
+        (20, 7, None),
+        (11, 7, None),
+        (10, 5, None),
+        (0, -1, None),
+        (9, 5, None),
+        (21, 7, Diverging(7, 20, 0)),
+        (15, 6, Diverging(5, 10, 0)),
+        (12, 5, Diverging(5, 10, 0)),
+        (9, 7, Diverging(7, 20, 0)),
+        (9, 3, Diverging(-1, -1, 0)),
+    ],
+)
+def test_histories_part_where_another_epoch_is_before_an_offset(
+    offset: int, last_epoch: int, answer: object
+) -> None:
+    assert leading().judge(fetch(2, offset, last_epoch), 22, ENDS, Epochs()) == answer
+
+
+@pytest.mark.parametrize(
+    ("offset", "last_epoch", "answer"),
+    [
+        (9, 5, StartsLater(10)),
+        # What is before the start can't be told to be the same, so none of it stays.
+        (10, 5, StartsLater(10)),
+        (10, -1, None),
+        (11, 7, None),
+        (12, -1, None),
+    ],
+)
+def test_before_the_start_nothing_is_known(offset: int, last_epoch: int, answer: object) -> None:
+    ends = ENDS._replace(start=10)
+    assert leading().judge(fetch(2, offset, last_epoch), 22, ends, Epochs(10)) == answer
+
+
+# -- what is committed ----------------------------------------------------------------------------
+
+
+def test_what_all_in_sync_have_flushed_in_this_epoch_is_committed() -> None:
+    leader = leading()
+    assert leader.advance(20, LIVES, 101) == 8, "nobody has fetched yet"
+    has(leader, 2, 20)
+    assert leader.advance(20, LIVES, 101) == 8
+    has(leader, 3, 15)
+    assert leader.advance(20, LIVES, 101) == 15
+    assert leader.advance(12, LIVES, 101) == 15, "it never goes back"
+    has(leader, 3, 20)
+    assert leader.advance(18, LIVES, 101) == 18, "the leader's own disk counts, too"
+
+
+def test_no_end_is_told_before_what_the_epoch_began_with_is_committed() -> None:
+    leader = leading()
+    has(leader, 2, 20)
+    has(leader, 3, 9)
+    leader.advance(20, LIVES, 101)
+    assert not leader.is_end_known
+    has(leader, 3, 10)
+    leader.advance(20, LIVES, 101)
+    assert leader.is_end_known
+
+
+def test_nothing_is_committed_while_too_few_are_in_sync() -> None:
+    leader = leading(replace(STATE, isr=frozenset({1})))
+    assert not leader.has_enough
+    assert leader.advance(20, LIVES, 101) == 8
+    assert leading(replace(STATE, replicas=(1,), isr=frozenset({1}))).has_enough, "all there are"
+
+
+def test_while_a_change_is_unknown_old_and_new_members_count() -> None:
+    leader = leading(replace(STATE, isr=frozenset({1, 2})))
+    has(leader, 2, 20)
+    leader.proposed({1, 2, 3})
+    assert leader.largest_isr == {1, 2, 3}
+    assert leader.advance(20, LIVES, 101) == 8
+    leader.settled(replace(STATE, isr=frozenset({1, 2})))
+    assert leader.advance(20, LIVES, 101) == 20
+
+    leader = leading()
+    has(leader, 2, 20)
+    leader.proposed({1, 2})
+    assert leader.advance(20, LIVES, 101) == 8, "who is being taken out counts still"
+    leader.settled(replace(STATE, isr=frozenset({1, 2})))
+    assert leader.advance(20, LIVES, 101) == 20
+
+
+def test_a_new_life_counts_from_what_it_says() -> None:
+    leader = leading()
+    has(leader, 2, 20)
+    has(leader, 3, 20)
+    leader.fetched(fetch(3, 12)._replace(life=34), 20, 102)
+    assert leader.advance(20, LIVES, 102) == 12
+
+
+def test_an_earlier_fetch_that_comes_late_takes_nothing_back() -> None:
+    leader = leading()
+    for offset in (20, 12):
+        has(leader, 2, offset)
+        has(leader, 3, offset)
+    assert leader.advance(20, LIVES, 101) == 20
+
+
+def test_what_is_committed_waits_for_who_is_about_to_get_in_sync() -> None:
+    leader = leading(replace(STATE, isr=frozenset({1, 2})))
+    has(leader, 2, 20)
+    has(leader, 3, 12, end=12)  # it had all there was
+    assert leader.advance(20, LIVES, 101) == 12
+    assert leader.advance(20, LIVES, 112) == 20, "but not for ever"
+    has(leader, 3, 20, now=113)
+    assert leader.advance(20, {1: 11, 2: 22}, 113) == 20
+
+
+# -- who is in sync -------------------------------------------------------------------------------
+
+
+def test_who_lags_or_is_not_registered_goes() -> None:
+    leader = leading()
+    assert leader.due_change(LIVES, 110) is None, "each has its time from the epoch's begin on"
+    assert leader.due_change({1: 11, 2: 22}, 100) == replace(STATE, isr=frozenset({1, 2}))
+    has(leader, 2, 20, now=105)
+    has(leader, 3, 19, now=105)
+    assert leader.due_change(LIVES, 111) == replace(STATE, isr=frozenset({1, 2}))
+
+
+def test_who_had_all_at_its_last_fetch_keeps_up_under_load() -> None:
+    leader = leading()
+    for now in range(101, 131):
+        for broker in (2, 3):
+            has(leader, broker, now, now=now, end=now + 1)
+    assert leader.due_change(LIVES, 130.5) is None
+
+
+@pytest.mark.parametrize(
+    ("end", "joins"), [(20, True), (10, True), (9, False)], ids=["all", "the start", "less"]
+)
+def test_who_has_what_the_epoch_began_with_joins(end: int, joins: bool) -> None:
+    state = replace(STATE, isr=frozenset({1, 2}))
+    leader = leading(state)
+    has(leader, 2, 20)
+    has(leader, 3, end)
+    assert leader.due_change(LIVES, 102) == (STATE if joins else None)
+    assert leader.due_change({1: 11, 2: 22, 3: 34}, 102) is None, "that life is over"
+
+
+def test_who_would_have_to_go_at_once_does_not_join() -> None:
+    leader = leading(replace(STATE, isr=frozenset({1, 2})))
+    has(leader, 2, 30, now=120, end=30)
+    has(leader, 3, 15, now=120, end=30)
+    assert leader.due_change(LIVES, 120) is None
+
+
+def test_of_changes_one_is_under_way() -> None:
+    leader = leading()
+    leader.proposed({1, 2})
+    assert leader.due_change({1: 11}, 100) is None
+
+
+# -- whether it leads still -----------------------------------------------------------------------
+
+
+def test_a_leader_is_confirmed_by_its_lease_or_by_all_who_could_lead_instead() -> None:
+    leader = leading()
+    assert leader.is_confirmed(100, has_lease=True)
+    assert not leader.is_confirmed(100, has_lease=False)
+    has(leader, 2, 20, now=101)
+    has(leader, 3, 20, now=102)
+    assert leader.is_confirmed(105, has_lease=False)
+    assert not leader.is_confirmed(105.1, has_lease=False)
+    alone = leading(replace(STATE, isr=frozenset({1})))
+    assert alone.is_confirmed(1000, has_lease=False)
+    alone.proposed({1, 2})
+    assert not alone.is_confirmed(1000, has_lease=False), "another may be in sync by now"

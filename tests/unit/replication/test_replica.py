@@ -1,0 +1,228 @@
+"""A replica plays the part that the node, its session and its log leave to it."""
+
+from dataclasses import replace
+from itertools import count, product
+from typing import TypeVar
+
+import pytest
+
+from hermes.errors import WrongStateError
+from hermes.replication.electing import Refusals
+from hermes.replication.following import Cut
+from hermes.replication.leading import LeaderSettings
+from hermes.replication.messages import Diverging, LogEnds, ReplicaFetch
+from hermes.replication.replica import (
+    TRANSITIONS,
+    BeginEpoch,
+    Change,
+    Command,
+    EndEpoch,
+    Event,
+    Fetch,
+    LogFacts,
+    Replica,
+    Role,
+)
+from hermes.replication.state import NOBODY, PartitionState, forfeited, handed_over, led_by, left
+
+LED = PartitionState((1, 2), 1, 11, 7, frozenset({1, 2}))
+FOLLOWED = replace(LED, leader=2, life=22)
+LIVES = {1: 11, 2: 22}
+FACTS = LogFacts(LogEnds(0, 20, 20), 5, 18)
+
+Found = TypeVar("Found")
+
+
+class Epochs:
+    def epoch_before(self, offset: int) -> int:
+        return 5
+
+    def end_of_epoch(self, epoch: int) -> tuple[int, int]:
+        return 5, 20
+
+
+class Played:
+    """A replica of broker 1, and the node that it changes."""
+
+    def __init__(self, state: PartitionState, *, is_whole: bool = True) -> None:
+        self.replica = Replica(1, LeaderSettings(lag_seconds=10), count(1), Refusals())
+        self.now, self.version = 100.0, 0
+        self.state = state
+        self.replica.registered(11)
+        self.replica.opened(is_whole=is_whole)
+        self.learn(state)
+
+    def learn(self, state: PartitionState, lives: dict[int, int] | None = None) -> None:
+        self.state, self.version = state, self.version + 1
+        self.replica.learned(state, self.version, LIVES if lives is None else lives)
+
+    def due(self, facts: LogFacts = FACTS) -> list[Command]:
+        return self.replica.due(facts, self.now)
+
+    def only(self, kind: type[Found]) -> Found:
+        (found,) = [each for each in self.due() if isinstance(each, kind)]
+        return found
+
+    def carry_out(self, change: Change) -> PartitionState:
+        self.state, self.version = change.make(self.state), self.version + 1
+        self.replica.change_ended(self.state, self.version, is_done=True)
+        return self.state
+
+
+def test_from_every_state_each_event_leads_somewhere() -> None:
+    assert set(TRANSITIONS) == set(product(Role, Event))
+    assert {role for (before, _), role in TRANSITIONS.items() if before is Role.LEAVING} == {
+        Role.LEAVING
+    }
+
+
+def test_who_is_named_in_this_life_leads_from_its_end_on() -> None:
+    played = Played(LED)
+    assert played.due() == [BeginEpoch(7)]
+    assert played.replica.role is Role.LEADING
+    assert played.replica.takes_appends
+    assert played.replica.leading is not None
+    assert (played.replica.leading.start, played.replica.leading.high_watermark) == (20, 18)
+    assert played.due() == []
+
+
+def test_who_follows_fetches_from_its_end() -> None:
+    played = Played(FOLLOWED)
+    assert played.due() == [Fetch(2, ReplicaFetch(1, 11, 7, 20, 5, 18, 1))]
+    assert played.replica.role is Role.FOLLOWING
+    assert played.due() == [], "one fetch is under way"
+    played.learn(replace(FOLLOWED, epoch=8))
+    assert played.only(Fetch).fetch.epoch == 8
+
+
+def test_nothing_is_done_before_all_that_matters_is_known() -> None:
+    replica = Replica(1, LeaderSettings(), count(1), Refusals())
+    replica.learned(LED, 1, LIVES)
+    assert replica.due(FACTS, 100) == []
+    replica.opened(is_whole=True)
+    assert replica.due(FACTS, 100) == []
+    assert replica.role is Role.OFFLINE
+    replica.registered(11)
+    assert replica.due(FACTS, 100) == [BeginEpoch(7)]
+
+
+def test_a_new_life_needs_an_epoch_of_its_own() -> None:
+    played = Played(LED)
+    played.due()
+    played.replica.registered(12)
+    assert isinstance(played.due()[0], EndEpoch)
+    assert played.replica.role is Role.FOLLOWING
+    played = Played(replace(LED, life=10))
+    change = played.only(Change)
+    assert change.make(played.state) == led_by(played.state, 1, 11)
+    played.carry_out(change)
+    assert played.due() == [BeginEpoch(8)]
+
+
+def test_a_log_that_was_out_of_service_leads_no_epoch_that_it_had_led() -> None:
+    played = Played(replace(LED, isr=frozenset({1})))
+    played.due()
+    played.replica.lost()
+    assert played.due() == [EndEpoch()], "nobody else could lead"
+    assert played.replica.role is Role.OFFLINE
+    played.replica.opened(is_whole=True)
+    assert played.carry_out(played.only(Change)).epoch == 8
+    assert played.due() == [BeginEpoch(8)]
+
+
+def test_who_is_out_of_service_leaves_if_it_can() -> None:
+    played = Played(LED)
+    played.due()
+    played.replica.lost()
+    end, change = played.due()
+    assert end == EndEpoch()
+    assert isinstance(change, Change)
+    assert played.carry_out(change) == left(LED, 1)
+    assert played.state.leader == NOBODY
+
+
+def test_a_copy_that_is_not_whole_starts_over_in_an_epoch_that_counted_nothing_of_it() -> None:
+    played = Played(FOLLOWED, is_whole=False)
+    change = played.only(Change)
+    assert played.replica.role is Role.OFFLINE
+    assert change.make(FOLLOWED) == forfeited(FOLLOWED, 1)
+    # Nobody knows whether it was done: once more.
+    played.replica.change_ended(forfeited(FOLLOWED, 1), 9, is_done=False)
+    assert played.carry_out(played.only(Change)).epoch == 8
+    played.due()
+    assert played.replica.role is Role.FOLLOWING
+
+
+def test_the_last_copy_that_is_not_whole_waits_for_an_operator() -> None:
+    played = Played(replace(LED, isr=frozenset({1})), is_whole=False)
+    assert played.due() == []
+    assert played.replica.role is Role.OFFLINE
+
+
+def test_while_its_log_is_cut_it_leads_nothing() -> None:
+    played = Played(FOLLOWED)
+    token = played.only(Fetch).fetch.token
+    answer = Diverging(5, 15, 0)
+    assert played.replica.answered(token, answer, FACTS.ends, Epochs()) == Cut(15)
+    played.learn(replace(LED, epoch=8))
+    assert played.due() == []
+    assert played.replica.role is Role.OFFLINE
+    played.replica.cut()
+    assert played.due() == [BeginEpoch(8)]
+
+
+def test_when_nobody_leads_it_takes_its_turn() -> None:
+    state = replace(LED, replicas=(2, 1), leader=NOBODY, life=0)
+    played = Played(state)
+    assert played.due() == []
+    played.now += 0.15
+    change = played.only(Change)
+    assert change.make(state) == led_by(state, 1, 11)
+    with pytest.raises(WrongStateError, match="another state"):
+        change.make(led_by(state, 2, 22))
+
+
+def test_what_was_read_earlier_replaces_nothing() -> None:
+    played = Played(FOLLOWED)
+    played.learn(replace(FOLLOWED, epoch=8))
+    played.replica.learned(FOLLOWED, 1, LIVES)
+    assert played.replica.state == replace(FOLLOWED, epoch=8)
+
+
+def test_of_changes_one_is_under_way_and_both_states_count_meanwhile() -> None:
+    played = Played(LED)
+    played.learn(LED, {1: 11})
+    change = next(each for each in played.due() if isinstance(each, Change))
+    assert change.isr == frozenset({1})
+    assert played.replica.leading is not None
+    assert played.replica.leading.largest_isr == {1, 2}
+    assert played.due() == []
+    played.carry_out(change)
+    assert played.replica.leading.largest_isr == {1}
+
+
+def test_a_leader_that_stops_hands_over_and_then_leaves() -> None:
+    played = Played(LED)
+    played.due()
+    played.replica.stopping(played.now)
+    assert not played.replica.takes_appends
+    assert played.due() == [], "the successor hasn't all yet"
+    assert played.replica.leading is not None
+    played.replica.leading.fetched(ReplicaFetch(2, 22, 7, 20, 5, 18, 1), 20, played.now)
+    change = played.only(Change)
+    assert played.carry_out(change) == handed_over(LED, 1, 2, 22)
+    end, *others = played.due()
+    assert end == EndEpoch()
+    leave = next(each for each in others if isinstance(each, Change))
+    assert leave.make(played.state) == left(played.state, 1)
+
+
+def test_who_has_no_copy_any_more_is_dismissed_for_good() -> None:
+    played = Played(LED)
+    played.due()
+    played.learn(PartitionState((2,), 2, 22, 8, frozenset({2})))
+    assert played.due() == [EndEpoch()]
+    assert played.replica.role is Role.LEAVING
+    played.learn(replace(LED, epoch=9))
+    assert played.due() == []
+    assert played.replica.role is Role.LEAVING
